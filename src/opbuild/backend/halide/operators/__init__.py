@@ -1,0 +1,1 @@
+"""Definitions (what) and schedules (how) of the operator families."""

@@ -1,0 +1,1 @@
+"""Operators that no kernel serves, run by numpy."""

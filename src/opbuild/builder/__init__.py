@@ -1,0 +1,1 @@
+"""The build system: decide, compile in workers, publish, report."""

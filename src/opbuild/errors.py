@@ -1,0 +1,105 @@
+"""Every error that opbuild raises, in one tree.
+
+    OpbuildError
+    ├── ModelError                 the network given is at fault
+    │   ├── InvalidModelError      not a readable or valid model
+    │   ├── UnsupportedOperatorError
+    │   ├── ShapeError             a shape is missing or does not fit
+    │   └── DTypeError             a type is not supported or does not fit
+    ├── OptionError                an argument, a flag or an environment variable is at fault
+    ├── InputError                 the data given to a call is at fault
+    ├── BuildError                 an operator or a network could not be built
+    │   ├── CompileError           the compiler refused, crashed or hung on one operator
+    │   ├── CompileForbiddenError  something had to be compiled, and compiling is forbidden
+    │   ├── LinkError              objects could not be linked, or no linker was found
+    │   └── TargetError            the target is unknown or can not run here
+    └── RunError                   a built network failed while it ran
+
+Each carries what was wrong and where in its message, and in ``hint`` what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class OpbuildError(Exception):
+    """Base of all errors of opbuild.
+
+    Attributes:
+        hint: What the reader can do about it; empty if there is nothing to add.
+        exit_code: The exit code of a command that ends with this error.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[type[OpbuildError], tuple[str, str]]:
+        return type(self), (self.message, self.hint)
+
+
+class ModelError(OpbuildError):
+    """The network given is at fault."""
+
+    exit_code = 3
+
+
+class InvalidModelError(ModelError):
+    """The model can not be read or is not valid."""
+
+
+class UnsupportedOperatorError(ModelError):
+    """An operator is unknown to every backend."""
+
+
+class ShapeError(ModelError):
+    """A shape is missing or does not fit."""
+
+
+class DTypeError(ModelError):
+    """An element type is not supported or does not fit."""
+
+
+class OptionError(OpbuildError):
+    """An argument, a flag or an environment variable has a value that is not allowed."""
+
+    exit_code = 2
+
+
+class InputError(OpbuildError):
+    """The data given to a call does not fit the network's inputs."""
+
+    exit_code = 4
+
+
+class BuildError(OpbuildError):
+    """An operator or a network could not be built."""
+
+    exit_code = 5
+
+
+class CompileError(BuildError):
+    """The compiler refused, crashed or hung on one operator."""
+
+
+class CompileForbiddenError(BuildError):
+    """An operator had to be compiled while compiling is forbidden."""
+
+
+class LinkError(BuildError):
+    """Objects could not be linked, or no linker was found."""
+
+
+class TargetError(BuildError):
+    """A target is unknown, or code for it can not run here."""
+
+
+class RunError(OpbuildError):
+    """A built network failed while it ran."""
+
+    exit_code = 6

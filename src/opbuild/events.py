@@ -1,0 +1,58 @@
+"""Events: what the builder and the runtime tell whoever watches. Nothing in them prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BuildStarted:
+    """A build of ``total`` distinct operators begins; ``to_compile`` of them are not in the store."""
+
+    network: str
+    total: int
+    to_compile: int
+
+
+@dataclass(frozen=True)
+class CompileStarted:
+    """A worker begins to compile one operator."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class CompileFinished:
+    """A worker compiled one operator, in ``milliseconds``; ``done`` of ``to_compile`` are finished."""
+
+    name: str
+    milliseconds: float
+    done: int
+    to_compile: int
+
+
+@dataclass(frozen=True)
+class BuildFinished:
+    """A build ended: ``built`` operators were compiled and ``reused`` came from the store."""
+
+    network: str
+    built: int
+    reused: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Warned:
+    """Something the user should know that stops nothing, e.g. a store that could not be written."""
+
+    message: str
+
+
+Event = BuildStarted | CompileStarted | CompileFinished | BuildFinished | Warned
+Observer = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """Observe nothing."""

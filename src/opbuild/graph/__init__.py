@@ -1,0 +1,1 @@
+"""The graph types that every stage shares, and the passes over them."""

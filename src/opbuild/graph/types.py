@@ -1,0 +1,112 @@
+"""Graph, Node and TensorType: what a network is between the front end and lowering.
+
+A graph belongs to one input signature: every type in it has a concrete shape. Values are named, each is assigned once,
+and nodes stand in topological order. Operator types are those of the newest ONNX operator set, plus opbuild's own in
+domain ``opbuild`` (see ``graph/passes``). Passes take a graph and return a graph; none changes its argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Attribute = int | float | str | bytes | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Array | Any
+
+DTYPES = (
+    "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
+)  # fmt: skip
+"""Element types, by their numpy names."""
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type (a numpy name) and concrete shape of a value; the shape is row-major, outermost first."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes, dense."""
+        return self.size * np.dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operator of a network.
+
+    Attributes:
+        op_type: The operator's type, as ONNX spells it.
+        inputs: Names of the values read; ``""`` stands for an optional input that is absent.
+        outputs: Names of the values assigned; ``""`` for an output that nobody asked for.
+        attrs: Attributes by name: ints, floats, strings, tuples of them, numpy arrays.
+        name: The node's name in the model, for messages and reports; never empty.
+        domain: The operator set; ``""`` is ONNX's own, ``opbuild`` this project's.
+        proto: The serialised ``NodeProto`` this node came from, for the host backend; None for traced nodes.
+    """
+
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Attribute] = field(default_factory=dict)
+    name: str = ""
+    domain: str = ""
+    proto: bytes | None = None
+
+    def with_(self, **changes: Any) -> Node:
+        """Return a copy with some fields changed."""
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A network for one input signature.
+
+    Attributes:
+        name: The network's name, for folders and messages.
+        nodes: Operators in topological order.
+        inputs: Names of the graph's inputs, in the model's order (initializers excluded).
+        outputs: Names of the graph's outputs, in the model's order.
+        types: The type of every value, constants included.
+        constants: The values known when the network is built, weights among them.
+        opset: The version of ONNX's operator set that ``nodes`` speak.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    types: Mapping[str, TensorType]
+    constants: Mapping[str, Array]
+    opset: int = 21
+
+    def with_(self, **changes: Any) -> Graph:
+        """Return a copy with some fields changed."""
+        return replace(self, **changes)
+
+    def consumers(self) -> dict[str, list[Node]]:
+        """Return the nodes that read each value."""
+        readers: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                if name:
+                    readers.setdefault(name, []).append(node)
+        return readers
+
+    def producers(self) -> dict[str, Node]:
+        """Return the node that assigns each value."""
+        return {name: node for node in self.nodes for name in node.outputs if name}

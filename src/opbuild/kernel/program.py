@@ -1,0 +1,138 @@
+"""Program: a network after lowering, ready to be built, planned, linked and run.
+
+A program is a list of calls. A kernel call names a descriptor and one view for each operand; a host call names a node for
+the host backend. Views point into buffers, and buffers have no addresses yet: ``runtime`` plans memory for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from opbuild.graph.types import Array, Node, TensorType
+from opbuild.kernel.opdesc import OpDesc
+
+BufferKind = Literal["input", "output", "constant", "temporary"]
+
+
+@dataclass(frozen=True)
+class View:
+    """A window into a buffer.
+
+    Attributes:
+        buffer: Index of the buffer in ``Program.buffers``.
+        offset: First element of the window, in elements from the buffer's start.
+        dims: ``(extent, stride)`` pairs in elements, innermost first; a stride may be 0 (broadcast) or negative.
+    """
+
+    buffer: int
+    offset: int
+    dims: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """Storage of one tensor, or of several that share it.
+
+    Attributes:
+        kind: ``input`` and ``output`` are the caller's arrays, ``constant`` is mapped from the network image, ``temporary``
+            lives in the arena.
+        dtype: Element type, a numpy name.
+        size: Number of elements, padding included.
+        zeroed: For a temporary whose padding must read as zero: equal values name buffers of one geometry. The arena starts
+            zeroed, kernels never write anything but zero into padding, so such a buffer may share memory only with buffers
+            whose ``zeroed`` is equal. None: contents are dead outside the buffer's life and any memory serves.
+        pack: For a constant: returns its contents, ``size`` elements of ``dtype``, dense. Called once, late, so that packing
+            overlaps with compiling.
+        source: For a constant: hashable identity of (values, packing) within this process, so that equal constants are stored
+            once; None if unknown.
+    """
+
+    kind: BufferKind
+    dtype: str
+    size: int
+    zeroed: Hashable | None = None
+    pack: Callable[[], Array] | None = None
+    source: Hashable | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class KernelCall:
+    """One call of a compiled kernel.
+
+    Attributes:
+        desc: What to run.
+        views: One view for each operand of ``desc``, in argument order.
+        nodes: Names of the model's nodes that it computes, for reports and messages.
+    """
+
+    desc: OpDesc
+    views: tuple[View, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class HostCall:
+    """One call of the host backend, on dense row-major views.
+
+    Attributes:
+        node: The operator to evaluate.
+        inputs: One view for each input, None for an absent one; constants too are passed as views.
+        outputs: One view for each output, None for one that nobody asked for.
+        input_types: The types of the inputs, row-major shapes; None for an absent one.
+        output_types: The types of the outputs.
+    """
+
+    node: Node
+    inputs: tuple[View | None, ...]
+    outputs: tuple[View | None, ...]
+    input_types: tuple[TensorType | None, ...]
+    output_types: tuple[TensorType | None, ...]
+    opset: int
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the model's nodes that it computes."""
+        return (self.node.name,)
+
+
+Call = KernelCall | HostCall
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of the network: its name, its type (row-major shape) and its buffer, which is dense."""
+
+    name: str
+    type: TensorType
+    buffer: int
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A lowered network for one input signature.
+
+    Attributes:
+        name: The network's name.
+        buffers: All buffers; views refer to them by index.
+        calls: Kernel and host calls in execution order.
+        inputs: The network's inputs in order.
+        outputs: The network's outputs in order; two outputs never share a buffer, and none is an input's buffer.
+        notes: Free remarks for the report, e.g. why a variant was chosen, by node name.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    calls: tuple[Call, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def descriptors(self) -> dict[OpDesc, tuple[str, ...]]:
+        """Return each distinct descriptor with the nodes that need it, in order of first use."""
+        needed: dict[OpDesc, tuple[str, ...]] = {}
+        for call in self.calls:
+            if isinstance(call, KernelCall):
+                needed[call.desc] = (*needed.get(call.desc, ()), *call.nodes)
+        return needed

@@ -1,0 +1,1 @@
+"""One lowering rule an operator family."""

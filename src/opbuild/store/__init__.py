@@ -1,0 +1,1 @@
+"""Where built operators are kept."""
