@@ -1,0 +1,85 @@
+"""Definition: a family's algorithm before its schedule, and the operands' Halide parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import halide as hl
+
+from opbuild.kernel.opdesc import FREE, OpDesc, Operand
+
+TYPES: dict[str, Any] = {
+    "bool": hl.UInt(8),
+    "uint8": hl.UInt(8),
+    "uint16": hl.UInt(16),
+    "uint32": hl.UInt(32),
+    "uint64": hl.UInt(64),
+    "int8": hl.Int(8),
+    "int16": hl.Int(16),
+    "int32": hl.Int(32),
+    "int64": hl.Int(64),
+    "float16": hl.Float(16),
+    "float32": hl.Float(32),
+    "float64": hl.Float(64),
+}
+"""Halide's type of a buffer's elements by numpy name; a bool is stored as a byte that is 0 or 1."""
+
+
+@dataclass
+class Definition:
+    """What a kernel computes.
+
+    Attributes:
+        inputs: Parameters in argument order.
+        outputs: Output functions in argument order.
+        variables: Variables of the outputs by name, for the schedule.
+        functions: Intermediate functions by name, for the schedule.
+        domains: Reduction domains by name, for the schedule.
+    """
+
+    inputs: list[Any]
+    outputs: list[Any]
+    variables: dict[str, Any] = field(default_factory=dict)
+    functions: dict[str, Any] = field(default_factory=dict)
+    domains: dict[str, Any] = field(default_factory=dict)
+
+
+def variables(names: str) -> list[Any]:
+    """Return Halide variables of the names given, separated by spaces."""
+    return [hl.Var(name) for name in names.split()]
+
+
+def parameter(operand: Operand) -> Any:
+    """Return an input operand's parameter; what the descriptor fixes becomes a constant of the code."""
+    param = hl.ImageParam(TYPES[operand.dtype], len(operand.dims), operand.name)
+    _constrain(param, operand)
+    return param
+
+
+def parameters(desc: OpDesc) -> list[Any]:
+    """Return the parameters of all input operands, in argument order."""
+    return [parameter(operand) for operand in desc.inputs]
+
+
+def constrain_output(function: Any, operand: Operand) -> Any:
+    """Apply what the descriptor fixes to an output function; return its output buffer."""
+    buffer = function.output_buffer()
+    _constrain(buffer, operand)
+    for index, dim in enumerate(operand.dims):
+        if dim.extent != FREE:
+            function.bound(function.args()[index], 0, dim.extent)
+    return buffer
+
+
+def _constrain(buffer: Any, operand: Operand) -> None:
+    for index, dim in enumerate(operand.dims):
+        constraint = buffer.dim(index)
+        constraint.set_min(0)
+        if dim.extent != FREE:
+            constraint.set_extent(dim.extent)
+        # Halide assumes stride 1 of dimension 0 unless told otherwise; None frees it.
+        if dim.stride != FREE:
+            constraint.set_stride(dim.stride)
+        elif index == 0:
+            constraint.set_stride(hl.Expr())

@@ -1,0 +1,1 @@
+"""What each operator family computes; nothing here says how."""

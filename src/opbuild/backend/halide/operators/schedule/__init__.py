@@ -1,0 +1,1 @@
+"""How each operator family's loops are arranged, by variant; nothing here changes a result."""

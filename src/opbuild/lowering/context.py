@@ -1,0 +1,299 @@
+"""Lowering: what the rules work with while a graph becomes a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from opbuild.digest import fast
+from opbuild.errors import ShapeError
+from opbuild.graph.types import Array, Graph, Node, TensorType
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.program import Buffer, Call, HostCall, KernelCall, Port, Program, View
+from opbuild.kernel.target import Target
+from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, blocks, dense_strides
+from opbuild.lowering.transfer import copy, from_blocked, to_blocked
+
+MakeCall = Callable[[tuple[View, ...]], tuple[OpDesc, tuple[View, ...]]]
+"""Makes the descriptor once the views are known; it may collapse or reorder dimensions of the views."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may decide about lowering; all of it reaches the keys through descriptors.
+
+    Attributes:
+        impl_mode: ``high_performance`` or ``high_precision``.
+        num_threads: Threads that will run the network; 1 picks serial variants.
+    """
+
+    impl_mode: str = "high_performance"
+    num_threads: int = 2
+
+
+class NotServedError(Exception):
+    """Raised by a rule before it emits anything: no kernel serves this node, and why. The host backend takes it."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Pending:
+    make: MakeCall
+    operands: tuple[OperandRef, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _PendingHost:
+    node: Node
+    inputs: tuple[Plain | None, ...]
+    outputs: tuple[Plain | None, ...]
+
+
+@dataclass(eq=False)
+class Lowering:
+    """The state of one lowering: where values lie, and the calls emitted so far.
+
+    Attributes:
+        graph: The graph that is lowered.
+        target: The machine that will run it.
+        options: The user's decisions.
+    """
+
+    graph: Graph
+    target: Target
+    options: Options = field(default_factory=Options)
+
+    def __post_init__(self) -> None:
+        self._plain: dict[str, Plain] = {}
+        self._blocked: dict[str, Blocked] = {}
+        self._calls: list[_Pending | _PendingHost] = []
+        self._digests: dict[str, str] = {}
+        self._constants: dict[Any, Plain] = {}
+        self._outputs = set(self.graph.outputs)
+        self.consumers = self.graph.consumers()
+        self.notes: dict[str, Any] = {}
+        for name in self.graph.inputs:
+            kind = self.type(name)
+            storage = Storage("input", kind.dtype, kind.shape)
+            self._plain[name] = Plain(storage, kind.shape, dense_strides(kind.shape))
+
+    # -- what is known of a value -------------------------------------------------------------------------------------
+
+    def type(self, name: str) -> TensorType:
+        """Return a value's type."""
+        return self.graph.types[name]
+
+    def constant(self, name: str) -> Array | None:
+        """Return a value's contents if they are known at build time."""
+        return self.graph.constants.get(name) if name else None
+
+    def constant_digest(self, name: str) -> str:
+        """Return a digest of a constant's shape, type and contents; a broadcast scalar is digested as a scalar."""
+        if name not in self._digests:
+            array = self.graph.constants[name]
+            head = f"{array.dtype.str}{array.shape}".encode()
+            contents = array.flat[0].tobytes() if array.size and not any(array.strides) else np.ascontiguousarray(array)
+            body = contents if isinstance(contents, bytes) else memoryview(contents.reshape(-1).view(np.uint8))
+            self._digests[name] = fast(head + fast(body).encode())
+        return self._digests[name]
+
+    def is_blocked(self, name: str) -> bool:
+        """Return whether a value lies blocked and not (also) plain."""
+        return name in self._blocked and name not in self._plain
+
+    def has_blocked(self, name: str) -> bool:
+        """Return whether a value lies blocked, perhaps plain as well."""
+        return name in self._blocked
+
+    # -- references to read a value -----------------------------------------------------------------------------------
+
+    def plain(self, name: str) -> Plain:
+        """Return a value in plain layout, with any strides; converts a blocked value, stores a constant."""
+        if name not in self._plain:
+            array = self.constant(name)
+            if array is not None:
+                self._plain[name] = self.packed((name,), "plain", array.shape, str(array.dtype), lambda: array)
+            else:
+                self._plain[name] = self._unblock(name)
+        return self._plain[name]
+
+    def dense(self, name: str) -> Plain:
+        """Return a value in plain, contiguous, row-major layout; copies where it is not."""
+        value = self.plain(name)
+        if value.dense:
+            return value
+        target = self.temporary(self.type(name))
+        self.emit(copy, (value, target), (name,))
+        self._plain[name] = target
+        return target
+
+    def blocked(self, name: str, halo: tuple[int, int, int, int] = (0, 0, 0, 0)) -> Blocked:
+        """Return a value of rank 3 or 4 in blocked layout, with a halo of at least ``(left, top, right, bottom)`` zeros."""
+        if name not in self._blocked:
+            self._blocked[name] = self._block(name)
+        value = self._blocked[name]
+        value.storage.grow_halo(*halo)
+        return value
+
+    # -- places to write a value --------------------------------------------------------------------------------------
+
+    def temporary(self, type_: TensorType) -> Plain:
+        """Return new dense memory for an intermediate that has no name in the graph."""
+        return Plain(Storage("temporary", type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
+
+    def new_plain(self, name: str) -> Plain:
+        """Declare that a value is written in plain, dense layout and return where; a graph output is written in place."""
+        type_ = self.type(name)
+        kind = "output" if name in self._outputs else "temporary"
+        self._plain[name] = Plain(Storage(kind, type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))  # type: ignore[arg-type]  # kind is one of the two literals
+        return self._plain[name]
+
+    def new_blocked(self, name: str, padding_value: float = 0.0) -> Blocked:
+        """Declare that a value of rank 3 or 4 is written in blocked layout and return where.
+
+        The writer fills all 16 lanes of every block; lanes beyond the channels get ``padding_value``, which is finite.
+        """
+        self._blocked[name] = self._new_blocked_storage(name, padding_value)
+        return self._blocked[name]
+
+    def bind(self, name: str, value: Plain | Blocked) -> None:
+        """Declare that a value is a reference to memory that is written already."""
+        if isinstance(value, Plain):
+            self._plain[name] = value
+        else:
+            self._blocked[name] = value
+
+    def packed(
+        self, names: Sequence[str], recipe: str, shape: tuple[int, ...], dtype: str, pack: Callable[[], Array]
+    ) -> Plain:
+        """Return a constant made from constants of the graph.
+
+        Args:
+            names: The graph's constants that ``pack`` reads.
+            recipe: Says, with ``names``' contents, exactly what ``pack`` returns; equal ones are stored once.
+            shape: Row-major shape of what ``pack`` returns.
+            dtype: Its element type.
+            pack: Makes the contents; called late, at most once.
+        """
+        source = (*(self.constant_digest(name) for name in names), recipe, shape, dtype)
+        if source not in self._constants:
+            storage = Storage("constant", dtype, shape, pack=pack, source=source)
+            self._constants[source] = Plain(storage, shape, dense_strides(shape))
+        return self._constants[source]
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    def emit(self, make: MakeCall, operands: Sequence[OperandRef], nodes: Sequence[str] | Node) -> None:
+        """Emit a kernel call; ``make`` gets the operands' views, inputs first, when the program is finished."""
+        names = (nodes.name,) if isinstance(nodes, Node) else tuple(nodes)
+        self._calls.append(_Pending(make, tuple(operands), names))
+
+    def host(self, node: Node) -> None:
+        """Emit a call of the host backend for a node."""
+        inputs = tuple(self.dense(name) if name else None for name in node.inputs)
+        outputs = tuple(self.new_plain(name) if name else None for name in node.outputs)
+        self._calls.append(_PendingHost(node, inputs, outputs))
+
+    def finish(self) -> Program:
+        """Resolve every reference and return the program."""
+        outputs = [self._output(name) for name in self.graph.outputs]
+        owners: dict[Storage, int] = {}
+
+        def index_of(storage: Storage) -> int:
+            return owners.setdefault(storage, len(owners))
+
+        inputs = [Port(name, self.type(name), index_of(self._plain[name].storage)) for name in self.graph.inputs]
+        calls = tuple(self._resolve(call, index_of) for call in self._calls)
+        ports = [
+            Port(name, self.type(name), index_of(storage))
+            for name, storage in zip(self.graph.outputs, outputs, strict=True)
+        ]
+        buffers = tuple(
+            Buffer(s.kind, s.dtype, s.size, s.zeroed if s.kind == "temporary" else None, s.pack, s.source) for s in owners
+        )
+        return Program(self.graph.name, buffers, calls, tuple(inputs), tuple(ports), self.notes)
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _resolve(self, call: _Pending | _PendingHost, index_of: Callable[[Storage], int]) -> Call:
+        if isinstance(call, _PendingHost):
+            node = call.node
+            return HostCall(
+                node,
+                tuple(ref.resolve(index_of) if ref else None for ref in call.inputs),
+                tuple(ref.resolve(index_of) if ref else None for ref in call.outputs),
+                tuple(self.type(name) if name else None for name in node.inputs),
+                tuple(self.type(name) if name else None for name in node.outputs),
+                self.graph.opset,
+            )
+        desc, views = call.make(tuple(operand.resolve(index_of) for operand in call.operands))
+        problem = desc.problem([view.dims for view in views])
+        if problem:
+            raise AssertionError(f"the variant chosen for {', '.join(call.nodes)} is not legal: {desc.family}: {problem}")
+        return KernelCall(desc, views, call.nodes)
+
+    def _output(self, name: str) -> Storage:
+        """Return the storage of a graph output, copied into memory of its own where it shares some."""
+        value = self.plain(name)
+        storage = value.storage
+        taken = self.graph.outputs.count(name) > 1
+        if storage.kind == "output" and storage.alias is None and value.dense and storage.shape == value.shape and not taken:
+            return storage
+        type_ = self.type(name)
+        target = Plain(Storage("output", type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
+        self.emit(copy, (value, target), (name,))
+        return target.storage
+
+    def _new_blocked_storage(self, name: str, padding_value: float) -> Blocked:
+        type_ = self.type(name)
+        if len(type_.shape) not in (3, 4):
+            raise ShapeError(f"value {name} of shape {list(type_.shape)} can not be stored in channel blocks")
+        n, c, *spatial = type_.shape
+        h, w = spatial if len(spatial) == 2 else (1, spatial[0])
+        return Blocked(Storage("temporary", type_.dtype, (n, blocks(c), h, w), blocked=True), c, padding_value)
+
+    def _block(self, name: str) -> Blocked:
+        source = self.plain(name)
+        value = self._new_blocked_storage(name, 0.0)
+        shape, strides = source.shape, source.strides
+        if len(shape) == 3:
+            shape, strides = (*shape[:2], 1, shape[2]), (*strides[:2], 0, strides[2])
+        for n in range(shape[0]):
+            image = Plain(source.storage, shape[1:], strides[1:], source.offset + n * strides[0])
+            self.emit(to_blocked, (image, value.window(n)), (name,))
+        return value
+
+    def _unblock(self, name: str) -> Plain:
+        source = self._blocked[name]
+        value = self.new_plain(name)
+        shape, strides = value.shape, value.strides
+        if len(shape) == 3:
+            shape, strides = (*shape[:2], 1, shape[2]), (*strides[:2], 0, strides[2])
+        for n in range(shape[0]):
+            image = Plain(value.storage, shape[1:], strides[1:], n * strides[0])
+            self.emit(from_blocked, (source.window(n), image), (name,))
+        return value
+
+
+Rule = Callable[[Lowering, Node], None]
+RULES: dict[tuple[str, str], Rule] = {}
+"""The rule of each operator, by domain and operator type; the modules of ``lowering.rules`` fill it."""
+
+
+def rule(*op_types: str, domain: str = "") -> Callable[[Rule], Rule]:
+    """Register a function as the lowering rule of operator types."""
+
+    def register(function: Rule) -> Rule:
+        for op_type in op_types:
+            RULES[domain, op_type] = function
+        return function
+
+    return register
+
+
+def summary(rules: Mapping[tuple[str, str], Rule] = RULES) -> tuple[str, ...]:
+    """Return the operators that have kernels, sorted, opbuild's own with their domain."""
+    return tuple(sorted(f"{domain}.{op}" if domain else op for domain, op in rules))

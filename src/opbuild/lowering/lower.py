@@ -1,0 +1,41 @@
+"""The step from a graph to a program: one rule a node, the host backend where no rule serves."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from opbuild.graph.types import Graph
+from opbuild.kernel.program import Program
+from opbuild.kernel.target import Target
+from opbuild.lowering.context import RULES, Lowering, NotServedError, Options
+
+MODULES = ("conv", "conv_transpose", "pool", "elementwise", "matmul", "movement", "normalization", "reduction", "resize", "user")
+"""The modules of ``lowering.rules``; importing one registers its rules."""
+
+
+def lower(graph: Graph, target: Target, options: Options | None = None) -> Program:
+    """Lower a graph to a program of operator descriptors.
+
+    Args:
+        graph: An optimized graph; every value has a concrete shape.
+        target: The machine that will run the network.
+        options: The user's decisions.
+
+    Raises:
+        ModelError: If a node can not be expressed at all.
+    """
+    for module in MODULES:
+        import_module(f"opbuild.lowering.rules.{module}")
+    lowering = Lowering(graph, target, options or Options())
+    for node in graph.nodes:
+        serve = RULES.get((node.domain, node.op_type))
+        if serve is None:
+            lowering.notes[node.name] = f"no kernel for {node.op_type}"
+            lowering.host(node)
+            continue
+        try:
+            serve(lowering, node)
+        except NotServedError as reason:
+            lowering.notes[node.name] = str(reason)
+            lowering.host(node)
+    return lowering.finish()

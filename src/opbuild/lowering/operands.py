@@ -1,0 +1,189 @@
+"""Where the values of a network lie while it is lowered: storages, and references into them.
+
+A storage becomes one buffer of the program. Two layouts exist:
+
+* *plain*: row-major elements. A plain value is an offset and one stride a dimension, so slices, splits, transposes and
+  broadcasts are references, not copies.
+* *blocked* (NC1HWC0): a value ``(N, C, H, W)`` (or ``(N, C, W)``, with H = 1) lies as ``[N][C1][H'][W'][16]`` with
+  ``C1 = ceil(C / 16)``. ``H'`` and ``W'`` include a halo of zeros, so that a convolution reads its padding from memory.
+
+The halo of a storage grows as later consumers ask for it; that is why references are resolved to views only after the last
+rule has run. A blocked storage may be a slice of channel blocks of another one (a concatenation without a copy); it then
+shares the other one's halo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from math import prod
+
+from opbuild.graph.types import Array
+from opbuild.kernel.program import BufferKind, View
+
+BLOCK = 16
+"""Channels in a block: one AVX-512 vector of float32; two vectors with AVX2, four with NEON."""
+
+
+def blocks(channels: int) -> int:
+    """Return the number of channel blocks that hold ``channels``."""
+    return -(-channels // BLOCK)
+
+
+@dataclass(eq=False)
+class Storage:
+    """Memory of one tensor, or of several that share it.
+
+    Attributes:
+        kind: As in ``Buffer``.
+        dtype: Element type.
+        shape: Plain: row-major shape. Blocked: ``(N, C1, H, W)``, halo excluded.
+        blocked: Whether the layout is blocked.
+        halo: Zeros around each plane as ``[left, top, right, bottom]``; blocked only.
+        alias: The storage that contains this one, and the first element (plain) or channel block (blocked) of it.
+        pack: For constants, as in ``Buffer``.
+        source: For constants, as in ``Buffer``.
+    """
+
+    kind: BufferKind
+    dtype: str
+    shape: tuple[int, ...]
+    blocked: bool = False
+    halo: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    alias: tuple[Storage, int] | None = None
+    pack: Callable[[], Array] | None = None
+    source: Hashable | None = None
+
+    def root(self) -> tuple[Storage, int]:
+        """Return the storage that owns the memory, and where this one begins in it (elements or channel blocks)."""
+        storage, start = self, 0
+        while storage.alias is not None:
+            storage, offset = storage.alias
+            start += offset
+        return storage, start
+
+    def grow_halo(self, left: int, top: int, right: int, bottom: int) -> None:
+        """Make the halo at least this wide on each side."""
+        owner, _ = self.root()
+        owner.halo = [max(have, want) for have, want in zip(owner.halo, (left, top, right, bottom), strict=True)]
+
+    @property
+    def size(self) -> int:
+        """Number of elements, padding included; of an owner only."""
+        if not self.blocked:
+            return prod(self.shape)
+        n, c1, h, w = self.shape
+        left, top, right, bottom = self.halo
+        return n * c1 * (h + top + bottom) * (w + left + right) * BLOCK
+
+    @property
+    def zeroed(self) -> Hashable | None:
+        """The geometry that must match for memory to be shared, if there are zeros to keep; of an owner only."""
+        if not self.blocked or not any(self.halo):
+            return None
+        return ("blocked", self.dtype, self.shape, tuple(self.halo))
+
+
+@dataclass(frozen=True, eq=False)
+class Plain:
+    """A plain value: ``shape`` and ``strides`` (elements) are row-major, outermost first; ``offset`` counts elements."""
+
+    storage: Storage
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def dense(self) -> bool:
+        """Whether the elements are contiguous in row-major order."""
+        return self.strides == dense_strides(self.shape) or prod(self.shape) == 0
+
+    def resolve(self, index_of: Callable[[Storage], int]) -> View:
+        """Return the view, dimensions innermost first."""
+        owner, start = self.storage.root()
+        dims = tuple(zip(reversed(self.shape), reversed(self.strides), strict=True))
+        return View(index_of(owner), start + self.offset, dims)
+
+
+@dataclass(frozen=True, eq=False)
+class Blocked:
+    """A blocked value of ``channels`` channels; lanes of the last block beyond them hold ``padding_value``."""
+
+    storage: Storage
+    channels: int
+    padding_value: float = 0.0
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """``(N, C1, H, W)`` without the halo."""
+        n, c1, h, w = self.storage.shape
+        return n, c1, h, w
+
+    def window(
+        self, n: int = 0, left: int = 0, top: int = 0, width: int | None = None, height: int | None = None
+    ) -> BlockedWindow:
+        """Return one image, from ``left``, ``top`` elements outside its interior, ``width`` by ``height`` elements."""
+        _, _, h, w = self.shape
+        return BlockedWindow(self, n, left, top, w if width is None else width, h if height is None else height)
+
+    def planes(self) -> BlockedPlanes:
+        """Return all images at once: blocks of all images are one dimension (they lie one after the other)."""
+        return BlockedPlanes(self)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockedWindow:
+    """A window into one image of a blocked value; resolves to dims ``(16, width, height, C1)``."""
+
+    value: Blocked
+    n: int
+    left: int
+    top: int
+    width: int
+    height: int
+
+    def resolve(self, index_of: Callable[[Storage], int]) -> View:
+        """Return the view ``(16, width, height, C1)``; the halo must be as wide as the window reaches."""
+        owner, first_block = self.value.storage.root()
+        row, plane, image, origin = _blocked_strides(owner)
+        offset = self.n * image + first_block * plane + origin - self.top * row - self.left * BLOCK
+        c1 = self.value.shape[1]
+        dims = ((BLOCK, 1), (self.width, BLOCK), (self.height, row), (c1, plane))
+        return View(index_of(owner), offset, dims)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockedPlanes:
+    """All images of a blocked value; resolves to dims ``(16, W, H, C1, N)``."""
+
+    value: Blocked
+
+    def resolve(self, index_of: Callable[[Storage], int]) -> View:
+        """Return the view ``(16, W, H, C1, N)`` of the interior."""
+        owner, first_block = self.value.storage.root()
+        row, plane, image, origin = _blocked_strides(owner)
+        n, c1, h, w = self.value.shape
+        dims = ((BLOCK, 1), (w, BLOCK), (h, row), (c1, plane), (n, image))
+        return View(index_of(owner), first_block * plane + origin, dims)
+
+
+OperandRef = Plain | BlockedWindow | BlockedPlanes
+
+
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a contiguous row-major tensor."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def _blocked_strides(owner: Storage) -> tuple[int, int, int, int]:
+    """Return the strides of a row, a plane and an image, and the offset of the first interior element."""
+    _, c1, h, w = owner.shape
+    left, top, right, bottom = owner.halo
+    row = (w + left + right) * BLOCK
+    plane = (h + top + bottom) * row
+    return row, plane, c1 * plane, top * row + left * BLOCK
