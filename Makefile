@@ -1,0 +1,64 @@
+# Everything a developer does starts here; `make help` lists it.
+#
+# The first target that needs it makes a virtual environment in .venv. The stamp in it carries the checksum of
+# pyproject.toml, so set-up runs again only when the dependencies changed, and nothing needs the network after that.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+DEPENDENCIES := $(shell cksum < pyproject.toml | cut -d ' ' -f 1)
+# A machine without a linker gets one as a Python package.
+EXTRAS := dev$(if $(shell command -v ld.lld || command -v ld || command -v cc),,$(shell echo ,linker))
+
+VENV_STAMP := $(VENV)/.python-$(PYTHON_VERSION)
+STAMP := $(VENV)/.ready-$(PYTHON_VERSION)-$(DEPENDENCIES)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: demo test check unit bench setup format clean help
+
+demo: $(STAMP) ## Run the main job: a script, then ResNet-50 built cold, again, and with one layer changed
+	@$(BIN)/python examples/demo.py
+
+test: check unit ## Run all checks and all tests; this is what CI runs
+
+check: $(STAMP) ## Check style, formatting, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+unit: $(STAMP) ## Run the tests; TESTS=tests/unit/test_cli.py or ARGS=-x narrow them
+	$(BIN)/python -m pytest $(TESTS) $(ARGS)
+
+bench: $(STAMP) ## Measure against ONNX Runtime; results go to benchmarks/results
+	$(BIN)/python benchmarks/build_time.py --json benchmarks/results/build_time.json
+	$(BIN)/python benchmarks/sharing.py --json benchmarks/results/sharing.json
+	$(BIN)/python benchmarks/latency.py --json benchmarks/results/latency.json
+
+setup: $(STAMP) ## Make .venv with everything in it; PYTHON=python3.12 chooses the interpreter
+
+format: $(STAMP) ## Format the sources and mend what can be mended by itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove .venv and what the tools left behind
+	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+$(VENV_STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "$(PYTHON) is not Python 3.10 to 3.13: name one that is, e.g. make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "$(PYTHON) can not make virtual environments: install its venv module (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(STAMP): $(VENV_STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@rm -f $(VENV)/.ready-*
+	@touch $@
