@@ -1,0 +1,213 @@
+"""Runs one kernel on numpy arrays: compile a descriptor in a forked child, link it, call it through ctypes.
+
+Kernels are compiled without any check of their own, so a mistake writes where it should not and stays silent. Outputs are
+therefore made with ``guarded``: an array inside a larger memory that is filled with a canary value, and ``check_canaries``
+fails if any element around the array changed. ``run_desc`` also asserts that the descriptor says the arrays are legal.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import halide as hl
+import numpy as np
+import numpy.typing as npt
+
+from opbuild.backend.halide.driver import HalideCompiler
+from opbuild.kernel.opdesc import OpDesc
+
+Array = npt.NDArray[Any]
+MARGIN = 4096
+"""Canaries on each side of a guarded array, in elements: more than any tile of a schedule."""
+
+
+@dataclass(frozen=True, eq=False)
+class Guarded:
+    """An array inside a memory full of canaries.
+
+    Attributes:
+        view: The array itself; row-major, so its last axis is a descriptor's first dimension.
+        memory: All of the memory, one-dimensional.
+        around: Which elements of ``memory`` do not belong to ``view``.
+    """
+
+    view: Array
+    memory: Array
+    around: npt.NDArray[np.bool_]
+
+
+def guarded(shape: Sequence[int], dtype: str = "float32", strides: Sequence[int] | None = None) -> Guarded:
+    """Make an array surrounded by canaries, its own elements holding canaries too.
+
+    Args:
+        shape: Row-major shape.
+        dtype: Element type.
+        strides: In elements, row-major; dense if None. Gaps that they leave between rows are canaries.
+    """
+    shape = tuple(shape)
+    kind = np.dtype(dtype)
+    if strides is None:
+        strides = [int(np.prod(shape[axis + 1 :], dtype=int)) for axis in range(len(shape))]
+    span = (
+        1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)) if 0 not in shape else 0
+    )
+    memory = np.full(span + 2 * MARGIN, _canary(kind), kind)
+    view = _window(memory, shape, strides)
+    around = np.ones(memory.size, bool)
+    _window(around, shape, strides)[...] = False
+    return Guarded(view, memory, around)
+
+
+def guarded_like(array: Array, strides: Sequence[int] | None = None) -> Guarded:
+    """Make a guarded copy of ``array``."""
+    result = guarded(array.shape, str(array.dtype), strides)
+    result.view[...] = array
+    return result
+
+
+def check_canaries(*arrays: Guarded) -> None:
+    """Assert that nothing around the arrays was written."""
+    for array in arrays:
+        canary = _canary(array.memory.dtype)
+        touched = np.flatnonzero(array.around & (array.memory != canary)) - MARGIN
+        assert not touched.size, f"{touched.size} elements outside the array were written, at {touched[:8].tolist()}"
+
+
+def run_desc(desc: OpDesc, *operands: Array | Guarded) -> None:
+    """Run a descriptor's kernel on arrays given in argument order, inputs first; outputs are written in place.
+
+    Args:
+        desc: What to run; it is compiled once a session.
+        operands: Row-major arrays of any strides: their last axis is the descriptor's dimension 0.
+    """
+    views = [operand.view if isinstance(operand, Guarded) else operand for operand in operands]
+    problem = desc.problem([dims_of(view) for view in views])
+    assert problem is None, problem
+    for view, operand in zip(views, desc.operands, strict=True):
+        assert view.dtype == np.dtype(operand.dtype), f"{operand.name} is {view.dtype}"
+    buffers = [HalideBuffer.of(view) for view in views]
+    status = kernel(desc)(*(ctypes.byref(buffer) for buffer in buffers))
+    assert status == 0, f"the kernel returned {status}"
+
+
+def dims_of(array: Array) -> list[tuple[int, int]]:
+    """Return ``(extent, stride)`` pairs in elements, innermost first."""
+    return [(e, s // array.itemsize) for e, s in zip(array.shape[::-1], array.strides[::-1], strict=True)]
+
+
+class _HalideDimension(ctypes.Structure):
+    _fields_ = (
+        ("min", ctypes.c_int32),
+        ("extent", ctypes.c_int32),
+        ("stride", ctypes.c_int32),
+        ("flags", ctypes.c_uint32),
+    )
+
+
+class HalideBuffer(ctypes.Structure):
+    """``halide_buffer_t``."""
+
+    _fields_ = (
+        ("device", ctypes.c_uint64),
+        ("device_interface", ctypes.c_void_p),
+        ("host", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("dimensions", ctypes.c_int32),
+        ("dim", ctypes.POINTER(_HalideDimension)),
+        ("padding", ctypes.c_void_p),
+    )
+
+    @staticmethod
+    def of(array: Array) -> HalideBuffer:
+        """Describe an array, which must outlive the result."""
+        dims = dims_of(array)
+        table = (_HalideDimension * max(len(dims), 1))(*(_HalideDimension(0, e, s, 0) for e, s in dims))
+        code = {"i": 0, "u": 1, "b": 1, "f": 2}[array.dtype.kind]
+        buffer = HalideBuffer(0, None, array.ctypes.data, 0, code, array.itemsize * 8, 1, len(dims), table, None)
+        buffer.table = table
+        return buffer
+
+
+@lru_cache(maxsize=None)
+def kernel(desc: OpDesc) -> Any:
+    """Return the callable of a descriptor's kernel, compiled and linked once a session."""
+    _runtime()
+    symbol = f"kernel_{len(_libraries)}"
+    path = _folder() / f"{symbol}.o"
+    _compile(desc, symbol, path)
+    library = _link(path)
+    _libraries.append(library)
+    return getattr(library, symbol)
+
+
+_libraries: list[Any] = []
+
+
+@lru_cache(maxsize=None)
+def _folder() -> Path:
+    holder = tempfile.TemporaryDirectory(prefix="opbuild-kernels-")
+    _holders.append(holder)
+    return Path(holder.name)
+
+
+_holders: list[Any] = []
+
+
+@lru_cache(maxsize=None)
+def target() -> Any:
+    """Return a stand-in for the host's target: kernels see only its text."""
+    text = str(hl.get_host_target())
+    return type("HostTarget", (SimpleNamespace,), {"__str__": lambda self: text})()
+
+
+@lru_cache(maxsize=None)
+def _runtime() -> None:
+    path = _folder() / "runtime.o"
+    hl.compile_standalone_runtime(str(path), hl.Target(str(target())))
+    _libraries.append(_link(path))
+
+
+def _link(path: Path) -> Any:
+    library = path.with_suffix(".so")
+    subprocess.run(["ld", "-shared", "-o", str(library), str(path)], check=True)
+    return ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+
+
+def _compile(desc: OpDesc, symbol: str, path: Path) -> None:
+    """Compile in a forked child: a crash of the compiler becomes an error here, and Halide's name counters start afresh."""
+    error = path.with_suffix(".error")
+    child = os.fork()
+    if child == 0:
+        try:
+            path.write_bytes(HalideCompiler.compile(desc, symbol, target()))
+        except BaseException as reason:
+            error.write_text(f"{type(reason).__name__}: {reason}")
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert not error.exists(), f"{desc.op_type} can not be compiled: {error.read_text()}"
+    assert status == 0, f"{desc.op_type}: the compiler died with status {status}"
+
+
+def _canary(kind: np.dtype[Any]) -> Any:
+    if kind.kind == "b":
+        return True
+    return kind.type(77) if kind.kind in "iu" else kind.type(7.75e3)
+
+
+def _window(memory: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
+    start = MARGIN
+    steps = [stride * memory.itemsize for stride in strides]
+    return np.lib.stride_tricks.as_strided(memory[start:], tuple(shape), tuple(steps))
