@@ -1,0 +1,59 @@
+"""Deciding, apart from doing: whether an operator must be compiled, and why. Build, dry run and explain share it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from opbuild.kernel.entry import Entry
+from opbuild.kernel.interfaces import Found, Missing, Reason
+from opbuild.kernel.opdesc import OpDesc
+
+FORCED = Reason("forced", "a rebuild was asked for")
+
+
+@dataclass(frozen=True)
+class UpToDate:
+    """The stored entry serves."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """The operator must be compiled."""
+
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What became of one operator of a build.
+
+    Attributes:
+        desc: The operator.
+        name: Its entry's name.
+        nodes: The network's nodes that need it.
+        outcome: ``built`` or ``reused``.
+        reason: Why.
+        milliseconds: How long compiling took; 0 if it was reused.
+    """
+
+    desc: OpDesc
+    name: str
+    nodes: tuple[str, ...]
+    outcome: Literal["built", "reused"]
+    reason: Reason
+    milliseconds: float
+
+
+def decide(lookup: Found | Missing, *, force: bool = False) -> UpToDate | Rebuild:
+    """Return whether an operator must be compiled.
+
+    Args:
+        lookup: What the store answered.
+        force: Compile even what is stored.
+    """
+    if isinstance(lookup, Missing):
+        return Rebuild(lookup.reason)
+    return Rebuild(FORCED) if force else UpToDate(lookup.entry)

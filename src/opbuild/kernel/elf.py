@@ -1,0 +1,79 @@
+"""Reading the symbols of a relocatable ELF object, to check what a compiler delivered and what it needs."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+_RELOCATABLE = 1
+_SYMBOL_TABLE = 2
+_LOCAL = 0
+
+
+class NotAnObjectError(ValueError):
+    """The bytes are not a little-endian relocatable ELF object with a symbol table."""
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """The global symbols of an object, each sorted: those that it defines, and those that it expects from others."""
+
+    defined: tuple[str, ...]
+    undefined: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the fields of one ELF class lie: ``struct`` formats, and the positions of the fields used."""
+
+    header: str
+    section: str
+    symbol: str
+    name_info_section: tuple[int, int, int]
+
+
+_LAYOUTS = {
+    1: _Layout("<16xHHIIIIIHHHHHH", "<IIIIIIIIII", "<IIIBBH", (0, 3, 5)),
+    2: _Layout("<16xHHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IBBHQQ", (0, 1, 3)),
+}
+
+
+def read_symbols(data: bytes) -> Symbols:
+    """Return the global symbols of an object file.
+
+    Raises:
+        NotAnObjectError: If ``data`` is not such an object; the message says what is wrong.
+    """
+    if not data:
+        raise NotAnObjectError("it is empty")
+    if data[:4] != b"\x7fELF":
+        raise NotAnObjectError("it does not begin as an ELF file")
+    layout = _LAYOUTS.get(data[4] if len(data) > 5 else 0)
+    if layout is None or data[5] != 1:
+        raise NotAnObjectError("it is not a little-endian ELF file")
+    try:
+        return _read(data, layout)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise NotAnObjectError(f"it is cut or damaged: {error}") from error
+
+
+def _read(data: bytes, layout: _Layout) -> Symbols:
+    header = struct.unpack_from(layout.header, data)
+    kind, section_offset, section_size, section_count = header[0], header[5], header[10], header[11]
+    if kind != _RELOCATABLE:
+        raise NotAnObjectError(f"it is ELF type {kind}, not a relocatable object")
+    sections = [struct.unpack_from(layout.section, data, section_offset + i * section_size) for i in range(section_count)]
+    table = next((section for section in sections if section[1] == _SYMBOL_TABLE), None)
+    if table is None:
+        raise NotAnObjectError("it has no symbol table")
+    strings = sections[table[6]]
+    names = data[strings[4] : strings[4] + strings[5]]
+    defined, undefined = set(), set()
+    name_at, info_at, section_at = layout.name_info_section
+    for fields in struct.iter_unpack(layout.symbol, data[table[4] : table[4] + table[5]]):
+        start = fields[name_at]
+        name = names[start : names.index(b"\0", start)].decode() if start < len(names) else ""
+        if not name or fields[info_at] >> 4 == _LOCAL:
+            continue
+        (defined if fields[section_at] else undefined).add(name)
+    return Symbols(tuple(sorted(defined)), tuple(sorted(undefined)))

@@ -1,0 +1,224 @@
+"""Entry: one built operator, as its three files hold it.
+
+    <name>.o     a relocatable ELF object; its kernel symbol is <optype>_<number>__kernel0
+    <name>.info  what was asked for, MindSpore's fields and the whole key: decides whether the object may be reused
+    <name>.json  what came out, MindSpore's fields, the object's SHA-256 and what the linker needs: the commit mark
+
+Both records are JSON texts that hold no paths and no times except how long compiling took. Everything in ``.json`` but that
+follows from the key and the object, so a reader can rebuild it and compare: a record that was changed is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opbuild.digest import sha256
+from opbuild.kernel.elf import NotAnObjectError, read_symbols
+from opbuild.kernel.key import Key
+from opbuild.kernel.opdesc import FREE, OpDesc, Operand
+
+SUFFIXES = (".o", ".info", ".json")
+"""The three files in the order in which they are published."""
+
+MILLISECONDS = "compileMilliseconds"
+"""The one field of ``.json`` that does not follow from the key and the object."""
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One built operator.
+
+    Attributes:
+        name: ``<optype>_<number>_<device>``, the files' name without suffix.
+        symbol: The kernel's symbol in the object; empty in an entry that holds no kernel (the runtime library).
+        object: The object file's bytes.
+        info: What was asked for (``.info``).
+        record: What came out (``.json``).
+    """
+
+    name: str
+    symbol: str
+    object: bytes
+    info: Mapping[str, Any]
+    record: Mapping[str, Any]
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the object's bytes."""
+        return str(self.record["sha256"])
+
+    @property
+    def undefined(self) -> tuple[str, ...]:
+        """Global symbols that the object expects from others, sorted."""
+        return tuple(self.record["undefined"])
+
+    @property
+    def milliseconds(self) -> float:
+        """How long compiling took."""
+        return float(self.record[MILLISECONDS])
+
+    @property
+    def key_sha256(self) -> str:
+        """Digest of the key that was asked for."""
+        return str(self.info["key"]["sha256"])
+
+    def files(self) -> tuple[tuple[str, bytes], ...]:
+        """Return the files' names and contents in the order in which they are to be published."""
+        contents = (self.object, record_bytes(self.info), record_bytes(self.record))
+        return tuple((self.name + suffix, content) for suffix, content in zip(SUFFIXES, contents, strict=True))
+
+
+def make_entry(
+    desc: OpDesc,
+    key: Key,
+    device_id: int,
+    object_: bytes,
+    milliseconds: float,
+    nodes: Sequence[str] = (),
+    shapes: Sequence[Sequence[int]] | None = None,
+) -> Entry:
+    """Return the entry of a compiled operator.
+
+    Args:
+        desc: What was compiled.
+        key: Its key.
+        device_id: The device that built it.
+        object_: The object file's bytes.
+        milliseconds: How long compiling took.
+        nodes: Names of the nodes that asked for it.
+        shapes: For each operand the row-major shape that first asked, for readers only; None where unknown.
+
+    Raises:
+        NotAnObjectError: If ``object_`` is not a relocatable ELF object that defines the kernel's symbol.
+    """
+    name = key.name(device_id)
+    record = make_record(desc, key, name, object_, milliseconds)
+    return Entry(name, record["kernelName"], object_, make_info(desc, key, name, nodes, shapes), record)
+
+
+def make_info(
+    desc: OpDesc, key: Key, name: str, nodes: Sequence[str] = (), shapes: Sequence[Sequence[int]] | None = None
+) -> dict[str, Any]:
+    """Return what ``.info`` holds: MindSpore's fields, and the whole key."""
+    components = key.components
+    target = str(components["target"])
+    operands = [_operand(operand, shapes[i] if shapes else None) for i, operand in enumerate(desc.operands)]
+    return {
+        "SocInfo": {
+            "autoTilingMode": "NO_TUNE",
+            "coreNum": "",
+            "coreType": "",
+            "l1Fusion": "false",
+            "l2Fusion": "false",
+            "l2Mode": "0",
+            "op_debug_level": "0",
+            "op_impl_mode": desc.impl_mode,
+            "op_impl_mode_list": [],
+            "socVersion": target,
+        },
+        "impl_path": "",
+        "op_info": {
+            "Type": "_".join(desc.op_types),
+            "attrs": _attributes(components),
+            "full_name": nodes[0] if nodes else "",
+            "gen_model": "single",
+            "graph_id": 0,
+            "inputs": [[operand] for operand in operands[: len(desc.inputs)]],
+            "is_dynamic_shape": desc.is_dynamic_shape,
+            "kernel_name": name,
+            "module_name": desc.family,
+            "name": desc.op_type,
+            "outputs": [[operand] for operand in operands[len(desc.inputs) :]],
+            "py_module_path": "",
+            "socVersion": target,
+        },
+        "platform": str(components["compiler"]["name"]).upper(),
+        "key": {"sha256": key.sha256, "components": dict(components)},
+    }
+
+
+def make_record(desc: OpDesc, key: Key, name: str, object_: bytes, milliseconds: float) -> dict[str, Any]:
+    """Return what ``.json`` holds: MindSpore's fields, the arguments and what the linker needs.
+
+    Raises:
+        NotAnObjectError: If ``object_`` is not a relocatable ELF object that defines the kernel's symbol.
+    """
+    symbols = read_symbols(object_)
+    symbol = key.symbol if desc.operands else ""
+    if symbol and symbol not in symbols.defined:
+        raise NotAnObjectError(f"it does not define {symbol}")
+    kinds = ["input"] * len(desc.inputs) + ["output"] * len(desc.outputs)
+    return {
+        "batchBindOnly": 1,
+        "binFileName": name,
+        "binFileSuffix": ".o",
+        "blockDim": 1,
+        "kernelName": symbol,
+        "magic": "RT_DEV_BINARY_MAGIC_ELF",
+        "opParaSize": 0,
+        "parameters": [0] * len(desc.operands),
+        "sha256": sha256(object_),
+        "workspace": {"num": 0, "size": []},
+        "arguments": [
+            {"name": operand.name, "kind": kind, "dtype": operand.dtype, "rank": len(operand.dims)}
+            for operand, kind in zip(desc.operands, kinds, strict=True)
+        ],
+        "undefined": list(symbols.undefined),
+        MILLISECONDS: round(milliseconds, 1),
+    }
+
+
+def read_entry(key: Key, name: str, object_: bytes, info: Any, record: Any) -> Entry | str:
+    """Return the entry that three files hold, or why they do not hold the one that ``key`` asks for.
+
+    Nothing that was read is believed: the key is compared whole, and the record with the one that the object gives.
+    """
+    if not isinstance(info, Mapping) or not isinstance(record, Mapping):
+        return "a record is not a JSON object"
+    stored = info.get("key")
+    if not isinstance(stored, Mapping) or not isinstance(stored.get("components"), Mapping):
+        return ".info has no key"
+    difference = key.first_difference(stored["components"])
+    if difference or stored.get("sha256") != key.sha256:
+        return f".info has another key: {difference or 'its digest differs'}"
+    if record.get("sha256") != sha256(object_):
+        return "the object's digest differs from the one in .json"
+    milliseconds = record.get(MILLISECONDS)
+    if not isinstance(milliseconds, (int, float)) or isinstance(milliseconds, bool):
+        return f".json has no {MILLISECONDS}"
+    try:
+        expected = make_record(OpDesc.from_components(key.components), key, name, object_, milliseconds)
+    except ValueError as error:
+        return f"the object can not be used: {error}"
+    for field, value in expected.items():
+        if field != MILLISECONDS and record.get(field) != value:
+            return f".json's {field} differs from what the object holds"
+    return Entry(name, expected["kernelName"], object_, info, record)
+
+
+def record_bytes(record: Mapping[str, Any]) -> bytes:
+    """Return a record as the text of its file."""
+    return (json.dumps(record, indent=4, ensure_ascii=False) + "\n").encode()
+
+
+def _operand(operand: Operand, asked: Sequence[int] | None) -> dict[str, Any]:
+    dims = tuple(reversed(operand.dims))
+    shape = [dim.extent for dim in dims]
+    return {
+        "dtype": operand.dtype,
+        "format": operand.format,
+        "name": operand.name,
+        "ori_format": operand.format,
+        "ori_shape": list(asked) if asked is not None else shape,
+        "param_type": "required",
+        "range": [[dim.min, dim.max] if dim.extent == FREE else [dim.extent, dim.extent] for dim in dims],
+        "shape": shape,
+        "valid": True,
+    }
+
+
+def _attributes(components: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": name, "valid": True, "value": value} for name, value in components["attrs"].items()]

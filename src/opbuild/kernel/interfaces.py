@@ -1,0 +1,94 @@
+"""What the builder asks of a store and of a compiler; it knows no more about either."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from opbuild.kernel.entry import Entry
+from opbuild.kernel.key import CompilerIdentity, Key
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.target import Target
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why something happened: a code for programs, a text for people.
+
+    Attributes:
+        code: One of a few words, e.g. ``absent``, ``damaged``, ``other-key``, ``unreadable``.
+        text: What exactly, e.g. ``the object's digest differs from the one in .json``.
+    """
+
+    code: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Found:
+    """A look-up's answer: the entry, checked."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A look-up's answer: there is no entry that may be used, for exactly one reason."""
+
+    reason: Reason
+
+
+class Store(Protocol):
+    """Where entries are kept. A store can only save work: none of its methods raises for a fault of the storage."""
+
+    def lookup(self, key: Key) -> Found | Missing:
+        """Return the entry of ``key``, checked byte for byte, or why there is none."""
+
+    def publish(self, entry: Entry) -> str | None:
+        """Add or replace an entry so that nobody ever sees part of it; return None, or why it could not be stored."""
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the entries present, sorted; they need not be sound."""
+
+    def components(self, name: str) -> Mapping[str, Any] | None:
+        """Return the key's components of the entry ``name`` as it states them, unchecked; None if it can not be read."""
+
+    def evict(self, name: str) -> None:
+        """Remove an entry if it is there."""
+
+    def distrust(self) -> str | None:
+        """Return why others could have tampered with this store, or None."""
+
+
+class Compiler(Protocol):
+    """What makes objects. An instance is cheap: nothing is loaded before ``prepare`` or ``compile``.
+
+    Attributes:
+        import_string: ``module:Class`` by which a fresh process finds the class; it is called without arguments there.
+    """
+
+    import_string: str
+
+    def identity(self) -> CompilerIdentity:
+        """Return which compiler this is, without importing it."""
+
+    def sources_digest(self, desc: OpDesc) -> str:
+        """Return the digest of the source files that define the descriptor's family, as they are now."""
+
+    def prepare(self) -> None:
+        """Load the compiler; called once in the server process, before it forks."""
+
+    def compile(self, desc: OpDesc, symbol: str, target: Target) -> bytes:
+        """Return the object file of one operator; called in a fresh process each time.
+
+        Args:
+            desc: What to compile.
+            symbol: The name of the kernel's symbol.
+            target: What machine the code is for.
+        """
+
+

@@ -1,0 +1,132 @@
+"""Key: the named components that decide an operator's code, and their digest.
+
+Two operators with equal keys may share one object file, on any machine and in any network; so everything that decides the
+object's bytes is here, and nothing else: no names of nodes, paths, ranks, devices, times or users. A missing component
+hands somebody a wrong object without a word; a superfluous one rebuilds what need not be.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from opbuild.digest import sha256
+from opbuild.kernel.opdesc import OpDesc, canonical_json
+from opbuild.kernel.target import Target
+
+KEY_FORMAT = 1
+"""Raise this whenever the meaning of a component, the form of an entry or the call convention of kernels changes; old and
+new releases then share a folder without reading each other's entries."""
+
+_OP_TYPE_LIMIT = 60
+"""Characters of the operator type in a file name: with the number, the device and the suffix a name stays under 100."""
+
+
+@dataclass(frozen=True)
+class CompilerIdentity:
+    """Which compiler makes the objects.
+
+    Attributes:
+        name: e.g. ``halide``.
+        version: The release, for readers.
+        digest: Digest of the compiler's own bytes: a library swapped in place changes it, a reinstalled one does not.
+    """
+
+    name: str
+    version: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Key:
+    """The identity of an operator's code.
+
+    Attributes:
+        components: Named JSON values, in the order in which differences are looked for.
+        sha256: Digest of the components' canonical JSON, 64 hexadecimal digits.
+    """
+
+    components: Mapping[str, Any] = field(hash=False)
+    sha256: str
+
+    @property
+    def number(self) -> int:
+        """The first 64 bits of the digest; its decimal digits are in the file names."""
+        return int(self.sha256[:16], 16)
+
+    @cached_property
+    def stem(self) -> str:
+        """``<optype>_<number>``: what names of files and of the kernel's symbol begin with."""
+        return f"{file_op_type(self.components['op_types'])}_{self.number}"
+
+    @property
+    def symbol(self) -> str:
+        """The kernel's symbol in the object file; it does not hold the device."""
+        return f"{self.stem}__kernel0"
+
+    def name(self, device_id: int) -> str:
+        """Return the entry's name: the files' name without suffix."""
+        return f"{self.stem}_{device_id}"
+
+    def first_difference(self, other: Key | Mapping[str, Any]) -> str | None:
+        """Return how ``other`` first differs from this key, e.g. ``variant.tile 7x2 -> 4x4``; None if it does not.
+
+        Args:
+            other: A key or the components of one; its values stand right of the arrow.
+        """
+        components = other.components if isinstance(other, Key) else other
+        return _difference("", self.components, components)
+
+
+def make_key(desc: OpDesc, target: Target, compiler: CompilerIdentity, sources: str) -> Key:
+    """Return the key of an operator.
+
+    Args:
+        desc: What to compute and how.
+        target: What machine the code is for.
+        compiler: Which compiler makes it.
+        sources: Digest of the source files that define the operator's family (``Compiler.sources_digest``).
+    """
+    components: dict[str, Any] = {
+        **desc.components(),
+        "target": str(target),
+        "compiler": {"name": compiler.name, "version": compiler.version, "digest": compiler.digest},
+        "sources": sources,
+        "format": KEY_FORMAT,
+    }
+    return Key(components, key_digest(components))
+
+
+def key_digest(components: Mapping[str, Any]) -> str:
+    """Return the digest of a key's components."""
+    return sha256(canonical_json(components).encode())
+
+
+def file_op_type(op_types: list[str] | tuple[str, ...]) -> str:
+    """Return the joined operator types as they stand in names of files and symbols: short, lower case, C identifiers."""
+    text = re.sub(r"[^a-z0-9_]", "_", "_".join(op_types).lower())[:_OP_TYPE_LIMIT].strip("_") or "op"
+    return f"op_{text}" if text[0].isdigit() else text
+
+
+def _difference(path: str, one: Any, other: Any) -> str | None:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        names = [*one, *(name for name in other if name not in one)]
+        pairs = [(f"{path}.{name}".lstrip("."), one.get(name), other.get(name)) for name in names]
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other) and _nested(one):
+        pairs = [(f"{path}[{index}]", a, b) for index, (a, b) in enumerate(zip(one, other, strict=True))]
+    else:
+        return None if canonical_json(one) == canonical_json(other) else f"{path} {_show(one)} -> {_show(other)}"
+    return next((found for name, a, b in pairs if (found := _difference(name, a, b))), None)
+
+
+def _nested(items: list[Any]) -> bool:
+    return any(isinstance(item, Mapping) for item in items)
+
+
+def _show(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    return text if len(text) <= 80 else f"{text[:77]}..."
