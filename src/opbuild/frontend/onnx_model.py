@@ -1,0 +1,151 @@
+"""ONNX models in: ``load_model`` reads and checks, ``OnnxModel.bind`` makes the graph for given input shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from onnx import inliner
+
+from opbuild.errors import DTypeError, InvalidModelError, ShapeError
+from opbuild.frontend.onnx_bind import Binder, Evaluate
+from opbuild.frontend.onnx_read import Source, dtype_name, read_model
+from opbuild.frontend.onnx_single import evaluate_single
+from opbuild.graph.types import Graph, TensorType
+
+__all__ = ["DeclaredInput", "OnnxModel", "load_model"]
+
+
+@dataclass(frozen=True)
+class DeclaredInput:
+    """What a model declares of an input.
+
+    Attributes:
+        dtype: Element type, a numpy name.
+        shape: An int for a fixed extent, a name or None for a free one; None as a whole if the rank is free.
+    """
+
+    dtype: str
+    shape: tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxModel:
+    """A model that was read, before its input shapes are known.
+
+    Attributes:
+        name: The file's stem, or the graph's name.
+        inputs: The inputs, initializers excluded, in the model's order.
+        outputs: The outputs' names, in the model's order.
+        digest: BLAKE3 of the model's bytes, followed by its external data, as hexadecimal digits.
+    """
+
+    name: str
+    inputs: Mapping[str, DeclaredInput]
+    outputs: tuple[str, ...]
+    digest: str
+    _proto: onnx.ModelProto
+    _folder: Path | None
+
+    def bind(
+        self, input_shapes: Mapping[str, tuple[int, ...]] | None = None, evaluate: Evaluate = evaluate_single
+    ) -> Graph:
+        """Return the model's graph for inputs of given shapes, in the newest operator set.
+
+        Args:
+            input_shapes: Shapes by input name; they win over the file's. Inputs that the file fixes may be left out.
+            evaluate: Evaluates a node whose inputs are known: ``(node, arrays, opset) -> arrays``. The default is onnx's
+                reference evaluator; the host backend's is quicker.
+
+        Returns:
+            A graph in which every type is static and each output is assigned by a node.
+
+        Raises:
+            ShapeError: If a shape is missing or does not fit; the message names the input or the node.
+            DTypeError: If an element type is not supported.
+            UnsupportedOperatorError: If an operator is unknown, or its shape is known only at run time.
+            InvalidModelError: If the graph is not valid.
+        """
+        types = self._input_types(input_shapes or {})
+        binder = Binder(self._proto, self._folder, onnx.defs.onnx_opset_version(), evaluate)
+        return binder.bind(self.name, self._proto.graph, types)
+
+    def _input_types(self, given: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:
+        for name in given:
+            if name not in self.inputs:
+                known = ", ".join(map(repr, self.inputs)) or "none"
+                raise ShapeError(f"a shape was given for {name!r}, which is not an input", f"the inputs are {known}")
+        return {
+            name: TensorType(declared.dtype, _shape(name, declared.shape, given.get(name)))
+            for name, declared in self.inputs.items()
+        }
+
+
+def _shape(name: str, declared: tuple[int | str | None, ...] | None, given: tuple[int, ...] | None) -> tuple[int, ...]:
+    shown = "any rank" if declared is None else str(["?" if extent is None else extent for extent in declared])
+    if given is not None:
+        if declared is not None and len(given) != len(declared):
+            raise ShapeError(
+                f"input {name!r} has {len(declared)} dimensions {shown}; the shape given is {list(given)}",
+                "give one extent for each dimension",
+            )
+        if any(int(extent) < 0 for extent in given):
+            raise ShapeError(f"the shape given for input {name!r} is {list(given)}", "extents are not negative")
+        return tuple(int(extent) for extent in given)
+    if declared is None or not all(isinstance(extent, int) for extent in declared):
+        example = "1,3,224,224"
+        if declared is not None:
+            example = ",".join(str(extent) if isinstance(extent, int) else "1" for extent in declared)
+        raise ShapeError(
+            f"input {name!r} has the shape {shown}, which the model leaves open",
+            f'give it: --input_shape "{name}:{example}" or input_shapes={{{name!r}: ({example.replace(",", ", ")},)}}',
+        )
+    return tuple(extent for extent in declared if isinstance(extent, int))
+
+
+def load_model(source: Source) -> OnnxModel:
+    """Read an ONNX model.
+
+    Args:
+        source: A path, the file's bytes, or a ``ModelProto``. External data is looked for beside the path.
+
+    Raises:
+        InvalidModelError: If it can not be read or is not an ONNX model.
+        DTypeError: If an input's element type is not supported.
+        UnsupportedOperatorError: If the operator set is older than 7 or newer than the onnx package knows.
+    """
+    proto, folder, digest, name = read_model(source)
+    if proto.functions:
+        proto = _inlined(proto)
+    known = {tensor.name for tensor in proto.graph.initializer}
+    inputs = {value.name: _declared(value) for value in proto.graph.input if value.name not in known}
+    return OnnxModel(name, inputs, tuple(value.name for value in proto.graph.output), digest, proto, folder)
+
+
+def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        return inliner.inline_local_functions(proto)
+    except Exception as error:  # onnx raises RuntimeError, ValueError and its own types here
+        raise InvalidModelError(
+            f"the model's functions can not be inlined: {error}", "export it without functions"
+        ) from error
+
+
+def _declared(value: onnx.ValueInfoProto) -> DeclaredInput:
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        shown = str(kind).removesuffix("_type") if kind else "value of no type"
+        raise DTypeError(f"input {value.name!r} is a {shown}, and opbuild knows tensors only", "give tensors instead")
+    tensor = value.type.tensor_type
+    dtype = dtype_name(tensor.elem_type, f"input {value.name!r}")
+    if not tensor.HasField("shape"):
+        return DeclaredInput(dtype, None)
+    return DeclaredInput(dtype, tuple(_extent(dim) for dim in tensor.shape.dim))
+
+
+def _extent(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value) if dim.dim_value >= 0 else None
+    return dim.dim_param or None

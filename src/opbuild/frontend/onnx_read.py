@@ -1,0 +1,190 @@
+"""Reading an ONNX model: bytes to a checked ``ModelProto``, and tensors (external data too) to numpy arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+from blake3 import blake3
+from google.protobuf.message import DecodeError, EncodeError
+from onnx import TensorProto, numpy_helper
+
+from opbuild.errors import DTypeError, InvalidModelError, UnsupportedOperatorError
+from opbuild.graph.shape_rules import ONNX_DTYPES
+from opbuild.graph.types import Array
+
+OLDEST_OPSET = 7
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto
+
+
+def read_model(source: Source) -> tuple[onnx.ModelProto, Path | None, str, str]:
+    """Read a model and check that it is one.
+
+    Returns:
+        The model, the folder of its external data (None if it did not come from a file), its digest, and its name.
+
+    Raises:
+        InvalidModelError: If it can not be read or is not an ONNX model.
+        UnsupportedOperatorError: If its operator set is older than 7 or newer than the onnx package knows.
+    """
+    folder: Path | None = None
+    if isinstance(source, onnx.ModelProto):
+        model, data, shown = source, _serialise(source), "the ModelProto given"
+    elif isinstance(source, (bytes, bytearray, memoryview)):
+        data, shown = bytes(source), f"the model given as {len(source)} bytes"
+        model = _parse(data, shown)
+    else:
+        path = Path(source)
+        data, shown, folder = _read_file(path), f"{str(path)!r}", path.parent
+        model = _parse(data, shown)
+    _check(model, shown)
+    name = Path(os.fspath(source)).stem if isinstance(source, (str, os.PathLike)) else model.graph.name or "network"
+    return model, folder, _digest(model, data, folder), name
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        if path.is_dir():
+            raise InvalidModelError(f"{str(path)!r} is a directory", "give the path of an ONNX file inside it")
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidModelError(
+            f"{str(path)!r} can not be read: {error.strerror or error}", "check the path"
+        ) from error
+
+
+def _serialise(model: onnx.ModelProto) -> bytes:
+    try:
+        return bytes(model.SerializeToString(deterministic=True))
+    except (EncodeError, ValueError) as error:
+        raise InvalidModelError(
+            f"the ModelProto given can not be serialised: {error}",
+            "a model above 2 GiB must be saved with external data and given as a path",
+        ) from error
+
+
+def _parse(data: bytes, shown: str) -> onnx.ModelProto:
+    if not data:
+        raise InvalidModelError(f"{shown} is empty", "export or copy the model again")
+    try:
+        return onnx.ModelProto.FromString(data)
+    except DecodeError as error:
+        raise InvalidModelError(
+            f"{shown} is not an ONNX model: it is truncated, damaged or of another format",
+            "export or copy the model again",
+        ) from error
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """Return the version of ONNX's own operator set that a model asks for; 0 if it asks for none."""
+    return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+
+
+def _check(model: onnx.ModelProto, shown: str) -> None:
+    if not model.HasField("graph") or not model.opset_import:
+        raise InvalidModelError(f"{shown} is not an ONNX model: it has no graph or no operator set", "check the file")
+    if not model.graph.output:
+        raise InvalidModelError(f"{shown} has a graph without outputs", "declare at least one output and export again")
+    opset, newest = opset_of(model), onnx.defs.onnx_opset_version()
+    if opset and opset < OLDEST_OPSET:
+        raise UnsupportedOperatorError(
+            f"{shown} uses operator set {opset}; opbuild reads {OLDEST_OPSET} to {newest}",
+            f"export it again with opset {OLDEST_OPSET} or newer",
+        )
+    if opset > newest:
+        raise UnsupportedOperatorError(
+            f"{shown} uses operator set {opset}; onnx {onnx.__version__} knows {newest} at most",
+            "install a newer onnx package, or export the model with an older opset",
+        )
+    if model.graph.sparse_initializer:
+        name = model.graph.sparse_initializer[0].values.name
+        raise UnsupportedOperatorError(
+            f"{shown} has the sparse initializer {name!r}", "export the model with dense ones"
+        )
+
+
+def _digest(model: onnx.ModelProto, data: bytes, folder: Path | None) -> str:
+    hasher = blake3(max_threads=blake3.AUTO)
+    hasher.update(data)
+    for tensor in external_tensors(model.graph):
+        hasher.update(np.ascontiguousarray(to_array(tensor, folder)).view(np.uint8).reshape(-1).data)
+    return str(hasher.hexdigest())
+
+
+def external_tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    """Yield the initializers whose data is in another file, in the model's order."""
+    for tensor in graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            yield tensor
+
+
+def dtype_name(number: int, what: str) -> str:
+    """Return the numpy name of one of ONNX's element types.
+
+    Raises:
+        DTypeError: If opbuild does not support it.
+    """
+    name = ONNX_DTYPES.get(number)
+    if name is None:
+        known = TensorProto.DataType.Name(number) if number in TensorProto.DataType.values() else str(number)
+        raise DTypeError(
+            f"{what} has the element type {known}, which opbuild does not support",
+            f"convert the model to one of {', '.join(sorted(ONNX_DTYPES.values()))}",
+        )
+    return name
+
+
+def to_array(tensor: TensorProto, folder: Path | None = None) -> Array:
+    """Return a tensor's values; external data is mapped, not read.
+
+    Raises:
+        DTypeError: If its element type is not supported.
+        InvalidModelError: If its data is missing, too short or outside the model's folder.
+    """
+    dtype = np.dtype(dtype_name(tensor.data_type, f"tensor {tensor.name!r}"))
+    shape = tuple(tensor.dims)
+    try:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            return _external(tensor, dtype, shape, folder)
+        if tensor.HasField("raw_data"):
+            return np.frombuffer(tensor.raw_data, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
+        return np.asarray(numpy_helper.to_array(tensor))
+    except (ValueError, TypeError, OSError) as error:
+        raise InvalidModelError(
+            f"tensor {tensor.name!r} has data that does not fit its shape {list(shape)}: {error}",
+            "the file is damaged or was written wrongly; export the model again",
+        ) from error
+
+
+def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int, ...], folder: Path | None) -> Array:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if folder is None:
+        raise InvalidModelError(
+            f"tensor {tensor.name!r} is in the external file {location!r}, and the model was not given as a path",
+            "give the model's path, or load its external data first (onnx.load does)",
+        )
+    root = Path(os.path.realpath(folder))
+    path = Path(os.path.realpath(root / location))
+    if not location or not path.is_relative_to(root):
+        raise InvalidModelError(
+            f"tensor {tensor.name!r} names the external file {location!r} outside the model's folder",
+            "keep external data beside the model",
+        )
+    if not path.is_file():
+        raise InvalidModelError(
+            f"tensor {tensor.name!r} needs the external file {str(path)!r}, which is missing",
+            "copy the model's data files beside the model",
+        )
+    count, offset = int(np.prod(shape, dtype=np.int64)), int(entries.get("offset", 0))
+    if offset < 0 or path.stat().st_size < offset + count * dtype.itemsize:
+        raise InvalidModelError(
+            f"tensor {tensor.name!r} needs {count * dtype.itemsize} bytes at {offset} of {str(path)!r}, which is shorter",
+            "the data file is truncated; copy or export it again",
+        )
+    if count == 0:
+        return np.zeros(shape, dtype)
+    return np.asarray(np.memmap(path, dtype.newbyteorder("<"), "r", offset, shape)).astype(dtype, copy=False)

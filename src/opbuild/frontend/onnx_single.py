@@ -1,0 +1,118 @@
+"""One node by itself through the onnx package: its types, and its values where the inputs are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx import numpy_helper, shape_inference
+
+from opbuild.errors import UnsupportedOperatorError
+from opbuild.graph.shape_rules import ONNX_DTYPES
+from opbuild.graph.types import Array, Node, TensorType
+
+_NUMBERS = {name: number for number, name in ONNX_DTYPES.items()}
+_VALUE_LIMIT = 65536
+
+
+def to_proto(node: Node, inputs: Sequence[str]) -> onnx.NodeProto:
+    """Return the ``NodeProto`` of a node, with its formal inputs only."""
+    if node.proto is not None:
+        return onnx.NodeProto.FromString(node.proto)
+    attrs = {
+        name: numpy_helper.from_array(np.asarray(value), name) if isinstance(value, np.ndarray) else value
+        for name, value in node.attrs.items()
+        if value != ()
+    }
+    return onnx.helper.make_node(node.op_type, inputs, node.outputs, node.name, domain=node.domain, **attrs)
+
+
+def infer_single(
+    node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None], opset: int
+) -> tuple[TensorType, ...]:
+    """Return the types of a node's outputs by onnx's shape inference.
+
+    Args:
+        node: The node; inputs beyond those in its own proto are what its graphs read from outside.
+        types: The type of each input.
+        constants: The value of each input that is known.
+        opset: The operator set that the node speaks.
+
+    Raises:
+        UnsupportedOperatorError: If onnx can not tell them as tensors of one static shape.
+    """
+    proto = to_proto(node, node.inputs)
+    formal = list(proto.input)
+    names = [*formal, *node.attrs.get("captures", ())]
+    values, initializers = [], []
+    for name, each, constant in zip(names, types, constants, strict=True):
+        if each is None:
+            continue
+        values.append(onnx.helper.make_tensor_value_info(name, _NUMBERS[each.dtype], each.shape))
+        if constant is not None and constant.size <= _VALUE_LIMIT:
+            initializers.append(numpy_helper.from_array(np.ascontiguousarray(constant), name))
+    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name]
+    graph = onnx.helper.make_graph([proto], "single", values, outputs, initializers)
+    opsets = [onnx.helper.make_opsetid("", opset)]
+    if node.domain:
+        opsets.append(onnx.helper.make_opsetid(node.domain, _newest(node.domain)))
+    model = onnx.helper.make_model(graph, opset_imports=opsets)
+    try:
+        found = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    except Exception as error:
+        raise UnsupportedOperatorError(
+            f"{node.op_type} node {node.name!r}: onnx can not infer its types: {' '.join(str(error).split())[:300]}",
+            "check the node's inputs and attributes",
+        ) from error
+    by_name = {value.name: value.type for value in found.graph.output}
+    return tuple(_type(node, by_name[name]) if name else TensorType("float32", ()) for name in proto.output)
+
+
+def _newest(domain: str) -> int:
+    return max((s.since_version for s in onnx.defs.get_all_schemas() if s.domain == domain), default=1)
+
+
+def _type(node: Node, proto: onnx.TypeProto) -> TensorType:
+    where = f"{node.op_type} node {node.name!r}"
+    if proto.WhichOneof("value") not in ("tensor_type", None):
+        raise UnsupportedOperatorError(
+            f"{where} makes a {str(proto.WhichOneof('value')).removesuffix('_type')}, and opbuild knows tensors only",
+            "replace sequences, optionals and maps by tensors",
+        )
+    tensor = proto.tensor_type
+    dtype = ONNX_DTYPES.get(tensor.elem_type)
+    static = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+    if dtype is None or not static:
+        raise UnsupportedOperatorError(
+            f"{where}: the shape or the element type of its output is not known when the network is built",
+            "only static shapes are supported; replace this node, or make the inputs that decide its shape constants",
+        )
+    return TensorType(dtype, tuple(dim.dim_value for dim in tensor.shape.dim))
+
+
+def evaluate_single(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Array]:
+    """Return a node's outputs by onnx's reference evaluator; the default evaluator of constants.
+
+    Raises:
+        UnsupportedOperatorError: If the reference evaluator can not run it.
+    """
+    from onnx.reference import ReferenceEvaluator  # noqa: PLC0415 - slow to import, rarely needed
+
+    proto = to_proto(node, node.inputs)
+    graph = onnx.helper.make_graph(
+        [proto],
+        "single",
+        [onnx.helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(node.inputs) if name],
+        [onnx.helper.make_empty_tensor_value_info(name) for name in node.outputs if name],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    feeds = {name: value for name, value in zip(node.inputs, inputs, strict=True) if name}
+    try:
+        with np.errstate(all="ignore"):
+            found = iter(ReferenceEvaluator(model).run(None, feeds))
+    except Exception as error:
+        raise UnsupportedOperatorError(
+            f"{node.op_type} node {node.name!r} can not be evaluated: {error}", "replace it by other operators"
+        ) from error
+    return [np.asarray(next(found)) if name else np.empty(0) for name in node.outputs]

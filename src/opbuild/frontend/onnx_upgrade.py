@@ -1,0 +1,228 @@
+"""Operators of older operator sets, rewritten to their newest form, one node at a time.
+
+onnx's own version converter copies the whole model, weights included, and lacks adapters for several operators; only the
+operators below changed in more than the element types they accept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from opbuild.errors import UnsupportedOperatorError
+from opbuild.graph.types import Array, Node, TensorType
+
+
+class Scope(Protocol):
+    """What an upgrade may ask of the graph around its node."""
+
+    def constant(self, value: Array) -> str:
+        """Add a constant and return its name."""
+
+    def fresh(self, name: str) -> str:
+        """Return an unused name that begins with ``name``."""
+
+    def type_of(self, name: str) -> TensorType:
+        """Return the type of a value."""
+
+
+Upgrade = Callable[[Node, Scope], Sequence[Node]]
+
+
+def upgrade(node: Node, opset: int, scope: Scope) -> Sequence[Node]:
+    """Return nodes of the newest operator set that compute what ``node`` computes in operator set ``opset``.
+
+    Raises:
+        UnsupportedOperatorError: If the newest operator set can not express it.
+    """
+    if node.domain:
+        return (node,)
+    for before, step in _STEPS.get(node.op_type, ()):
+        if opset < before:
+            return step(node, scope)
+    return (node,)
+
+
+def _replaced(node: Node, drop: tuple[str, ...] = (), inputs: tuple[str, ...] | None = None, **attrs: Any) -> Node:
+    kept = {name: value for name, value in node.attrs.items() if name not in drop}
+    return node.with_(attrs={**kept, **attrs}, inputs=node.inputs if inputs is None else inputs, proto=None)
+
+
+def _ints_to_inputs(*names: str) -> Upgrade:
+    """Move integer list attributes to int64 inputs; an absent one becomes an absent input."""
+
+    def step(node: Node, scope: Scope) -> Sequence[Node]:
+        added = [
+            scope.constant(np.asarray(node.attrs[name], np.int64).reshape(-1)) if name in node.attrs else ""
+            for name in names
+        ]
+        while added and not added[-1]:
+            added.pop()
+        return (_replaced(node, names, (*node.inputs, *added)),)
+
+    return step
+
+
+def _batch_normalization(node: Node, scope: Scope) -> Sequence[Node]:
+    if node.attrs.get("spatial", 1) != 1:
+        raise UnsupportedOperatorError(
+            f"BatchNormalization node {node.name!r} has spatial=0",
+            "normalise each channel (spatial=1) and export again",
+        )
+    return (_replaced(node, ("spatial",)).with_(outputs=node.outputs[:1]),)
+
+
+def _dropout(node: Node, scope: Scope) -> Sequence[Node]:
+    return (_replaced(node, ("ratio",)),)
+
+
+def _softmax(node: Node, scope: Scope) -> Sequence[Node]:
+    """Before opset 13 it normalised over all dimensions from ``axis`` on, as one."""
+    shape = scope.type_of(node.inputs[0]).shape
+    axis = int(node.attrs.get("axis", 1))
+    axis = axis + len(shape) if axis < 0 else axis
+    if axis == len(shape) - 1 or (axis < len(shape) and prod(shape[axis + 1 :]) == 1):
+        return (_replaced(node, axis=axis),)
+    flat, result = scope.fresh(f"{node.name}/flat"), scope.fresh(f"{node.name}/result")
+    return (
+        Node("Flatten", node.inputs, (flat,), {"axis": axis}, f"{node.name}/flatten"),
+        _replaced(node, inputs=(flat,), axis=-1).with_(outputs=(result,)),
+        Node("Reshape", (result, scope.constant(np.array(shape, np.int64))), node.outputs, {}, f"{node.name}/reshape"),
+    )
+
+
+def _clip(node: Node, scope: Scope) -> Sequence[Node]:
+    dtype = scope.type_of(node.inputs[0]).dtype
+    bounds = [
+        scope.constant(np.asarray(node.attrs[name], dtype)) if name in node.attrs else "" for name in ("min", "max")
+    ]
+    while bounds and not bounds[-1]:
+        bounds.pop()
+    return (_replaced(node, ("min", "max"), (node.inputs[0], *bounds)),)
+
+
+def _pad(node: Node, scope: Scope) -> Sequence[Node]:
+    dtype = scope.type_of(node.inputs[0]).dtype
+    pads = scope.constant(np.asarray(node.attrs.get("pads", ()), np.int64))
+    value = scope.constant(np.asarray(node.attrs.get("value", 0.0), dtype))
+    return (_replaced(node, ("pads", "value"), (node.inputs[0], pads, value)),)
+
+
+def _split_11(node: Node, scope: Scope) -> Sequence[Node]:
+    if "split" not in node.attrs:
+        return (_replaced(node, num_outputs=len(node.outputs)),)
+    return _ints_to_inputs("split")(node, scope)
+
+
+def _split_13(node: Node, scope: Scope) -> Sequence[Node]:
+    if len(node.inputs) > 1 and node.inputs[1]:
+        return (node,)
+    return (_replaced(node, num_outputs=len(node.outputs)),)
+
+
+def _upsample_7(node: Node, scope: Scope) -> Sequence[Node]:
+    scales = scope.constant(np.asarray(node.attrs.get("scales", ()), np.float32))
+    return _resize_10(_replaced(node, ("scales",), (node.inputs[0], scales)), scope)
+
+
+def _resize_10(node: Node, scope: Scope) -> Sequence[Node]:
+    """Before opset 11 coordinates were asymmetric and nearest rounded down."""
+    old = node.attrs.get("mode", "nearest")
+    mode = {"bilinear": "linear", "trilinear": "linear"}.get(str(old), old)
+    changed = _replaced(
+        node,
+        (),
+        (node.inputs[0], "", node.inputs[1]),
+        mode=mode,
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+    return (changed.with_(op_type="Resize"),)
+
+
+def _resize_11(node: Node, scope: Scope) -> Sequence[Node]:
+    """Opset 11 had one mode more, and empty tensors where later sets leave an input out."""
+    if node.attrs.get("coordinate_transformation_mode") == "tf_half_pixel_for_nn":
+        if node.attrs.get("mode", "nearest") != "nearest":
+            raise UnsupportedOperatorError(
+                f"Resize node {node.name!r} uses tf_half_pixel_for_nn outside mode nearest", "export it with half_pixel"
+            )
+        node = _replaced(node, coordinate_transformation_mode="half_pixel", nearest_mode="floor")
+    if len(node.inputs) > 3 and node.inputs[3]:
+        return (_replaced(node, (), (node.inputs[0], node.inputs[1], "", node.inputs[3])),)
+    return (node,)
+
+
+def _group_normalization(node: Node, scope: Scope) -> Sequence[Node]:
+    """Opset 18 had one scale and bias a group; now each channel has its own."""
+    channels, groups = scope.type_of(node.inputs[0]).shape[1], int(node.attrs["num_groups"])
+    column, wide, flat = (
+        scope.constant(np.array(shape, np.int64)) for shape in ((groups, 1), (groups, channels // groups), (channels,))
+    )
+    nodes: list[Node] = []
+    inputs = [node.inputs[0]]
+    for source, part in zip(node.inputs[1:3], ("scale", "bias"), strict=True):
+        for op_type, shape in (("Reshape", column), ("Expand", wide), ("Reshape", flat)):
+            result = scope.fresh(f"{node.name}/{part}")
+            nodes.append(Node(op_type, (source, shape), (result,), {}, f"{node.name}/{part}"))
+            source = result  # noqa: PLW2901 - each step reads the one before
+        inputs.append(source)
+    return (*nodes, _replaced(node, (), tuple(inputs)))
+
+
+def _dft(node: Node, scope: Scope) -> Sequence[Node]:
+    length = node.inputs[1] if len(node.inputs) > 1 else ""
+    axis = scope.constant(np.asarray(node.attrs.get("axis", 1), np.int64))
+    return (_replaced(node, ("axis",), (node.inputs[0], length, axis)),)
+
+
+def _grid_sample(node: Node, scope: Scope) -> Sequence[Node]:
+    old = str(node.attrs.get("mode", "bilinear"))
+    return (_replaced(node, mode={"bilinear": "linear", "bicubic": "cubic"}.get(old, old)),)
+
+
+def _roi_align(node: Node, scope: Scope) -> Sequence[Node]:
+    return (_replaced(node, coordinate_transformation_mode="output_half_pixel"),)
+
+
+def _scatter(node: Node, scope: Scope) -> Sequence[Node]:
+    return (_replaced(node).with_(op_type="ScatterElements"),)
+
+
+def _dropout_7(node: Node, scope: Scope) -> Sequence[Node]:
+    """Before opset 10 the mask had the data's type; nobody reads it in inference."""
+    return (_replaced(node, ("ratio",)).with_(outputs=node.outputs[:1]),)
+
+
+_REDUCTIONS = (
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSumSquare",
+)  # fmt: skip
+
+_STEPS: dict[str, tuple[tuple[int, Upgrade], ...]] = {
+    "BatchNormalization": ((14, _batch_normalization),),
+    "Dropout": ((10, _dropout_7), (12, _dropout)),
+    "Softmax": ((13, _softmax),),
+    "LogSoftmax": ((13, _softmax),),
+    "Hardmax": ((13, _softmax),),
+    "Clip": ((11, _clip),),
+    "Pad": ((11, _pad),),
+    "Slice": ((10, _ints_to_inputs("starts", "ends", "axes")),),
+    "Squeeze": ((13, _ints_to_inputs("axes")),),
+    "Unsqueeze": ((13, _ints_to_inputs("axes")),),
+    "ReduceSum": ((13, _ints_to_inputs("axes")),),
+    **{name: ((18, _ints_to_inputs("axes")),) for name in _REDUCTIONS},
+    "Split": ((13, _split_11), (18, _split_13)),
+    "TopK": ((10, _ints_to_inputs("k")),),
+    "Upsample": ((9, _upsample_7), (10, _resize_10)),
+    "Resize": ((11, _resize_10), (13, _resize_11)),
+    "GroupNormalization": ((21, _group_normalization),),
+    "DFT": ((20, _dft),),
+    "GridSample": ((20, _grid_sample),),
+    "RoiAlign": ((16, _roi_align),),
+    "Scatter": ((11, _scatter),),
+}
+"""For each operator: below which operator set a step applies; the first that applies yields the newest form."""

@@ -1,0 +1,102 @@
+"""Static inference of types: one rule an operator, no onnx.
+
+``infer_node`` types one node (a tracer calls it at each step); ``infer`` types a whole graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from opbuild.errors import ModelError, UnsupportedOperatorError
+from opbuild.graph import (
+    shape_rules_creation,
+    shape_rules_elementwise,
+    shape_rules_movement,
+    shape_rules_reduction,
+    shape_rules_window,
+)
+from opbuild.graph.shape_rules import RULES, Call, Rule
+from opbuild.graph.types import Array, Graph, Node, TensorType
+
+__all__ = ["has_rule", "infer", "infer_node", "register_rule"]
+
+RULE_MODULES = (
+    shape_rules_creation,
+    shape_rules_elementwise,
+    shape_rules_movement,
+    shape_rules_reduction,
+    shape_rules_window,
+)
+"""Importing a module registers its rules."""
+
+
+def has_rule(node: Node) -> bool:
+    """Return whether the node's operator has a rule of its own."""
+    return (node.domain, node.op_type) in RULES
+
+
+def register_rule(op_type: str, function: Rule, domain: str = "opbuild") -> None:
+    """Add the rule of an operator that a user defines; it replaces an earlier one."""
+    RULES[domain, op_type] = function
+
+
+def infer_node(
+    node: Node,
+    types: Sequence[TensorType | None],
+    constants: Sequence[Array | None],
+) -> tuple[TensorType, ...]:
+    """Return the types of a node's outputs.
+
+    Args:
+        node: The operator, in the newest operator set or in domain ``opbuild``.
+        types: The type of each input, None for an absent one.
+        constants: The value of each input that is known, else None.
+
+    Raises:
+        ShapeError: If the shapes do not fit; the message names the node and its inputs' types.
+        DTypeError: If the element types do not fit or are not supported.
+        UnsupportedOperatorError: If the operator has no rule, or its shape depends on values that are not known.
+    """
+    found = RULES.get((node.domain, node.op_type))
+    if found is None:
+        raise UnsupportedOperatorError(
+            f"{node.op_type} node {node.name!r}: opbuild has no shape rule for this operator",
+            "check its name and domain, or replace it by operators that opbuild knows",
+        )
+    call = Call(node, types, constants)
+    try:
+        return found(call)[: len(node.outputs)]
+    except ModelError:
+        raise
+    except (TypeError, ValueError, IndexError, OverflowError, ZeroDivisionError) as error:
+        call.fail(
+            f"its attributes or inputs are not valid ({error})", "check the node's attributes against ONNX's reference"
+        )
+
+
+def infer(graph: Graph, types: Mapping[str, TensorType] | None = None) -> Graph:
+    """Return the graph with the type of every value, found from its inputs and constants.
+
+    Args:
+        graph: A graph whose ``types`` hold at least those of its inputs.
+        types: The inputs' types, if they are not to be taken from ``graph.types``.
+
+    Raises:
+        ShapeError, DTypeError, UnsupportedOperatorError: As ``infer_node``.
+    """
+    given = graph.types if types is None else types
+    known = {name: given[name] for name in graph.inputs}
+    known.update((name, type_of(value)) for name, value in graph.constants.items())
+    for node in graph.nodes:
+        found = infer_node(
+            node,
+            [known[name] if name else None for name in node.inputs],
+            [graph.constants.get(name) for name in node.inputs],
+        )
+        known.update((name, each) for name, each in zip(node.outputs, found, strict=False) if name)
+    return graph.with_(types=known)
+
+
+def type_of(value: Array) -> TensorType:
+    """Return the type of an array."""
+    return TensorType(str(value.dtype), value.shape)

@@ -1,0 +1,238 @@
+"""Shape rules of operators that move elements without computing: reshaping, slicing, joining, padding."""
+
+from __future__ import annotations
+
+from math import prod
+
+from opbuild.graph.shape_rules import Call, Shape, Types, broadcast, rule, same_dtype
+from opbuild.graph.types import TensorType
+
+
+@rule("Reshape")
+def reshape(call: Call) -> Types:
+    """A new shape with 0 (keep) and -1 (the rest)."""
+    x, wanted = call.type(0), list(call.ints(1))
+    if not call.attr("allowzero", 0):
+        for index, extent in enumerate(wanted):
+            if extent == 0:
+                if index >= len(x.shape):
+                    call.fail(f"shape {wanted} keeps dimension {index}, which the input does not have")
+                wanted[index] = x.shape[index]
+    return (TensorType(x.dtype, _fill(call, x.size, wanted)),)
+
+
+def _fill(call: Call, size: int, wanted: list[int]) -> Shape:
+    known = prod(extent for extent in wanted if extent != -1)
+    if wanted.count(-1) > 1 or any(extent < -1 for extent in wanted):
+        call.fail(f"shape {wanted} is not valid", "use at most one -1")
+    if -1 in wanted:
+        if not known or size % known:
+            call.fail(f"{size} elements do not reshape to {wanted}")
+        wanted[wanted.index(-1)] = size // known
+    if prod(wanted) != size:
+        call.fail(f"{size} elements do not reshape to {wanted}")
+    return tuple(wanted)
+
+
+@rule("Flatten")
+def flatten(call: Call) -> Types:
+    """A matrix: dimensions before ``axis`` by the others."""
+    x, axis = call.type(0), int(call.attr("axis", 1))
+    rank = len(x.shape)
+    if not -rank <= axis <= rank:
+        call.fail(f"axis {axis} is outside a value of rank {rank}")
+    axis = axis + rank if axis < 0 else axis
+    return (TensorType(x.dtype, (prod(x.shape[:axis]), prod(x.shape[axis:]))),)
+
+
+@rule("Squeeze")
+def squeeze(call: Call) -> Types:
+    """Without the dimensions of extent 1 that the second input names, or without any."""
+    x = call.shape(0)
+    if call.has(1):
+        axes = call.axes(call.ints(1), len(x))
+        if any(x[axis] != 1 for axis in axes):
+            call.fail(f"axes {list(axes)} have an extent other than 1")
+    else:
+        axes = tuple(index for index, extent in enumerate(x) if extent == 1)
+    return (TensorType(call.dtype(0), tuple(extent for index, extent in enumerate(x) if index not in axes)),)
+
+
+@rule("Unsqueeze")
+def unsqueeze(call: Call) -> Types:
+    """With dimensions of extent 1 where the second input says."""
+    x, given = call.shape(0), call.ints(1)
+    axes = call.axes(given, len(x) + len(given))
+    rest = iter(x)
+    return (TensorType(call.dtype(0), tuple(1 if i in axes else next(rest) for i in range(len(x) + len(given)))),)
+
+
+@rule("Transpose")
+def transpose(call: Call) -> Types:
+    """Dimensions in another order; reversed if none is given."""
+    x = call.shape(0)
+    order = tuple(call.attr("perm", ()) or range(len(x) - 1, -1, -1))
+    if sorted(order) != list(range(len(x))):
+        call.fail(f"perm {list(order)} is not an order of {len(x)} dimensions")
+    return (TensorType(call.dtype(0), tuple(x[axis] for axis in order)),)
+
+
+@rule("Concat")
+def concat(call: Call) -> Types:
+    """Inputs joined along one axis."""
+    dtype = same_dtype(call)
+    shapes = [item.shape for item in call.types if item is not None]
+    axis = call.axis(int(call.attr("axis", 0)), len(shapes[0]))
+    for shape in shapes:
+        if len(shape) != len(shapes[0]) or any(
+            a != b for i, (a, b) in enumerate(zip(shape, shapes[0], strict=True)) if i != axis
+        ):
+            call.fail(f"shapes {list(shapes[0])} and {list(shape)} differ outside axis {axis}")
+    first = shapes[0]
+    return (TensorType(dtype, (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])),)
+
+
+@rule("Split")
+def split(call: Call) -> Types:
+    """Pieces along one axis, of the given extents or equal ones."""
+    x, count = call.shape(0), len(call.node.outputs)
+    axis = call.axis(int(call.attr("axis", 0)), len(x))
+    if call.has(1):
+        sizes = call.ints(1)
+    else:
+        count = int(call.attr("num_outputs", count))
+        piece = -(-x[axis] // count)
+        sizes = tuple(max(min(piece, x[axis] - index * piece), 0) for index in range(count))
+    if sum(sizes) != x[axis] or len(sizes) != len(call.node.outputs):
+        call.fail(f"pieces of {list(sizes)} do not make up {x[axis]} in {len(call.node.outputs)} outputs")
+    return tuple(TensorType(call.dtype(0), (*x[:axis], size, *x[axis + 1 :])) for size in sizes)
+
+
+def slice_ranges(call: Call) -> list[tuple[int, int, int, int]]:
+    """Return ``(axis, start, step, count)`` of each sliced axis of a Slice node, bounds clamped."""
+    x = call.shape(0)
+    starts, ends = call.ints(1), call.ints(2)
+    given = call.ints(3) if call.has(3) else tuple(range(len(starts)))
+    steps = call.ints(4) if call.has(4) else (1,) * len(starts)
+    if not len(starts) == len(ends) == len(given) == len(steps):
+        call.fail("starts, ends, axes and steps differ in length")
+    found = []
+    for axis, start, end, step in zip(call.axes(given, len(x)), starts, ends, steps, strict=True):
+        if step == 0:
+            call.fail("a step is 0")
+        indices = range(*slice(start, end if step > 0 or end >= -x[axis] else None, step).indices(x[axis]))
+        found.append((axis, indices.start, step, len(indices)))
+    return found
+
+
+@rule("Slice")
+def slice_(call: Call) -> Types:
+    """Every step-th element between bounds, on some axes."""
+    shape = list(call.shape(0))
+    for axis, _, _, count in slice_ranges(call):
+        shape[axis] = count
+    return (TensorType(call.dtype(0), tuple(shape)),)
+
+
+@rule("Pad")
+def pad(call: Call) -> Types:
+    """More elements (or fewer, for negative pads) before and after, on some axes."""
+    x, pads = list(call.shape(0)), call.ints(1)
+    axes = call.axes(call.ints(3), len(x)) if call.has(3) else tuple(range(len(x)))
+    if len(pads) != 2 * len(axes):
+        call.fail(f"{len(pads)} pads for {len(axes)} axes; two for each are needed")
+    for index, axis in enumerate(axes):
+        x[axis] += pads[index] + pads[len(axes) + index]
+    if any(extent < 0 for extent in x):
+        call.fail(f"pads {list(pads)} remove more than there is")
+    return (TensorType(call.dtype(0), tuple(x)),)
+
+
+@rule("Gather")
+def gather(call: Call) -> Types:
+    """Slices along one axis, by index."""
+    x = call.rank(0, least=1)
+    axis = call.axis(int(call.attr("axis", 0)), len(x))
+    return (TensorType(call.dtype(0), (*x[:axis], *call.shape(1), *x[axis + 1 :])),)
+
+
+@rule("GatherElements")
+def gather_elements(call: Call) -> Types:
+    """One element for each index."""
+    call.axis(int(call.attr("axis", 0)), len(call.rank(0, len(call.shape(1)))))
+    return (TensorType(call.dtype(0), call.shape(1)),)
+
+
+@rule("GatherND")
+def gather_nd(call: Call) -> Types:
+    """Slices by index vectors."""
+    x, indices, batch = call.rank(0, least=1), call.rank(1, least=1), int(call.attr("batch_dims", 0))
+    if batch + indices[-1] > len(x) or x[:batch] != indices[:batch]:
+        call.fail("the index vectors do not fit the data")
+    return (TensorType(call.dtype(0), (*indices[:-1], *x[batch + indices[-1] :])),)
+
+
+@rule("ScatterElements", "ScatterND", "ReverseSequence", "TensorScatter")
+def like_first(call: Call) -> Types:
+    """The first input's type."""
+    return (call.type(0),)
+
+
+@rule("Expand")
+def expand(call: Call) -> Types:
+    """Broadcast to the shape in the second input, both ways."""
+    return (TensorType(call.dtype(0), broadcast(call, (call.shape(0), call.ints(1)))),)
+
+
+@rule("Tile")
+def tile(call: Call) -> Types:
+    """Each dimension repeated."""
+    x, repeats = call.shape(0), call.ints(1)
+    if len(repeats) != len(x):
+        call.fail(f"{len(repeats)} repeats for a value of rank {len(x)}")
+    return (TensorType(call.dtype(0), tuple(a * b for a, b in zip(x, repeats, strict=True))),)
+
+
+@rule("DepthToSpace")
+def depth_to_space(call: Call) -> Types:
+    """Channels moved into space."""
+    n, c, h, w = call.rank(0, 4)
+    block = int(call.attr("blocksize", 1))
+    if block < 1 or c % (block * block):
+        call.fail(f"{c} channels do not divide by the block size {block} squared")
+    return (TensorType(call.dtype(0), (n, c // (block * block), h * block, w * block)),)
+
+
+@rule("SpaceToDepth")
+def space_to_depth(call: Call) -> Types:
+    """Space moved into channels."""
+    n, c, h, w = call.rank(0, 4)
+    block = int(call.attr("blocksize", 1))
+    if block < 1 or h % block or w % block:
+        call.fail(f"{h} by {w} does not divide by the block size {block}")
+    return (TensorType(call.dtype(0), (n, c * block * block, h // block, w // block)),)
+
+
+@rule("Resize")
+def resize(call: Call) -> Types:
+    """Extents from the scales or from the sizes, on some axes."""
+    x = call.shape(0)
+    axes = call.axes(tuple(call.attr("axes", ())) or range(len(x)), len(x))
+    shape = list(x)
+    if call.has(2) and call.type(2).size:
+        scales = [float(item) for item in call.value(2).reshape(-1)]
+        new = [int(x[axis] * scale) for axis, scale in zip(axes, scales, strict=False)]
+    elif call.has(3):
+        new = list(call.ints(3))
+    else:
+        call.fail("it has neither scales nor sizes")
+    if len(new) != len(axes):
+        call.fail(f"{len(new)} extents for {len(axes)} axes")
+    policy = call.attr("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch" and call.has(3):
+        ratios = [extent / x[axis] for axis, extent in zip(axes, new, strict=True)]
+        ratio = min(ratios) if policy == "not_larger" else max(ratios)
+        new = [int(x[axis] * ratio + 0.5) for axis in axes]
+    for axis, extent in zip(axes, new, strict=True):
+        shape[axis] = extent
+    return (TensorType(call.dtype(0), tuple(shape)),)

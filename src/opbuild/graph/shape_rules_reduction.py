@@ -1,0 +1,167 @@
+"""Shape rules of operators that sum or normalise over dimensions: products of matrices, reductions, normalization."""
+
+from __future__ import annotations
+
+from opbuild.graph.shape_rules import Call, Shape, Types, broadcast, rule, same_dtype
+from opbuild.graph.types import TensorType
+
+
+def _product(call: Call, a: Shape, b: Shape) -> Shape:
+    if not a or not b:
+        call.fail("a factor is a scalar")
+    left, right = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+    if left[-1] != right[-2]:
+        call.fail(f"the inner extents {left[-1]} and {right[-2]} differ")
+    rows = () if len(a) == 1 else (left[-2],)
+    columns = () if len(b) == 1 else (right[-1],)
+    return (*broadcast(call, (left[:-2], right[:-2])), *rows, *columns)
+
+
+@rule("MatMul")
+def matmul(call: Call) -> Types:
+    """numpy's matmul."""
+    return (TensorType(same_dtype(call), _product(call, call.shape(0), call.shape(1))),)
+
+
+@rule("MatMulInteger")
+def matmul_integer(call: Call) -> Types:
+    """numpy's matmul of 8-bit integers, in int32."""
+    return (TensorType("int32", _product(call, call.shape(0), call.shape(1))),)
+
+
+@rule("Gemm")
+def gemm(call: Call) -> Types:
+    """A product of two matrices, either transposed, plus a value that broadcasts to it."""
+    dtype = same_dtype(call)
+    a, b = call.rank(0, 2), call.rank(1, 2)
+    a = a[::-1] if call.attr("transA", 0) else a
+    b = b[::-1] if call.attr("transB", 0) else b
+    if a[1] != b[0]:
+        call.fail(f"the inner extents {a[1]} and {b[0]} differ")
+    shape = (a[0], b[1])
+    if call.has(2) and broadcast(call, (call.shape(2), shape)) != shape:
+        call.fail(f"C does not broadcast to {list(shape)}")
+    return (TensorType(dtype, shape),)
+
+
+@rule("Einsum")
+def einsum(call: Call) -> Types:
+    """A sum of products in Einstein's notation."""
+    dtype = same_dtype(call)
+    equation = str(call.attr("equation", "")).replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(call.types):
+        call.fail(f"equation {equation!r} has {len(terms)} terms for {len(call.types)} inputs")
+    extents: dict[str, int] = {}
+    dots: list[Shape] = []
+    for index, term in enumerate(terms):
+        dots.append(_label(call, term, call.shape(index), extents))
+    letters = left.replace(",", "").replace("...", "")
+    if not arrow:
+        right = ("..." if "..." in left else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    shape: list[int] = []
+    head, ellipsis, tail = right.partition("...")
+    for letter in head + tail:
+        if letter not in extents:
+            call.fail(f"equation {equation!r} does not define {letter!r}")
+    shape.extend(extents[letter] for letter in head)
+    shape.extend(broadcast(call, dots) if ellipsis else ())
+    shape.extend(extents[letter] for letter in tail)
+    return (TensorType(dtype, tuple(shape)),)
+
+
+def _label(call: Call, term: str, shape: Shape, extents: dict[str, int]) -> Shape:
+    head, ellipsis, tail = term.partition("...")
+    named = len(head) + len(tail)
+    if named > len(shape) or (not ellipsis and named != len(shape)):
+        call.fail(f"term {term!r} does not fit the shape {list(shape)}")
+    end = len(shape) - len(tail)
+    pairs = [*zip(head, shape, strict=False), *zip(tail, shape[end:], strict=True)]
+    for letter, extent in pairs:
+        if extents.setdefault(letter, extent) == 1:
+            extents[letter] = extent
+        if extent not in (1, extents[letter]):
+            call.fail(f"{letter!r} is both {extents[letter]} and {extent}")
+    return shape[len(head) : end]
+
+
+@rule(
+    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
+    "ReduceLogSumExp", "ReduceSumSquare",
+)  # fmt: skip
+def reduce(call: Call) -> Types:
+    """A reduction over the axes in the second input, over all if there are none."""
+    x = call.shape(0)
+    given = call.ints(1) if call.has(1) and call.type(1).size else ()
+    if not given and call.attr("noop_with_empty_axes", 0):
+        return (call.type(0),)
+    axes = call.axes(given, len(x)) if given else tuple(range(len(x)))
+    keep = int(call.attr("keepdims", 1))
+    shape = tuple(1 if i in axes else extent for i, extent in enumerate(x) if keep or i not in axes)
+    return (TensorType(call.dtype(0), shape),)
+
+
+@rule("ArgMax", "ArgMin")
+def arg_extreme(call: Call) -> Types:
+    """Positions of an extreme along one axis."""
+    x = call.rank(0, least=1)
+    axis = call.axis(int(call.attr("axis", 0)), len(x))
+    one = (1,) if call.attr("keepdims", 1) else ()
+    return (TensorType("int64", (*x[:axis], *one, *x[axis + 1 :])),)
+
+
+@rule("CumSum", "CumProd")
+def cumulate(call: Call) -> Types:
+    """A running sum or product: the input's type."""
+    return (call.type(0),)
+
+
+@rule("TopK")
+def top_k(call: Call) -> Types:
+    """The greatest or least elements along one axis, and where they stand."""
+    x = call.rank(0, least=1)
+    axis = call.axis(int(call.attr("axis", -1)), len(x))
+    (count,) = call.ints(1)
+    if not 0 <= count <= x[axis]:
+        call.fail(f"k is {count} for an axis of extent {x[axis]}")
+    shape = (*x[:axis], count, *x[axis + 1 :])
+    return (TensorType(call.dtype(0), shape), TensorType("int64", shape))
+
+
+@rule("BatchNormalization")
+def batch_normalization(call: Call) -> Types:
+    """The input's type; scale, bias, mean and variance have one value a channel."""
+    x = call.rank(0, least=1)
+    channels = x[1] if len(x) > 1 else 1
+    for index in range(1, 5):
+        if call.shape(index) != (channels,):
+            call.fail(f"input {index} has shape {list(call.shape(index))}, not [{channels}]")
+    return (call.type(0), call.type(3), call.type(4))
+
+
+@rule("InstanceNormalization", "GroupNormalization")
+def channel_normalization(call: Call) -> Types:
+    """The input's type; scale and bias have one value a channel."""
+    x = call.rank(0, least=2)
+    for index in (1, 2):
+        if call.shape(index) != (x[1],):
+            call.fail(f"input {index} has shape {list(call.shape(index))}, not [{x[1]}]")
+    if call.node.op_type == "GroupNormalization" and x[1] % int(call.attr("num_groups", 1)):
+        call.fail(f"{x[1]} channels do not divide into {call.attr('num_groups', 1)} groups")
+    return (call.type(0),)
+
+
+@rule("LayerNormalization", "RMSNormalization")
+def layer_normalization(call: Call) -> Types:
+    """The input's type; the mean and the inverse deviation have extent 1 from ``axis`` on."""
+    x = call.rank(0, least=1)
+    axis = call.axis(int(call.attr("axis", -1)), len(x))
+    for index in (1, 2):
+        if call.has(index) and broadcast(call, (call.shape(index), x[axis:])) != x[axis:]:
+            call.fail(f"input {index} does not broadcast to {list(x[axis:])}")
+    if call.node.op_type == "RMSNormalization":
+        return (call.type(0),)
+    stash = "float64" if int(call.attr("stash_type", 1)) == 11 else "float32"
+    moments = TensorType(stash, (*x[:axis], *(1 for _ in x[axis:])))
+    return (call.type(0), moments, moments)

@@ -1,0 +1,144 @@
+"""Shape rules of operators that slide a window: convolution and pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opbuild.graph.shape_rules import Call, Shape, Types, rule, same_dtype
+from opbuild.graph.types import TensorType
+
+
+def _list(call: Call, name: str, count: int, default: int) -> tuple[int, ...]:
+    values = tuple(int(item) for item in call.attr(name, ()) or (default,) * count)
+    if len(values) != count:
+        call.fail(f"attribute {name} has {len(values)} values, not {count}")
+    if name != "pads" and name != "output_padding" and any(value < 1 for value in values):
+        call.fail(f"attribute {name} is {list(values)}; each value must be at least 1")
+    return values
+
+
+def window_pads(call: Call, spatial: Shape, kernel: Sequence[int]) -> tuple[int, ...]:
+    """Return the pads of a convolution or pooling node, begins then ends, with ``auto_pad`` resolved.
+
+    Args:
+        call: The node.
+        spatial: Spatial extents of the input.
+        kernel: Extents of the window.
+    """
+    count = len(spatial)
+    mode = call.attr("auto_pad", "NOTSET") or "NOTSET"
+    if mode == "NOTSET":
+        return _list(call, "pads", 2 * count, 0)
+    if mode == "VALID":
+        return (0,) * (2 * count)
+    if mode not in ("SAME_UPPER", "SAME_LOWER"):
+        call.fail(f"attribute auto_pad is {mode!r}", "use NOTSET, VALID, SAME_UPPER or SAME_LOWER")
+    strides, dilations = _list(call, "strides", count, 1), _list(call, "dilations", count, 1)
+    begins, ends = [], []
+    for extent, size, stride, dilation in zip(spatial, kernel, strides, dilations, strict=True):
+        total = max((-(-extent // stride) - 1) * stride + (size - 1) * dilation + 1 - extent, 0)
+        less, more = total // 2, total - total // 2
+        begins.append(less if mode == "SAME_UPPER" else more)
+        ends.append(more if mode == "SAME_UPPER" else less)
+    return (*begins, *ends)
+
+
+def _slide(call: Call, spatial: Shape, kernel: Sequence[int]) -> Shape:
+    count = len(spatial)
+    strides, dilations = _list(call, "strides", count, 1), _list(call, "dilations", count, 1)
+    if call.attr("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
+        return tuple(-(-extent // stride) for extent, stride in zip(spatial, strides, strict=True))
+    pads = window_pads(call, spatial, kernel)
+    found = []
+    for index, extent in enumerate(spatial):
+        padded = extent + pads[index] + pads[count + index]
+        room = padded - (kernel[index] - 1) * dilations[index] - 1
+        if room < 0:
+            call.fail(f"a window of {list(kernel)} does not fit the padded input in dimension {index + 2}")
+        steps = room // strides[index]
+        if call.attr("ceil_mode", 0):
+            steps = -(-room // strides[index])
+            steps -= int(steps * strides[index] >= extent + pads[index])
+        found.append(steps + 1)
+    return tuple(found)
+
+
+def _kernel(call: Call, weights: Shape) -> Shape:
+    kernel = tuple(int(item) for item in call.attr("kernel_shape", ()) or weights[2:])
+    if kernel != weights[2:]:
+        call.fail(f"kernel_shape {list(kernel)} is not that of the weights, {list(weights)}")
+    return kernel
+
+
+def _bias(call: Call, index: int, channels: int) -> None:
+    if call.has(index) and call.shape(index) != (channels,):
+        call.fail(f"the bias has shape {list(call.shape(index))}, not [{channels}]")
+
+
+@rule("Conv")
+def conv(call: Call) -> Types:
+    """Convolution: NC... by MC..., one spatial dimension or more."""
+    dtype = same_dtype(call)
+    x, w = call.rank(0, least=3), call.rank(1, least=3)
+    group = int(call.attr("group", 1))
+    if len(x) != len(w):
+        call.fail(f"input of rank {len(x)} and weights of rank {len(w)} do not fit")
+    if group < 1 or x[1] != w[1] * group or w[0] % group:
+        call.fail(f"{x[1]} input channels do not fit weights {list(w)} in {group} group(s)")
+    _bias(call, 2, w[0])
+    return (TensorType(dtype, (x[0], w[0], *_slide(call, x[2:], _kernel(call, w)))),)
+
+
+@rule("ConvInteger", "QLinearConv")
+def quantized_conv(call: Call) -> Types:
+    """Convolution of 8-bit integers."""
+    x, w = call.shape(0), call.shape(1 if call.node.op_type == "ConvInteger" else 3)
+    dtype = "int32" if call.node.op_type == "ConvInteger" else call.dtype(7)
+    return (TensorType(dtype, (x[0], w[0], *_slide(call, x[2:], _kernel(call, w)))),)
+
+
+@rule("ConvTranspose")
+def conv_transpose(call: Call) -> Types:
+    """Transposed convolution: NC... by CM...."""
+    dtype = same_dtype(call)
+    x, w = call.rank(0, least=3), call.rank(1, least=3)
+    group = int(call.attr("group", 1))
+    if len(x) != len(w) or x[1] != w[0]:
+        call.fail(f"{x[1]} input channels do not fit weights {list(w)}")
+    count, kernel = len(x) - 2, _kernel(call, w)
+    _bias(call, 2, w[1] * group)
+    strides, dilations = _list(call, "strides", count, 1), _list(call, "dilations", count, 1)
+    extra = _list(call, "output_padding", count, 0)
+    chosen = tuple(call.attr("output_shape", ()) or ())
+    mode = call.attr("auto_pad", "NOTSET") or "NOTSET"
+    pads = _list(call, "pads", 2 * count, 0) if mode == "NOTSET" else (0,) * (2 * count)
+    if chosen:
+        spatial = tuple(int(item) for item in chosen[-count:])
+    elif mode in ("SAME_UPPER", "SAME_LOWER"):
+        spatial = tuple(extent * stride for extent, stride in zip(x[2:], strides, strict=True))
+    else:
+        spatial = tuple(
+            strides[i] * (x[2 + i] - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1 - pads[i] - pads[count + i]
+            for i in range(count)
+        )
+    if any(extent < 1 for extent in spatial):
+        call.fail(f"the output would have extents {list(spatial)}")
+    return (TensorType(dtype, (x[0], w[1] * group, *spatial)),)
+
+
+@rule("MaxPool", "AveragePool", "LpPool")
+def pool(call: Call) -> Types:
+    """Pooling with a window; MaxPool's second output holds int64 indices."""
+    x = call.rank(0, least=3)
+    kernel = tuple(int(item) for item in call.attr("kernel_shape", ()))
+    if len(kernel) != len(x) - 2:
+        call.fail(f"kernel_shape {list(kernel)} does not fit an input of rank {len(x)}")
+    shape = (x[0], x[1], *_slide(call, x[2:], kernel))
+    return (TensorType(call.dtype(0), shape), TensorType("int64", shape))
+
+
+@rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+def global_pool(call: Call) -> Types:
+    """Pooling of all spatial extents to 1."""
+    x = call.rank(0, least=2)
+    return (TensorType(call.dtype(0), (*x[:2], *(1 for _ in x[2:]))),)
