@@ -1,0 +1,194 @@
+"""The main job in one minute: a script, then ResNet-50 built cold, again, and with one layer changed.
+
+``make demo`` runs it. Each step is a process of its own, so what a later step reuses came from disk. The exit code is
+not 0 if a step did not do what it shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from rich.console import Console
+from rich.table import Table
+
+EXAMPLES = Path(__file__).resolve().parent
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one process did with one model: times in seconds, and the operators it built, with the reasons."""
+
+    process: float
+    ready: float
+    call: float
+    built: int
+    reused: int
+    operators: list[tuple[str, str]]
+    error: float | None
+
+
+def main() -> int:
+    """Run the demo, or one of its steps; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=EXAMPLES.parent / ".demo", help="emptied, and worked in")
+    parser.add_argument("--step", nargs=4, metavar=("MODEL", "EXPECTED", "CACHE", "RESULT"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.step:
+        return build_and_call(*map(Path, arguments.step))
+    return demo(arguments.folder.resolve(), Console())
+
+
+def demo(folder: Path, console: Console) -> int:
+    """Show everything in ``folder``; return 0 if each step did what it should."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    problems = show_script(folder / "script", console) + show_network(folder / "resnet50", console)
+    for problem in problems:
+        console.print(f"[red]wrong:[/] {problem}")
+    if not problems:
+        console.print(f"[green]all as it should be[/]; the files are in {folder}", highlight=False)
+    return 1 if problems else 0
+
+
+def show_script(folder: Path, console: Console) -> list[str]:
+    """Run the example script in an empty folder and list what it left; return what is wrong."""
+    folder.mkdir()
+    console.rule("1. a script of one operator: opbuild run examples/test_square.py")
+    command = [sys.executable, "-m", "opbuild", "run", str(EXAMPLES / "test_square.py")]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    sys.stderr.write(done.stderr)
+    console.print(done.stdout, highlight=False, markup=False, end="")
+    files = sorted(path.relative_to(folder) for path in folder.glob("rank_0/kernel_meta/*"))
+    for file in files:
+        console.print(f"  {file}  ({(folder / file).stat().st_size} bytes)", highlight=False)
+    console.print()
+    problems = []
+    if done.returncode or "[ 1. 16. 81.]" not in done.stdout:
+        problems.append(f"the script ended with {done.returncode} and did not print [ 1. 16. 81.]")
+    if [file.suffix for file in files] != [".info", ".json", ".o"]:
+        problems.append(f"the script should leave one .info, .json and .o, and left {len(files)} files")
+    return problems
+
+
+def show_network(folder: Path, console: Console) -> list[str]:
+    """Build ResNet-50 three times, each in a new process, and show a table; return what is wrong."""
+    folder.mkdir()
+    console.rule("2. ResNet-50: cold, again, and with one layer changed")
+    model, expected, changed = (
+        LIGHT / "light_resnet50.onnx",
+        LIGHT / "light_resnet50_output_0.pb",
+        folder / "changed.onnx",
+    )
+    layer = widen_one_kernel(model, changed)
+    cold = run_step(model, expected, folder)
+    again = run_step(model, expected, folder)
+    edited = run_step(changed, Path("none"), folder)
+    table = Table(title="each row is a new process", title_justify="left")
+    for column in ("", "built", "reused", "ready in", "one call", "whole process", "max relative error"):
+        table.add_column(column, justify="left" if not column else "right")
+    for label, step in (("cold", cold), ("again", again), (f"{layer}: 3x3 -> 5x5", edited)):
+        error = "" if step.error is None else f"{step.error:.1e}"
+        times = (f"{step.ready * 1e3:.0f} ms", f"{step.call * 1e3:.1f} ms", f"{step.process:.2f} s")
+        table.add_row(label, str(step.built), str(step.reused), *times, error)
+    console.print(table)
+    for name, reason in edited.operators:
+        console.print(f"  built for the changed layer: {name}: {reason}", highlight=False, soft_wrap=True)
+    console.print()
+    return list(network_problems(cold, again, edited))
+
+
+def network_problems(cold: Step, again: Step, edited: Step) -> list[str]:
+    """Return what the three builds did that they should not have done."""
+    problems = []
+    if not cold.built:
+        problems.append("the cold build compiled nothing")
+    if again.built:
+        problems.append(f"the second process compiled {again.built} operators")
+    if not 1 <= edited.built < cold.built / 2 or not edited.reused:
+        problems.append(f"one changed layer compiled {edited.built} operators and reused {edited.reused}")
+    for name, step in (("cold", cold), ("second", again)):
+        if step.error is None or not step.error <= TOLERANCE:
+            problems.append(f"the {name} process's output differs from the expected one by {step.error}")
+    return problems
+
+
+def widen_one_kernel(source: Path, target: Path) -> str:
+    """Write a copy of a model whose first 3x3 convolution is a 5x5 one; return that node's name or output."""
+    model = onnx.load(source)
+    node = next(n for n in model.graph.node if n.op_type == "Conv" and _ints(n, "kernel_shape") == [3, 3])
+    for attribute in node.attribute:
+        if attribute.name == "kernel_shape":
+            attribute.ints[:] = [5, 5]
+        elif attribute.name == "pads":
+            attribute.ints[:] = [2, 2, 2, 2]
+    # The light models make their weights with ConstantOfShape: the shape is the initializer to change.
+    maker = next(n for n in model.graph.node if node.input[1] in n.output)
+    shape = next(i for i in model.graph.initializer if i.name == maker.input[0])
+    shape.CopyFrom(
+        numpy_helper.from_array(np.concatenate([numpy_helper.to_array(shape)[:2], [5, 5]]).astype(np.int64), shape.name)
+    )
+    del model.graph.value_info[:]
+    onnx.save(model, target)
+    return node.name or node.output[0]
+
+
+def _ints(node: onnx.NodeProto, name: str) -> list[int]:
+    return [value for attribute in node.attribute if attribute.name == name for value in attribute.ints]
+
+
+def run_step(model: Path, expected: Path, folder: Path) -> Step:
+    """Build and call a model in a new process, whose progress shows on this terminal."""
+    result = folder / "result.json"
+    command = [sys.executable, __file__, "--step", str(model), str(expected), str(folder), str(result)]
+    started = time.perf_counter()
+    done = subprocess.run(command, check=False)
+    seconds = time.perf_counter() - started
+    if done.returncode:
+        sys.exit(f"{model.name} could not be built: see above")
+    return Step(**{**json.loads(result.read_text()), "process": seconds})
+
+
+def build_and_call(model: Path, expected: Path, cache: Path, result: Path) -> int:
+    """Do one step in this process and write what it did to ``result``."""
+    import opbuild
+    from opbuild.cli.failure import show_failure
+    from opbuild.cli.progress import build_progress
+
+    try:
+        with build_progress(Console(stderr=True)) as observer:
+            started = time.perf_counter()
+            network = opbuild.compile(model, cache_path=cache, observer=observer)
+            ready = time.perf_counter() - started
+        shape = network.inputs[0].type.shape
+        # The input that the expected output belongs to.
+        data = (np.arange(np.prod(shape)).reshape(shape) / np.prod(shape)).astype(np.float32)
+        started = time.perf_counter()
+        output = network(data)
+        call = time.perf_counter() - started
+    except opbuild.OpbuildError as problem:
+        show_failure(problem)
+        return problem.exit_code
+    error = None
+    if expected.is_file():
+        wanted = numpy_helper.to_array(onnx.load_tensor(str(expected)))
+        error = float(np.max(np.abs(output - wanted)) / np.max(np.abs(wanted)))
+    report = network.report
+    built = [(operator.name, operator.reason) for operator in report.operators if operator.status == "built"]
+    result.write_text(json.dumps(asdict(Step(0.0, ready, call, report.built, report.reused, built, error))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""``opbuild build``: a model in, its operators in the store, and a table of what was done."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from opbuild.cli.options import model_options, parse_shapes
+
+
+@click.command()
+@click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))
+@model_options
+def build(model: Path, input_shape: str, **options: Any) -> None:
+    """Build an ONNX model and show what was built and reused, why, and how long it took.
+
+    What is built stays in the cache folder: running or building this or another model finds it there.
+    """
+    from opbuild.api import compile as build_network
+    from opbuild.cli.progress import build_progress
+    from opbuild.cli.tables import operators_table
+
+    with build_progress(Console(stderr=True)) as observer:
+        started = time.perf_counter()
+        network = build_network(model, input_shapes=parse_shapes(input_shape) or None, observer=observer, **options)
+        seconds = time.perf_counter() - started
+    report = network.report
+    console = Console()
+    if report.operators:
+        console.print(operators_table(report))
+    for name, count in report.host.items():
+        console.print(f"no kernel yet, runs on the host: {name}, {count} nodes", highlight=False, markup=False)
+    console.print(f"{report.built} operators built, {report.reused} reused, ready in {seconds:.2f} s", highlight=False)

@@ -1,0 +1,33 @@
+"""How an error looks on the terminal: what was wrong, and what to do."""
+
+from __future__ import annotations
+
+import re
+from typing import TextIO
+
+import click
+
+from opbuild.errors import OpbuildError
+
+
+def kind(error: OpbuildError) -> str:
+    """Return the error's class in words, e.g. ``unsupported operator``."""
+    words = re.findall("[A-Z]+(?![a-z])|[A-Z][a-z]*", type(error).__name__.removesuffix("Error"))
+    return " ".join(word.lower() for word in words)
+
+
+def show_failure(error: OpbuildError, stream: TextIO | None = None) -> None:
+    """Write an error as one block.
+
+    Args:
+        error: What went wrong.
+        stream: Where to write; default: the standard error.
+    """
+    lines = [click.style(f"error ({kind(error)}): ", fg="red", bold=True) + _indent(error.message)]
+    if error.hint:
+        lines.append(click.style("  hint: ", fg="cyan", bold=True) + _indent(error.hint))
+    click.echo("\n".join(lines), file=stream, err=stream is None)
+
+
+def _indent(text: str) -> str:
+    return text.strip().replace("\n", "\n  ")

@@ -1,0 +1,99 @@
+"""The command line: finds the command, and turns every error into one clear block and an exit code.
+
+Commands are loaded when they are used, so that ``opbuild --help`` and a warm ``opbuild run`` import little.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import cast
+
+import click
+
+from opbuild.cli.failure import show_failure
+from opbuild.errors import OpbuildError
+from opbuild.version import __version__
+
+INTERRUPTED = 130
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("opbuild.cli.run:run", "Run a MindSpore-style script or an ONNX model."),
+    "build": ("opbuild.cli.build:build", "Build an ONNX model and show what was built and reused."),
+    "env": ("opbuild.cli.env:env", "Show the target, the compiler, the linker and the cache folders."),
+}
+"""Every command: where it is, and the line that ``opbuild --help`` shows for it."""
+
+
+def _underscores(token: str) -> str:
+    """Let ``--input-shape`` mean ``--input_shape``."""
+    return token.replace("-", "_")
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command only to run it or to show that command's own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command.
+
+        Args:
+            ctx: The context of the group.
+            cmd_name: The command's name.
+        """
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        return cast("click.Command", getattr(import_module(module), attribute))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands from the table above, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"token_normalize_func": _underscores, "help_option_names": ["-h", "--help"]},
+    epilog="Options may be spelled with underscores or with hyphens. 'opbuild COMMAND --help' explains one command.",
+)
+@click.version_option(__version__, prog_name="opbuild", message="%(prog)s %(version)s")
+def opbuild() -> None:
+    """Build neural networks operator by operator, once.
+
+    What was built stays in rank_0/kernel_meta, and the next build of this or of any other network uses it.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    0: done. 1: an unexpected failure. 2: a wrong option or argument. 3: the model is at fault. 4: the input data is at
+    fault. 5: something could not be built. 6: the network failed while it ran. 130: interrupted.
+
+    Args:
+        arguments: The arguments after the program's name; default: those of the process.
+    """
+    try:
+        result = opbuild.main(
+            args=None if arguments is None else list(arguments), prog_name="opbuild", standalone_mode=False
+        )
+        sys.stdout.flush()
+    except OpbuildError as error:
+        show_failure(error)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (`opbuild ... | head`): say nothing more, not even when the interpreter flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,181 @@
+"""Progress of a build: a bar on a terminal, a plain line now and then where there is none."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from opbuild.events import BuildFinished, BuildStarted, CompileFinished, CompileStarted, Event, Observer, Warned
+
+QUIET_SECONDS = 10.0
+"""A build without a terminal never stays silent for longer than this."""
+
+
+class BuildState:
+    """What a build is doing, kept from its events.
+
+    Attributes:
+        network: The network's name; empty before the build started.
+        done: Operators compiled so far.
+        to_compile: Operators to compile in all.
+        running: Names of the operators that workers compile now, in the order they began.
+    """
+
+    def __init__(self) -> None:
+        self.network = ""
+        self.done = 0
+        self.to_compile = 0
+        self.running: list[str] = []
+
+    def update(self, event: Event) -> None:
+        """Take one event into account."""
+        match event:
+            case BuildStarted():
+                self.network, self.done, self.to_compile = event.network, 0, event.to_compile
+                self.running = []
+            case CompileStarted():
+                self.running.append(event.name)
+            case CompileFinished():
+                self.done, self.to_compile = event.done, event.to_compile
+                if event.name in self.running:
+                    self.running.remove(event.name)
+            case BuildFinished():
+                self.running = []
+            case _:
+                pass
+
+
+class BarProgress:
+    """Draws a bar with the operators in work.
+
+    Args:
+        console: A terminal.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._state = BuildState()
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("[bold]{task.fields[network]}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("operators"),
+            TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[running]}", markup=True),
+            console=console,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Observe one event."""
+        self._state.update(event)
+        if isinstance(event, Warned):
+            self._console.print(Text(f"warning: {event.message}", style="yellow"))
+        elif isinstance(event, BuildStarted):
+            if event.to_compile:
+                self._progress.start()
+                self._task = self._progress.add_task("", total=event.to_compile, network=event.network, running="")
+        elif self._task is not None:
+            self._progress.update(self._task, completed=self._state.done, running=_names(self._state.running))
+            if isinstance(event, BuildFinished):
+                self.close()
+
+    def close(self) -> None:
+        """Take the bar away; what was built is shown by the report."""
+        if self._task is not None:
+            self._progress.stop()
+            self._progress.remove_task(self._task)
+            self._task = None
+
+
+class LineProgress:
+    """Writes a line when a build starts, ends, and at least every ten seconds between, whether or not anything happens.
+
+    Args:
+        write: Takes one line without its end.
+        interval: Seconds between lines.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        interval: float = QUIET_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write = write
+        self._interval = interval
+        self._clock = clock
+        self._state = BuildState()
+        self._started = clock()
+        self._stop: threading.Event | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Observe one event."""
+        self._state.update(event)
+        match event:
+            case Warned():
+                self._write(f"warning: {event.message}")
+            case BuildStarted(network=network, total=total, to_compile=to_compile) if to_compile:
+                self._started = self._clock()
+                self._write(f"{network}: {to_compile} of {total} operators to compile")
+                self._begin_ticking()
+            case BuildFinished(network=network, built=built, reused=reused, seconds=seconds):
+                self.close()
+                self._write(f"{network}: {built} operators built, {reused} reused, {seconds:.2f} s")
+            case _:
+                pass
+
+    def tick(self) -> None:
+        """Write where the build is."""
+        state = self._state
+        elapsed = self._clock() - self._started
+        running = f", compiling {_names(state.running)}" if state.running else ""
+        self._write(f"{state.network}: {state.done} of {state.to_compile} operators compiled, {elapsed:.0f} s{running}")
+
+    def close(self) -> None:
+        """End the lines in between."""
+        if self._stop is not None:
+            self._stop.set()
+            self._stop = None
+
+    def _begin_ticking(self) -> None:
+        self.close()
+        stop = self._stop = threading.Event()
+
+        def ticking() -> None:
+            while not stop.wait(self._interval):
+                self.tick()
+
+        threading.Thread(target=ticking, name="opbuild-progress", daemon=True).start()
+
+
+@contextmanager
+def build_progress(console: Console) -> Iterator[Observer]:
+    """Give an observer that shows a build on ``console`` as suits it, and clean up after it.
+
+    Args:
+        console: Where to show it; the standard error, so that output stays clean.
+    """
+    observer = (
+        BarProgress(console)
+        if console.is_terminal
+        else LineProgress(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
+    )
+    try:
+        yield observer
+    finally:
+        observer.close()
+
+
+def _names(running: list[str]) -> str:
+    shown = ", ".join(running[:3])
+    return shown + (f" and {len(running) - 3} more" if len(running) > 3 else "")

@@ -1,0 +1,82 @@
+"""``opbuild run``: a script or a model, told apart by the file's ending."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from opbuild.cli.options import model_options
+from opbuild.errors import OptionError
+
+SCRIPT_ENDING = ".py"
+
+
+class RunCommand(click.Command):
+    """A command that leaves everything after a script to the script."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep click's hands off the arguments of a script.
+
+        Args:
+            ctx: The context of the command.
+            args: The arguments after ``run``.
+        """
+        if args and args[0].endswith(SCRIPT_ENDING):
+            args = ["--", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=RunCommand)
+@click.argument("path", metavar="SCRIPT.py|MODEL.onnx", type=click.Path(path_type=Path))
+@click.argument("arguments", metavar="[ARGUMENTS...]", nargs=-1)
+@click.option(
+    "--input",
+    "inputs",
+    metavar="NAME=FILE.npy",
+    multiple=True,
+    help="Data of one input; the others get random numbers.  [repeatable]",
+)
+@click.option(
+    "--output_dir",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write each output to DIR/<name>.npy.",
+)
+@click.option("--repeat", metavar="N", type=click.IntRange(1), default=10, show_default=True, help="Timed calls.")
+@click.option(
+    "--seed", metavar="N", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs."
+)
+@model_options
+def run(path: Path, arguments: tuple[str, ...], **options: Any) -> int:
+    """Run a script or a model.
+
+    SCRIPT.py runs with ARGUMENTS as Python would run it; where MindSpore is not installed, 'import mindspore' finds
+    opbuild's own. The options below are for models.
+
+    MODEL.onnx is built, if it was not, and called with the given or random inputs; statistics of the outputs and the
+    latency are printed. Random integers are 0 or 1, so that they are valid indices.
+    """
+    if not path.is_file():
+        raise OptionError(f"there is no file {str(path)!r}", "give the path of a Python script or of an ONNX model")
+    if path.suffix == SCRIPT_ENDING:
+        if given := _given(options):
+            raise click.UsageError(f"{', '.join(given)} stands before the script: such options are for models.")
+        from opbuild.cli.run_script import run_script
+
+        return run_script(path, list(arguments))
+    if arguments:
+        raise click.UsageError(f"Got unexpected extra argument{'s' * (len(arguments) > 1)} ({' '.join(arguments)}).")
+    from opbuild.cli.run_model import run_model
+
+    run_model(path, **options)
+    return 0
+
+
+def _given(options: dict[str, Any]) -> list[str]:
+    """Return the options that stand on the command line, as they are spelled there."""
+    context = click.get_current_context()
+    given = [name for name in options if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    return ["--" + name.replace("inputs", "input") for name in given]

@@ -1,0 +1,175 @@
+"""Running a model from the command line: inputs from files or at random, statistics and latency out."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+
+from opbuild.cli.options import parse_shapes
+from opbuild.cli.progress import build_progress
+from opbuild.errors import InputError, OptionError
+
+if TYPE_CHECKING:
+    from opbuild.api import Network
+    from opbuild.graph.types import TensorType
+
+Array = npt.NDArray[Any]
+
+INPUT_FORM = "give --input NAME=FILE.npy, once for each input that has data"
+
+
+def run_model(
+    path: Path,
+    *,
+    inputs: tuple[str, ...],
+    input_shape: str,
+    output_dir: Path | None,
+    repeat: int,
+    seed: int,
+    **build: Any,
+) -> None:
+    """Build a model if needed, call it, and print what came out and how long it took.
+
+    Args:
+        path: The model's file.
+        inputs: ``name=file.npy`` for inputs that have data; the others get random numbers.
+        input_shape: The value of ``--input_shape``.
+        output_dir: Where to write the outputs as ``.npy`` files; None: nowhere.
+        repeat: Number of timed calls.
+        seed: Seed of the random numbers.
+        build: Further arguments of ``opbuild.compile``.
+
+    Raises:
+        OptionError: If an option's value is at fault, or a file can not be read or written.
+        InputError: If the data does not fit the network's inputs.
+        ModelError, BuildError: If the model can not be built.
+    """
+    from opbuild.api import compile as build_network
+
+    given = read_inputs(inputs)
+    shapes = {name: array.shape for name, array in given.items() if name} | parse_shapes(input_shape)
+    with build_progress(Console(stderr=True)) as observer:
+        started = time.perf_counter()
+        network = build_network(path, input_shapes=shapes or None, observer=observer, **build)
+        ready = time.perf_counter() - started
+    data = complete_inputs(network, given, seed)
+    outputs, seconds = _timed(network, data, repeat)
+    console = Console()
+    console.print(_statistics(outputs))
+    report = network.report
+    console.print(
+        f"ready in {ready * 1e3:.1f} ms: {report.built} operators built, {report.reused} reused", highlight=False
+    )
+    console.print(
+        f"latency: median {statistics.median(seconds) * 1e3:.3f} ms, least {min(seconds) * 1e3:.3f} ms, {repeat} calls",
+        highlight=False,
+    )
+    if output_dir is not None:
+        write_outputs(outputs, output_dir)
+
+
+def read_inputs(options: tuple[str, ...]) -> dict[str, Array]:
+    """Load the files of ``--input``.
+
+    Args:
+        options: ``name=file.npy``, or ``file.npy`` alone for a network with one input; its name is then ``""``.
+
+    Raises:
+        OptionError: If an option has another form, or its file is not a readable ``.npy`` file of plain numbers.
+    """
+    arrays: dict[str, Array] = {}
+    for option in options:
+        name, _, file = option.rpartition("=")
+        if name in arrays:
+            raise OptionError(f"--input gives {name or 'the input'!r} twice", INPUT_FORM)
+        try:
+            arrays[name] = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise OptionError(f"--input {option}: {file!r} can not be read as .npy: {error}", INPUT_FORM) from error
+        if not isinstance(arrays[name], np.ndarray):
+            raise OptionError(f"--input {option}: {file!r} holds several arrays", INPUT_FORM)
+    if "" in arrays and len(arrays) > 1:
+        raise OptionError("--input has a file without a name beside others", INPUT_FORM)
+    return arrays
+
+
+def complete_inputs(network: Network, given: Mapping[str, Array], seed: int) -> dict[str, Array]:
+    """Return data for every input of a network: what was given, and random numbers for the rest.
+
+    Args:
+        network: The network to call.
+        given: Arrays by the input's name; ``""`` names the only input.
+        seed: Seed of the random numbers.
+
+    Raises:
+        InputError: If something given is no input of the network.
+    """
+    types = {port.name: port.type for port in network.inputs}
+    if "" in given and len(types) == 1:
+        given = {next(iter(types)): given[""]}
+    for name in given:
+        if name not in types:
+            raise InputError(f"the network has no input {name!r}", f"its inputs are {', '.join(types)}")
+    generator = np.random.default_rng(seed)
+    return {name: given[name] if name in given else _random(type_, generator) for name, type_ in types.items()}
+
+
+def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:
+    """Write arrays as ``<name>.npy``; what can not be in a file's name becomes ``_``.
+
+    Raises:
+        OptionError: If the folder can not be written.
+    """
+    taken: set[str] = set()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for index, (name, array) in enumerate(outputs.items()):
+            file = re.sub(r"[^\w.-]+", "_", name).strip(".")[:200] or "output"
+            if file in taken:
+                file = f"{file}_{index}"
+            taken.add(file)
+            np.save(folder / f"{file}.npy", array)
+    except OSError as error:
+        raise OptionError(
+            f"--output_dir {folder}: can not be written: {error}", "name a folder that you may write to"
+        ) from error
+
+
+def _random(type_: TensorType, generator: np.random.Generator) -> Array:
+    if type_.dtype.startswith("float"):
+        return generator.standard_normal(type_.shape).astype(type_.dtype)
+    return generator.integers(0, 2, type_.shape).astype(type_.dtype)
+
+
+def _timed(network: Network, data: dict[str, Array], repeat: int) -> tuple[dict[str, Array], list[float]]:
+    """Call once to warm up, then ``repeat`` times; return the outputs by name and the seconds of each call."""
+    result = network(data)
+    seconds = []
+    for _ in range(repeat):
+        started = time.perf_counter()
+        result = network(data)
+        seconds.append(time.perf_counter() - started)
+    arrays = result if isinstance(result, (tuple, list)) else (result,)
+    return dict(zip((port.name for port in network.outputs), arrays, strict=True)), seconds
+
+
+def _statistics(outputs: Mapping[str, Array]) -> Table:
+    table = Table("output", "type", title="Outputs", title_justify="left")
+    for column in ("min", "mean", "max", "std", "not finite"):
+        table.add_column(column, justify="right")
+    for name, array in outputs.items():
+        shape = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+        numbers = array.astype(np.float64).ravel()
+        finite = numbers[np.isfinite(numbers)]
+        figures = [f"{f(finite):.6g}" for f in (np.min, np.mean, np.max, np.std)] if finite.size else ["-"] * 4
+        table.add_row(name, shape, *figures, str(numbers.size - finite.size))
+    return table

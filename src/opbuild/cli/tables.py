@@ -1,0 +1,44 @@
+"""What a build did, as a table: each operator, built or reused, why, and how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from opbuild.api import Report
+
+STYLES = {"built": "yellow", "reused": "green"}
+
+
+def operators_table(report: Report) -> Table:
+    """Return a table with a row for each distinct operator: what was built first, the slowest first.
+
+    Args:
+        report: What the build did.
+    """
+    table = Table(
+        "operator", "nodes", "outcome", "why", "ms", title=f"{report.network}: operators", title_justify="left"
+    )
+    table.columns[0].overflow = "fold"
+    table.columns[4].justify = "right"
+    for operator in sorted(
+        report.operators, key=lambda operator: (operator.outcome != "built", -operator.milliseconds)
+    ):
+        table.add_row(
+            Text(operator.name),
+            Text(_nodes(operator.nodes)),
+            Text(operator.outcome, STYLES[operator.outcome]),
+            Text(str(operator.reason)),
+            f"{operator.milliseconds:.0f}" if operator.outcome == "built" else "",
+        )
+    return table
+
+
+def _nodes(names: Sequence[str]) -> str:
+    """Return one node's name, or the first one and how many more there are."""
+    first = names[0] if names else ""
+    return first if len(names) < 2 else f"{first} +{len(names) - 1}"
