@@ -9,13 +9,13 @@ from typing import Any
 import click
 from rich.console import Console
 
-from opbuild.cli.options import model_options, parse_shapes
+from opbuild.cli.options import model_options
 
 
 @click.command()
 @click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))
 @model_options
-def build(model: Path, input_shape: str, **options: Any) -> None:
+def build(model: Path, input_shapes: dict[str, tuple[int, ...]], **options: Any) -> None:
     """Build an ONNX model and show what was built and reused, why, and how long it took.
 
     What is built stays in the cache folder: running or building this or another model finds it there.
@@ -26,7 +26,7 @@ def build(model: Path, input_shape: str, **options: Any) -> None:
 
     with build_progress(Console(stderr=True)) as observer:
         started = time.perf_counter()
-        network = build_network(model, input_shapes=parse_shapes(input_shape) or None, observer=observer, **options)
+        network = build_network(model, input_shapes=input_shapes or None, observer=observer, **options)
         seconds = time.perf_counter() - started
     report = network.report
     console = Console()

@@ -21,6 +21,8 @@ def model_options(function: F) -> F:
         (
             click.option(
                 "--input_shape",
+                "input_shapes",
+                callback=lambda _context, _option, text: parse_shapes(text),
                 metavar="SHAPES",
                 default="",
                 help='Shapes of the inputs, where the model leaves them open: "data:1,3,224,224;mask:1,128".',
@@ -77,6 +79,7 @@ def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
 def _extent(name: str, text: str) -> int:
     if not text.strip().isdecimal():
         raise OptionError(
-            f"--input_shape gives {name!r} the extent {text.strip()!r}", "extents are whole numbers of at least 0"
+            f"--input_shape gives {name!r} the extent {text.strip()!r}",
+            f"extents are whole numbers of at least 0; {SHAPE_FORM}",
         )
     return int(text)

@@ -79,4 +79,4 @@ def _given(options: dict[str, Any]) -> list[str]:
     """Return the options that stand on the command line, as they are spelled there."""
     context = click.get_current_context()
     given = [name for name in options if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    return ["--" + name.replace("inputs", "input") for name in given]
+    return ["--" + name.replace("inputs", "input").replace("shapes", "shape") for name in given]

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from opbuild.cli.options import parse_shapes
 from opbuild.cli.progress import build_progress
 from opbuild.errors import InputError, OptionError
 
@@ -31,7 +30,7 @@ def run_model(
     path: Path,
     *,
     inputs: tuple[str, ...],
-    input_shape: str,
+    input_shapes: dict[str, tuple[int, ...]],
     output_dir: Path | None,
     repeat: int,
     seed: int,
@@ -42,7 +41,7 @@ def run_model(
     Args:
         path: The model's file.
         inputs: ``name=file.npy`` for inputs that have data; the others get random numbers.
-        input_shape: The value of ``--input_shape``.
+        input_shapes: Shapes of inputs by name; for those not named here the given data decides.
         output_dir: Where to write the outputs as ``.npy`` files; None: nowhere.
         repeat: Number of timed calls.
         seed: Seed of the random numbers.
@@ -56,7 +55,7 @@ def run_model(
     from opbuild.api import compile as build_network
 
     given = read_inputs(inputs)
-    shapes = {name: array.shape for name, array in given.items() if name} | parse_shapes(input_shape)
+    shapes = {name: array.shape for name, array in given.items() if name} | input_shapes
     with build_progress(Console(stderr=True)) as observer:
         started = time.perf_counter()
         network = build_network(path, input_shapes=shapes or None, observer=observer, **build)

@@ -1,0 +1,137 @@
+"""The command line's frame: finding commands, errors as blocks, exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from opbuild.cli import main as frame
+from opbuild.cli.failure import kind
+from opbuild.cli.main import COMMANDS, main
+from opbuild.errors import CompileError, InvalidModelError, OpbuildError, OptionError, UnsupportedOperatorError
+from opbuild.version import __version__
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch):
+    """Return a function that makes ``opbuild build`` raise an exception."""
+
+    def install(error: BaseException) -> None:
+        @click.command()
+        def command() -> None:
+            raise error
+
+        monkeypatch.setattr(frame.LazyGroup, "get_command", lambda self, ctx, name: command)
+
+    return install
+
+
+def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    """``opbuild --version`` prints the package's version."""
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"opbuild {__version__}\n"
+
+
+def test_help_names_every_command_without_importing_one() -> None:
+    """``opbuild --help`` lists all commands and loads none, nor numpy, halide or onnx."""
+    code = "import sys; from opbuild.cli.main import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for name in COMMANDS:
+        assert f"  {name} " in done.stdout
+    loaded = set(done.stderr.split())
+    assert loaded.isdisjoint(
+        {"numpy", "halide", "onnx", "rich", *(place.partition(":")[0] for place, _ in COMMANDS.values())}
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """``opbuild COMMAND --help`` works for each command in the table, and says more than its name."""
+    assert main([name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"Usage: opbuild {name}")
+    assert len(shown.splitlines()) > 5
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OptionError("m", "h"), 2),
+        (InvalidModelError("m", "h"), 3),
+        (CompileError("m", "h"), 5),
+        (OpbuildError("m", "h"), 1),
+    ],
+)
+def test_an_error_is_one_block_and_its_exit_code(
+    failing, error: OpbuildError, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error of opbuild shows message and hint on the standard error, no traceback, and nothing on the output."""
+    failing(error)
+    assert main(["build"]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == f"error ({kind(error)}): m\n  hint: h\n"
+
+
+def test_an_error_without_a_hint_shows_no_hint(failing, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where there is nothing to advise, no empty line advises it; lines of a long message are indented."""
+    failing(CompileError("first\nsecond"))
+    main(["build"])
+    assert capsys.readouterr().err == "error (compile): first\n  second\n"
+
+
+def test_ctrl_c_ends_quietly_with_130(failing, capsys: pytest.CaptureFixture[str]) -> None:
+    """An interrupt is no error to report: exit code 130, no text but the end of the line that Ctrl-C broke."""
+    failing(KeyboardInterrupt())
+    assert main(["build"]) == 130
+    captured = capsys.readouterr()
+    assert (captured.out + captured.err).strip() == ""
+
+
+def test_the_kind_of_an_error_is_in_words() -> None:
+    """Class names become words that a reader knows."""
+    assert kind(UnsupportedOperatorError("")) == "unsupported operator"
+    assert kind(InvalidModelError("")) == "invalid model"
+    assert kind(OptionError("")) == "option"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nothing"], ["build"], ["build", "x.onnx", "--worker", "2"], ["build", "x", "--workers", "0"]]
+)
+def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown command or option, a missing argument, a value out of range: exit code 2, and what is wrong."""
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Error: " in captured.err
+
+
+@pytest.mark.parametrize("spelling", ["--input_shape", "--input-shape"])
+def test_options_may_be_spelled_either_way(spelling: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """ATC spells options with underscores, other tools with hyphens: both reach the same option."""
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"")
+    assert main(["build", str(model), spelling, "data"]) == 2
+    assert "--input_shape has 'data'" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    """``opbuild --help | head -0`` ends without noise."""
+    code = "import sys; from opbuild.cli.main import main; sys.exit(main(['--help']))"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.wait(60)
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_python_m_opbuild_is_the_same_program() -> None:
+    """``python -m opbuild`` works where the program is not on the path."""
+    done = subprocess.run([sys.executable, "-m", "opbuild", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"opbuild {__version__}\n"

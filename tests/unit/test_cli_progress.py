@@ -1,0 +1,116 @@
+"""Progress of a build on a terminal and without one."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+from rich.console import Console
+
+from opbuild.cli.progress import BarProgress, BuildState, LineProgress, build_progress
+from opbuild.events import BuildFinished, BuildStarted, CompileFinished, CompileStarted, Warned
+
+
+def test_the_state_follows_the_events() -> None:
+    """Operators in work are those begun and not finished."""
+    state = BuildState()
+    state.update(BuildStarted("net", 5, 3))
+    for name in "abc":
+        state.update(CompileStarted(name, "not in the store"))
+    state.update(CompileFinished("b", 10.0, 1, 3))
+    assert (state.network, state.done, state.to_compile, state.running) == ("net", 1, 3, ["a", "c"])
+    state.update(BuildFinished("net", 3, 2, 0.1))
+    assert state.running == []
+
+
+def test_a_silent_compile_still_writes_lines() -> None:
+    """Minutes without a word look like a hang: lines come while nothing happens, naming what is compiled (F70)."""
+    lines: list[str] = []
+    three = threading.Event()
+
+    def write(line: str) -> None:
+        lines.append(line)
+        if len(lines) >= 3:
+            three.set()
+
+    progress = LineProgress(write, interval=0.01)
+    progress(BuildStarted("net", 5, 3))
+    progress(CompileStarted("conv_relu_1_0", "not in the store"))
+    assert three.wait(30)
+    progress.close()
+    assert lines[0] == "net: 3 of 5 operators to compile"
+    assert lines[-1].startswith("net: 0 of 3 operators compiled, ")
+    assert "compiling conv_relu_1_0" in lines[-1]
+
+
+def test_without_a_terminal_the_longest_silence_is_ten_seconds() -> None:
+    """The interval that build_progress uses is the one that is promised (F70)."""
+    with build_progress(Console(file=io.StringIO())) as observer:
+        assert isinstance(observer, LineProgress)
+        assert observer._interval <= 10.0
+
+
+def test_the_lines_stop_with_the_build() -> None:
+    """The end is one line with the counts; the thread that wrote the others ends."""
+    lines: list[str] = []
+    progress = LineProgress(lines.append, interval=0.01)
+    progress(BuildStarted("net", 2, 1))
+    progress(BuildFinished("net", 1, 1, 0.25))
+    count = len(lines)
+    assert lines[-1] == "net: 1 operators built, 1 reused, 0.25 s"
+    threading.Event().wait(0.05)
+    assert len(lines) <= count + 1
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_warning_is_shown_as_it_is(terminal: bool) -> None:
+    """Square brackets in a message are text, not markup, whichever way progress is shown."""
+    stream = io.StringIO()
+    with build_progress(Console(file=stream, force_terminal=terminal, color_system=None, width=200)) as observer:
+        observer(Warned("the store [/tmp/x] could not be written"))
+    assert "warning: the store [/tmp/x] could not be written" in stream.getvalue()
+
+
+def test_the_bar_shows_network_count_and_operators_in_work() -> None:
+    """On a terminal one line says how far the build is and what is compiled now."""
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=160)
+    with build_progress(console) as observer:
+        assert isinstance(observer, BarProgress)
+        observer(BuildStarted("net", 9, 4))
+        observer(CompileStarted("conv_relu_1_0", "not in the store"))
+        observer(CompileFinished("softmax_2_0", 30.0, 2, 4))
+        observer._progress.refresh()
+        shown = stream.getvalue()
+        observer(BuildFinished("net", 4, 5, 0.1))
+    for text in ("net", "2/4", "conv_relu_1_0"):
+        assert text in shown
+
+
+def test_a_build_with_nothing_to_compile_draws_nothing() -> None:
+    """A warm start leaves the terminal alone."""
+    stream = io.StringIO()
+    with build_progress(Console(file=stream, force_terminal=True)) as observer:
+        observer(BuildStarted("net", 9, 0))
+    assert stream.getvalue() == ""
+
+
+def test_the_bar_goes_when_a_build_fails() -> None:
+    """An error in the middle leaves no drawing thread and a visible cursor behind."""
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True)
+    before = set(threading.enumerate())
+
+    def build() -> None:
+        with build_progress(console) as observer:
+            observer(BuildStarted("net", 9, 4))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        build()
+    shown = stream.getvalue()
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+        assert not thread.is_alive()
