@@ -1,0 +1,161 @@
+"""ONNX's elementwise operators and the products and reductions that constants go through, in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from opbuild.backend.host.elementwise import apply
+from opbuild.backend.host.movement import implements
+from opbuild.graph.types import Array, Node
+
+_PLAIN = {
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Pow": "pow", "Neg": "neg", "Abs": "abs", "Sign": "sign",
+    "Reciprocal": "reciprocal", "Sqrt": "sqrt", "Floor": "floor", "Ceil": "ceil", "Round": "round", "Exp": "exp", "Log": "log",
+    "Erf": "erf", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh",
+    "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Relu": "relu", "Sigmoid": "sigmoid",
+    "Softplus": "softplus", "Softsign": "softsign", "Mish": "mish", "HardSwish": "hard_swish", "Equal": "equal", "Less": "less",
+    "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "And": "and", "Or": "or", "Xor": "xor",
+    "Not": "not", "IsNaN": "is_nan", "PRelu": "prelu", "BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor",
+    "BitwiseNot": "bit_not",
+}  # fmt: skip
+
+_WITH_PARAMETERS: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
+    "LeakyRelu": ("leaky_relu", (("alpha", 0.01),)),
+    "Elu": ("elu", (("alpha", 1.0),)),
+    "Celu": ("celu", (("alpha", 1.0),)),
+    "Selu": ("selu", (("alpha", 1.6732631921768188), ("gamma", 1.0507010221481323))),
+    "HardSigmoid": ("hard_sigmoid", (("alpha", 0.2), ("beta", 0.5))),
+    "ThresholdedRelu": ("thresholded_relu", (("alpha", 1.0),)),
+    "Shrink": ("shrink", (("bias", 0.0), ("lambd", 0.5))),
+}
+
+
+@implements(*_PLAIN)
+def _plain(node: Node, inputs: Any) -> Sequence[Array]:
+    return (apply(_PLAIN[node.op_type], *inputs),)
+
+
+@implements(*_WITH_PARAMETERS)
+def _with_parameters(node: Node, inputs: Any) -> Sequence[Array]:
+    name, parameters = _WITH_PARAMETERS[node.op_type]
+    x = inputs[0]
+    kind = x.dtype if np.issubdtype(x.dtype, np.floating) else np.dtype(np.float32)
+    operands = [np.asarray(node.attrs.get(each, default), kind) for each, default in parameters]
+    return (apply(name, x, *operands),)
+
+
+@implements("Max", "Min", "Sum")
+def _variadic(node: Node, inputs: Any) -> Sequence[Array]:
+    name = {"Max": "max", "Min": "min", "Sum": "add"}[node.op_type]
+    return (reduce(lambda a, b: apply(name, a, b), inputs),)
+
+
+@implements("Mean")
+def _mean(node: Node, inputs: Any) -> Sequence[Array]:
+    total = reduce(lambda a, b: apply("add", a, b), inputs)
+    return (apply("div", total, np.asarray(len(inputs), total.dtype)),)
+
+
+@implements("Mod")
+def _mod(node: Node, inputs: Any) -> Sequence[Array]:
+    return (apply("fmod" if node.attrs.get("fmod", 0) else "mod", *inputs),)
+
+
+@implements("Gelu")
+def _gelu(node: Node, inputs: Any) -> Sequence[Array]:
+    return (apply("gelu_tanh" if node.attrs.get("approximate", "none") == "tanh" else "gelu", inputs[0]),)
+
+
+@implements("Swish")
+def _swish(node: Node, inputs: Any) -> Sequence[Array]:
+    x = inputs[0]
+    return (apply("mul", x, apply("sigmoid", apply("mul", x, np.asarray(node.attrs.get("alpha", 1.0), x.dtype)))),)
+
+
+@implements("Clip")
+def _clip(node: Node, inputs: Any) -> Sequence[Array]:
+    found = inputs[0]
+    for name, index in (("max", 1), ("min", 2)):
+        if index < len(inputs) and inputs[index] is not None:
+            found = apply(name, found, inputs[index].reshape(()))
+    return (found,)
+
+
+@implements("BitShift")
+def _bit_shift(node: Node, inputs: Any) -> Sequence[Array]:
+    return (apply("shift_left" if node.attrs["direction"] == "LEFT" else "shift_right", *inputs),)
+
+
+@implements("IsInf")
+def _is_inf(node: Node, inputs: Any) -> Sequence[Array]:
+    x = inputs[0]
+    found = np.isinf(x)
+    if not node.attrs.get("detect_negative", 1):
+        found &= x > 0
+    if not node.attrs.get("detect_positive", 1):
+        found &= x < 0
+    return (found,)
+
+
+@implements("MatMul")
+def _matmul(node: Node, inputs: Any) -> Sequence[Array]:
+    with np.errstate(all="ignore"):
+        return (np.matmul(inputs[0], inputs[1]),)
+
+
+@implements("Gemm")
+def _gemm(node: Node, inputs: Any) -> Sequence[Array]:
+    a = inputs[0].T if node.attrs.get("transA", 0) else inputs[0]
+    b = inputs[1].T if node.attrs.get("transB", 0) else inputs[1]
+    with np.errstate(all="ignore"):
+        found = np.matmul(a, b)
+        found = found * found.dtype.type(node.attrs.get("alpha", 1.0))
+        if len(inputs) > 2 and inputs[2] is not None:
+            found = found + inputs[2] * found.dtype.type(node.attrs.get("beta", 1.0))
+    return (found,)
+
+
+_REDUCERS = {
+    "ReduceSum": np.sum,
+    "ReduceMax": np.max,
+    "ReduceMin": np.min,
+    "ReduceProd": np.prod,
+    "ReduceMean": np.mean,
+}
+
+
+@implements(*_REDUCERS)
+def _reduce(node: Node, inputs: Any) -> Sequence[Array]:
+    x, given = inputs[0], inputs[1] if len(inputs) > 1 else None
+    axes = None if given is None or not given.size else tuple(int(axis) for axis in given.reshape(-1))
+    if axes is None and node.attrs.get("noop_with_empty_axes", 0):
+        return (x,)
+    with np.errstate(all="ignore"):
+        reducer: Any = _REDUCERS[node.op_type]
+        return (np.asarray(reducer(x, axis=axes, keepdims=bool(node.attrs.get("keepdims", 1)))).astype(x.dtype),)
+
+
+@implements("CumSum")
+def _cumsum(node: Node, inputs: Any) -> Sequence[Array]:
+    x, axis = inputs[0], int(inputs[1].reshape(-1)[0])
+    x = np.flip(x, axis) if node.attrs.get("reverse", 0) else x
+    found = np.cumsum(x, axis, dtype=x.dtype)
+    if node.attrs.get("exclusive", 0):
+        found = np.roll(found, 1, axis)
+        first: list[Any] = [slice(None)] * x.ndim
+        first[axis] = slice(0, 1)
+        found[tuple(first)] = 0
+    return (np.flip(found, axis) if node.attrs.get("reverse", 0) else found,)
+
+
+@implements("Softmax", "LogSoftmax")
+def _softmax(node: Node, inputs: Any) -> Sequence[Array]:
+    x, axis = inputs[0], int(node.attrs.get("axis", -1))
+    with np.errstate(all="ignore"):
+        shifted = x - x.max(axis, keepdims=True)
+        total = np.exp(shifted).sum(axis, keepdims=True)
+        return (shifted - np.log(total) if node.op_type == "LogSoftmax" else np.exp(shifted) / total,)

@@ -1,0 +1,153 @@
+"""Every operation of ``kernel/expression.py`` in numpy, with ONNX's results: NaN, infinities, integers.
+
+Floating operations keep their operands' element type; integer division rounds towards zero, and by zero gives 0. Operands with
+parameters follow in the order in which ONNX lists the attributes (``selu``: alpha, gamma; ``shrink``: bias, lambd).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from opbuild.graph.types import Array
+
+Operation = Callable[..., Any]
+
+
+def _div(a: Array, b: Array) -> Any:
+    if np.issubdtype(a.dtype, np.floating):
+        return np.divide(a, b)
+    quotient = np.floor_divide(a, b)
+    if np.issubdtype(a.dtype, np.unsignedinteger):
+        return quotient
+    inexact = (np.remainder(a, b) != 0) & ((a < 0) != (b < 0)) & (b != 0)
+    return (quotient + inexact).astype(a.dtype)
+
+
+def _pow(a: Array, b: Array) -> Any:
+    if np.issubdtype(a.dtype, np.floating):
+        return np.power(a, b).astype(a.dtype)
+    if np.issubdtype(b.dtype, np.integer) and not (b < 0).any():
+        return np.power(a, b.astype(a.dtype))
+    return np.power(a.astype(np.float64), b).astype(a.dtype)
+
+
+def _erf(x: Array) -> Array:
+    flat = np.fromiter(map(math.erf, x.reshape(-1).tolist()), np.float64, x.size)
+    return flat.reshape(x.shape).astype(x.dtype)
+
+
+def _sigmoid(x: Array) -> Any:
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(x.dtype)
+
+
+def _softplus(x: Array) -> Any:
+    return np.logaddexp(x.dtype.type(0), x)
+
+
+def _gelu(x: Array) -> Any:
+    return x * (x.dtype.type(0.5) * (1 + _erf(x * x.dtype.type(math.sqrt(0.5)))))
+
+
+def _gelu_tanh(x: Array) -> Any:
+    kind = x.dtype.type
+    inner = kind(math.sqrt(2 / math.pi)) * (x + kind(0.044715) * x * x * x)
+    return kind(0.5) * x * (1 + np.tanh(inner))
+
+
+def _elu(x: Array, alpha: Array) -> Any:
+    return np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
+
+
+def _celu(x: Array, alpha: Array) -> Any:
+    return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha))
+
+
+def _selu(x: Array, alpha: Array, gamma: Array) -> Any:
+    return gamma * np.where(x <= 0, alpha * np.expm1(np.minimum(x, 0)), x)
+
+
+def _shrink(x: Array, bias: Array, lambd: Array) -> Any:
+    return np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, x.dtype.type(0)))
+
+
+def _hard_sigmoid(x: Array, alpha: Array, beta: Array) -> Any:
+    return np.maximum(0, np.minimum(1, alpha * x + beta))
+
+
+def _hard_swish(x: Array) -> Any:
+    return x * np.maximum(0, np.minimum(1, x * x.dtype.type(1 / 6) + x.dtype.type(0.5)))
+
+
+def _reciprocal(x: Array) -> Any:
+    return np.divide(x.dtype.type(1), x)
+
+
+def _rsqrt(x: Array) -> Any:
+    return np.divide(x.dtype.type(1), np.sqrt(x))
+
+
+def _is_inf(x: Array) -> Any:
+    return np.isinf(x)
+
+
+OPERATORS: dict[str, Operation] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "pow": _pow, "mod": np.remainder, "fmod": np.fmod,
+    "max": np.maximum, "min": np.minimum, "neg": np.negative, "abs": np.abs, "sign": np.sign, "reciprocal": _reciprocal,
+    "square": np.square, "sqrt": np.sqrt, "rsqrt": _rsqrt, "floor_div": np.floor_divide,
+    "squared_difference": lambda a, b: np.square(a - b),
+    "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc,
+    "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "erf": _erf, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh,
+    "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "relu": lambda x: np.maximum(x, x.dtype.type(0)), "sigmoid": _sigmoid, "softplus": _softplus,
+    "softsign": lambda x: x / (1 + np.abs(x)), "mish": lambda x: x * np.tanh(_softplus(x)), "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh, "silu": lambda x: x * _sigmoid(x), "hard_swish": _hard_swish,
+    "leaky_relu": lambda x, alpha: np.where(x < 0, x * alpha, x), "elu": _elu, "celu": _celu, "selu": _selu,
+    "hard_sigmoid": _hard_sigmoid, "thresholded_relu": lambda x, alpha: np.where(x > alpha, x, x.dtype.type(0)),
+    "prelu": lambda x, slope: np.where(x < 0, x * slope, x),
+    "clip": lambda x, low, high: np.minimum(np.maximum(x, low), high), "shrink": _shrink,
+    "equal": np.equal, "not_equal": np.not_equal, "less": np.less, "less_equal": np.less_equal, "greater": np.greater,
+    "greater_equal": np.greater_equal, "and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor,
+    "not": np.logical_not, "is_nan": np.isnan, "is_inf": _is_inf, "is_finite": np.isfinite, "where": np.where,
+    "bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor, "bit_not": np.invert,
+    "shift_left": np.left_shift, "shift_right": np.right_shift,
+}  # fmt: skip
+"""Each operation's implementation; operands are arrays of one element type."""
+
+PREDICATES = frozenset(
+    ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "and", "or", "xor", "not", "is_nan")
+    + ("is_inf", "is_finite")
+)
+"""Operations that yield truth values."""
+
+
+def apply(name: str, *operands: Array) -> Array:
+    """Return one operation applied to arrays that broadcast together.
+
+    The result has the operands' element type, except that ``PREDICATES`` give bool and ``where`` its second operand's.
+    """
+    with np.errstate(all="ignore"):
+        found = np.asarray(OPERATORS[name](*operands))
+    if name in PREDICATES:
+        return found
+    return found.astype(operands[1 if name == "where" else 0].dtype, copy=False)
+
+
+def cast(value: Array, dtype: str) -> Array:
+    """Convert as ONNX's Cast does: floats to integers towards zero, NaN and anything but 0 to true.
+
+    Floats outside an integer type's range, and NaN, are implementation-defined in ONNX; here they become what C gives for
+    int64 first, then wrap.
+    """
+    with np.errstate(all="ignore"):
+        if dtype == "bool":
+            return np.asarray(value != 0)
+        target = np.dtype(dtype)
+        if np.issubdtype(value.dtype, np.floating) and np.issubdtype(target, np.integer) and target.itemsize < 8:
+            return value.astype(np.int64).astype(target)
+        return value.astype(target)

@@ -1,0 +1,65 @@
+"""The host backend: one node evaluated on numpy arrays.
+
+It serves operators that have no kernel, folds constants, and is what compiled kernels are checked against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from opbuild.backend.host import arithmetic
+from opbuild.backend.host.elementwise import apply
+from opbuild.backend.host.movement import IMPLEMENTATIONS
+from opbuild.backend.host.reference import evaluate_reference
+from opbuild.errors import RunError, UnsupportedOperatorError
+from opbuild.graph.types import Array, Node
+from opbuild.kernel.expression import OPERATIONS
+
+__all__ = ["evaluate", "is_native"]
+
+_OWN = {"".join(part.capitalize() for part in name.split("_")): name for name in OPERATIONS}
+_REGISTERING = (arithmetic,)
+
+
+def is_native(node: Node) -> bool:
+    """Return whether numpy serves the node here, rather than onnx's reference evaluator."""
+    if node.domain == "opbuild":
+        return node.op_type in _OWN
+    return not node.domain and node.op_type in IMPLEMENTATIONS
+
+
+def evaluate(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Array]:
+    """Return the values of a node's outputs.
+
+    Args:
+        node: An operator of the newest operator set, or one of domain ``opbuild`` named after an operation of
+            ``kernel/expression.py``.
+        inputs: The values of its inputs, None for an absent one. Results may be views of them.
+        opset: The operator set that the node speaks.
+
+    Returns:
+        One array for each of ``node.outputs``.
+
+    Raises:
+        RunError: If the operator fails on these values; the message names the node.
+        UnsupportedOperatorError: If no implementation is known.
+    """
+    if not is_native(node):
+        if node.domain == "opbuild":
+            raise UnsupportedOperatorError(
+                f"{node.op_type} node {node.name!r}: the host backend has no such operator", "give it a kernel"
+            )
+        return evaluate_reference(node, inputs, opset)
+    try:
+        if node.domain == "opbuild":
+            return [apply(_OWN[node.op_type], *(np.asarray(value) for value in inputs if value is not None))]
+        with np.errstate(all="ignore"):
+            return [np.asarray(value) for value in IMPLEMENTATIONS[node.op_type](node, inputs)]
+    except (ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError, OverflowError) as error:
+        shown = ", ".join("absent" if each is None else f"{each.dtype}{list(each.shape)}" for each in inputs)
+        raise RunError(
+            f"{node.op_type} node {node.name!r} failed on the host: {error}; its inputs are {shown}",
+            "check the values that reach this node",
+        ) from error

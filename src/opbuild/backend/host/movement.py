@@ -1,0 +1,204 @@
+"""Operators that move or create elements, in numpy. Views are returned where numpy can; callers never write into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from opbuild.backend.host.elementwise import cast
+from opbuild.graph.shape_rules import ONNX_DTYPES
+from opbuild.graph.types import Array, Node
+
+Inputs = Sequence[Array | None]
+Implementation = Callable[[Node, Any], Sequence[Array]]
+
+IMPLEMENTATIONS: dict[str, Implementation] = {}
+"""Implementations by operator type, in ONNX's domain."""
+
+
+def implements(*op_types: str) -> Callable[[Implementation], Implementation]:
+    """Register the decorated function for operator types."""
+
+    def register(function: Implementation) -> Implementation:
+        for op_type in op_types:
+            IMPLEMENTATIONS[op_type] = function
+        return function
+
+    return register
+
+
+def _ints(value: Array) -> list[int]:
+    return [int(item) for item in value.reshape(-1)]
+
+
+def _given(inputs: Inputs, index: int) -> Array | None:
+    return inputs[index] if index < len(inputs) else None
+
+
+@implements("Identity", "Dropout")
+def _identity(node: Node, inputs: Any) -> Sequence[Array]:
+    return (inputs[0], np.broadcast_to(np.True_, inputs[0].shape))[: len(node.outputs)]
+
+
+@implements("Cast")
+def _cast(node: Node, inputs: Any) -> Sequence[Array]:
+    to = node.attrs["to"]
+    return (cast(inputs[0], to if isinstance(to, str) else ONNX_DTYPES[int(to)]),)
+
+
+@implements("CastLike")
+def _cast_like(node: Node, inputs: Any) -> Sequence[Array]:
+    return (cast(inputs[0], str(inputs[1].dtype)),)
+
+
+@implements("Reshape")
+def _reshape(node: Node, inputs: Any) -> Sequence[Array]:
+    x, shape = inputs[0], _ints(inputs[1])
+    if not node.attrs.get("allowzero", 0):
+        shape = [x.shape[index] if extent == 0 else extent for index, extent in enumerate(shape)]
+    return (x.reshape(shape),)
+
+
+@implements("Flatten")
+def _flatten(node: Node, inputs: Any) -> Sequence[Array]:
+    x, axis = inputs[0], int(node.attrs.get("axis", 1))
+    axis = axis + x.ndim if axis < 0 else axis
+    rows = int(np.prod(x.shape[:axis], dtype=np.int64))
+    return (x.reshape(rows, int(np.prod(x.shape[axis:], dtype=np.int64))),)
+
+
+@implements("Squeeze")
+def _squeeze(node: Node, inputs: Any) -> Sequence[Array]:
+    axes = _given(inputs, 1)
+    return (np.squeeze(inputs[0], None if axes is None else tuple(_ints(axes))),)
+
+
+@implements("Unsqueeze")
+def _unsqueeze(node: Node, inputs: Any) -> Sequence[Array]:
+    return (np.expand_dims(inputs[0], tuple(_ints(inputs[1]))),)
+
+
+@implements("Transpose")
+def _transpose(node: Node, inputs: Any) -> Sequence[Array]:
+    return (inputs[0].transpose(node.attrs.get("perm") or None),)
+
+
+@implements("Concat")
+def _concat(node: Node, inputs: Any) -> Sequence[Array]:
+    return (np.concatenate([value for value in inputs if value is not None], int(node.attrs.get("axis", 0))),)
+
+
+@implements("Split")
+def _split(node: Node, inputs: Any) -> Sequence[Array]:
+    x, sizes, axis = inputs[0], _given(inputs, 1), int(node.attrs.get("axis", 0))
+    if sizes is not None:
+        return np.split(x, np.cumsum(_ints(sizes))[:-1], axis)
+    piece = -(-x.shape[axis] // len(node.outputs))
+    return np.split(x, [min(piece * index, x.shape[axis]) for index in range(1, len(node.outputs))], axis)
+
+
+@implements("Slice")
+def _slice(node: Node, inputs: Any) -> Sequence[Array]:
+    x, starts, ends = inputs[0], _ints(inputs[1]), _ints(inputs[2])
+    axes, steps = _given(inputs, 3), _given(inputs, 4)
+    chosen = [slice(None)] * x.ndim
+    for index, axis in enumerate(range(len(starts)) if axes is None else _ints(axes)):
+        step = 1 if steps is None else int(steps.reshape(-1)[index])
+        end: int | None = ends[index]
+        if step < 0 and ends[index] < -x.shape[axis]:
+            end = None  # before the first element
+        chosen[axis] = slice(starts[index], end, step)
+    return (x[tuple(chosen)],)
+
+
+@implements("Pad")
+def _pad(node: Node, inputs: Any) -> Sequence[Array]:
+    x, pads, value, given = inputs[0], _ints(inputs[1]), _given(inputs, 2), _given(inputs, 3)
+    axes = range(x.ndim) if given is None else [axis % x.ndim for axis in _ints(given)]
+    widths, crop = [(0, 0)] * x.ndim, [slice(None)] * x.ndim
+    for index, axis in enumerate(axes):
+        before, after = pads[index], pads[len(pads) // 2 + index]
+        widths[axis] = (max(before, 0), max(after, 0))
+        crop[axis] = slice(max(-before, 0), x.shape[axis] - max(-after, 0))
+    mode = node.attrs.get("mode", "constant")
+    x = x[tuple(crop)]
+    if mode == "constant":
+        fill = 0 if value is None else value.reshape(-1)[0]
+        return (np.pad(x, widths, constant_values=fill),)
+    modes: dict[Any, Any] = {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}
+    return (np.pad(x, widths, mode=modes[mode]),)
+
+
+@implements("Gather")
+def _gather(node: Node, inputs: Any) -> Sequence[Array]:
+    x, indices, axis = inputs[0], inputs[1], int(node.attrs.get("axis", 0))
+    _check_indices(indices, x.shape[axis])
+    return (np.take(x, indices, axis),)
+
+
+@implements("GatherElements")
+def _gather_elements(node: Node, inputs: Any) -> Sequence[Array]:
+    x, indices, axis = inputs[0], inputs[1], int(node.attrs.get("axis", 0))
+    _check_indices(indices, x.shape[axis])
+    indices = np.where(indices < 0, indices + x.shape[axis], indices)
+    grid = list(np.ogrid[tuple(slice(extent) for extent in indices.shape)])
+    grid[axis] = indices
+    return (x[tuple(grid)],)
+
+
+def _check_indices(indices: Array, extent: int) -> None:
+    if indices.size and (int(indices.min()) < -extent or int(indices.max()) >= extent):
+        raise IndexError(f"an index is outside [{-extent}, {extent - 1}]")
+
+
+@implements("Expand")
+def _expand(node: Node, inputs: Any) -> Sequence[Array]:
+    shape = np.broadcast_shapes(inputs[0].shape, tuple(_ints(inputs[1])))
+    return (np.broadcast_to(inputs[0], shape),)
+
+
+@implements("Tile")
+def _tile(node: Node, inputs: Any) -> Sequence[Array]:
+    return (np.tile(inputs[0], _ints(inputs[1])),)
+
+
+@implements("Shape")
+def _shape(node: Node, inputs: Any) -> Sequence[Array]:
+    chosen = slice(node.attrs.get("start", 0), node.attrs.get("end"))
+    return (np.array(inputs[0].shape[chosen], np.int64),)
+
+
+@implements("Size")
+def _size(node: Node, inputs: Any) -> Sequence[Array]:
+    return (np.array(inputs[0].size, np.int64),)
+
+
+@implements("ConstantOfShape")
+def _constant_of_shape(node: Node, inputs: Any) -> Sequence[Array]:
+    value = node.attrs.get("value")
+    scalar = np.float32(0) if value is None else np.asarray(value).reshape(-1)[0]
+    return (np.broadcast_to(scalar, _ints(inputs[0])),)
+
+
+@implements("Range")
+def _range(node: Node, inputs: Any) -> Sequence[Array]:
+    start, limit, delta = (value.reshape(-1)[0] for value in inputs)
+    count = max(int(np.ceil((limit.item() - start.item()) / delta.item())), 0)
+    return ((start + np.arange(count, dtype=start.dtype) * delta).astype(start.dtype),)
+
+
+@implements("OneHot")
+def _one_hot(node: Node, inputs: Any) -> Sequence[Array]:
+    indices, depth, values = inputs[0], _ints(inputs[1])[0], inputs[2]
+    axis = int(node.attrs.get("axis", -1))
+    positions = np.expand_dims(np.where(indices < 0, indices + depth, indices), axis)
+    shape = [1] * positions.ndim
+    shape[axis] = depth
+    return (np.where(positions == np.arange(depth).reshape(shape), values[1], values[0]).astype(values.dtype),)
+
+
+@implements("Where")
+def _where(node: Node, inputs: Any) -> Sequence[Array]:
+    return (np.where(inputs[0], inputs[1], inputs[2]),)

@@ -1,0 +1,93 @@
+"""onnx's reference evaluator for one node: what no kernel and no numpy implementation here serves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from opbuild.errors import RunError, UnsupportedOperatorError
+from opbuild.graph.types import Array, Node
+
+_cache: dict[tuple[int, int], tuple[Node, Any, list[str]]] = {}
+_lock = threading.Lock()
+_CACHE_LIMIT = 4096
+
+
+def evaluate_reference(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Array]:
+    """Return a node's outputs.
+
+    Args:
+        node: The node. If it has graphs, ``attrs["captures"]`` names what they read from outside, whose values follow the
+            formal inputs, and ``attrs["opset"]`` the operator set that they speak.
+        inputs: The values of its inputs, None for an absent one.
+        opset: The operator set that the node speaks.
+
+    Raises:
+        UnsupportedOperatorError: If the evaluator does not know the operator.
+        RunError: If it fails on these values.
+    """
+    evaluator, names = _evaluator(node, opset)
+    feeds = {name: value for name, value in zip(names, inputs, strict=True) if name and value is not None}
+    try:
+        with np.errstate(all="ignore"):
+            found = iter(evaluator.run(None, feeds))
+    except Exception as error:
+        raise RunError(
+            f"{node.op_type} node {node.name!r} failed on the host: {' '.join(str(error).split())[:300]}",
+            "check the values that reach this node",
+        ) from error
+    return [np.asarray(next(found)) if name else np.empty(0) for name in node.outputs]
+
+
+def _evaluator(node: Node, opset: int) -> tuple[Any, list[str]]:
+    with _lock:
+        known = _cache.get((id(node), opset))
+        if known is not None and known[0] is node:
+            return known[1], known[2]
+    made, names = _make(node, opset)
+    with _lock:
+        if len(_cache) >= _CACHE_LIMIT:
+            _cache.clear()
+        _cache[id(node), opset] = (node, made, names)
+    return made, names
+
+
+def _make(node: Node, opset: int) -> tuple[Any, list[str]]:
+    import onnx  # noqa: PLC0415 - only networks with such nodes pay for the import
+    from onnx import numpy_helper  # noqa: PLC0415
+    from onnx.reference import ReferenceEvaluator  # noqa: PLC0415
+
+    if node.proto is not None:
+        proto = onnx.NodeProto.FromString(node.proto)
+    else:
+        attrs = {
+            name: numpy_helper.from_array(value, name) if isinstance(value, np.ndarray) else value
+            for name, value in node.attrs.items()
+            if not (isinstance(value, tuple) and not value)
+        }
+        proto = onnx.helper.make_node(node.op_type, node.inputs, node.outputs, node.name, domain=node.domain, **attrs)
+    names = [*proto.input, *_texts(node.attrs.get("captures", ()))]
+    graph = onnx.helper.make_graph(
+        [proto],
+        "node",
+        [onnx.helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(names) if name],
+        [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name],
+    )
+    opsets = [onnx.helper.make_opsetid("", int(node.attrs.get("opset", opset)))]
+    if node.domain:
+        versions = (schema.since_version for schema in onnx.defs.get_all_schemas() if schema.domain == node.domain)
+        opsets.append(onnx.helper.make_opsetid(node.domain, max(versions, default=1)))
+    try:
+        return ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=opsets)), names
+    except Exception as error:
+        raise UnsupportedOperatorError(
+            f"{node.op_type} node {node.name!r}: no backend can run this operator: {' '.join(str(error).split())[:300]}",
+            "replace it by operators that opbuild knows",
+        ) from error
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(item) for item in value]
