@@ -1,1 +1,1 @@
-"""Loading and running built networks."""
+"""The runtime: memory planning, linking, stored network images and the callable network."""

@@ -1,0 +1,86 @@
+"""Report: what a build did for a network, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class OperatorReport:
+    """What happened to one distinct operator.
+
+    Attributes:
+        name: The entry's name, as in ``kernel_meta``.
+        status: ``built``, or ``reused`` from the store or from the stored network.
+        reason: Why it was built or could be reused.
+        nodes: Names of the model's nodes that it computes.
+        milliseconds: How long it took to compile, whenever that was.
+    """
+
+    name: str
+    status: Literal["built", "reused"]
+    reason: str
+    nodes: tuple[str, ...]
+    milliseconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a build did for one network and one input signature.
+
+    Attributes:
+        network: The network's name.
+        operators: Its distinct operators in order of first use.
+        host: Number of calls that the host backend evaluates, by operator type.
+        steps: Milliseconds of each step of the data path, in order.
+        image: Whether the network was started from its stored image.
+        image_reason: Why it was not, or empty.
+        notes: Remarks of lowering, by node.
+        arena: Bytes of memory for intermediate values.
+        constants: Bytes of packed constants.
+    """
+
+    network: str
+    operators: tuple[OperatorReport, ...] = ()
+    host: Mapping[str, int] = field(default_factory=dict)
+    steps: Mapping[str, float] = field(default_factory=dict)
+    image: bool = False
+    image_reason: str = ""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    arena: int = 0
+    constants: int = 0
+
+    @property
+    def built(self) -> int:
+        """Number of distinct operators that were compiled."""
+        return sum(operator.status == "built" for operator in self.operators)
+
+    @property
+    def reused(self) -> int:
+        """Number of distinct operators that were there already."""
+        return len(self.operators) - self.built
+
+    @property
+    def milliseconds(self) -> float:
+        """Duration of all steps."""
+        return sum(self.steps.values())
+
+    def __str__(self) -> str:
+        width = max((len(operator.name) for operator in self.operators), default=8)
+        lines = [
+            f"network {self.network}: {self.built} operators built, {self.reused} reused, {self.milliseconds:.0f} ms"
+        ]
+        lines += [
+            f"  {operator.status:<6}  {operator.name:<{width}}  {len(operator.nodes):>3} x  {operator.reason}"
+            for operator in self.operators
+        ]
+        if self.host:
+            lines.append("on the host: " + ", ".join(f"{count} x {name}" for name, count in sorted(self.host.items())))
+        lines.append("steps: " + ", ".join(f"{name} {time:.1f} ms" for name, time in self.steps.items()))
+        lines.append(
+            "started from the stored network" if self.image else f"stored network not used: {self.image_reason}"
+        )
+        lines.append(f"memory: {self.arena / 2**20:.1f} MiB intermediate, {self.constants / 2**20:.1f} MiB constant")
+        return "\n".join(lines)

@@ -1,0 +1,63 @@
+"""The argument of a compiled kernel: ``halide_buffer_t`` of HalideRuntime.h, laid out with numpy.
+
+One array holds the headers of all arguments of all calls and another the dimensions they point to, so that a whole
+network's arguments are made, copied and moved with a few array operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from opbuild.graph.types import Array
+from opbuild.kernel.program import View
+
+HEADER = np.dtype(
+    [
+        ("device", "u8"), ("device_interface", "u8"), ("host", "u8"), ("flags", "u8"),
+        ("type_code", "u1"), ("type_bits", "u1"), ("type_lanes", "u2"), ("dimensions", "i4"),
+        ("dim", "u8"), ("padding", "u8"),
+    ]
+)  # fmt: skip
+"""``halide_buffer_t``, 56 bytes on 64-bit machines; ``host`` is the address of the element with all indices 0."""
+DIMENSION = np.dtype([("min", "i4"), ("extent", "i4"), ("stride", "i4"), ("flags", "u4")])
+"""``halide_dimension_t``; the stride counts elements."""
+HOST_WORD = 2
+"""Position of ``host`` in a header read as 64-bit words."""
+HEADER_WORDS = HEADER.itemsize // 8
+
+_CODES = {"i": 0, "u": 1, "b": 1, "f": 2}
+
+
+def make_headers(views: Iterable[tuple[View, str]]) -> tuple[Array, Array]:
+    """Return the headers of views and the dimensions they point to; ``host`` is 0 and is filled in later.
+
+    Args:
+        views: Each view with the element type of its buffer.
+
+    Returns:
+        Headers of shape ``[views]`` and dimensions of shape ``[all dimensions]``; the second must outlive the first.
+    """
+    pairs = list(views)
+    dimensions = np.zeros(sum(len(view.dims) for view, _ in pairs), DIMENSION)
+    headers = np.zeros(len(pairs), HEADER)
+    if dimensions.size:
+        flat = np.array([dim for view, _ in pairs for dim in view.dims], np.int32)
+        dimensions["extent"], dimensions["stride"] = flat[:, 0], flat[:, 1]
+    if not pairs:
+        return headers, dimensions
+    ranks = np.array([len(view.dims) for view, _ in pairs], np.int64)
+    first = np.concatenate(([0], np.cumsum(ranks)[:-1]))
+    kinds = [_element_type(dtype) for _, dtype in pairs]
+    headers["type_code"] = [code for code, _ in kinds]
+    headers["type_bits"] = [bits for _, bits in kinds]
+    headers["type_lanes"] = 1
+    headers["dimensions"] = ranks
+    headers["dim"] = (dimensions.ctypes.data + first * DIMENSION.itemsize).astype(np.uint64)
+    return headers, dimensions
+
+
+def _element_type(dtype: str) -> tuple[int, int]:
+    kind = np.dtype(dtype)
+    return _CODES[kind.kind], 1 if kind.kind == "b" else kind.itemsize * 8

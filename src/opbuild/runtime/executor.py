@@ -1,0 +1,196 @@
+"""Executor: runs one record. Everything that can be made ready before a call is made ready.
+
+Each concurrent call has an arena of its own: zeroed memory for temporaries, and the kernels' arguments with every
+address filled in but those of the caller's arrays. A call takes an arena from the pool, writes those few addresses
+and runs a list of ``function(*arguments)``; ctypes releases the interpreter while a kernel runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from opbuild.errors import OpbuildError, RunError
+from opbuild.graph.types import Array, Node
+from opbuild.kernel.program import HostCall, Port, View
+from opbuild.runtime.buffers import HEADER_WORDS, HOST_WORD, make_headers
+from opbuild.runtime.files import anonymous
+from opbuild.runtime.library import Library, last_error
+from opbuild.runtime.record import KernelStep, Record
+
+Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | None"]]
+"""Evaluates one node on dense arrays, for a version of the operator set; the host backend's face."""
+Step = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function and its arguments; it returns 0 (or None) unless it failed."""
+
+
+class Executor:
+    """Runs a built network for one input signature. Any number of threads may call it.
+
+    Args:
+        record: What to run; it was checked.
+        library: Its kernels.
+        constants: For each of the record's constants its bytes, ``uint8``.
+        evaluate: The host backend; needed only if the record has host calls.
+    """
+
+    def __init__(
+        self, record: Record, library: Library | None, constants: Sequence[Array], evaluate: Evaluate | None
+    ) -> None:
+        self.record = record
+        self._library = library
+        self._constants = tuple(constants)
+        self._evaluate = evaluate
+        kernels = [step for step in record.steps if isinstance(step, KernelStep)]
+        views = [view for step in kernels for view in step.views]
+        self._headers, self._dimensions = make_headers((view, record.buffers[view.buffer].dtype) for view in views)
+        self._functions = {step.symbol: library.kernel(step.symbol) for step in kernels} if library is not None else {}
+        self._pool: list[_Arena] = [self._arena(views)]
+        self._views = views
+        self._outputs = [(port.type.shape, np.dtype(port.type.dtype)) for port in record.outputs]
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """Run the network.
+
+        Args:
+            inputs: Dense arrays of exactly the types of ``record.inputs``, in order; read in place.
+
+        Returns:
+            Fresh arrays of the types of ``record.outputs``, in order.
+
+        Raises:
+            RunError: If a kernel or the host backend fails.
+        """
+        try:
+            arena = self._pool.pop()
+        except IndexError:
+            arena = self._arena(self._views)
+        outputs = [np.empty(shape, dtype) for shape, dtype in self._outputs]
+        arena.attach(inputs, outputs)
+        for function, arguments in arena.steps:
+            if function(*arguments):
+                raise self._failure(function)
+        arena.detach()
+        self._pool.append(arena)
+        return outputs
+
+    def _failure(self, function: Callable[..., Any]) -> RunError:
+        symbol = next((symbol for symbol, known in self._functions.items() if known is function), "")
+        nodes = next(
+            (step.nodes for step in self.record.steps if isinstance(step, KernelStep) and step.symbol == symbol), ()
+        )
+        said = last_error() or "it gave no message"
+        return RunError(f"kernel {symbol} failed: {said}", f"it computes node {', '.join(nodes)}")
+
+    def _arena(self, views: Sequence[View]) -> _Arena:
+        return _Arena(self, views)
+
+
+class _Arena:
+    """Memory and ready-made arguments for one call at a time."""
+
+    def __init__(self, owner: Executor, views: Sequence[View]) -> None:
+        record = owner.record
+        self.memory = anonymous(record.arena_size)
+        self.headers = owner._headers.copy()
+        self._words = self.headers.view(np.uint64)
+        self._arrays: list[Array | None] = [self._storage(index, owner) for index in range(len(record.buffers))]
+        self._set_addresses(views, record)
+        self._ports = [_PortArguments(port, views, record) for port in (*record.inputs, *record.outputs)]
+        self.steps = self._steps(owner)
+
+    def attach(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Point the arguments at the caller's arrays."""
+        words = self._words
+        for port, array in zip(self._ports, (*inputs, *outputs), strict=True):
+            address = array.__array_interface__["data"][0]
+            for word, offset in port.hosts:
+                words[word] = address + offset
+            self._arrays[port.buffer] = array
+
+    def detach(self) -> None:
+        """Let go of the caller's arrays."""
+        for port in self._ports:
+            self._arrays[port.buffer] = None
+
+    def _storage(self, index: int, owner: Executor) -> Array | None:
+        """Return the memory of a buffer as a flat array; None for the caller's."""
+        buffer = owner.record.buffers[index]
+        if buffer.kind == "temporary":
+            return self.memory[buffer.place : buffer.place + buffer.nbytes].view(buffer.dtype)
+        if buffer.kind == "constant":
+            return owner._constants[buffer.place].view(buffer.dtype)
+        return None
+
+    def _set_addresses(self, views: Sequence[View], record: Record) -> None:
+        """Fill in the addresses of all views but those of the caller's arrays."""
+        bases = [0 if array is None else array.__array_interface__["data"][0] for array in self._arrays]
+        sizes = [np.dtype(buffer.dtype).itemsize for buffer in record.buffers]
+        if views:
+            self.headers["host"] = [bases[view.buffer] + view.offset * sizes[view.buffer] for view in views]
+
+    def _steps(self, owner: Executor) -> list[Step]:
+        steps: list[Step] = []
+        address = self.headers.ctypes.data
+        for step in owner.record.steps:
+            if isinstance(step, KernelStep):
+                arguments = []
+                for _ in step.views:
+                    arguments.append(ctypes.c_void_p(address))
+                    address += HEADER_WORDS * 8
+                steps.append((owner._functions[step.symbol], tuple(arguments)))
+            else:
+                steps.append((_evaluate_step, (step, self._arrays, owner._evaluate)))
+        return steps
+
+
+class _PortArguments:
+    """The arguments that point into one of the caller's arrays."""
+
+    def __init__(self, port: Port, views: Sequence[View], record: Record) -> None:
+        itemsize = np.dtype(record.buffers[port.buffer].dtype).itemsize
+        self.buffer = port.buffer
+        self.hosts = tuple(
+            (index * HEADER_WORDS + HOST_WORD, view.offset * itemsize)
+            for index, view in enumerate(views)
+            if view.buffer == port.buffer
+        )
+
+
+def _evaluate_step(call: HostCall, arrays: Sequence[Array | None], evaluate: Evaluate | None) -> None:
+    """Run one node on the host backend, between the same buffers as the kernels.
+
+    Raises:
+        RunError: If the backend fails, or gives something else than the model says.
+    """
+    inputs = [
+        None if view is None or type_ is None else _window(arrays, view, type_.size).reshape(type_.shape)
+        for view, type_ in zip(call.inputs, call.input_types, strict=True)
+    ]
+    where = f"node {call.node.name} ({call.node.op_type})"
+    try:
+        if evaluate is None:
+            raise RunError(f"{where}: there is no host backend")
+        results = evaluate(call.node, inputs, call.opset)
+    except OpbuildError:
+        raise
+    except Exception as error:
+        raise RunError(f"{where} failed on the host: {error!r}", "check the values that it reads") from error
+    for view, type_, result in zip(call.outputs, call.output_types, results, strict=False):
+        if view is None or type_ is None:
+            continue
+        if result is None or result.shape != type_.shape or result.dtype != np.dtype(type_.dtype):
+            got = "nothing" if result is None else f"{result.dtype}{list(result.shape)}"
+            raise RunError(f"{where} gave {got}, the model says {type_}", "the shape of its output depends on its data")
+        _window(arrays, view, type_.size)[:] = result.reshape(-1)
+
+
+def _window(arrays: Sequence[Array | None], view: View, size: int) -> Array:
+    """Return the elements of a dense view, flat."""
+    array = arrays[view.buffer]
+    if array is None:
+        raise RunError("an array of the caller is missing", "this is an error in opbuild; please report it")
+    return array.reshape(-1)[view.offset : view.offset + size]

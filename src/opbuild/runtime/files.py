@@ -1,0 +1,95 @@
+"""Files of stored networks: written whole or not at all, mapped for reading, recognised when nobody touched them."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import secrets
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opbuild.digest import fast
+from opbuild.graph.types import Array
+
+
+def publish(path: Path, data: bytes | memoryview) -> None:
+    """Write a file so that nobody ever sees part of it; an existing one is replaced.
+
+    Raises:
+        OSError: If it can not be written; nothing is left behind then.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name[:80]}.{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def map_file(path: Path, nbytes: int) -> tuple[Array, list[Any]]:
+    """Map a file for reading.
+
+    Args:
+        path: The file.
+        nbytes: The size that it must have.
+
+    Returns:
+        Its bytes, ``uint8`` of shape ``[nbytes]``, read-only, and its state: see ``verified``.
+
+    Raises:
+        OSError: If it can not be read or has another size.
+    """
+    with path.open("rb") as file:
+        stat = os.fstat(file.fileno())
+        if stat.st_size != nbytes:
+            raise OSError(f"{path.name} has {stat.st_size} bytes, not {nbytes}")
+        state = [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, _boot()]
+        if nbytes == 0:
+            return np.zeros(0, np.uint8), state
+        return np.frombuffer(mmap.mmap(file.fileno(), nbytes, prot=mmap.PROT_READ), np.uint8), state
+
+
+def verified(path: Path, nbytes: int, digest: str, remembered: Any) -> tuple[Array, list[Any]]:
+    """Map a file whose contents are known by their digest.
+
+    The bytes are read and compared with the digest, unless the file's state (device, inode, size, times of
+    modification and of change, and the boot of the machine) is the one that was remembered when they were: the time
+    of change can not be set back, and a crash of the machine, which may lose what was written, is a new boot.
+
+    Returns:
+        Its bytes and its state, to be remembered.
+
+    Raises:
+        OSError: If it can not be read, or is not what the digest says.
+    """
+    array, state = map_file(path, nbytes)
+    if state != remembered and fast(array.data) != digest:
+        raise OSError(f"{path.name} does not have the digest it should have")
+    return array, state
+
+
+def anonymous(nbytes: int) -> Array:
+    """Return zeroed memory on its own pages, on huge ones where the system has them."""
+    if nbytes == 0:
+        return np.zeros(0, np.uint8)
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if nbytes >= 2 * 1024 * 1024 and hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # advice only
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
+
+
+@lru_cache(maxsize=1)
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return secrets.token_hex(16)  # unknown: nothing remembered by another process is believed

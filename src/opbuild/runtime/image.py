@@ -1,0 +1,173 @@
+"""Network images: a built network on disk, which the next process starts without compiler and without model reader.
+
+    network_meta/<network>_<number>.so      the linked kernels
+    network_meta/<network>_<number>.bin     all small constants
+    network_meta/<network>_<number>.json    the record, and size and digest of the others: the commit mark, published
+    last
+    network_meta/<network>_<number>.seen    states of the weights' files when they were last verified
+    network_meta/weights/                   large constants (``runtime.weights``)
+
+The number is the first 64 bits of the key's digest. An image can only save work: anything missing, damaged or
+different is a miss with a reason, the network is put together again and the image replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from opbuild.digest import fast
+from opbuild.graph.types import Array
+from opbuild.kernel.opdesc import canonical_json
+from opbuild.runtime.files import publish, verified
+from opbuild.runtime.record import Record
+from opbuild.runtime.record_json import from_json, to_json
+from opbuild.runtime.weights import Constants, WeightStore, load_constants
+
+FORMAT = 1
+"""Raised whenever the files' layout or meaning changes; it is part of the key."""
+
+_HEAD, _MIDDLE, _TAIL = b'{"blake3":"', b'","content":', b"}\n"
+
+
+@dataclass(frozen=True)
+class ImageKey:
+    """What a stored network was made from.
+
+    Attributes:
+        network: The network's name, for the files' names.
+        components: Named JSON values: the model, its input signature, options, opbuild itself, the target.
+        compiler: Identity of the compiler that is installed; empty if none is, and then any image's will do.
+    """
+
+    network: str
+    components: Mapping[str, Any]
+    compiler: str = field(default="")
+
+    @property
+    def stem(self) -> str:
+        """The files' name without suffix."""
+        digest = fast(canonical_json({"format": FORMAT, **self.components}).encode())
+        name = re.sub(r"[^a-z0-9_]+", "_", self.network.lower())[:60].strip("_") or "network"
+        return f"{name}_{int(digest[:16], 16)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Image:
+    """A stored network, verified, its constants mapped."""
+
+    record: Record
+    library: bytes
+    constants: tuple[Array, ...]
+
+
+class ImageStore:
+    """The folder of network images.
+
+    Args:
+        folder: ``network_meta``.
+        salt: Digest of opbuild's own sources, for the weights' references.
+    """
+
+    def __init__(self, folder: Path, salt: str = "") -> None:
+        self.folder = folder
+        self.salt = salt
+
+    def weights(self) -> WeightStore:
+        """Return the store of packed weights, for one build."""
+        return WeightStore(self.folder / "weights", self.salt)
+
+    def load(self, key: ImageKey) -> Image | str:
+        """Return the image of ``key``, or why there is none that may be used."""
+        reason = ""
+        for _ in range(2):  # another process may replace the files while they are read: look once more
+            try:
+                return self._load(key)
+            except FileNotFoundError as error:
+                return reason or (
+                    "it is not stored" if str(error.filename).endswith(".json") else f"{error.filename} is gone"
+                )
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                reason = str(error)
+        return reason
+
+    def save(self, key: ImageKey, record: Record, library: bytes, constants: Constants, weights: WeightStore) -> None:
+        """Store a network; its commit mark is published last.
+
+        Raises:
+            OSError: If something can not be written.
+            ValueError: If the network can not be stored, or its weights could not.
+        """
+        if weights.problem:
+            raise ValueError(weights.problem)
+        content = {
+            "key": dict(key.components),
+            "compiler": key.compiler,
+            "so": [len(library), fast(library)],
+            "bin": [constants.small.nbytes, fast(constants.small.data)],
+            "record": to_json(record),
+        }
+        publish(self._file(key, ".so"), library)
+        publish(self._file(key, ".bin"), constants.small.data)
+        self._remember(key, weights)
+        publish(self._file(key, ".json"), seal(content))
+
+    def _load(self, key: ImageKey) -> Image:
+        content = unseal(self._file(key, ".json").read_bytes())
+        if content["key"] != json.loads(canonical_json(dict(key.components))):
+            raise ValueError("it was made from something else")
+        if key.compiler and content["compiler"] != key.compiler:
+            raise ValueError("another compiler is installed now")
+        library = self._file(key, ".so").read_bytes()
+        if [len(library), fast(library)] != content["so"]:
+            raise ValueError("its library is damaged")
+        small, _ = verified(self._file(key, ".bin"), *_size_and_digest(content["bin"]), None)
+        record = from_json(content["record"])
+        weights = self.weights()
+        remembered = self._remembered(key)
+        constants = load_constants(record.constants, small, weights, remembered)
+        if weights.states != remembered:
+            with contextlib.suppress(OSError):  # costs only the reading next time
+                self._remember(key, weights)
+        return Image(record, library, constants)
+
+    def _remember(self, key: ImageKey, weights: WeightStore) -> None:
+        publish(self._file(key, ".seen"), json.dumps(weights.states).encode())
+
+    def _remembered(self, key: ImageKey) -> Any:
+        try:
+            return json.loads(self._file(key, ".seen").read_bytes())
+        except (OSError, ValueError):
+            return {}
+
+    def _file(self, key: ImageKey, suffix: str) -> Path:
+        return self.folder / (key.stem + suffix)
+
+
+def seal(content: Any) -> bytes:
+    """Return JSON that carries the digest of its own content."""
+    body = canonical_json(content).encode()
+    return _HEAD + fast(body).encode() + _MIDDLE + body + _TAIL
+
+
+def unseal(data: bytes) -> Any:
+    """Return the content that ``seal`` wrote.
+
+    Raises:
+        ValueError: If it is damaged.
+    """
+    start = len(_HEAD) + 64 + len(_MIDDLE)
+    body = data[start : -len(_TAIL)]
+    if data[:start] != _HEAD + fast(body).encode() + _MIDDLE or data[-len(_TAIL) :] != _TAIL:
+        raise ValueError("its record is damaged")
+    return json.loads(body)
+
+
+def _size_and_digest(parts: Any) -> tuple[int, str]:
+    nbytes, digest = parts
+    return int(nbytes), str(digest)

@@ -1,0 +1,142 @@
+"""Loading a network's shared library from memory.
+
+The library is loaded from the bytes that were checked, through an anonymous file in memory: what was verified is what
+runs, a file that another process replaces or truncates can not harm a running network, nothing has to be written
+where the store is read-only, and each network gets its own copy, so that its number of threads is its own
+(``docs/decisions``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from opbuild.errors import LinkError
+
+_ERROR_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
+_last_error = threading.local()
+
+
+class Library:
+    """A loaded shared library of kernels.
+
+    It stays loaded as long as this object lives; then its threads end and it is unloaded.
+
+    Args:
+        data: The library's bytes.
+        num_threads: Threads that its parallel kernels use.
+
+    Raises:
+        LinkError: If it can not be loaded, e.g. because a symbol is missing.
+    """
+
+    def __init__(self, data: bytes, num_threads: int) -> None:
+        _prepare_process()
+        self._library, descriptor = _load(data)
+        self.num_threads = num_threads
+        self._runtime("halide_set_num_threads", num_threads)
+        self._runtime("halide_set_error_handler", _handler)
+        shutdown = getattr(self._library, "halide_shutdown_thread_pool", None)
+        finalizer = weakref.finalize(self, _unload, self._library._handle, descriptor, shutdown)
+        finalizer.atexit = False  # at exit other threads may still be inside a kernel; the process takes all with it
+
+    def kernel(self, symbol: str) -> Callable[..., int]:
+        """Return a kernel; called with pointers to its buffers it returns 0 or an error code.
+
+        Raises:
+            LinkError: If the library has no such symbol.
+        """
+        try:
+            function = self._library[symbol]
+        except AttributeError as error:
+            raise LinkError(f"the network's library has no kernel {symbol}", "build the network again") from error
+        function.restype = ctypes.c_int
+        return function
+
+    def _runtime(self, symbol: str, *args: Any) -> None:
+        """Call a function of the compiler's runtime, if any kernel needed it to be linked in."""
+        function = getattr(self._library, symbol, None)
+        if function is not None:
+            function(*args)
+
+
+def last_error() -> str:
+    """Return what a kernel's runtime said last in this thread, and forget it."""
+    message = getattr(_last_error, "text", "")
+    _last_error.text = ""
+    return str(message)
+
+
+def _remember_error(_context: int | None, message: bytes | None) -> None:
+    """Keep the message for ``last_error``; Halide's own handler would end the process."""
+    _last_error.text = (message or b"").decode(errors="replace").strip()
+
+
+_handler = _ERROR_HANDLER(_remember_error)
+
+
+def _load(data: bytes) -> tuple[ctypes.CDLL, int]:
+    """Open the library; the descriptor must stay open: the loader recognises libraries by path, and paths have it."""
+    problem: OSError | None = None
+    for open_file in (_memory_file, _temporary_file):
+        try:
+            path, descriptor = open_file(data)
+        except OSError as error:
+            problem = error
+            continue
+        try:
+            return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL), descriptor
+        except OSError as error:
+            problem = error
+            if descriptor >= 0:
+                os.close(descriptor)
+        finally:
+            if descriptor < 0:
+                Path(path).unlink(missing_ok=True)
+    raise LinkError(f"the network's library can not be loaded: {problem}", "build the network again") from problem
+
+
+def _memory_file(data: bytes) -> tuple[str, int]:
+    descriptor = os.memfd_create("opbuild-network", os.MFD_CLOEXEC)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return f"/proc/self/fd/{descriptor}", descriptor
+
+
+def _temporary_file(data: bytes) -> tuple[str, int]:
+    """Where anonymous files may not be executed; the file is unlinked as soon as it is loaded."""
+    with tempfile.NamedTemporaryFile(prefix="opbuild-", suffix=".so", delete=False) as file:
+        file.write(data)
+    return file.name, -1
+
+
+def _unload(handle: int, descriptor: int, shutdown: Callable[[], Any] | None) -> None:
+    import _ctypes
+
+    if shutdown is not None:
+        shutdown()  # its threads run code that is about to go
+    _ctypes.dlclose(handle)
+    if descriptor >= 0:
+        os.close(descriptor)
+
+
+@lru_cache(maxsize=1)
+def _prepare_process() -> None:
+    """Make libm's functions visible, once a process."""
+    for name in ("libm.so.6", "libm.so"):
+        try:
+            ctypes.CDLL(name, mode=os.RTLD_GLOBAL)
+            break
+        except OSError:
+            continue

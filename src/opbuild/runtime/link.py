@@ -1,0 +1,123 @@
+"""Linking: the objects of one network become one shared library.
+
+Each network's library holds its own copy of the compiler's runtime and binds it to itself (``-Bsymbolic``): the
+number of threads is exact for each network, and no library takes another's symbols. All symbols are bound when the
+library is opened (``-z now``), so that a missing one is an error there and not in the middle of a run. Mathematical
+functions of libm come from the process, as ``runtime.library`` makes them visible.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbuild.errors import LinkError
+
+TIMEOUT = 120.0
+"""Seconds after which a linker counts as hung; 50 objects take 0.01."""
+
+_LD_FLAGS = ("-shared", "-Bsymbolic", "-z", "now", "-z", "noexecstack", "--build-id=none", "-s")
+_CC_FLAGS = ("-shared", "-nostdlib", "-Wl,-Bsymbolic,-z,now,-z,noexecstack,--build-id=none,-s")
+
+
+@dataclass(frozen=True)
+class Linker:
+    """A linker found on this machine.
+
+    Attributes:
+        command: The program and its fixed arguments; ``-o OUTPUT OBJECT...`` follows.
+        name: How messages and reports call it.
+    """
+
+    command: tuple[str, ...]
+    name: str
+
+
+def find_linker(path: str = "") -> Linker:
+    """Return the linker to use: the one given, else ``ld.lld``, ``ld``, a C compiler, or the ``ziglang`` package.
+
+    Args:
+        path: A linker or C compiler, by path or name (``OPBUILD_LINKER``); empty to search.
+
+    Raises:
+        LinkError: If the one given does not exist, or none is found.
+    """
+    if path:
+        found = shutil.which(path)
+        if found is None:
+            raise LinkError(f"the linker {path!r} was not found", "OPBUILD_LINKER must name an executable program")
+        return _linker(found)
+    for name in ("ld.lld", "ld", "cc", "gcc", "clang"):
+        found = shutil.which(name)
+        if found is not None:
+            return _linker(found)
+    if importlib.util.find_spec("ziglang") is not None:
+        return Linker((sys.executable, "-m", "ziglang", "ld.lld", *_LD_FLAGS), "ziglang")
+    raise LinkError(
+        "no linker was found: neither ld.lld, ld, cc, gcc nor clang is on the PATH",
+        "install binutils or a C compiler, or 'pip install opbuild[linker]', or set OPBUILD_LINKER",
+    )
+
+
+def link(objects: Sequence[bytes], linker: Linker) -> bytes:
+    """Link relocatable objects into one shared library; equal objects in equal order give equal bytes.
+
+    Raises:
+        LinkError: If there is no room for the linker's files, or the linker fails, hangs or writes nothing.
+    """
+    if not objects:
+        raise LinkError("there is nothing to link", "this is an error in opbuild; please report it")
+    for folder in _scratch_folders():
+        try:
+            with tempfile.TemporaryDirectory(prefix="opbuild-", dir=folder, ignore_cleanup_errors=True) as scratch:
+                return _link_in(Path(scratch), objects, linker)
+        except OSError as error:
+            problem = error
+    raise LinkError(
+        f"no room to link the network: {problem}", "make space in the temporary folder, or point TMPDIR at another"
+    ) from problem
+
+
+def _linker(found: str) -> Linker:
+    name = Path(found).name
+    plain = name == "ld" or name.startswith(("ld.", "ld-")) or name.endswith(("-ld", "lld", "mold"))
+    return Linker((found, *(_LD_FLAGS if plain else _CC_FLAGS)), name)
+
+
+def _scratch_folders() -> list[str | None]:
+    """Folders to try: the system's temporary one, then memory."""
+    return [None, "/dev/shm"] if Path("/dev/shm").is_dir() else [None]  # noqa: S108  a private folder is made inside
+
+
+def _link_in(folder: Path, objects: Sequence[bytes], linker: Linker) -> bytes:
+    names = [f"{index}.o" for index in range(len(objects))]
+    for name, data in zip(names, objects, strict=True):
+        (folder / name).write_bytes(data)
+    output = folder / "network.so"
+    # Relative names: the folder's own name differs from run to run and must not reach the library.
+    try:
+        done = subprocess.run(
+            [*linker.command, "-o", output.name, *names],
+            cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise LinkError(
+            f"the linker {linker.name} did not end within {TIMEOUT:.0f} s", "try another: OPBUILD_LINKER"
+        ) from error
+    except OSError as error:
+        raise LinkError(
+            f"the linker {linker.name} could not be started: {error.strerror}", "check OPBUILD_LINKER"
+        ) from error
+    if done.returncode != 0 or not output.exists() or output.stat().st_size == 0:
+        said = os.fsdecode(done.stderr).strip().splitlines()
+        first = next((line for line in said if "error" in line or "undefined" in line or "multiple" in line), "")
+        what = first or (said[0] if said else f"it ended with code {done.returncode} and no message")
+        raise LinkError(f"the linker {linker.name} failed: {what}", "try another linker: OPBUILD_LINKER")
+    return output.read_bytes()

@@ -1,0 +1,229 @@
+"""Network: what the user calls. Arrays in, arrays out; everything is checked here, at the edge, and nowhere after."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from opbuild.errors import InputError
+from opbuild.graph.types import Array, TensorType
+from opbuild.kernel.opdesc import FREE
+from opbuild.runtime.executor import Executor
+
+if TYPE_CHECKING:
+    from opbuild.report import Report
+
+Shapes = tuple[tuple[int, ...], ...]
+"""The shape of each input, in order: what one binding of a network serves."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An input or output of a network.
+
+    Attributes:
+        name: Its name in the model.
+        type: Element type and row-major shape; an extent that is known only when arrays are given is -1.
+    """
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """A network that is ready for one input signature."""
+
+    executor: Executor
+    report: Report
+
+
+Bind = Callable[[Shapes], Binding]
+"""Builds a network for the shapes of its inputs."""
+
+
+class Network:
+    """A built network; any number of threads may call it.
+
+    A call takes arrays by position, by name, or one dictionary; it returns one array if the network has one output and a
+    tuple if it has several. Inputs are numpy arrays, or anything that speaks DLPack (torch tensors among them), or Python
+    numbers and lists. Dense arrays are read in place; outputs are fresh.
+
+    Extents that the model leaves open, or that were given to ``compile`` by ``input_shapes``, may differ from call to call: a
+    new signature is bound when it is first seen.
+
+    Args:
+        name: The network's name.
+        inputs: Its inputs; -1 marks extents that may differ from call to call.
+        outputs: Its outputs as the model declares them.
+        bind: Makes it ready for a signature.
+        first: The signature to bind now; None waits for the first call.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[Endpoint],
+        outputs: Sequence[Endpoint],
+        bind: Bind,
+        *,
+        first: Shapes | None = None,
+    ) -> None:
+        self.name = name
+        self._inputs = tuple(inputs)
+        self._outputs = tuple(outputs)
+        self._dtypes = tuple(np.dtype(endpoint.type.dtype) for endpoint in inputs)
+        self._positions = {endpoint.name: position for position, endpoint in enumerate(inputs)}
+        self._bind = bind
+        self._bindings: dict[Shapes, Binding] = {}
+        self._lock = threading.Lock()
+        self._latest: Binding | None = None
+        if first is not None:
+            self._binding(first)
+
+    @property
+    def inputs(self) -> tuple[Endpoint, ...]:
+        """The inputs in order, with the shapes that were bound last; -1 before any were."""
+        return self._ports("inputs") or self._inputs
+
+    @property
+    def outputs(self) -> tuple[Endpoint, ...]:
+        """The outputs in order, with the shapes that were bound last; -1 before any were."""
+        return self._ports("outputs") or self._outputs
+
+    @property
+    def report(self) -> Report:
+        """What the build of the signature that was bound last did; an empty report before any was."""
+        from opbuild.report import Report
+
+        return self._latest.report if self._latest is not None else Report(self.name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the network.
+
+        Args:
+            args: Arrays in the order of ``inputs``, or one dictionary from names to arrays.
+            kwargs: Arrays by name.
+
+        Returns:
+            One array, or a tuple of arrays in the order of ``outputs``.
+
+        Raises:
+            InputError: If the arrays do not fit the inputs; the message names the input.
+            RunError: If the network fails while it runs.
+            ModelError, BuildError: If a new signature can not be bound.
+        """
+        results = self._run(self._collect(args, kwargs))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
+        """Run the network on arrays by name and return its outputs by name; raises as a call does."""
+        results = self._run(self._collect((feeds,), {}))
+        return dict(zip((endpoint.name for endpoint in self._outputs), results, strict=True))
+
+    def __repr__(self) -> str:
+        ports = ", ".join(f"{endpoint.name}: {endpoint.type}" for endpoint in self.inputs)
+        results = ", ".join(f"{endpoint.name}: {endpoint.type}" for endpoint in self.outputs)
+        return f"<opbuild network {self.name} ({ports}) -> ({results})>"
+
+    def _run(self, values: list[Any]) -> list[Array]:
+        arrays = [self._array(position, value) for position, value in enumerate(values)]
+        shapes = tuple([array.shape for array in arrays])
+        binding = self._bindings.get(shapes)
+        if binding is None:
+            self._check_shapes(shapes)
+            binding = self._binding(shapes)
+        return binding.executor.run(arrays)
+
+    def _collect(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return one value for each input."""
+        if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
+            args, kwargs = (), args[0]
+        if not kwargs and len(args) == len(self._inputs):
+            return list(args)
+        names = ", ".join(repr(endpoint.name) for endpoint in self._inputs) or "none"
+        if len(args) > len(self._inputs):
+            raise InputError(f"{len(args)} arrays were given", f"the network {self.name} has these inputs: {names}")
+        values: dict[int, Any] = dict(enumerate(args))
+        for name, value in kwargs.items():
+            position = self._positions.get(name)
+            if position is None:
+                raise InputError(f"the network {self.name} has no input {name!r}", f"its inputs are {names}")
+            if position in values:
+                raise InputError(f"input {name!r} was given twice", "give it by position or by name")
+            values[position] = value
+        missing = [endpoint.name for position, endpoint in enumerate(self._inputs) if position not in values]
+        if missing:
+            raise InputError(f"input {missing[0]!r} is missing", f"the network {self.name} has these inputs: {names}")
+        return [values[position] for position in range(len(self._inputs))]
+
+    def _array(self, position: int, value: Any) -> Array:
+        """Return an input as a dense array of the right type; it is copied only if it is not dense."""
+        dtype = self._dtypes[position]
+        array = value if type(value) is np.ndarray else _to_numpy(value, dtype, self._inputs[position])
+        if array.dtype != dtype:
+            name = self._inputs[position].name
+            raise InputError(
+                f"input {name!r} has element type {array.dtype}, the network needs {dtype}",
+                f"convert it, e.g. {name}.astype({dtype.name!r})"
+                if name.isidentifier()
+                else f"convert it to {dtype.name}",
+            )
+        if array.flags.c_contiguous and array.flags.aligned:
+            return array
+        return array.copy(order="C")
+
+    def _check_shapes(self, shapes: Shapes) -> None:
+        for endpoint, shape in zip(self._inputs, shapes, strict=True):
+            expected = endpoint.type.shape
+            fits = len(expected) == len(shape) and all(e in (FREE, s) for e, s in zip(expected, shape, strict=True))
+            if not fits:
+                raise InputError(
+                    f"input {endpoint.name!r} has shape {list(shape)}, the network needs {_shape_text(expected)}",
+                    f"the model fixes it; compile with input_shapes={{{endpoint.name!r}: ...}} to leave it open",
+                )
+
+    def _binding(self, shapes: Shapes) -> Binding:
+        with self._lock:  # a signature is built once, however many threads ask for it
+            binding = self._bindings.get(shapes)
+            if binding is None:
+                binding = self._bindings[shapes] = self._bind(shapes)
+            self._latest = binding
+            return binding
+
+    def _ports(self, side: str) -> tuple[Endpoint, ...]:
+        if self._latest is None:
+            return ()
+        ports = getattr(self._latest.executor.record, side)
+        return tuple(Endpoint(port.name, port.type) for port in ports)
+
+
+def _to_numpy(value: Any, dtype: np.dtype[Any], endpoint: Endpoint) -> Array:
+    """Return what the user gave as a numpy array, sharing memory where it can."""
+    try:
+        if isinstance(value, np.ndarray):
+            return np.asarray(value)
+        if isinstance(value, (bool, int, float, list, tuple)):
+            return np.asarray(value, dtype)
+        if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
+            return np.asarray(np.from_dlpack(value))
+        array = np.asarray(value)
+    except Exception as error:  # whatever the other library raises
+        raise InputError(
+            f"input {endpoint.name!r} can not be read as an array: {error}",
+            "give a numpy array, or a tensor in the CPU's memory that needs no gradient",
+        ) from error
+    if array.dtype == object:
+        raise InputError(
+            f"input {endpoint.name!r} is a {type(value).__name__}, not an array",
+            "give a numpy array or a DLPack tensor",
+        )
+    return array
+
+
+def _shape_text(shape: tuple[int, ...]) -> str:
+    return "[" + ", ".join("any" if extent == FREE else str(extent) for extent in shape) + "]"

@@ -1,0 +1,255 @@
+"""Record: everything needed to run a built network but its code and its constants' bytes; plain data, JSON and back.
+
+A network that was just built and one that starts from its stored image run from the same record, so both are checked
+by the same code: every view lies inside its buffer, every kernel may run on its views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from opbuild.errors import BuildError
+from opbuild.graph.types import TensorType
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.program import BufferKind, HostCall, KernelCall, Port, Program, View
+from opbuild.runtime.memory_plan import ALIGNMENT, MemoryPlan
+
+INT32_MAX = 2**31 - 1
+"""Extents and strides travel in 32 bits."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """One buffer of a built network.
+
+    Attributes:
+        kind: Whose memory it is, as in ``kernel.program.Buffer``.
+        dtype: Element type, a numpy name.
+        size: Number of elements.
+        place: For a temporary its first byte in the arena; for a constant its index in ``Record.constants``; for an
+        input or
+            output its index among them.
+    """
+
+    kind: BufferKind
+    dtype: str
+    size: int
+    place: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.size * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class KernelStep:
+    """One call of a kernel: its symbol in the network's library and a view for each argument."""
+
+    symbol: str
+    views: tuple[View, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Where the bytes of a constant are.
+
+    Attributes:
+        nbytes: Size in bytes.
+        digest: BLAKE3 of the bytes, for a constant that has a file of its own, shared with other networks; else empty.
+        offset: First byte in the image's own file of small constants; 0 with ``digest``.
+    """
+
+    nbytes: int
+    digest: str
+    offset: int
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """A built network for one input signature.
+
+    Attributes:
+        name: The network's name.
+        buffers: All buffers.
+        steps: Kernel and host calls in execution order.
+        inputs: Input ports in order.
+        outputs: Output ports in order.
+        arena_size: Bytes of the arena that holds the temporaries.
+        constants: Where constants are; buffers refer to them by index.
+        notes: JSON values for the report.
+    """
+
+    name: str
+    buffers: tuple[Storage, ...]
+    steps: tuple[KernelStep | HostCall, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    arena_size: int
+    constants: tuple[Constant, ...]
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def host_calls(self) -> int:
+        """Number of operators that the host backend evaluates."""
+        return sum(isinstance(step, HostCall) for step in self.steps)
+
+
+def make_record(
+    program: Program,
+    symbols: Mapping[OpDesc, str],
+    memory: MemoryPlan,
+    *,
+    constant_of: Mapping[int, int],
+    constants: Sequence[Constant],
+    notes: Mapping[str, Any],
+) -> Record:
+    """Put a lowered, built and planned network together.
+
+    Kernel calls that write nothing, because every output has an empty dimension, are left out.
+
+    Args:
+        program: The network.
+        symbols: The kernel symbol of each descriptor.
+        memory: Where temporaries lie.
+        constant_of: For each constant buffer its index in ``constants``.
+        constants: Where constants' bytes are.
+        notes: JSON values for the report.
+
+    Raises:
+        BuildError: If a kernel may not run on the views it was given, or a view leaves its buffer. Kernels check
+        nothing
+            while they run; this is where it is checked.
+    """
+    ports = {port.buffer: index for index, port in enumerate(program.inputs)}
+    ports.update({port.buffer: index for index, port in enumerate(program.outputs)})
+    places = {**ports, **memory.offsets, **constant_of}
+    record = Record(
+        name=program.name,
+        buffers=tuple(
+            Storage(buffer.kind, buffer.dtype, buffer.size, places.get(index, 0))
+            for index, buffer in enumerate(program.buffers)
+        ),
+        steps=tuple(
+            KernelStep(symbols[call.desc], call.views, call.nodes) if isinstance(call, KernelCall) else call
+            for call in program.calls
+            if not _writes_nothing(call)
+        ),
+        inputs=program.inputs,
+        outputs=program.outputs,
+        arena_size=memory.size,
+        constants=tuple(constants),
+        notes=notes,
+    )
+    for call in program.calls:
+        if isinstance(call, KernelCall) and not _writes_nothing(call):
+            _check_kernel(call, program)
+    wrong = problem(record)
+    if wrong:
+        raise BuildError(f"network {program.name}: {wrong}", "this is an error in opbuild; please report it")
+    return record
+
+
+def problem(record: Record) -> str | None:
+    """Return why a record can not be run safely, or None: views inside buffers, buffers inside their memory."""
+    for index, buffer in enumerate(record.buffers):
+        wrong = _misplaced(buffer, record)
+        if wrong:
+            return f"buffer {index}: {wrong}"
+    for port in (*record.inputs, *record.outputs):
+        if not 0 <= port.buffer < len(record.buffers):
+            return f"{port.name} names buffer {port.buffer}"
+        buffer = record.buffers[port.buffer]
+        if (buffer.dtype, buffer.size) != (port.type.dtype, port.type.size):
+            return f"{port.name} is {port.type}, its buffer has {buffer.size} elements of {buffer.dtype}"
+    for step in record.steps:
+        views = step.views if isinstance(step, KernelStep) else (*step.inputs, *step.outputs)
+        for view in views:
+            wrong = _outside(view, record.buffers) if view is not None else None
+            if wrong:
+                return f"{', '.join(step.nodes)}: {wrong}"
+        if isinstance(step, HostCall) and not _fits_types(step):
+            return f"{step.node.name}: a view does not fit the type of its value"
+    return None
+
+
+def _fits_types(call: HostCall) -> bool:
+    """Return whether a host call has a type for each view, with as many elements."""
+    if len(call.inputs) != len(call.input_types) or len(call.outputs) != len(call.output_types):
+        return False
+    views, types = (*call.inputs, *call.outputs), (*call.input_types, *call.output_types)
+    return all(
+        view is None or (type_ is not None and prod(extent for extent, _ in view.dims) == type_.size)
+        for view, type_ in zip(views, types, strict=True)
+    )
+
+
+def _misplaced(buffer: Storage, record: Record) -> str | None:
+    """Return why a buffer has no memory of its own kind."""
+    if buffer.size < 0:
+        return f"its size is {buffer.size}"
+    if buffer.kind == "temporary":
+        if not 0 <= buffer.place <= record.arena_size - buffer.nbytes and buffer.nbytes:
+            return f"{buffer.nbytes} bytes at {buffer.place} are outside the arena of {record.arena_size}"
+        return f"it begins at byte {buffer.place}" if buffer.place % ALIGNMENT else None
+    if buffer.kind == "constant":
+        if not 0 <= buffer.place < len(record.constants):
+            return f"there is no constant {buffer.place}"
+        if record.constants[buffer.place].nbytes != buffer.nbytes:
+            return f"it has {buffer.nbytes} bytes, its constant {record.constants[buffer.place].nbytes}"
+        return None
+    ports = record.inputs if buffer.kind == "input" else record.outputs
+    return None if 0 <= buffer.place < len(ports) else f"there is no {buffer.kind} {buffer.place}"
+
+
+def _outside(view: View, buffers: Sequence[Storage]) -> str | None:
+    """Return why a view reaches outside its buffer, or None."""
+    if not 0 <= view.buffer < len(buffers):
+        return f"a view names buffer {view.buffer}"
+    low = high = view.offset
+    for extent, stride in view.dims:
+        if extent == 0:
+            return None
+        if not (0 < extent <= INT32_MAX and -INT32_MAX <= stride <= INT32_MAX):
+            return f"a view has extent {extent} and stride {stride}"
+        reach = (extent - 1) * stride
+        low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+    size = buffers[view.buffer].size
+    return None if low >= 0 and high < size else f"a view covers elements {low} to {high} of a buffer of {size}"
+
+
+def _writes_nothing(call: KernelCall | HostCall) -> bool:
+    if not isinstance(call, KernelCall):
+        return False
+    return all(any(extent == 0 for extent, _ in view.dims) for view in call.views[len(call.desc.inputs) :])
+
+
+def _check_kernel(call: KernelCall, program: Program) -> None:
+    """Refuse a kernel whose schedule is not legal for the real extents: it would write outside its buffers."""
+    wrong = call.desc.problem([view.dims for view in call.views])
+    if wrong is None:
+        for operand, view in zip(call.desc.operands, call.views, strict=True):
+            held = program.buffers[view.buffer].dtype
+            if np.dtype(held).itemsize != np.dtype(operand.dtype).itemsize:
+                wrong = f"{operand.name} is {operand.dtype}, its buffer holds {held}"
+    if wrong:
+        raise BuildError(
+            f"node {', '.join(call.nodes)}: operator {call.desc.op_type} may not run here: {wrong}",
+            "this is an error in opbuild; please report it",
+        )
+
+
+def type_to_json(type_: TensorType) -> list[Any]:
+    """Return a type as JSON."""
+    return [type_.dtype, list(type_.shape)]
+
+
+def type_from_json(parts: Any) -> TensorType:
+    """Return the type that ``type_to_json`` wrote."""
+    return TensorType(str(parts[0]), tuple(int(extent) for extent in parts[1]))

@@ -1,0 +1,171 @@
+"""Records as JSON. Reading trusts nothing: whatever is not exactly a record is a ``ValueError``."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+
+from opbuild.graph.types import DTYPES, Node
+from opbuild.kernel.program import HostCall, Port, View
+from opbuild.runtime.record import Constant, KernelStep, Record, Storage, problem, type_from_json, type_to_json
+
+KINDS = ("input", "output", "constant", "temporary")
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """Return a record as JSON values.
+
+    Raises:
+        ValueError: If a host call's node has an attribute that JSON can not hold, so that the network has no stored
+        image.
+    """
+    return {
+        "name": record.name,
+        "arena_size": record.arena_size,
+        "buffers": [[buffer.kind, buffer.dtype, buffer.size, buffer.place] for buffer in record.buffers],
+        "steps": [_step_to_json(step) for step in record.steps],
+        "inputs": [_port_to_json(port) for port in record.inputs],
+        "outputs": [_port_to_json(port) for port in record.outputs],
+        "constants": [[constant.nbytes, constant.digest, constant.offset] for constant in record.constants],
+        "notes": dict(record.notes),
+    }
+
+
+def from_json(parts: Any) -> Record:
+    """Return the record that ``to_json`` wrote.
+
+    Raises:
+        ValueError: If it is not a record that can be run safely.
+    """
+    try:
+        record = Record(
+            name=str(parts["name"]),
+            buffers=tuple(_storage(*buffer) for buffer in parts["buffers"]),
+            steps=tuple(_step_from_json(step) for step in parts["steps"]),
+            inputs=tuple(_port_from_json(port) for port in parts["inputs"]),
+            outputs=tuple(_port_from_json(port) for port in parts["outputs"]),
+            arena_size=int(parts["arena_size"]),
+            constants=tuple(
+                Constant(int(nbytes), str(digest), int(offset)) for nbytes, digest, offset in parts["constants"]
+            ),
+            notes=dict(parts["notes"]),
+        )
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+        raise ValueError(f"not a record: {error!r}") from error
+    wrong = problem(record)
+    if wrong:
+        raise ValueError(wrong)
+    return record
+
+
+def _storage(kind: Any, dtype: Any, size: Any, place: Any) -> Storage:
+    if kind not in KINDS or dtype not in DTYPES:
+        raise ValueError(f"a buffer is of kind {kind!r} and type {dtype!r}")
+    return Storage(kind, dtype, int(size), int(place))
+
+
+def _constant(nbytes: Any, digest: Any, offset: Any) -> Constant:
+    return Constant(int(nbytes), str(digest), int(offset))
+
+
+def _port_to_json(port: Port) -> list[Any]:
+    return [port.name, type_to_json(port.type), port.buffer]
+
+
+def _port_from_json(parts: Any) -> Port:
+    name, type_, buffer = parts
+    return Port(str(name), type_from_json(type_), int(buffer))
+
+
+def _view_to_json(view: View | None) -> list[Any] | None:
+    return None if view is None else [view.buffer, view.offset, [list(dim) for dim in view.dims]]
+
+
+def _view_from_json(parts: Any) -> View:
+    buffer, offset, dims = parts
+    return View(int(buffer), int(offset), tuple((int(extent), int(stride)) for extent, stride in dims))
+
+
+def _step_to_json(step: KernelStep | HostCall) -> dict[str, Any]:
+    if isinstance(step, KernelStep):
+        return {"kernel": step.symbol, "views": [_view_to_json(view) for view in step.views], "nodes": list(step.nodes)}
+    return {
+        "host": _node_to_json(step.node),
+        "inputs": [_view_to_json(view) for view in step.inputs],
+        "outputs": [_view_to_json(view) for view in step.outputs],
+        "input_types": [None if type_ is None else type_to_json(type_) for type_ in step.input_types],
+        "output_types": [None if type_ is None else type_to_json(type_) for type_ in step.output_types],
+        "opset": step.opset,
+    }
+
+
+def _step_from_json(parts: Any) -> KernelStep | HostCall:
+    if "kernel" in parts:
+        views = tuple(_view_from_json(view) for view in parts["views"])
+        return KernelStep(str(parts["kernel"]), views, tuple(map(str, parts["nodes"])))
+    return HostCall(
+        node=_node_from_json(parts["host"]),
+        inputs=tuple(None if view is None else _view_from_json(view) for view in parts["inputs"]),
+        outputs=tuple(None if view is None else _view_from_json(view) for view in parts["outputs"]),
+        input_types=tuple(None if type_ is None else type_from_json(type_) for type_ in parts["input_types"]),
+        output_types=tuple(None if type_ is None else type_from_json(type_) for type_ in parts["output_types"]),
+        opset=int(parts["opset"]),
+    )
+
+
+def _node_to_json(node: Node) -> dict[str, Any]:
+    """A node of the host backend; one that has its serialised ``NodeProto`` needs no attributes beside it."""
+    attrs = {} if node.proto is not None else {name: _attribute_to_json(value) for name, value in node.attrs.items()}
+    return {
+        "op_type": node.op_type,
+        "domain": node.domain,
+        "name": node.name,
+        "inputs": list(node.inputs),
+        "outputs": list(node.outputs),
+        "attrs": attrs,
+        "proto": None if node.proto is None else base64.b64encode(node.proto).decode("ascii"),
+    }
+
+
+def _node_from_json(parts: Any) -> Node:
+    return Node(
+        op_type=str(parts["op_type"]),
+        domain=str(parts["domain"]),
+        name=str(parts["name"]),
+        inputs=tuple(map(str, parts["inputs"])),
+        outputs=tuple(map(str, parts["outputs"])),
+        attrs={str(name): _attribute_from_json(value) for name, value in parts["attrs"].items()},
+        proto=None if parts["proto"] is None else base64.b64decode(parts["proto"], validate=True),
+    )
+
+
+def _attribute_to_json(value: Any) -> Any:
+    if isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return {"float": value.hex()}  # exact, and JSON has neither infinity nor NaN
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, (tuple, list)):
+        return [_attribute_to_json(item) for item in value]
+    if isinstance(value, np.ndarray) and value.dtype.name in DTYPES:
+        data = base64.b64encode(value.tobytes()).decode("ascii")
+        return {"array": data, "dtype": value.dtype.name, "shape": list(value.shape)}
+    raise ValueError(f"an attribute of type {type(value).__name__} can not be stored")
+
+
+def _attribute_from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_attribute_from_json(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    if "float" in value:
+        return float.fromhex(value["float"])
+    if "bytes" in value:
+        return base64.b64decode(value["bytes"], validate=True)
+    if value["dtype"] not in DTYPES:
+        raise ValueError(f"an attribute has type {value['dtype']!r}")
+    data = np.frombuffer(base64.b64decode(value["array"], validate=True), value["dtype"])
+    return data.reshape(value["shape"]).copy()

@@ -1,0 +1,208 @@
+"""Weights on disk: packed constants, shared by every network and signature that packs the same values the same way.
+
+    weights/<BLAKE3 of the bytes>.bin      the packed bytes, mapped by every process that uses them
+    weights/<BLAKE3 of the source>.json    which bytes a source packs to: the source names values by digest, and the
+    packing
+
+With the second file a constant that was packed before is mapped and not packed again: after an edit of one layer only
+that layer is. Constants below ``SMALL`` travel in the image of their network instead, one file for all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opbuild.digest import fast
+from opbuild.errors import BuildError
+from opbuild.graph.types import Array
+from opbuild.kernel.opdesc import canonical_json
+from opbuild.kernel.program import Buffer, Program
+from opbuild.runtime.files import anonymous, map_file, publish, verified
+from opbuild.runtime.memory_plan import ALIGNMENT
+from opbuild.runtime.record import Constant
+
+SMALL = 64 * 1024
+"""Bytes below which a constant has no file of its own."""
+
+
+@dataclass
+class WeightStore:
+    """The folder of packed weights.
+
+    Attributes:
+        folder: ``network_meta/weights``; None keeps everything in memory.
+        salt: What else decides how sources are packed: the digest of opbuild's own sources.
+        problem: Why something could not be stored, or empty; then the network has no stored image.
+        states: For each digest that was mapped the state of its file, to be remembered with the image.
+        packed: Number of constants that had to be packed.
+    """
+
+    folder: Path | None
+    salt: str = ""
+    problem: str = ""
+    states: dict[str, list[Any]] = field(default_factory=dict)
+    packed: int = 0
+
+    def get(self, digest: str, nbytes: int, remembered: Any = None) -> Array:
+        """Return stored bytes, mapped.
+
+        Raises:
+            OSError: If they are not there or not what the digest says.
+        """
+        if self.folder is None:
+            raise FileNotFoundError("nothing is stored")
+        if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+            raise OSError(f"{digest[:80]!r} is not a digest")
+        array, self.states[digest] = verified(self.folder / f"{digest}.bin", nbytes, digest, remembered)
+        return array
+
+    def find(self, buffer: Buffer) -> tuple[str, Array] | None:
+        """Return digest and bytes of a constant that was packed before, or None."""
+        reference = self._reference(buffer.source)
+        if reference is None:
+            return None
+        nbytes = buffer.size * np.dtype(buffer.dtype).itemsize
+        try:
+            stored = json.loads(reference.read_bytes())
+            return str(stored["blake3"]), self.get(str(stored["blake3"]), nbytes, stored["state"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def put(self, array: Array, source: Hashable | None) -> tuple[str, Array]:
+        """Store packed bytes; return their digest and their mapping, or the array itself if they can not be stored."""
+        data = array.data
+        digest = fast(data)
+        if self.folder is None:
+            return digest, array
+        path = self.folder / f"{digest}.bin"
+        try:
+            if not _holds(path, array):
+                publish(path, data)
+            mapped, state = map_file(path, array.nbytes)
+            self.states[digest] = state
+            reference = self._reference(source)
+            if reference is not None:
+                publish(reference, json.dumps({"blake3": digest, "nbytes": array.nbytes, "state": state}).encode())
+        except OSError as error:
+            self.problem = self.problem or f"packed weights can not be stored: {error}"
+            return digest, array
+        return digest, mapped
+
+    def _reference(self, source: Hashable | None) -> Path | None:
+        """Return the file that says which bytes a source packs to; None for a source of this process only."""
+        if self.folder is None or source is None:
+            return None
+        try:
+            text = canonical_json([self.salt, source])
+        except (TypeError, ValueError):
+            return None
+        return self.folder / f"{fast(text.encode())}.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Constants:
+    """The constants of a program, packed.
+
+    Attributes:
+        index: For each constant buffer its index in ``places``.
+        places: Where their bytes are, as the record says it.
+        arrays: Their bytes, ``uint8``.
+        small: The bytes of all that have no file of their own.
+    """
+
+    index: dict[int, int]
+    places: tuple[Constant, ...]
+    arrays: tuple[Array, ...]
+    small: Array
+
+
+def pack_constants(program: Program, store: WeightStore) -> Constants:
+    """Pack the constants of a program; equal ones once, those packed before not again.
+
+    Raises:
+        BuildError: If packing gives something else than the buffer that it is for.
+    """
+    index: dict[int, int] = {}
+    known: dict[Hashable, int] = {}
+    found: list[tuple[str, Array]] = []  # digest (empty: a small one) and bytes
+    for number, buffer in enumerate(program.buffers):
+        if buffer.kind != "constant":
+            continue
+        identity = ("buffer", number) if buffer.source is None else ("source", buffer.source)
+        if identity not in known:
+            known[identity] = len(found)
+            found.append(_packed(buffer, store))
+        index[number] = known[identity]
+    offsets, end = [], 0
+    for digest, array in found:
+        offsets.append(0 if digest else end)
+        end += 0 if digest else -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    small = anonymous(end)
+    places = tuple(
+        Constant(array.nbytes, digest, offset) for (digest, array), offset in zip(found, offsets, strict=True)
+    )
+    arrays = [array for _, array in found]
+    for position, place in enumerate(places):
+        if not place.digest:
+            target = small[place.offset : place.offset + place.nbytes]
+            target[:] = arrays[position]
+            arrays[position] = target
+    return Constants(index, places, tuple(arrays), small)
+
+
+def load_constants(places: Sequence[Constant], small: Array, store: WeightStore, remembered: Any) -> tuple[Array, ...]:
+    """Return the bytes of a record's constants.
+
+    Args:
+        places: Where they are.
+        small: The bytes of those that have no file of their own.
+        store: The others.
+        remembered: States of files by digest, from when they were last verified.
+
+    Raises:
+        OSError: If some are not there or damaged.
+    """
+    arrays = []
+    for place in places:
+        if place.digest:
+            state = remembered.get(place.digest) if isinstance(remembered, dict) else None
+            arrays.append(store.get(place.digest, place.nbytes, state))
+            continue
+        if not 0 <= place.offset <= small.nbytes - place.nbytes or place.offset % ALIGNMENT:
+            raise OSError(f"a constant lies at {place.offset} of {small.nbytes} bytes")
+        arrays.append(small[place.offset : place.offset + place.nbytes])
+    return tuple(arrays)
+
+
+def _packed(buffer: Buffer, store: WeightStore) -> tuple[str, Array]:
+    nbytes = buffer.size * np.dtype(buffer.dtype).itemsize
+    if nbytes >= SMALL:
+        found = store.find(buffer)
+        if found is not None:
+            return found
+    store.packed += 1
+    if buffer.pack is None:
+        raise BuildError("a constant has no contents", "this is an error in opbuild; please report it")
+    array = np.ascontiguousarray(buffer.pack())
+    if array.size != buffer.size or array.dtype != np.dtype(buffer.dtype):
+        raise BuildError(
+            f"a constant of {buffer.size} elements of {buffer.dtype} was packed to {array.size} of {array.dtype}",
+            "this is an error in opbuild; please report it",
+        )
+    data = array.reshape(-1).view(np.uint8)
+    return store.put(data, buffer.source) if nbytes >= SMALL else ("", data)
+
+
+def _holds(path: Path, array: Array) -> bool:
+    """Return whether a file holds exactly these bytes."""
+    with contextlib.suppress(OSError):
+        stored, _ = map_file(path, array.nbytes)
+        return bool(np.array_equal(stored, array))
+    return False
