@@ -116,7 +116,7 @@ def test_options_may_be_spelled_either_way(spelling: str, tmp_path: Path, capsys
     model = tmp_path / "m.onnx"
     model.write_bytes(b"")
     assert main(["build", str(model), spelling, "data"]) == 2
-    assert "--input_shape has 'data'" in capsys.readouterr().err
+    assert "input_shape 'data'" in capsys.readouterr().err
 
 
 def test_a_reader_that_goes_away_is_no_traceback() -> None:

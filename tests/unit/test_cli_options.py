@@ -9,34 +9,9 @@ import numpy as np
 import pytest
 
 from opbuild.cli.main import main
-from opbuild.cli.options import parse_shapes
 from opbuild.cli.run_model import complete_inputs, read_inputs, write_outputs
 from opbuild.errors import InputError, OptionError
 from opbuild.graph.types import TensorType
-
-
-@pytest.mark.parametrize(
-    ("text", "shapes"),
-    [
-        ("", {}),
-        ("data:1,3,224,224", {"data": (1, 3, 224, 224)}),
-        (" data : 1, 3 ; mask:2 ;", {"data": (1, 3), "mask": (2,)}),
-        ("scope/x:0:1,2", {"scope/x:0": (1, 2)}),
-        ("scalar:", {"scalar": ()}),
-        ("empty:0,4", {"empty": (0, 4)}),
-    ],
-)
-def test_input_shapes_are_read(text: str, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Names may hold colons, spaces do not count, a scalar has no extents, and an extent may be 0."""
-    assert parse_shapes(text) == shapes
-
-
-@pytest.mark.parametrize("text", ["data", ":1,2", "data:1,x", "data:1,,2", "data:-1,3", "data:1;data:2", "data:1.5"])
-def test_a_malformed_input_shape_names_what_is_wrong(text: str) -> None:
-    """Anything else is refused with the form that is expected."""
-    with pytest.raises(OptionError, match="--input_shape") as caught:
-        parse_shapes(text)
-    assert "data:1,3,224,224" in caught.value.hint
 
 
 def _network(**types: TensorType) -> SimpleNamespace:

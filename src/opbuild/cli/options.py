@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their values are read."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from opbuild.errors import OptionError
+from opbuild.frontend.input_shape import parse_input_shape
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-SHAPE_FORM = 'name every input with its extents, e.g. --input_shape "data:1,3,224,224;mask:1,128"'
 
 
 def model_options(function: F) -> F:
@@ -22,9 +20,8 @@ def model_options(function: F) -> F:
             click.option(
                 "--input_shape",
                 "input_shapes",
-                callback=lambda _context, _option, text: parse_shapes(text),
+                callback=_shapes,
                 metavar="SHAPES",
-                default="",
                 help='Shapes of the inputs, where the model leaves them open: "data:1,3,224,224;mask:1,128".',
             ),
             click.option(
@@ -52,34 +49,5 @@ def model_options(function: F) -> F:
     return function
 
 
-def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
-    """Read the value of ``--input_shape``.
-
-    Args:
-        text: ``name:extent,extent;name:extent``; a scalar's extents are empty. Names may hold colons.
-
-    Returns:
-        The shape of each input named, outermost extent first; empty for an empty text.
-
-    Raises:
-        OptionError: If the text is not of that form, or names an input twice.
-    """
-    shapes: dict[str, tuple[int, ...]] = {}
-    for part in filter(None, (part.strip() for part in text.split(";"))):
-        name, colon, extents = part.rpartition(":")
-        name = name.strip()
-        if not colon or not name:
-            raise OptionError(f"--input_shape has {part!r}, which names no input", SHAPE_FORM)
-        if name in shapes:
-            raise OptionError(f"--input_shape names {name!r} twice", SHAPE_FORM)
-        shapes[name] = tuple(_extent(name, extent) for extent in extents.split(",")) if extents.strip() else ()
-    return shapes
-
-
-def _extent(name: str, text: str) -> int:
-    if not text.strip().isdecimal():
-        raise OptionError(
-            f"--input_shape gives {name!r} the extent {text.strip()!r}",
-            f"extents are whole numbers of at least 0; {SHAPE_FORM}",
-        )
-    return int(text)
+def _shapes(context: click.Context, option: click.Parameter, text: str | None) -> dict[str, tuple[int, ...]]:
+    return {} if text is None else parse_input_shape(text)
