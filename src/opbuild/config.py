@@ -123,3 +123,13 @@ def _flag(env: Mapping[str, str], name: str) -> bool:
     if text in ("1", "true", "yes", "on"):
         return True
     raise OptionError(f"{name} is {env[name]!r}", "it must be 0 or 1")
+
+
+def compiler_environment() -> dict[str, str]:
+    """Return the environment in which compilers run: fixed, so that equal operators give equal objects everywhere.
+
+    Only what the interpreter itself needs to start and to find its libraries is taken over.
+    """
+    kept = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPYCACHEPREFIX", "TMPDIR")
+    fixed = {"LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return {name: os.environ[name] for name in kept if name in os.environ} | fixed

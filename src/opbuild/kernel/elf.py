@@ -62,7 +62,9 @@ def _read(data: bytes, layout: _Layout) -> Symbols:
     kind, section_offset, section_size, section_count = header[0], header[5], header[10], header[11]
     if kind != _RELOCATABLE:
         raise NotAnObjectError(f"it is ELF type {kind}, not a relocatable object")
-    sections = [struct.unpack_from(layout.section, data, section_offset + i * section_size) for i in range(section_count)]
+    sections = [
+        struct.unpack_from(layout.section, data, section_offset + i * section_size) for i in range(section_count)
+    ]
     table = next((section for section in sections if section[1] == _SYMBOL_TABLE), None)
     if table is None:
         raise NotAnObjectError("it has no symbol table")

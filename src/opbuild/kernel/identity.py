@@ -8,8 +8,6 @@ remembered in a small file, for as long as the library's file is the very one th
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
-import importlib.util
 import json
 import os
 import secrets
@@ -17,32 +15,28 @@ from pathlib import Path
 
 from opbuild.digest import fast_file
 from opbuild.errors import BuildError
+from opbuild.kernel.files import make_folder, write_new
+from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.key import CompilerIdentity
 
 
-def installed_identity(distribution: str, library: str, memo: Path | None = None) -> CompilerIdentity:
-    """Return the identity of a compiler that is installed as a Python distribution.
+def identify(compiler: Compiler, memo: Path | None = None) -> CompilerIdentity:
+    """Return the identity of an installed compiler.
 
     Args:
-        distribution: Its name; the importable package has the same.
-        library: The file whose bytes are the compiler, relative to the package's folder.
-        memo: File in which the digest is remembered; None to read the library each time.
+        compiler: Asked for its name, release and library.
+        memo: File in which the library's digest is remembered; None to read the library each time.
 
     Raises:
-        BuildError: If it is not installed or its library can not be read.
+        BuildError: If the compiler is not installed or its library can not be read.
     """
-    spec = importlib.util.find_spec(distribution)
-    if spec is None or spec.origin is None:
-        raise BuildError(f"the compiler {distribution} is not installed", f"pip install {distribution}")
+    library = compiler.library()
+    if library is None:
+        raise BuildError(f"the compiler {compiler.name} is not installed", f"pip install {compiler.name}")
     try:
-        version = importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        version = "unknown"
-    path = Path(spec.origin).parent / library
-    try:
-        return CompilerIdentity(distribution, version, file_digest(path, memo))
+        return CompilerIdentity(compiler.name, compiler.version(), file_digest(library, memo))
     except OSError as error:
-        raise BuildError(f"{path} can not be read: {error}", f"reinstall {distribution}") from error
+        raise BuildError(f"{library} can not be read: {error}", f"reinstall {compiler.name}") from error
 
 
 def file_digest(path: Path, memo: Path | None) -> str:
@@ -84,8 +78,8 @@ def _write(memo: Path, state: list[str | int], digest: str) -> None:
     """Remember a digest; a folder that can not be written costs only the reading next time."""
     temporary = memo.with_name(f".{memo.name}.{secrets.token_hex(8)}.tmp")
     try:
-        memo.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.write_text(json.dumps({"file": state, "blake3": digest}), encoding="utf-8")
+        make_folder(memo.parent)
+        write_new(temporary, json.dumps({"file": state, "blake3": digest}).encode())
         os.replace(temporary, memo)
     except OSError:
         with contextlib.suppress(OSError):

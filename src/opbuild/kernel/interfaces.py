@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.key import CompilerIdentity, Key
+from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import Target
 
@@ -69,12 +70,17 @@ class Compiler(Protocol):
 
     Attributes:
         import_string: ``module:Class`` by which a fresh process finds the class; it is called without arguments there.
+        name: The compiler's name, which is in every key.
     """
 
     import_string: str
+    name: str
 
-    def identity(self) -> CompilerIdentity:
-        """Return which compiler this is, without importing it."""
+    def version(self) -> str:
+        """Return the compiler's release without importing it; empty if it is not installed."""
+
+    def library(self) -> Path | None:
+        """Return the file whose bytes are the compiler, without importing it; None if it is not installed."""
 
     def sources_digest(self, desc: OpDesc) -> str:
         """Return the digest of the source files that define the descriptor's family, as they are now."""
@@ -90,5 +96,3 @@ class Compiler(Protocol):
             symbol: The name of the kernel's symbol.
             target: What machine the code is for.
         """
-
-

@@ -72,7 +72,9 @@ def host_target() -> Target:
     machine = platform.machine().lower()
     system = platform.system().lower()
     if machine not in _ARCHITECTURES or system != "linux":
-        raise TargetError(f"no code can be made for {machine} under {system}", "opbuild runs on Linux: x86-64, Arm, RISC-V")
+        raise TargetError(
+            f"no code can be made for {machine} under {system}", "opbuild runs on Linux: x86-64, Arm, RISC-V"
+        )
     architecture = _ARCHITECTURES[machine]
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
@@ -122,7 +124,8 @@ def parse_target(text: str) -> Target:
     triple = "-".join(parts[:3])
     if len(parts) < 3 or triple.rsplit("-", 1)[0] not in _ARCHITECTURES.values() or parts[2] != "linux":
         raise TargetError(
-            f"target {text!r} is unknown", "write architecture, bits, system and features, e.g. x86-64-linux-avx-avx2-fma"
+            f"target {text!r} is unknown",
+            "write architecture, bits, system and features, e.g. x86-64-linux-avx-avx2-fma",
         )
     bad = [feature for feature in parts[3:] if not re.fullmatch(r"[a-z0-9_]+", feature)]
     if bad:

@@ -1,0 +1,90 @@
+"""A compiler that delivers small made-up objects at once, for tests of everything around compiling.
+
+``variant["fake"]`` of a descriptor says how a compile ends: ``crash``, ``raise``, ``hang``, ``empty``, ``garbage``, ``print``,
+``orphan`` (leaves a process behind), ``runtime`` (the object calls the runtime library); anything else succeeds.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import time
+from pathlib import Path
+
+from opbuild.digest import sha256
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.target import Target
+
+
+class FakeCompiler:
+    """Compiles to objects that hold the descriptor's digest where code would be; equal descriptors give equal bytes."""
+
+    import_string = "opbuild.backend.fake:FakeCompiler"
+    name = "fake"
+
+    def version(self) -> str:
+        """Return a fixed release."""
+        return "1.0"
+
+    def library(self) -> Path | None:
+        """Return this file: its bytes are the compiler."""
+        return Path(__file__)
+
+    def sources_digest(self, desc: OpDesc) -> str:
+        """Return a digest that depends on the family alone."""
+        return sha256(desc.family.encode())
+
+    def prepare(self) -> None:
+        """Load nothing."""
+
+    def compile(self, desc: OpDesc, symbol: str, target: Target) -> bytes:
+        """Return an object that defines ``symbol``, after ``variant["milliseconds"]`` if given."""
+        time.sleep(float(desc.variant.get("milliseconds", 0)) / 1e3)
+        mode = desc.variant.get("fake", "")
+        if mode == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        elif mode == "raise":
+            raise ArithmeticError("this operator can not be compiled")
+        elif mode == "hang":
+            time.sleep(3600)
+        elif mode == "orphan":
+            if os.fork() == 0:
+                time.sleep(3600)
+        elif mode == "print":
+            os.write(1, b"the compiler says something\n" * 1000)
+        if mode in ("empty", "garbage"):
+            return b"" if mode == "empty" else b"not an object"
+        code = sha256(f"{desc.canonical()} {target}".encode()).encode()
+        needed = ("halide_do_par_for",) if mode == "runtime" else ()
+        return fake_object(code, (symbol,) if desc.operands else ("halide_do_par_for",), needed)
+
+
+def fake_object(code: bytes, defined: tuple[str, ...], undefined: tuple[str, ...] = ()) -> bytes:
+    """Return a 64-bit relocatable ELF object.
+
+    Args:
+        code: Contents of its code section.
+        defined: Global symbols that it defines, all at the start of the code.
+        undefined: Global symbols that it expects from others.
+    """
+    names = b"\0"
+    symbols = bytes(24)
+    for name, section in [(name, 1) for name in defined] + [(name, 0) for name in undefined]:
+        symbols += struct.pack("<IBBHQQ", len(names), 0x12, 0, section, 0, 0)
+        names += name.encode() + b"\0"
+    code += bytes(-len(code) % 8)
+    start = 64
+    table = start + len(code)
+    strings = table + len(symbols)
+    sections = strings + len(names) + (-len(names) % 8)
+    header = b"\x7fELF\2\1\1" + bytes(9)
+    header += struct.pack("<HHIQQQIHHHHHH", 1, 62, 1, 0, 0, sections, 0, 64, 0, 0, 64, 4, 0)
+    body = code + symbols + names + bytes(-len(names) % 8)
+    layout = (
+        (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+        (0, 1, 6, 0, start, len(code), 0, 0, 8, 0),
+        (0, 2, 0, 0, table, len(symbols), 3, 1, 8, 24),
+        (0, 3, 0, 0, strings, len(names), 0, 0, 1, 0),
+    )
+    return header + body + b"".join(struct.pack("<IIQQQQIIQQ", *section) for section in layout)

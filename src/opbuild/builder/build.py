@@ -1,0 +1,292 @@
+"""The builder: from descriptors to entries, compiling only what the store lacks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from time import perf_counter
+from types import TracebackType
+
+from opbuild import events
+from opbuild.builder.client import CompileServer
+from opbuild.builder.decide import Decision, Rebuild, UpToDate, decide
+from opbuild.builder.explain import Explainer
+from opbuild.builder.order import longest_first
+from opbuild.builder.result import BuildResult, forbidden_error
+from opbuild.builder.work import Job, Work
+from opbuild.config import Config
+from opbuild.kernel.entry import Entry
+from opbuild.kernel.identity import identify
+from opbuild.kernel.interfaces import Compiler, Reason, Store
+from opbuild.kernel.key import CompilerIdentity, Key, make_key
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
+from opbuild.kernel.target import Target
+
+REUSED = Reason("stored", "in the store")
+
+Shapes = Mapping[OpDesc, Sequence[Sequence[int]]]
+
+
+class Builder:
+    """Builds operators. Close it, or use it in a ``with`` statement, to end its compile server.
+
+    Args:
+        store: Where operators are kept.
+        compiler: What makes objects; it works in a process of its own.
+        target: What machine the code is for.
+        config: Workers, time-outs, whether compiling is forbidden, and which device builds.
+        observer: Told what happens, from the thread that compiles; it must not raise.
+        runtime_store: Where the compiler's runtime library is kept; None if objects never need it.
+        force: Compile even what is stored, and replace it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        compiler: Compiler,
+        target: Target,
+        config: Config,
+        observer: events.Observer = events.ignore,
+        *,
+        runtime_store: Store | None = None,
+        force: bool = False,
+    ) -> None:
+        self.store = store
+        self.runtime_store = runtime_store
+        self.compiler = compiler
+        self.target = target
+        self.config = config
+        self.observer = observer
+        self.force = force
+        self._lock = threading.Lock()
+        self._server: CompileServer | None = None
+        self._identity: Future[CompilerIdentity] | None = None
+
+    def __enter__(self) -> Builder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def warm_up(self) -> None:
+        """Start what takes time before the descriptors are known: the compile server, and identifying the compiler.
+
+        A server that turns out not to be needed is ended by ``start``.
+
+        Raises:
+            BuildError: If the server can not be started.
+        """
+        self._identify_in_background()
+        with self._lock:
+            if self._server is None and not self.config.forbid_compile:
+                self._server = CompileServer(self.compiler.import_string, self.config.workers)
+
+    def close(self) -> None:
+        """End the compile server."""
+        with self._lock:
+            server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+    def key(self, desc: OpDesc) -> Key:
+        """Return an operator's key.
+
+        Raises:
+            BuildError: If the compiler is not installed.
+        """
+        return make_key(desc, self.target, self.identity(), self.compiler.sources_digest(desc))
+
+    def identity(self) -> CompilerIdentity:
+        """Return which compiler makes the objects.
+
+        Raises:
+            BuildError: If it is not installed.
+        """
+        return self._identify_in_background().result()
+
+    def plan(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Plan, ...]:
+        """Return for each operator its key and whether it must be compiled, without compiling anything.
+
+        Args:
+            needed: Each distinct operator with the nodes that need it (``Program.descriptors()``).
+
+        Raises:
+            BuildError: If the compiler is not installed.
+        """
+        return tuple(self._decide(desc, nodes, self.store) for desc, nodes in needed.items())
+
+    def start(
+        self, needed: Mapping[OpDesc, tuple[str, ...]], network: str, shapes: Shapes | None = None
+    ) -> PendingBuild:
+        """Decide now, compile in the background.
+
+        Args:
+            needed: Each distinct operator with the nodes that need it (``Program.descriptors()``).
+            network: The network's name, for events.
+            shapes: The operands' row-major shapes that first ask for an operator, recorded in ``.info`` for readers.
+
+        Raises:
+            BuildError: If the compiler is not installed or its server can not be started.
+            CompileForbiddenError: If an operator must be compiled while that is forbidden; names each with the reason.
+        """
+        started = perf_counter()
+        plans = self.plan(needed)
+        runtime = self._plan_runtime(plans)
+        missing = [plan for plan in plans if isinstance(plan.decision, Rebuild)]
+        self.observer(events.BuildStarted(network, len(plans), len(missing)))
+        to_compile = [*missing, *([runtime] if runtime and isinstance(runtime.decision, Rebuild) else [])]
+        if to_compile and self.config.forbid_compile:
+            self._forbid(to_compile)
+        pending = PendingBuild(self, network, plans, runtime, shapes or {}, started)
+        if to_compile:
+            pending.begin()
+        else:
+            self.close()  # a server warmed up in vain
+        return pending
+
+    def build(
+        self, needed: Mapping[OpDesc, tuple[str, ...]], network: str, shapes: Shapes | None = None
+    ) -> BuildResult:
+        """Build and wait; see ``start`` and ``PendingBuild.result``."""
+        return self.start(needed, network, shapes).result()
+
+    def take_server(self) -> CompileServer:
+        """Return the warm server, or a new one; it belongs to the caller until ``give_server``."""
+        with self._lock:
+            server, self._server = self._server, None
+        if server is not None and server.alive:
+            return server
+        return CompileServer(self.compiler.import_string, self.config.workers)
+
+    def give_server(self, server: CompileServer) -> None:
+        """Take back a server that has nothing left to do, for the next build."""
+        with self._lock:
+            if self._server is None:
+                self._server = server
+                return
+        server.close()
+
+    def _identify_in_background(self) -> Future[CompilerIdentity]:
+        with self._lock:
+            if self._identity is not None:
+                return self._identity
+            future = self._identity = Future[CompilerIdentity]()
+        threading.Thread(target=self._identify, args=(future,), name="opbuild-identify", daemon=True).start()
+        return future
+
+    def _identify(self, future: Future[CompilerIdentity]) -> None:
+        try:
+            future.set_result(identify(self.compiler, self.config.network_meta / "compiler.json"))
+        except BaseException as error:  # reported where the identity is asked for
+            future.set_exception(error)
+
+    def _decide(self, desc: OpDesc, nodes: tuple[str, ...], store: Store) -> Plan:
+        key = self.key(desc)
+        return Plan(desc, key, key.name(self.config.device_id), nodes, decide(store.lookup(key), force=self.force))
+
+    def _plan_runtime(self, plans: Sequence[Plan]) -> Plan | None:
+        """Return the plan for the runtime library, None if it is surely not needed."""
+        if self.runtime_store is None:
+            return None
+        stored = [plan.decision.entry for plan in plans if isinstance(plan.decision, UpToDate)]
+        certain = any(needs_runtime(entry.undefined) for entry in stored)
+        if not certain and len(stored) == len(plans):
+            return None
+        return self._decide(runtime_desc(), (), self.runtime_store)
+
+    def _forbid(self, plans: Sequence[Plan]) -> None:
+        explainer = Explainer(self.store)
+        reasons = []
+        for plan in plans:
+            assert isinstance(plan.decision, Rebuild)
+            reasons.append((plan.name, plan.nodes, explainer.explain(plan.key, plan.decision.reason)))
+        raise forbidden_error(reasons)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One operator of a build, decided: its key, its entry's name, the nodes that need it, and what must be done."""
+
+    desc: OpDesc
+    key: Key
+    name: str
+    nodes: tuple[str, ...]
+    decision: UpToDate | Rebuild
+
+
+@dataclass
+class PendingBuild:
+    """A build under way; ``Builder.start`` makes it."""
+
+    _builder: Builder
+    _network: str
+    _plans: Sequence[Plan]
+    _runtime: Plan | None
+    _shapes: Shapes
+    _started: float
+    _work: Work | None = field(default=None, init=False)
+    _result: BuildResult | None = field(default=None, init=False)
+
+    def begin(self) -> None:
+        """Start compiling in a thread."""
+        builder = self._builder
+        jobs = [self._job(plan, builder.store) for plan in self._plans if isinstance(plan.decision, Rebuild)]
+        jobs.sort(key=lambda job: longest_first(job.desc))
+        runtime = None
+        if self._runtime is not None and isinstance(self._runtime.decision, Rebuild):
+            assert builder.runtime_store is not None
+            runtime = self._job(self._runtime, builder.runtime_store)
+        stored = [plan.decision.entry for plan in self._plans if isinstance(plan.decision, UpToDate)]
+        certain = any(needs_runtime(entry.undefined) for entry in stored)
+        explainer = Explainer(builder.store)
+        self._work = Work(
+            builder, builder.config, builder.observer, str(builder.target), jobs, runtime, certain, explainer
+        )
+        self._work.start()
+
+    def result(self) -> BuildResult:
+        """Wait for the build and return what it delivered; may be called again.
+
+        Raises:
+            CompileError: If operators could not be compiled; names each with its nodes and the step that failed. All
+                others were compiled and stored.
+            BuildError: If the compiler could not be loaded.
+        """
+        if self._result is None:
+            warnings = self._work.join() if self._work is not None else ()
+            self._result = self._collect(warnings)
+            result = self._result
+            self._builder.observer(events.BuildFinished(self._network, result.built, result.reused, result.seconds))
+        return self._result
+
+    def _job(self, plan: Plan, store: Store) -> Job:
+        assert isinstance(plan.decision, Rebuild)
+        shapes = self._shapes.get(plan.desc)
+        return Job(plan.desc, plan.key, plan.nodes, shapes, store, plan.decision.reason)
+
+    def _collect(self, warnings: tuple[str, ...]) -> BuildResult:
+        finished = [self._finished(plan) for plan in self._plans]
+        entries = {plan.desc: entry for plan, (entry, _) in zip(self._plans, finished, strict=True)}
+        runtime: tuple[Entry | None, Decision | None] = (None, None)
+        if self._runtime is not None and any(needs_runtime(entry.undefined) for entry in entries.values()):
+            runtime = self._finished(self._runtime)
+        distrust = self._builder.store.distrust()
+        if distrust:
+            warnings = (distrust, *warnings)
+            self._builder.observer(events.Warned(distrust))
+        decisions = tuple(decision for _, decision in finished)
+        return BuildResult(entries, runtime[0], decisions, runtime[1], perf_counter() - self._started, warnings)
+
+    def _finished(self, plan: Plan) -> tuple[Entry, Decision]:
+        if isinstance(plan.decision, UpToDate):
+            entry = plan.decision.entry
+            return entry, Decision(plan.desc, entry.name, plan.nodes, "reused", REUSED, 0.0)
+        assert self._work is not None
+        job = self._work.job_of(plan.desc)
+        entry = job.finished_entry()
+        return entry, Decision(plan.desc, entry.name, plan.nodes, "built", job.reason, entry.milliseconds)

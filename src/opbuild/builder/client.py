@@ -1,0 +1,140 @@
+"""The builder's side of the compile server: starts it, sends requests, receives answers, ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from typing import IO, Any
+
+from opbuild.builder.wire import Unpacker, pack
+from opbuild.config import compiler_environment
+from opbuild.errors import BuildError
+
+_CHUNK = 1 << 16
+_SHOWN_OUTPUT = 2000
+_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
+
+
+class ServerEndedError(Exception):
+    """The server ended although requests were open; the text is what it said last."""
+
+
+class CompileServer:
+    """A running server process. One thread at a time may use it.
+
+    Args:
+        import_string: ``module:Class`` of the compiler.
+        workers: Operators compiled at once.
+
+    Raises:
+        BuildError: If no process can be started.
+    """
+
+    def __init__(self, import_string: str, workers: int) -> None:
+        if not sys.executable:
+            raise BuildError("no compile server can be started: this interpreter does not know its executable")
+        self._output = _private_file()
+        command = [sys.executable, "-m", "opbuild.builder.server", import_string, str(workers)]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._output if self._output is not None else subprocess.DEVNULL,
+                bufsize=0,
+                env=server_environment(),
+                cwd="/",  # the user's folder may hold a halide.py, or be removed
+                start_new_session=True,  # Ctrl-C is for the user's process, which then ends the server
+            )
+        except OSError as error:
+            raise BuildError(f"no compile server can be started: {error.strerror or error}") from error
+        self._unpacker = Unpacker()
+        self._end = weakref.finalize(self, _end_process, self._process)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server runs."""
+        return self._end.alive and self._process.poll() is None
+
+    def send(self, header: dict[str, Any]) -> None:
+        """Send one request.
+
+        Raises:
+            ServerEndedError: If the server has ended.
+        """
+        assert self._process.stdin is not None
+        try:
+            view = memoryview(pack(header))
+            while view:
+                view = view[self._process.stdin.write(view) or 0 :]
+        except (OSError, ValueError) as error:
+            raise self._ended() from error
+
+    def receive(self) -> list[tuple[dict[str, Any], bytes]]:
+        """Wait for answers and return them.
+
+        Raises:
+            ServerEndedError: If the server ended instead.
+        """
+        assert self._process.stdout is not None
+        while True:
+            try:
+                data = os.read(self._process.stdout.fileno(), _CHUNK)
+                messages = self._unpacker.feed(data)
+            except (OSError, ValueError) as error:
+                raise self._ended() from error
+            if not data:
+                raise self._ended()
+            if messages:
+                return messages
+
+    def close(self) -> None:
+        """End the server and whatever it compiles; harmless if it has ended."""
+        self._end()
+        if self._output is not None:
+            self._output.close()
+            self._output = None
+
+    def _ended(self) -> ServerEndedError:
+        said = ""
+        if self._output is not None:
+            with contextlib.suppress(OSError, ValueError):
+                size = self._output.seek(0, os.SEEK_END)
+                self._output.seek(max(0, size - _SHOWN_OUTPUT))
+                said = self._output.read().decode(errors="replace").strip()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        code = self._process.returncode
+        return ServerEndedError(f"the compile server ended with code {code}" + (f": {said}" if said else ""))
+
+
+def server_environment() -> dict[str, str]:
+    """Return the server's whole environment: the compilers' fixed one, and this process's module search path."""
+    entries = list(dict.fromkeys(os.path.abspath(entry) for entry in sys.path))
+    if _PACKAGE_ROOT not in entries:
+        entries.append(_PACKAGE_ROOT)
+    return compiler_environment() | {"PYTHONPATH": os.pathsep.join(entries), "PYTHONSAFEPATH": "1"}
+
+
+def _private_file() -> IO[bytes] | None:
+    """Return a file without a name for what the server says; None where there are none."""
+    try:
+        return os.fdopen(os.memfd_create("opbuild-compile-server"), "w+b", buffering=0)
+    except (AttributeError, OSError):
+        return None
+
+
+def _end_process(process: subprocess.Popen[bytes]) -> None:
+    """End a server at once; its children end with it."""
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

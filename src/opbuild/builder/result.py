@@ -1,0 +1,95 @@
+"""What a build delivers, and the errors it ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from opbuild.builder.decide import Decision
+from opbuild.errors import CompileError, CompileForbiddenError
+from opbuild.kernel.entry import Entry
+from opbuild.kernel.interfaces import Reason
+from opbuild.kernel.opdesc import OpDesc
+
+_SHOWN_NODES = 3
+_SHOWN_OPERATORS = 20
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """A finished build.
+
+    Attributes:
+        entries: The entry of every operator that was needed, in the order given.
+        runtime: The runtime library's entry if some object calls it, else None.
+        decisions: What became of each operator and why, in the order given; the runtime library is not among them.
+        runtime_decision: What became of the runtime library; None if it is not needed.
+        seconds: Wall time from the start of the build to its end.
+        warnings: What the user should know, e.g. that nothing could be stored.
+    """
+
+    entries: Mapping[OpDesc, Entry]
+    runtime: Entry | None
+    decisions: tuple[Decision, ...]
+    runtime_decision: Decision | None
+    seconds: float
+    warnings: tuple[str, ...]
+
+    @property
+    def built(self) -> int:
+        """How many operators were compiled."""
+        return sum(decision.outcome == "built" for decision in self.decisions)
+
+    @property
+    def reused(self) -> int:
+        """How many operators came from the store."""
+        return len(self.decisions) - self.built
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One operator that could not be compiled: its name, the nodes that need it, the step that failed, and how."""
+
+    name: str
+    nodes: tuple[str, ...]
+    step: str
+    text: str
+
+
+def compile_error(failures: Sequence[Failure], others: int) -> CompileError:
+    """Return the error for operators that could not be compiled while ``others`` were."""
+    lines = [f"{_of(failure.name, failure.nodes)}: step {failure.step}: {failure.text}" for failure in failures]
+    count = "1 operator" if len(failures) == 1 else f"{len(failures)} operators"
+    kept = f"; {others} other{'s are' if others != 1 else ' is'} built" if others else ""
+    return CompileError(
+        f"{count} could not be compiled{kept}:\n" + _list(lines),
+        "what was built is kept: the next run compiles only these",
+    )
+
+
+def forbidden_error(needed: Sequence[tuple[str, tuple[str, ...], Reason]]) -> CompileForbiddenError:
+    """Return the error for operators that had to be compiled while compiling is forbidden.
+
+    Args:
+        needed: For each such operator its name, the nodes that need it, and why it must be compiled.
+    """
+    lines = [f"{_of(name, nodes)}: {reason.text} [{reason.code}]" for name, nodes, reason in needed]
+    count = "1 operator" if len(needed) == 1 else f"{len(needed)} operators"
+    return CompileForbiddenError(
+        f"compiling is forbidden, and {count} would have to be compiled:\n" + _list(lines),
+        "build the network once without OPBUILD_FORBID_COMPILE, with the same cache path, target and compiler",
+    )
+
+
+def _of(name: str, nodes: tuple[str, ...]) -> str:
+    if not nodes:
+        return name
+    more = f" and {len(nodes) - _SHOWN_NODES} more" if len(nodes) > _SHOWN_NODES else ""
+    return f"{name} (of {', '.join(nodes[:_SHOWN_NODES])}{more})"
+
+
+def _list(lines: Sequence[str]) -> str:
+    shown = [f"  {line}" for line in lines[:_SHOWN_OPERATORS]]
+    if len(lines) > _SHOWN_OPERATORS:
+        shown.append(f"  and {len(lines) - _SHOWN_OPERATORS} more")
+    return "\n".join(shown)

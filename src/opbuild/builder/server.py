@@ -1,0 +1,235 @@
+"""The compile server: a fresh process that loads the compiler once and forks one child an operator.
+
+The user's process must neither load a compiler nor fork: it has threads, and gigabytes of weights. A fresh fork an operator
+makes objects byte-identical whatever was compiled before, and keeps a crash or a hang to the operator that caused it.
+
+Run as ``python -m opbuild.builder.server module:Class workers``. Requests come on the standard input, answers go to what was
+the standard output (the compiler's own output is diverted to the standard error); end of input ends the server and its
+children at once.
+
+    request  {"id", "desc", "symbol", "target", "timeout"}
+    answer   {"kind": "ready"}
+             {"kind": "started", "id"}
+             {"kind": "done", "id", "milliseconds", "sources"} + object
+             {"kind": "failed", "id", "step", "text"}
+             {"kind": "fatal", "text"}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import selectors
+import signal
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from opbuild.builder.child import run_child
+from opbuild.builder.wire import Unpacker, pack
+from opbuild.kernel.interfaces import Compiler
+from opbuild.kernel.opdesc import OpDesc
+
+_CHUNK = 1 << 16
+_ORPHAN_CHECK_SECONDS = 1.0
+
+
+@dataclass
+class _Child:
+    """One compile under way."""
+
+    request: dict[str, Any]
+    pid: int
+    started: float
+    deadline: float
+    unpacker: Unpacker = field(default_factory=Unpacker)
+    expired: bool = False
+
+
+class Server:
+    """The loop: reads requests, keeps at most ``workers`` children busy, answers.
+
+    Args:
+        compiler: The compiler, prepared.
+        workers: Children at once.
+        requests: File descriptor of the requests.
+        answer: Sends one answer.
+    """
+
+    def __init__(
+        self, compiler: Compiler, workers: int, requests: int, answer: Callable[[dict[str, Any], bytes], None]
+    ):
+        self._compiler = compiler
+        self._workers = workers
+        self._requests = requests
+        self._answer = answer
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._children: dict[int, _Child] = {}
+        self._unpacker = Unpacker()
+        self._selector = selectors.DefaultSelector()
+        self._parent = os.getppid()
+
+    def run(self) -> None:
+        """Serve until the requests end or the parent is gone; children that still run are killed."""
+        self._selector.register(self._requests, selectors.EVENT_READ)
+        try:
+            open_ = True
+            while open_ and os.getppid() == self._parent:
+                self._fill()
+                for ready, _ in self._selector.select(self._patience()):
+                    if ready.fd != self._requests:
+                        self._read_child(ready.fd)
+                    elif not self._read_requests():
+                        open_ = False
+                self._expire()
+        finally:
+            for child in self._children.values():
+                _kill(child.pid)
+
+    def _patience(self) -> float:
+        now = time.monotonic()
+        return max(0.0, min([child.deadline - now for child in self._children.values()] + [_ORPHAN_CHECK_SECONDS]))
+
+    def _read_requests(self) -> bool:
+        data = os.read(self._requests, _CHUNK)
+        for header, _ in self._unpacker.feed(data):
+            self._waiting.append(header)
+        return bool(data)
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._children) < self._workers:
+            request = self._waiting.popleft()
+            try:
+                self._start(request)
+            except OSError as error:
+                if self._children and error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
+                    self._waiting.appendleft(request)  # a limit on processes or files: wait for a child to end
+                    return
+                self._answer(_failure(request, "start", f"no process could be started: {error.strerror}"), b"")
+
+    def _start(self, request: dict[str, Any]) -> None:
+        read, write = os.pipe()
+        self._answer({"kind": "started", "id": request["id"]}, b"")
+        started = time.monotonic()
+        server = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(read)
+            os.close(write)
+            raise
+        if pid == 0:
+            run_child(self._compiler, request, write, server)
+        os.close(write)
+        self._children[read] = _Child(request, pid, started, started + float(request["timeout"]))
+        self._selector.register(read, selectors.EVENT_READ)
+
+    def _read_child(self, descriptor: int) -> None:
+        child = self._children[descriptor]
+        data = os.read(descriptor, _CHUNK)
+        result = _result(child.unpacker, data)
+        if data and result is None:
+            return
+        self._selector.unregister(descriptor)
+        os.close(descriptor)
+        del self._children[descriptor]
+        milliseconds = (time.monotonic() - child.started) * 1e3
+        if result is not None:
+            _kill(child.pid)  # with whatever it left running; without a result, how it ended is its own doing
+        _, status = os.waitpid(child.pid, 0)
+        self._answer(*self._verdict(child, result, status, milliseconds))
+
+    def _verdict(
+        self, child: _Child, result: tuple[dict[str, Any], bytes] | None, status: int, milliseconds: float
+    ) -> tuple[dict[str, Any], bytes]:
+        request = child.request
+        if result is None and child.expired:
+            return _failure(request, "compile", f"it took more than {request['timeout']:g} s and was ended"), b""
+        if result is None:
+            return _failure(request, "compile", f"the compiler crashed: {_ending(status)}"), b""
+        header, payload = result
+        if header["kind"] != "object":
+            return _failure(request, header["step"], header["text"]), b""
+        sources = self._compiler.sources_digest(OpDesc.from_components(request["desc"]))
+        return {"kind": "done", "id": request["id"], "milliseconds": milliseconds, "sources": sources}, payload
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for child in self._children.values():
+            if now >= child.deadline and not child.expired:
+                child.expired = True
+                child.deadline = float("inf")
+                _kill(child.pid)
+
+
+def _result(unpacker: Unpacker, data: bytes) -> tuple[dict[str, Any], bytes] | None:
+    """Return a child's message if these bytes complete it."""
+    try:
+        messages = unpacker.feed(data)
+    except ValueError:
+        return None
+    return messages[0] if messages else None
+
+
+def _failure(request: dict[str, Any], step: str, text: str) -> dict[str, Any]:
+    return {"kind": "failed", "id": request["id"], "step": step, "text": text}
+
+
+def _kill(pid: int) -> None:
+    """End a child and what it started; it leads a process group of its own."""
+    for target in (-pid, pid):
+        with contextlib.suppress(OSError):
+            os.kill(target, signal.SIGKILL)
+
+
+def _ending(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        hint = " (out of memory?)" if number == signal.SIGKILL else ""
+        return f"signal {number} ({signal.Signals(number).name}){hint}"
+    return f"exit code {os.waitstatus_to_exitcode(status)} without a result"
+
+
+def load_compiler(import_string: str) -> Compiler:
+    """Return an instance of the class that ``module:Class`` names."""
+    module, _, name = import_string.partition(":")
+    compiler: Compiler = getattr(import_module(module), name)()
+    return compiler
+
+
+def main() -> None:
+    """Serve on the standard input and output."""
+    import_string, workers = sys.argv[1], int(sys.argv[2])
+    answers = os.dup(1)
+    os.dup2(2, 1)  # whatever the compiler prints must not end up between the answers
+    requests = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+    def answer(header: dict[str, Any], payload: bytes = b"") -> None:
+        view = memoryview(pack(header, payload))
+        while view:
+            view = view[os.write(answers, view) :]
+
+    try:
+        compiler = load_compiler(import_string)
+        compiler.prepare()
+        answer({"kind": "ready"})
+        Server(compiler, workers, requests, answer).run()
+    except BrokenPipeError:
+        pass  # the builder is gone, nobody waits for an answer
+    except Exception:
+        with contextlib.suppress(OSError):
+            answer({"kind": "fatal", "text": traceback.format_exc()})
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

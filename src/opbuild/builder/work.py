@@ -1,0 +1,256 @@
+"""Doing: a thread hands jobs to the compile server, checks what comes back, and publishes it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from opbuild import events
+from opbuild.builder.client import CompileServer, ServerEndedError
+from opbuild.builder.explain import Explainer
+from opbuild.builder.result import Failure, compile_error
+from opbuild.config import Config
+from opbuild.errors import BuildError
+from opbuild.kernel.elf import NotAnObjectError
+from opbuild.kernel.entry import Entry, make_entry
+from opbuild.kernel.interfaces import Reason, Store
+from opbuild.kernel.key import Key
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.runtime_desc import needs_runtime
+
+_SERVERS_AT_MOST = 2
+"""A server that was killed from outside (out of memory, say) is replaced once; its finished operators are kept."""
+
+
+class Servers(Protocol):
+    """Where a build gets its compile server from."""
+
+    def take_server(self) -> CompileServer:
+        """Return a server that belongs to the caller."""
+
+    def give_server(self, server: CompileServer) -> None:
+        """Take back a server that has nothing left to do."""
+
+
+@dataclass(eq=False)
+class Job:
+    """One operator to compile.
+
+    Attributes:
+        desc: The operator.
+        key: Its key.
+        nodes: The nodes that need it.
+        shapes: The operands' shapes that first asked, for ``.info``.
+        store: Where it is published.
+        reason: Why it must be compiled.
+        entry: What came out, once it did.
+        failure: How it failed, if it did.
+    """
+
+    desc: OpDesc
+    key: Key
+    nodes: tuple[str, ...]
+    shapes: Sequence[Sequence[int]] | None
+    store: Store
+    reason: Reason
+    entry: Entry | None = None
+    failure: Failure | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether it is neither compiled nor failed."""
+        return self.entry is None and self.failure is None
+
+    def finished_entry(self) -> Entry:
+        """Return the entry of a job that is known to have one."""
+        assert self.entry is not None
+        return self.entry
+
+
+class Work:
+    """Compiles jobs in the background.
+
+    Args:
+        servers: Where the compile server comes from.
+        config: Time-out and device.
+        observer: Told what happens, from the thread.
+        target: The target's spelling.
+        jobs: The operators, in the order in which to compile them.
+        runtime: The runtime library, compiled first, beside the operators; None if it is stored or never needed.
+        runtime_certain: Whether a stored object needs the runtime; if not, it is given up when no new one does either.
+        explainer: Refines the reasons of ``jobs`` while the server is busy.
+    """
+
+    def __init__(
+        self,
+        servers: Servers,
+        config: Config,
+        observer: events.Observer,
+        target: str,
+        jobs: Sequence[Job],
+        runtime: Job | None,
+        runtime_certain: bool,
+        explainer: Explainer,
+    ) -> None:
+        self._servers = servers
+        self._config = config
+        self._observer = observer
+        self._target = target
+        self._jobs = list(jobs)
+        self._runtime = runtime
+        self._runtime_certain = runtime_certain
+        self._explainer = explainer
+        self._all = ([runtime] if runtime else []) + self._jobs
+        self._warnings: list[str] = []
+        self._not_stored: list[str] = []
+        self._error: BaseException | None = None
+        self._server: CompileServer | None = None
+        self._thread = threading.Thread(target=self._run, name="opbuild-build", daemon=True)
+
+    def start(self) -> None:
+        """Begin.
+
+        Raises:
+            BuildError: If the compile server can not be started.
+        """
+        self._server = self._servers.take_server()
+        self._thread.start()
+
+    def join(self) -> tuple[str, ...]:
+        """Wait for the end and return warnings.
+
+        Raises:
+            CompileError: If operators could not be compiled.
+            BuildError: If the compiler could not be loaded.
+        """
+        try:
+            self._thread.join()
+        except BaseException:  # Ctrl-C: what was published stays, what is under way ends
+            if self._server is not None:
+                self._server.close()
+            raise
+        if self._error is not None:
+            raise self._error
+        failures = [
+            job.failure
+            for job in self._all
+            if job.failure is not None and (job is not self._runtime or self._needs_runtime())
+        ]
+        if failures:
+            raise compile_error(failures, sum(job.entry is not None for job in self._jobs))
+        return tuple(self._warnings)
+
+    def job_of(self, desc: OpDesc) -> Job:
+        """Return the job that compiles ``desc``."""
+        return next(job for job in self._all if job.desc == desc)
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+            self._report_not_stored()
+        except BaseException as error:  # raised again in the thread that waits
+            self._error = error
+        finally:
+            self._release()
+
+    def _serve(self) -> None:
+        for number in range(_SERVERS_AT_MOST):
+            try:
+                if self._server is None:
+                    self._server = self._servers.take_server()
+                self._request(self._server)
+                self._explain()
+                while self._awaited():
+                    for header, payload in self._server.receive():
+                        self._handle(header, payload)
+                return
+            except ServerEndedError as error:
+                if self._server is not None:
+                    self._server.close()
+                    self._server = None
+                if number + 1 == _SERVERS_AT_MOST:
+                    for job in self._awaited():
+                        job.failure = Failure(job.key.name(self._config.device_id), job.nodes, "start", str(error))
+
+    def _request(self, server: CompileServer) -> None:
+        for number, job in enumerate(self._all):
+            if job.open:
+                server.send(
+                    {
+                        "id": number,
+                        "desc": job.desc.components(),
+                        "symbol": job.key.symbol,
+                        "target": self._target,
+                        "timeout": self._config.compile_timeout,
+                    }
+                )
+
+    def _explain(self) -> None:
+        for job in self._jobs:
+            job.reason = self._explainer.explain(job.key, job.reason)
+
+    def _awaited(self) -> list[Job]:
+        """Return the jobs still to wait for: the runtime library only as long as some object may need it."""
+        waiting = [job for job in self._jobs if job.open]
+        if self._runtime is not None and self._runtime.open and (waiting or self._needs_runtime()):
+            waiting.append(self._runtime)
+        return waiting
+
+    def _needs_runtime(self) -> bool:
+        entries = (job.entry for job in self._jobs if job.entry is not None)
+        return self._runtime_certain or any(needs_runtime(entry.undefined) for entry in entries)
+
+    def _handle(self, header: dict[str, Any], payload: bytes) -> None:
+        kind = header["kind"]
+        if kind == "fatal":
+            raise BuildError(f"the compiler can not be loaded:\n{header['text']}", "reinstall opbuild and its compiler")
+        if kind == "ready":
+            return
+        job = self._all[header["id"]]
+        name = job.key.name(self._config.device_id)
+        if kind == "started":
+            self._observer(events.CompileStarted(name, job.reason.text))
+            return
+        if kind == "done":
+            self._finish(job, header, payload)
+        else:
+            job.failure = Failure(name, job.nodes, header["step"], header["text"])
+        if job is not self._runtime:
+            done = sum(not job.open for job in self._jobs)
+            self._observer(events.CompileFinished(name, header.get("milliseconds", 0.0), done, len(self._jobs)))
+
+    def _finish(self, job: Job, header: dict[str, Any], payload: bytes) -> None:
+        device, milliseconds = self._config.device_id, header["milliseconds"]
+        try:
+            entry = make_entry(job.desc, job.key, device, payload, milliseconds, job.nodes, job.shapes)
+        except NotAnObjectError as error:
+            text = f"the compiler delivered no usable object: {error}"
+            job.failure = Failure(job.key.name(device), job.nodes, "check", text)
+            return
+        job.entry = entry
+        if header["sources"] != job.key.components["sources"]:
+            self._warn(f"{entry.name} is used but not stored: its sources were edited while it was built")
+        elif problem := job.store.publish(entry):
+            self._not_stored.append(problem)
+
+    def _report_not_stored(self) -> None:
+        if self._not_stored:
+            count = len(self._not_stored)
+            what = "1 operator is" if count == 1 else f"{count} operators are"
+            self._warn(f"{what} used but not stored, so the next run builds again: {self._not_stored[0]}")
+
+    def _warn(self, message: str) -> None:
+        self._warnings.append(message)
+        self._observer(events.Warned(message))
+
+    def _release(self) -> None:
+        """Keep a server that is idle for the next build; end one that still works on what nobody waits for."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        if self._error is None and not any(job.open for job in self._all):
+            self._servers.give_server(server)
+        else:
+            server.close()

@@ -1,0 +1,32 @@
+"""Making folders and files the way every part of the cache does: private folders, files that appear whole."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its missing parents for this user alone; one that exists keeps its modes.
+
+    Raises:
+        OSError: If the storage refuses.
+    """
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file that must not exist yet; its modes follow the user's umask.
+
+    Raises:
+        OSError: If the storage refuses.
+    """
+    with os.fdopen(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb", buffering=0
+    ) as file:
+        view = memoryview(content)
+        while view:
+            view = view[file.write(view) or 0 :]

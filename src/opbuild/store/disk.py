@@ -1,0 +1,155 @@
+"""The store on disk: ``kernel_meta``, three files an entry.
+
+Constraints, and how the format meets them:
+
+* A look-up costs a few opens and one digest, whatever the number of entries: files are opened by name, nothing is scanned,
+  there is no index that could disagree with the files, and no lock that a dead process could hold.
+* Any number of processes on any number of hosts may write: all contents are checked on reading (the whole key in ``.info``,
+  the object's digest in ``.json``, ``.json`` against the object), so files of two writers never load as one entry.
+* A fault of the storage is never a fault of the build: a look-up answers ``Missing``, a publish says why it failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import stat
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from opbuild.kernel.entry import SUFFIXES, Entry, read_entry
+from opbuild.kernel.interfaces import Found, Missing, Reason
+from opbuild.kernel.key import Key
+from opbuild.store.publish import TEMPORARY_PREFIX, is_stale, publish_files
+
+OTHER_DEVICES = 16
+"""Entries that devices 0 to 15 built are found by every device: code does not depend on the device that built it."""
+
+_REPLACING_SECONDS = 0.002
+"""How long a replacement under way may take to show its last file; it takes three renames."""
+
+_PERMISSIONS_OF_OTHERS = stat.S_IWOTH
+
+
+class DiskStore:
+    """Entries in one folder. Threads and processes may share it.
+
+    Args:
+        folder: ``kernel_meta``; created when the first entry is published.
+        device_id: The device that builds; its own entries are looked for first.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], device_id: int = 0) -> None:
+        self.folder = Path(os.path.abspath(folder))
+        self.device_id = device_id
+
+    def lookup(self, key: Key) -> Found | Missing:
+        """Return the entry of ``key``, checked byte for byte, or why there is none.
+
+        Codes of the reason: ``absent``, ``incomplete`` (a file is missing), ``unreadable`` (the storage refused),
+        ``damaged`` (a file is not what was written), ``other-key`` (the files belong to another key).
+        """
+        answer = self._lookup_devices(key)
+        if isinstance(answer, Missing) and answer.reason.code != "absent":
+            time.sleep(_REPLACING_SECONDS)  # another process may be replacing the entry just now
+            answer = self._lookup_devices(key)
+        return answer
+
+    def publish(self, entry: Entry) -> str | None:
+        """Add or replace an entry; return None, or why the storage refused."""
+        for last_try in (False, True):
+            try:
+                publish_files(self.folder, entry.files())
+            except OSError as error:
+                # Somebody removed the folder or the private files between two steps: once more from the start.
+                if last_try or error.errno not in (errno.ENOENT, errno.ESTALE, errno.EBUSY):
+                    return f"{self.folder}: {error.strerror or error}"
+            else:
+                break
+        return None
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the entries present, sorted; private files of dead writers are removed on the way."""
+        names = []
+        try:
+            with os.scandir(self.folder) as listing:
+                for item in listing:
+                    if item.name.startswith(TEMPORARY_PREFIX):
+                        self._remove_stale(Path(item.path))
+                    elif item.name.endswith(SUFFIXES[-1]):
+                        names.append(item.name[: -len(SUFFIXES[-1])])
+        except OSError:
+            return ()
+        return tuple(sorted(names))
+
+    def components(self, name: str) -> Mapping[str, Any] | None:
+        """Return the key's components of the entry ``name`` as its ``.info`` states them; None if it can not be read."""
+        try:
+            components = json.loads((self.folder / f"{name}.info").read_bytes())["key"]["components"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return components if isinstance(components, Mapping) else None
+
+    def evict(self, name: str) -> None:
+        """Remove an entry if it is there; the commit mark first, so that a reader finds all of it or nothing."""
+        for suffix in reversed(SUFFIXES):
+            with contextlib.suppress(OSError):
+                (self.folder / (name + suffix)).unlink()
+
+    def distrust(self) -> str | None:
+        """Return why others could have tampered with the folder, or None: whoever writes here decides what code runs."""
+        try:
+            state = self.folder.stat()
+        except OSError:
+            return None
+        if state.st_mode & _PERMISSIONS_OF_OTHERS and not state.st_mode & stat.S_ISVTX:
+            return f"everybody may write to {self.folder}, and so decide what code runs here; chmod o-w it"
+        if state.st_uid not in (0, os.geteuid()):
+            return f"{self.folder} belongs to user {state.st_uid}, who decides what code runs here"
+        return None
+
+    def _lookup_devices(self, key: Key) -> Found | Missing:
+        own = self._lookup_name(key, key.name(self.device_id))
+        if isinstance(own, Found):
+            return own
+        for device in range(OTHER_DEVICES):
+            if device != self.device_id:
+                other = self._lookup_name(key, key.name(device))
+                if isinstance(other, Found):
+                    return other
+        return own
+
+    def _lookup_name(self, key: Key, name: str) -> Found | Missing:
+        contents: dict[str, bytes] = {}
+        for suffix in reversed(SUFFIXES):  # the commit mark first
+            try:
+                contents[suffix] = (self.folder / (name + suffix)).read_bytes()
+            except OSError as error:
+                return Missing(self._refusal(name, suffix, error))
+        records = []
+        for suffix in SUFFIXES[1:]:
+            try:
+                records.append(json.loads(contents[suffix]))
+            except (ValueError, RecursionError) as error:
+                return Missing(Reason("damaged", f"{suffix} is not JSON: {error}"))
+        entry = read_entry(key, name, contents[SUFFIXES[0]], *records)
+        if isinstance(entry, str):
+            return Missing(Reason("other-key" if "another key" in entry else "damaged", entry))
+        return Found(entry)
+
+    def _refusal(self, name: str, suffix: str, error: OSError) -> Reason:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            return Reason("unreadable", f"{suffix} can not be read: {error.strerror or error}")
+        present = [other for other in SUFFIXES if (self.folder / (name + other)).exists()]
+        if not present:
+            return Reason("absent", "not in the store")
+        return Reason("incomplete", f"{suffix} is missing beside {' and '.join(present)}")
+
+    def _remove_stale(self, path: Path) -> None:
+        if is_stale(path):
+            with contextlib.suppress(OSError):
+                path.unlink()

@@ -1,0 +1,55 @@
+"""A store in memory: for tests, and for builds that must leave nothing behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from opbuild.kernel.entry import Entry, read_entry
+from opbuild.kernel.interfaces import Found, Missing, Reason
+from opbuild.kernel.key import Key
+
+
+class MemoryStore:
+    """Entries by name. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._lock = threading.Lock()
+
+    def lookup(self, key: Key) -> Found | Missing:
+        """Return the entry of ``key``, whichever device built it."""
+        with self._lock:
+            entry = next((entry for name, entry in self._entries.items() if name.rpartition("_")[0] == key.stem), None)
+        if entry is None:
+            return Missing(Reason("absent", "not in the store"))
+        read = read_entry(key, entry.name, entry.object, entry.info, entry.record)
+        return Missing(Reason("damaged", read)) if isinstance(read, str) else Found(read)
+
+    def publish(self, entry: Entry) -> str | None:
+        """Add or replace an entry."""
+        with self._lock:
+            self._entries[entry.name] = entry
+        return None
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the entries present, sorted."""
+        with self._lock:
+            return tuple(sorted(self._entries))
+
+    def components(self, name: str) -> Mapping[str, Any] | None:
+        """Return the key's components of the entry ``name``; None if it is not there."""
+        with self._lock:
+            entry = self._entries.get(name)
+        components = entry.info.get("key", {}).get("components") if entry else None
+        return components if isinstance(components, Mapping) else None
+
+    def evict(self, name: str) -> None:
+        """Remove an entry if it is there."""
+        with self._lock:
+            self._entries.pop(name, None)
+
+    def distrust(self) -> str | None:
+        """Return None: no other process reaches this memory."""
+        return None
