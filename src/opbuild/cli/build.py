@@ -32,6 +32,6 @@ def build(model: Path, input_shapes: dict[str, tuple[int, ...]], **options: Any)
     console = Console()
     if report.operators:
         console.print(operators_table(report))
-    for name, count in report.host.items():
-        console.print(f"no kernel yet, runs on the host: {name}, {count} nodes", highlight=False, markup=False)
+    for name, count in sorted(report.host.items()):
+        console.print(f"no kernel yet, runs on the host: {count} x {name}", highlight=False, markup=False)
     console.print(f"{report.built} operators built, {report.reused} reused, ready in {seconds:.2f} s", highlight=False)

@@ -18,8 +18,8 @@ from opbuild.cli.progress import build_progress
 from opbuild.errors import InputError, OptionError
 
 if TYPE_CHECKING:
-    from opbuild.api import Network
     from opbuild.graph.types import TensorType
+    from opbuild.runtime.network import Network
 
 Array = npt.NDArray[Any]
 
@@ -151,14 +151,13 @@ def _random(type_: TensorType, generator: np.random.Generator) -> Array:
 
 def _timed(network: Network, data: dict[str, Array], repeat: int) -> tuple[dict[str, Array], list[float]]:
     """Call once to warm up, then ``repeat`` times; return the outputs by name and the seconds of each call."""
-    result = network(data)
+    outputs = network.run(data)
     seconds = []
     for _ in range(repeat):
         started = time.perf_counter()
-        result = network(data)
+        outputs = network.run(data)
         seconds.append(time.perf_counter() - started)
-    arrays = result if isinstance(result, (tuple, list)) else (result,)
-    return dict(zip((port.name for port in network.outputs), arrays, strict=True)), seconds
+    return outputs, seconds
 
 
 def _statistics(outputs: Mapping[str, Array]) -> Table:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from opbuild.api import Report
+from opbuild.report import Report
 
 STYLES = {"built": "yellow", "reused": "green"}
 
@@ -20,20 +18,16 @@ def operators_table(report: Report) -> Table:
     Args:
         report: What the build did.
     """
-    table = Table(
-        "operator", "nodes", "outcome", "why", "ms", title=f"{report.network}: operators", title_justify="left"
-    )
+    table = Table("operator", "nodes", "", "why", "ms", title=f"{report.network}: operators", title_justify="left")
     table.columns[0].overflow = "fold"
     table.columns[4].justify = "right"
-    for operator in sorted(
-        report.operators, key=lambda operator: (operator.outcome != "built", -operator.milliseconds)
-    ):
+    for operator in sorted(report.operators, key=lambda operator: (operator.status != "built", -operator.milliseconds)):
         table.add_row(
             Text(operator.name),
             Text(_nodes(operator.nodes)),
-            Text(operator.outcome, STYLES[operator.outcome]),
-            Text(str(operator.reason)),
-            f"{operator.milliseconds:.0f}" if operator.outcome == "built" else "",
+            Text(operator.status, STYLES[operator.status]),
+            Text(operator.reason),
+            f"{operator.milliseconds:.0f}" if operator.status == "built" else "",
         )
     return table
 
