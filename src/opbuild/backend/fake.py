@@ -1,7 +1,8 @@
 """A compiler that delivers small made-up objects at once, for tests of everything around compiling.
 
-``variant["fake"]`` of a descriptor says how a compile ends: ``crash``, ``raise``, ``hang``, ``empty``, ``garbage``, ``print``,
-``orphan`` (leaves a process behind), ``runtime`` (the object calls the runtime library); anything else succeeds.
+``variant["fake"]`` of a descriptor says how a compile ends: ``crash``, ``raise``, ``hang``, ``empty``, ``garbage``,
+``print``, ``orphan`` (leaves a process behind), ``runtime`` (the object calls the runtime library); anything else
+succeeds.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
 
@@ -137,17 +137,15 @@ class Builder:
         started = perf_counter()
         plans = self.plan(needed)
         runtime = self._plan_runtime(plans)
-        missing = [plan for plan in plans if isinstance(plan.decision, Rebuild)]
-        self.observer(events.BuildStarted(network, len(plans), len(missing)))
-        to_compile = [*missing, *([runtime] if runtime and isinstance(runtime.decision, Rebuild) else [])]
-        if to_compile and self.config.forbid_compile:
-            self._forbid(to_compile)
-        pending = PendingBuild(self, network, plans, runtime, shapes or {}, started)
-        if to_compile:
-            pending.begin()
-        else:
+        missing = sum(isinstance(plan.decision, Rebuild) for plan in plans)
+        self.observer(events.BuildStarted(network, len(plans), missing))
+        work = self._work(plans, runtime, shapes or {})
+        if not work.jobs:
             self.close()  # a server warmed up in vain
-        return pending
+        elif self.config.forbid_compile:
+            self._forbid(work)
+        work.start()
+        return PendingBuild(self, network, plans, runtime, work=work, started=started)
 
     def build(
         self, needed: Mapping[OpDesc, tuple[str, ...]], network: str, shapes: Shapes | None = None
@@ -193,19 +191,38 @@ class Builder:
         """Return the plan for the runtime library, None if it is surely not needed."""
         if self.runtime_store is None:
             return None
-        stored = [plan.decision.entry for plan in plans if isinstance(plan.decision, UpToDate)]
-        certain = any(needs_runtime(entry.undefined) for entry in stored)
-        if not certain and len(stored) == len(plans):
+        if all(isinstance(plan.decision, UpToDate) for plan in plans) and not _stored_need_runtime(plans):
             return None
         return self._decide(runtime_desc(), (), self.runtime_store)
 
-    def _forbid(self, plans: Sequence[Plan]) -> None:
+    def _work(self, plans: Sequence[Plan], runtime: Plan | None, shapes: Shapes) -> Work:
+        jobs = self._jobs(plans, self.store, shapes)
+        jobs.sort(key=lambda job: longest_first(job.desc))
+        first = self._jobs([runtime], self.runtime_store, shapes) if runtime and self.runtime_store else []
+        return Work(
+            self,
+            self.config,
+            observer=self.observer,
+            target=str(self.target),
+            jobs=jobs,
+            runtime=first[0] if first else None,
+            runtime_certain=_stored_need_runtime(plans),
+            explainer=Explainer(self.store),
+        )
+
+    def _jobs(self, plans: Sequence[Plan], store: Store, shapes: Shapes) -> list[Job]:
+        return [
+            Job(plan.desc, plan.key, plan.nodes, shapes.get(plan.desc), store, plan.decision.reason)
+            for plan in plans
+            if isinstance(plan.decision, Rebuild)
+        ]
+
+    def _forbid(self, work: Work) -> None:
         explainer = Explainer(self.store)
-        reasons = []
-        for plan in plans:
-            assert isinstance(plan.decision, Rebuild)
-            reasons.append((plan.name, plan.nodes, explainer.explain(plan.key, plan.decision.reason)))
-        raise forbidden_error(reasons)
+        device = self.config.device_id
+        raise forbidden_error(
+            [(job.key.name(device), job.nodes, explainer.explain(job.key, job.reason)) for job in work.jobs]
+        )
 
 
 @dataclass(frozen=True)
@@ -219,35 +236,19 @@ class Plan:
     decision: UpToDate | Rebuild
 
 
-@dataclass
 class PendingBuild:
     """A build under way; ``Builder.start`` makes it."""
 
-    _builder: Builder
-    _network: str
-    _plans: Sequence[Plan]
-    _runtime: Plan | None
-    _shapes: Shapes
-    _started: float
-    _work: Work | None = field(default=None, init=False)
-    _result: BuildResult | None = field(default=None, init=False)
-
-    def begin(self) -> None:
-        """Start compiling in a thread."""
-        builder = self._builder
-        jobs = [self._job(plan, builder.store) for plan in self._plans if isinstance(plan.decision, Rebuild)]
-        jobs.sort(key=lambda job: longest_first(job.desc))
-        runtime = None
-        if self._runtime is not None and isinstance(self._runtime.decision, Rebuild):
-            assert builder.runtime_store is not None
-            runtime = self._job(self._runtime, builder.runtime_store)
-        stored = [plan.decision.entry for plan in self._plans if isinstance(plan.decision, UpToDate)]
-        certain = any(needs_runtime(entry.undefined) for entry in stored)
-        explainer = Explainer(builder.store)
-        self._work = Work(
-            builder, builder.config, builder.observer, str(builder.target), jobs, runtime, certain, explainer
-        )
-        self._work.start()
+    def __init__(
+        self, builder: Builder, network: str, plans: Sequence[Plan], runtime: Plan | None, *, work: Work, started: float
+    ) -> None:
+        self._builder = builder
+        self._network = network
+        self._plans = plans
+        self._runtime = runtime
+        self._work = work
+        self._started = started
+        self._result: BuildResult | None = None
 
     def result(self) -> BuildResult:
         """Wait for the build and return what it delivered; may be called again.
@@ -258,35 +259,37 @@ class PendingBuild:
             BuildError: If the compiler could not be loaded.
         """
         if self._result is None:
-            warnings = self._work.join() if self._work is not None else ()
-            self._result = self._collect(warnings)
-            result = self._result
+            result = self._result = self._collect(self._work.join())
             self._builder.observer(events.BuildFinished(self._network, result.built, result.reused, result.seconds))
         return self._result
 
-    def _job(self, plan: Plan, store: Store) -> Job:
-        assert isinstance(plan.decision, Rebuild)
-        shapes = self._shapes.get(plan.desc)
-        return Job(plan.desc, plan.key, plan.nodes, shapes, store, plan.decision.reason)
-
     def _collect(self, warnings: tuple[str, ...]) -> BuildResult:
-        finished = [self._finished(plan) for plan in self._plans]
-        entries = {plan.desc: entry for plan, (entry, _) in zip(self._plans, finished, strict=True)}
+        compiled = self._work.compiled()
+        finished = {plan.desc: _finished(plan, compiled) for plan in self._plans}
+        entries = {desc: entry for desc, (entry, _) in finished.items()}
         runtime: tuple[Entry | None, Decision | None] = (None, None)
         if self._runtime is not None and any(needs_runtime(entry.undefined) for entry in entries.values()):
-            runtime = self._finished(self._runtime)
-        distrust = self._builder.store.distrust()
-        if distrust:
-            warnings = (distrust, *warnings)
-            self._builder.observer(events.Warned(distrust))
-        decisions = tuple(decision for _, decision in finished)
-        return BuildResult(entries, runtime[0], decisions, runtime[1], perf_counter() - self._started, warnings)
+            runtime = _finished(self._runtime, compiled)
+        decisions = tuple(decision for _, decision in finished.values())
+        seconds = perf_counter() - self._started
+        return BuildResult(entries, runtime[0], decisions, runtime[1], seconds, (*self._distrust(), *warnings))
 
-    def _finished(self, plan: Plan) -> tuple[Entry, Decision]:
-        if isinstance(plan.decision, UpToDate):
-            entry = plan.decision.entry
-            return entry, Decision(plan.desc, entry.name, plan.nodes, "reused", REUSED, 0.0)
-        assert self._work is not None
-        job = self._work.job_of(plan.desc)
-        entry = job.finished_entry()
-        return entry, Decision(plan.desc, entry.name, plan.nodes, "built", job.reason, entry.milliseconds)
+    def _distrust(self) -> tuple[str, ...]:
+        problem = self._builder.store.distrust()
+        if problem is None:
+            return ()
+        self._builder.observer(events.Warned(problem))
+        return (problem,)
+
+
+def _finished(plan: Plan, compiled: Mapping[OpDesc, tuple[Entry, Reason]]) -> tuple[Entry, Decision]:
+    if isinstance(plan.decision, UpToDate):
+        entry = plan.decision.entry
+        return entry, Decision(plan.desc, entry.name, plan.nodes, "reused", REUSED, 0.0)
+    entry, reason = compiled[plan.desc]
+    return entry, Decision(plan.desc, entry.name, plan.nodes, "built", reason, entry.milliseconds)
+
+
+def _stored_need_runtime(plans: Sequence[Plan]) -> bool:
+    stored = (plan.decision.entry for plan in plans if isinstance(plan.decision, UpToDate))
+    return any(needs_runtime(entry.undefined) for entry in stored)

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+from pathlib import Path
 from typing import Any, NoReturn
 
 from opbuild.builder.wire import pack
@@ -44,7 +45,7 @@ def _compile(compiler: Compiler, request: dict[str, Any]) -> bytes:
         return pack({"kind": "error", "step": "compile", "text": str(error)})
     except Exception as error:
         last = traceback.extract_tb(sys.exc_info()[2])[-1]
-        text = f"{type(error).__name__}: {error} (at {os.path.basename(last.filename)}:{last.lineno})"
+        text = f"{type(error).__name__}: {error} (at {Path(last.filename).name}:{last.lineno})"
         return pack({"kind": "error", "step": "compile", "text": text})
     if not isinstance(data, bytes):
         return pack({"kind": "error", "step": "compile", "text": f"the compiler returned {type(data).__name__}"})
@@ -52,7 +53,7 @@ def _compile(compiler: Compiler, request: dict[str, Any]) -> bytes:
 
 
 def _end_with(server: int) -> None:
-    """Ask the kernel to end this process when the server ends; without it a hung compile would outlive a killed server."""
+    """Ask the kernel to end this process when the server does: a hung compile must not outlive a killed server."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != server:

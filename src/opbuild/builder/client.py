@@ -9,7 +9,7 @@ import subprocess
 import sys
 import weakref
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from opbuild.builder.wire import Unpacker, pack
 from opbuild.config import compiler_environment
@@ -53,6 +53,8 @@ class CompileServer:
             )
         except OSError as error:
             raise BuildError(f"no compile server can be started: {error.strerror or error}") from error
+        self._requests = cast("IO[bytes]", self._process.stdin).fileno()
+        self._answers = cast("IO[bytes]", self._process.stdout).fileno()
         self._unpacker = Unpacker()
         self._end = weakref.finalize(self, _end_process, self._process)
 
@@ -67,11 +69,10 @@ class CompileServer:
         Raises:
             ServerEndedError: If the server has ended.
         """
-        assert self._process.stdin is not None
         try:
             view = memoryview(pack(header))
             while view:
-                view = view[self._process.stdin.write(view) or 0 :]
+                view = view[os.write(self._requests, view) :]
         except (OSError, ValueError) as error:
             raise self._ended() from error
 
@@ -81,10 +82,9 @@ class CompileServer:
         Raises:
             ServerEndedError: If the server ended instead.
         """
-        assert self._process.stdout is not None
         while True:
             try:
-                data = os.read(self._process.stdout.fileno(), _CHUNK)
+                data = os.read(self._answers, _CHUNK)
                 messages = self._unpacker.feed(data)
             except (OSError, ValueError) as error:
                 raise self._ended() from error
@@ -115,7 +115,7 @@ class CompileServer:
 
 def server_environment() -> dict[str, str]:
     """Return the server's whole environment: the compilers' fixed one, and this process's module search path."""
-    entries = list(dict.fromkeys(os.path.abspath(entry) for entry in sys.path))
+    entries = list(dict.fromkeys(str(Path(entry).absolute()) for entry in sys.path))
     if _PACKAGE_ROOT not in entries:
         entries.append(_PACKAGE_ROOT)
     return compiler_environment() | {"PYTHONPATH": os.pathsep.join(entries), "PYTHONSAFEPATH": "1"}

@@ -21,7 +21,7 @@ _OTHER = 40
 
 
 def longest_first(desc: OpDesc) -> tuple[int, str]:
-    """Return a sort key: the operators that take longest come first, in an order that does not depend on the network."""
+    """Return a sort key that puts operators which take longest first, in one order whatever the network."""
     name = f"{desc.family} {desc.variant.get('algorithm', '')}"
     cost = max((cost for word, cost in _MILLISECONDS.items() if word in name), default=_OTHER)
     return -cost, desc.canonical()

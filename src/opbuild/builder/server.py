@@ -1,11 +1,12 @@
 """The compile server: a fresh process that loads the compiler once and forks one child an operator.
 
-The user's process must neither load a compiler nor fork: it has threads, and gigabytes of weights. A fresh fork an operator
-makes objects byte-identical whatever was compiled before, and keeps a crash or a hang to the operator that caused it.
+The user's process must neither load a compiler nor fork: it has threads, and gigabytes of weights. A fresh fork an
+operator makes objects byte-identical whatever was compiled before, and keeps a crash or a hang to the operator that
+caused it.
 
-Run as ``python -m opbuild.builder.server module:Class workers``. Requests come on the standard input, answers go to what was
-the standard output (the compiler's own output is diverted to the standard error); end of input ends the server and its
-children at once.
+Run as ``python -m opbuild.builder.server module:Class workers``. Requests come on the standard input, answers go to
+what was the standard output (the compiler's own output is diverted to the standard error); end of input ends the server
+and its children at once.
 
     request  {"id", "desc", "symbol", "target", "timeout"}
     answer   {"kind": "ready"}

@@ -63,11 +63,6 @@ class Job:
         """Whether it is neither compiled nor failed."""
         return self.entry is None and self.failure is None
 
-    def finished_entry(self) -> Entry:
-        """Return the entry of a job that is known to have one."""
-        assert self.entry is not None
-        return self.entry
-
 
 class Work:
     """Compiles jobs in the background.
@@ -81,12 +76,16 @@ class Work:
         runtime: The runtime library, compiled first, beside the operators; None if it is stored or never needed.
         runtime_certain: Whether a stored object needs the runtime; if not, it is given up when no new one does either.
         explainer: Refines the reasons of ``jobs`` while the server is busy.
+
+    Attributes:
+        jobs: All jobs in the order of compiling, the runtime library among them.
     """
 
     def __init__(
         self,
         servers: Servers,
         config: Config,
+        *,
         observer: events.Observer,
         target: str,
         jobs: Sequence[Job],
@@ -98,11 +97,11 @@ class Work:
         self._config = config
         self._observer = observer
         self._target = target
-        self._jobs = list(jobs)
+        self._operators = list(jobs)
         self._runtime = runtime
         self._runtime_certain = runtime_certain
         self._explainer = explainer
-        self._all = ([runtime] if runtime else []) + self._jobs
+        self.jobs = ([runtime] if runtime else []) + self._operators
         self._warnings: list[str] = []
         self._not_stored: list[str] = []
         self._error: BaseException | None = None
@@ -115,8 +114,9 @@ class Work:
         Raises:
             BuildError: If the compile server can not be started.
         """
-        self._server = self._servers.take_server()
-        self._thread.start()
+        if self.jobs:
+            self._server = self._servers.take_server()
+            self._thread.start()
 
     def join(self) -> tuple[str, ...]:
         """Wait for the end and return warnings.
@@ -125,6 +125,8 @@ class Work:
             CompileError: If operators could not be compiled.
             BuildError: If the compiler could not be loaded.
         """
+        if not self.jobs:
+            return ()
         try:
             self._thread.join()
         except BaseException:  # Ctrl-C: what was published stays, what is under way ends
@@ -133,18 +135,15 @@ class Work:
             raise
         if self._error is not None:
             raise self._error
-        failures = [
-            job.failure
-            for job in self._all
-            if job.failure is not None and (job is not self._runtime or self._needs_runtime())
-        ]
+        tolerated = None if self._needs_runtime() else self._runtime
+        failures = [job.failure for job in self.jobs if job.failure is not None and job is not tolerated]
         if failures:
-            raise compile_error(failures, sum(job.entry is not None for job in self._jobs))
+            raise compile_error(failures, sum(job.entry is not None for job in self._operators))
         return tuple(self._warnings)
 
-    def job_of(self, desc: OpDesc) -> Job:
-        """Return the job that compiles ``desc``."""
-        return next(job for job in self._all if job.desc == desc)
+    def compiled(self) -> dict[OpDesc, tuple[Entry, Reason]]:
+        """Return what was compiled so far, each with the reason why it had to be."""
+        return {job.desc: (job.entry, job.reason) for job in self.jobs if job.entry is not None}
 
     def _run(self) -> None:
         try:
@@ -175,7 +174,7 @@ class Work:
                         job.failure = Failure(job.key.name(self._config.device_id), job.nodes, "start", str(error))
 
     def _request(self, server: CompileServer) -> None:
-        for number, job in enumerate(self._all):
+        for number, job in enumerate(self.jobs):
             if job.open:
                 server.send(
                     {
@@ -188,18 +187,18 @@ class Work:
                 )
 
     def _explain(self) -> None:
-        for job in self._jobs:
+        for job in self._operators:
             job.reason = self._explainer.explain(job.key, job.reason)
 
     def _awaited(self) -> list[Job]:
         """Return the jobs still to wait for: the runtime library only as long as some object may need it."""
-        waiting = [job for job in self._jobs if job.open]
+        waiting = [job for job in self._operators if job.open]
         if self._runtime is not None and self._runtime.open and (waiting or self._needs_runtime()):
             waiting.append(self._runtime)
         return waiting
 
     def _needs_runtime(self) -> bool:
-        entries = (job.entry for job in self._jobs if job.entry is not None)
+        entries = (job.entry for job in self._operators if job.entry is not None)
         return self._runtime_certain or any(needs_runtime(entry.undefined) for entry in entries)
 
     def _handle(self, header: dict[str, Any], payload: bytes) -> None:
@@ -208,7 +207,7 @@ class Work:
             raise BuildError(f"the compiler can not be loaded:\n{header['text']}", "reinstall opbuild and its compiler")
         if kind == "ready":
             return
-        job = self._all[header["id"]]
+        job = self.jobs[header["id"]]
         name = job.key.name(self._config.device_id)
         if kind == "started":
             self._observer(events.CompileStarted(name, job.reason.text))
@@ -218,13 +217,13 @@ class Work:
         else:
             job.failure = Failure(name, job.nodes, header["step"], header["text"])
         if job is not self._runtime:
-            done = sum(not job.open for job in self._jobs)
-            self._observer(events.CompileFinished(name, header.get("milliseconds", 0.0), done, len(self._jobs)))
+            done = sum(not job.open for job in self._operators)
+            self._observer(events.CompileFinished(name, header.get("milliseconds", 0.0), done, len(self._operators)))
 
     def _finish(self, job: Job, header: dict[str, Any], payload: bytes) -> None:
         device, milliseconds = self._config.device_id, header["milliseconds"]
         try:
-            entry = make_entry(job.desc, job.key, device, payload, milliseconds, job.nodes, job.shapes)
+            entry = make_entry(job.desc, job.key, device, payload, milliseconds, nodes=job.nodes, shapes=job.shapes)
         except NotAnObjectError as error:
             text = f"the compiler delivered no usable object: {error}"
             job.failure = Failure(job.key.name(device), job.nodes, "check", text)
@@ -250,7 +249,7 @@ class Work:
         server, self._server = self._server, None
         if server is None:
             return
-        if self._error is None and not any(job.open for job in self._all):
+        if self._error is None and not any(job.open for job in self.jobs):
             self._servers.give_server(server)
         else:
             server.close()

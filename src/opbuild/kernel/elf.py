@@ -70,7 +70,8 @@ def _read(data: bytes, layout: _Layout) -> Symbols:
         raise NotAnObjectError("it has no symbol table")
     strings = sections[table[6]]
     names = data[strings[4] : strings[4] + strings[5]]
-    defined, undefined = set(), set()
+    defined: set[str] = set()
+    undefined: set[str] = set()
     name_at, info_at, section_at = layout.name_info_section
     for fields in struct.iter_unpack(layout.symbol, data[table[4] : table[4] + table[5]]):
         start = fields[name_at]

@@ -4,8 +4,8 @@
     <name>.info  what was asked for, MindSpore's fields and the whole key: decides whether the object may be reused
     <name>.json  what came out, MindSpore's fields, the object's SHA-256 and what the linker needs: the commit mark
 
-Both records are JSON texts that hold no paths and no times except how long compiling took. Everything in ``.json`` but that
-follows from the key and the object, so a reader can rebuild it and compare: a record that was changed is noticed.
+Both records are JSON texts that hold no paths and no times except how long compiling took. Everything in ``.json`` but
+that follows from the key and the object, so a reader can rebuild it and compare: a record that was changed is noticed.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ def make_entry(
     device_id: int,
     object_: bytes,
     milliseconds: float,
+    *,
     nodes: Sequence[str] = (),
     shapes: Sequence[Sequence[int]] | None = None,
 ) -> Entry:

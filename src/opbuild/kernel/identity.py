@@ -1,15 +1,14 @@
 """Which compiler is installed: its release and the digest of its library's bytes, without importing it.
 
 The version number alone is not enough, since a library can be swapped in place; nor is its time stamp, since the same
-library reinstalled gets a new one. So its bytes decide. Reading 165 MB takes tens of milliseconds, therefore the digest is
-remembered in a small file, for as long as the library's file is the very one that was read.
+library reinstalled gets a new one. So its bytes decide. Reading 165 MB takes tens of milliseconds, therefore the digest
+is remembered in a small file, for as long as the library's file is the very one that was read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 from pathlib import Path
 
@@ -42,8 +41,8 @@ def identify(compiler: Compiler, memo: Path | None = None) -> CompilerIdentity:
 def file_digest(path: Path, memo: Path | None) -> str:
     """Return a file's digest, from ``memo`` if the file is unchanged since it was written there.
 
-    The file counts as unchanged if its real path, size, times of modification and of change, and inode are the same: the
-    time of change can not be set back, so bytes overwritten under an old time stamp are noticed.
+    The file counts as unchanged if its real path, size, times of modification and of change, and inode are the same:
+    the time of change can not be set back, so bytes overwritten under an old time stamp are noticed.
 
     Raises:
         OSError: If the file can not be read.
@@ -80,7 +79,7 @@ def _write(memo: Path, state: list[str | int], digest: str) -> None:
     try:
         make_folder(memo.parent)
         write_new(temporary, json.dumps({"file": state, "blake3": digest}).encode())
-        os.replace(temporary, memo)
+        temporary.replace(memo)
     except OSError:
         with contextlib.suppress(OSError):
             temporary.unlink()

@@ -56,7 +56,7 @@ class Store(Protocol):
         """Return the names of the entries present, sorted; they need not be sound."""
 
     def components(self, name: str) -> Mapping[str, Any] | None:
-        """Return the key's components of the entry ``name`` as it states them, unchecked; None if it can not be read."""
+        """Return the key's components as the entry ``name`` states them; None if it can not be read."""
 
     def evict(self, name: str) -> None:
         """Remove an entry if it is there."""

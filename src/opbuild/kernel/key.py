@@ -1,8 +1,8 @@
 """Key: the named components that decide an operator's code, and their digest.
 
-Two operators with equal keys may share one object file, on any machine and in any network; so everything that decides the
-object's bytes is here, and nothing else: no names of nodes, paths, ranks, devices, times or users. A missing component
-hands somebody a wrong object without a word; a superfluous one rebuilds what need not be.
+Two operators with equal keys may share one object file, on any machine and in any network; so everything that decides
+the object's bytes is here, and nothing else: no names of nodes, paths, ranks, devices, times or users. A missing
+component hands somebody a wrong object without a word; a superfluous one rebuilds what need not be.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from opbuild.kernel.opdesc import OpDesc, canonical_json
 from opbuild.kernel.target import Target
 
 KEY_FORMAT = 1
-"""Raise this whenever the meaning of a component, the form of an entry or the call convention of kernels changes; old and
-new releases then share a folder without reading each other's entries."""
+"""Raise this whenever the meaning of a component, the form of an entry or the call convention of kernels changes; old
+and new releases then share a folder without reading each other's entries."""
 
 _OP_TYPE_LIMIT = 60
 """Characters of the operator type in a file name: with the number, the device and the suffix a name stays under 100."""
@@ -107,7 +107,7 @@ def key_digest(components: Mapping[str, Any]) -> str:
 
 
 def file_op_type(op_types: list[str] | tuple[str, ...]) -> str:
-    """Return the joined operator types as they stand in names of files and symbols: short, lower case, C identifiers."""
+    """Return the joined operator types as names of files and symbols have them: short lower-case C identifiers."""
     text = re.sub(r"[^a-z0-9_]", "_", "_".join(op_types).lower())[:_OP_TYPE_LIMIT].strip("_") or "op"
     return f"op_{text}" if text[0].isdigit() else text
 

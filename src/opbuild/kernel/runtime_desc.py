@@ -1,7 +1,7 @@
 """The descriptor of the runtime library that compiled kernels call: thread pool and allocation.
 
-It is compiled by the same compiler for the same target, and stored and keyed like an operator, but it is nobody's operator:
-it has no operands and no kernel symbol, and networks link it once beside all their kernels.
+It is compiled by the same compiler for the same target, and stored and keyed like an operator, but it is nobody's
+operator: it has no operands and no kernel symbol, and networks link it once beside all their kernels.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Target: the machine that code is made for, spelled as Halide spells it.
 
 Detected from ``/proc/cpuinfo`` rather than by asking Halide, because a network that is already built starts without
-importing it. The operating system's list is also the safer one: it leaves out what the kernel or the hypervisor disabled.
+importing it. The operating system's list is also the safer one: it leaves out what the kernel or the hypervisor
+disabled.
 """
 
 from __future__ import annotations

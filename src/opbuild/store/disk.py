@@ -2,10 +2,11 @@
 
 Constraints, and how the format meets them:
 
-* A look-up costs a few opens and one digest, whatever the number of entries: files are opened by name, nothing is scanned,
-  there is no index that could disagree with the files, and no lock that a dead process could hold.
-* Any number of processes on any number of hosts may write: all contents are checked on reading (the whole key in ``.info``,
-  the object's digest in ``.json``, ``.json`` against the object), so files of two writers never load as one entry.
+* A look-up costs a few opens and one digest, whatever the number of entries: files are opened by name, nothing is
+  scanned, there is no index that could disagree with the files, and no lock that a dead process could hold.
+* Any number of processes on any number of hosts may write: all contents are checked on reading (the whole key in
+  ``.info``, the object's digest in ``.json``, ``.json`` against the object), so files of two writers never load as one
+  entry.
 * A fault of the storage is never a fault of the build: a look-up answers ``Missing``, a publish says why it failed.
 """
 
@@ -44,7 +45,7 @@ class DiskStore:
     """
 
     def __init__(self, folder: str | os.PathLike[str], device_id: int = 0) -> None:
-        self.folder = Path(os.path.abspath(folder))
+        self.folder = Path(folder).absolute()
         self.device_id = device_id
 
     def lookup(self, key: Key) -> Found | Missing:
@@ -87,7 +88,7 @@ class DiskStore:
         return tuple(sorted(names))
 
     def components(self, name: str) -> Mapping[str, Any] | None:
-        """Return the key's components of the entry ``name`` as its ``.info`` states them; None if it can not be read."""
+        """Return the key's components as the entry's ``.info`` states them; None if it can not be read."""
         try:
             components = json.loads((self.folder / f"{name}.info").read_bytes())["key"]["components"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -101,7 +102,7 @@ class DiskStore:
                 (self.folder / (name + suffix)).unlink()
 
     def distrust(self) -> str | None:
-        """Return why others could have tampered with the folder, or None: whoever writes here decides what code runs."""
+        """Return why others could have tampered with the folder, or None: who writes here decides what code runs."""
         try:
             state = self.folder.stat()
         except OSError:

@@ -8,7 +8,6 @@ disk in every build.
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import shutil
 import time
@@ -59,10 +58,10 @@ def is_stale(path: Path) -> bool:
 
 def _replace(temporary: Path, final: Path) -> None:
     try:
-        os.replace(temporary, final)
+        temporary.replace(final)
     except IsADirectoryError:
         # Somebody put a folder where an entry's file belongs: it goes, whatever is in it.
         aside = temporary.with_name(temporary.name + "-folder")
-        os.replace(final, aside)
-        os.replace(temporary, final)
+        final.replace(aside)
+        temporary.replace(final)
         shutil.rmtree(aside, ignore_errors=True)
