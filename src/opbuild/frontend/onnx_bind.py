@@ -6,7 +6,7 @@ known, because later shapes may depend on its value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,10 @@ from opbuild.frontend import onnx_node
 from opbuild.frontend.onnx_read import to_array
 from opbuild.frontend.onnx_single import infer_single
 from opbuild.frontend.onnx_upgrade import upgrade
+from opbuild.graph.passes.cleanup import eliminate_dead
+from opbuild.graph.passes.fold import RANDOM, Evaluate, static_value
 from opbuild.graph.passes.infer import has_rule, infer_node, type_of
 from opbuild.graph.types import Array, Graph, Node, TensorType
-
-Evaluate = Callable[[Node, Sequence[Array | None], int], Sequence[Array]]
-
-_RANDOM = frozenset(
-    ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout")
-)
 
 
 class Binder:
@@ -180,13 +176,10 @@ class Binder:
     def _known(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
     ) -> Sequence[Array] | None:
-        if node.domain or node.op_type in _RANDOM:
+        if node.domain or node.op_type in RANDOM:
             return None
-        if node.op_type == "Shape":
-            chosen = slice(node.attrs.get("start", 0), node.attrs.get("end"))
-            return (np.array((types[0] or self._types[node.inputs[0]]).shape[chosen], np.int64),)
-        if node.op_type == "Size":
-            return (np.array((types[0] or self._types[node.inputs[0]]).size, np.int64),)
+        if node.op_type in ("Shape", "Size"):
+            return (static_value(node, types[0] or self._types[node.inputs[0]]),)
         if any(value is None for value, each in zip(constants, types, strict=True) if each is not None):
             return None
         if node.op_type == "ConstantOfShape":
@@ -220,23 +213,8 @@ class Binder:
         self._nodes.append(Node("Identity", (value,), (output,), {}, f"{output}/output"))
 
     def _pruned(self, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Graph:
-        needed = set(outputs)
-        kept: list[Node] = []
-        for node in reversed(self._nodes):
-            if needed.intersection(node.outputs):
-                kept.append(node)
-                needed.update(node.inputs)
-        needed.update(inputs)
-        needed.update(each for node in kept for each in node.outputs)
-        return Graph(
-            name,
-            tuple(reversed(kept)),
-            inputs,
-            outputs,
-            {each: kind for each, kind in self._types.items() if each in needed},
-            {each: value for each, value in self._constants.items() if each in needed},
-            self._opset,
-        )
+        graph = Graph(name, tuple(self._nodes), inputs, outputs, self._types, self._constants, self._opset)
+        return eliminate_dead(graph)
 
 
 def _constant(proto: NodeProto, name: str, folder: Path | None) -> Array:

@@ -10,9 +10,10 @@ import onnx
 from onnx import inliner
 
 from opbuild.errors import DTypeError, InvalidModelError, ShapeError
-from opbuild.frontend.onnx_bind import Binder, Evaluate
+from opbuild.frontend.onnx_bind import Binder
 from opbuild.frontend.onnx_read import Source, dtype_name, read_model
 from opbuild.frontend.onnx_single import evaluate_single
+from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
 
 __all__ = ["DeclaredInput", "OnnxModel", "load_model"]

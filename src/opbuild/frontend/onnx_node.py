@@ -84,7 +84,7 @@ def read_attributes(proto: NodeProto, folder: Path | None) -> dict[str, Any]:
     return {attribute.name: _value(attribute, folder) for attribute in proto.attribute}
 
 
-def _value(attribute: AttributeProto, folder: Path | None) -> Any:  # noqa: C901 - one branch a kind
+def _value(attribute: AttributeProto, folder: Path | None) -> Any:
     kind = attribute.type
     if kind == AttributeProto.INT:
         return int(attribute.i)

@@ -97,7 +97,7 @@ def evaluate_single(node: Node, inputs: Sequence[Array | None], opset: int) -> l
     Raises:
         UnsupportedOperatorError: If the reference evaluator can not run it.
     """
-    from onnx.reference import ReferenceEvaluator  # noqa: PLC0415 - slow to import, rarely needed
+    from onnx.reference import ReferenceEvaluator
 
     proto = to_proto(node, node.inputs)
     graph = onnx.helper.make_graph(

@@ -19,13 +19,13 @@ def _product(call: Call, a: Shape, b: Shape) -> Shape:
 
 @rule("MatMul")
 def matmul(call: Call) -> Types:
-    """numpy's matmul."""
+    """Numpy's matmul."""
     return (TensorType(same_dtype(call), _product(call, call.shape(0), call.shape(1))),)
 
 
 @rule("MatMulInteger")
 def matmul_integer(call: Call) -> Types:
-    """numpy's matmul of 8-bit integers, in int32."""
+    """Numpy's matmul of 8-bit integers, in int32."""
     return (TensorType("int32", _product(call, call.shape(0), call.shape(1))),)
 
 

@@ -56,9 +56,9 @@ def _evaluator(node: Node, opset: int) -> tuple[Any, list[str]]:
 
 
 def _make(node: Node, opset: int) -> tuple[Any, list[str]]:
-    import onnx  # noqa: PLC0415 - only networks with such nodes pay for the import
-    from onnx import numpy_helper  # noqa: PLC0415
-    from onnx.reference import ReferenceEvaluator  # noqa: PLC0415
+    import onnx
+    from onnx import numpy_helper
+    from onnx.reference import ReferenceEvaluator
 
     if node.proto is not None:
         proto = onnx.NodeProto.FromString(node.proto)

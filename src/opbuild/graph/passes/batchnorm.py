@@ -1,0 +1,208 @@
+"""BatchNormalization and other steps by channel, folded into the weights of the operator before them.
+
+A step by channel is ``y = x * scale + shift`` with one scale and one shift a channel (dimension 1): BatchNormalization, and Add,
+Sub, Mul and Div by a constant of that shape. Chains of them are composed in float64 and rounded once. What follows no
+convolution becomes one BatchNormalization with mean 0, variance 1 and epsilon 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbuild.graph.passes.cleanup import eliminate_dead
+from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.types import Array, Graph, Node
+
+_FLOATS = ("float16", "float32", "float64")
+_WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What a channel's values are multiplied by, and what is added, in float64."""
+
+    scale: Array
+    shift: Array
+
+    def then(self, other: _Step) -> _Step:
+        return _Step(self.scale * other.scale, self.shift * other.scale + other.shift)
+
+    def is_finite(self) -> bool:
+        return bool(np.isfinite(self.scale).all() and np.isfinite(self.shift).all())
+
+
+def fold_batchnorm(graph: Graph) -> Graph:
+    """Fold steps by channel into the convolution, product or normalization whose result only they read.
+
+    Where a scale, a shift or a folded weight would not be finite, the nodes stay as they are: infinity times zero in a weight
+    is not what the network computes.
+    """
+    readers = {name: len(nodes) for name, nodes in graph.consumers().items()}
+    readers.update((name, 2) for name in graph.outputs)  # an output may not be folded away
+    nodes: dict[str, Node] = {}
+    steps: dict[str, _Step] = {}
+    greatest: dict[str, float] = {}
+    for node in graph.nodes:
+        key = node.outputs[0] or node.name
+        step = _step(node, graph)
+        before = nodes.get(node.inputs[0]) if step is not None else None
+        source = node.inputs[0]
+        if step is not None and before is None and node.op_type in ("Add", "Mul"):  # the constant may stand first
+            source = node.inputs[1]
+            before = nodes.get(source)
+        if step is None:
+            nodes[key] = node
+            continue
+        if before is not None and readers.get(source, 0) == 1 and _takes_steps(before, graph):
+            whole = steps[source].then(step) if source in steps else step
+            if whole.is_finite() and _stays_finite(before, graph, whole, greatest):
+                nodes[key] = nodes.pop(source)
+                steps.pop(source, None)
+                steps[key] = whole
+                continue
+        nodes[key] = node
+        if node.op_type == "BatchNormalization":
+            steps[key] = step
+    return _rebuilt(graph, nodes, steps)
+
+
+def _takes_steps(node: Node, graph: Graph) -> bool:
+    if node.domain or any(node.outputs[1:]):
+        return False
+    if node.op_type == "BatchNormalization":
+        return _step(node, graph) is not None
+    if node.op_type not in _WEIGHTED or node.inputs[1] not in graph.constants:
+        return False
+    has_bias = len(node.inputs) > 2 and bool(node.inputs[2])
+    if has_bias and node.inputs[2] not in graph.constants:
+        return False
+    return graph.types[node.inputs[1]].dtype in _FLOATS
+
+
+def _step(node: Node, graph: Graph) -> _Step | None:
+    """Return what a node does to each channel, or None if it is not a step by channel."""
+    if node.domain or graph.types[node.outputs[0] or node.inputs[0]].dtype not in _FLOATS:
+        return None
+    if node.op_type == "BatchNormalization":
+        return _batchnorm_step(node, graph.constants)
+    if node.op_type not in ("Add", "Sub", "Mul", "Div"):
+        return None
+    first, second = node.inputs
+    value = graph.constants.get(second)
+    data = first
+    if value is None and node.op_type in ("Add", "Mul"):
+        value, data = graph.constants.get(first), second
+    if value is None or data in graph.constants:
+        return None
+    shape = graph.types[data].shape
+    channel = _by_channel(value, shape)
+    if channel is None or graph.types[node.outputs[0]].shape != shape:
+        return None
+    with np.errstate(all="ignore"):
+        one, zero = np.ones_like(channel), np.zeros_like(channel)
+        if node.op_type in ("Mul", "Div"):
+            return _Step(channel if node.op_type == "Mul" else 1 / channel, zero)
+        return _Step(one, channel if node.op_type == "Add" else -channel)
+
+
+def _by_channel(value: Array, shape: tuple[int, ...]) -> Array | None:
+    if len(shape) < 2 or value.ndim > len(shape):
+        return None
+    full = (1,) * (len(shape) - value.ndim) + value.shape
+    if any(extent != 1 for axis, extent in enumerate(full) if axis != 1) or full[1] not in (1, shape[1]):
+        return None
+    return np.broadcast_to(value.reshape(-1).astype(np.float64), (shape[1],))
+
+
+def _batchnorm_step(node: Node, constants: Mapping[str, Array]) -> _Step | None:
+    found = [constants.get(name) for name in node.inputs[1:5]]
+    if any(node.outputs[1:]) or node.attrs.get("training_mode", 0):
+        return None
+    scale, bias, mean, variance = (None if value is None else value.astype(np.float64) for value in found)
+    if scale is None or bias is None or mean is None or variance is None:
+        return None
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + float(node.attrs.get("epsilon", 1e-5)))
+        return _Step(factor, bias - mean * factor)
+
+
+def _stays_finite(node: Node, graph: Graph, step: _Step, greatest: dict[str, float]) -> bool:
+    """Return whether the node's weights and bias are finite once the step is folded in; ``greatest`` remembers weights."""
+    limit = float(np.finfo(graph.types[node.inputs[1]].dtype).max)
+    with np.errstate(all="ignore"):
+        if not bool((np.abs(_bias(node, graph, step)) <= limit).all()):
+            return False
+        if node.op_type == "BatchNormalization":
+            return bool((np.abs(step.scale) <= limit).all())
+        name = node.inputs[1]
+        if name not in greatest:
+            weight = graph.constants[name]
+            greatest[name] = max(float(weight.max()), -float(weight.min())) if weight.size else 0.0
+        return greatest[name] * float(np.abs(step.scale).max(initial=0)) <= limit  # false for NaN
+
+
+def _bias(node: Node, graph: Graph, step: _Step) -> Array:
+    """Return the node's bias with a step folded in, in float64."""
+    if node.op_type == "BatchNormalization":
+        return step.shift
+    if len(node.inputs) < 3 or not node.inputs[2]:
+        return step.shift
+    beta = float(node.attrs.get("beta", 1.0)) if node.op_type == "Gemm" else 1.0
+    return graph.constants[node.inputs[2]].astype(np.float64) * (beta * step.scale) + step.shift
+
+
+def _weights(node: Node, graph: Graph, step: _Step) -> Array:
+    """Return the node's weights with a step folded in."""
+    if node.op_type == "BatchNormalization":
+        return step.scale.astype(graph.types[node.inputs[1]].dtype)
+    return _scaled(graph.constants[node.inputs[1]], _aligned(node, graph, step.scale))
+
+
+def _aligned(node: Node, graph: Graph, scale: Array) -> Array:
+    """Return the scales in a shape that broadcasts to the node's weights."""
+    weight = graph.constants[node.inputs[1]]
+    if node.op_type == "Gemm":
+        return scale[:, None] if node.attrs.get("transB", 0) else scale
+    spatial = (1,) * (weight.ndim - 2)
+    if node.op_type == "Conv":
+        return scale.reshape(-1, 1, *spatial)
+    group = int(node.attrs.get("group", 1))  # ConvTranspose: input channels by output channels of one group
+    by_group = scale.reshape(group, 1, weight.shape[1])
+    rows = np.broadcast_to(by_group, (group, weight.shape[0] // group, weight.shape[1]))
+    return rows.reshape(weight.shape[0], weight.shape[1], *spatial)
+
+
+def _scaled(weight: Array, scale: Array) -> Array:
+    if weight.size and not any(weight.strides):  # one number everywhere: keep a view instead of a hundred megabytes
+        return np.broadcast_to((weight.reshape(-1)[0].astype(np.float64) * scale).astype(weight.dtype), weight.shape)
+    out = np.empty(weight.shape, weight.dtype)
+    return np.asarray(np.multiply(weight, scale, out=out, casting="same_kind"))
+
+
+def _rebuilt(graph: Graph, nodes: dict[str, Node], steps: dict[str, _Step]) -> Graph:
+    rewriter = Rewriter(graph)
+    for key, node in nodes.items():
+        step = steps.get(key)
+        if step is not None and _takes_steps(node, graph) and step.is_finite():
+            rewriter.nodes.append(_folded(node, key, graph, step, rewriter))
+        else:
+            rewriter.nodes.append(node)
+    return eliminate_dead(rewriter.graph(graph))
+
+
+def _folded(node: Node, output: str, graph: Graph, step: _Step, rewriter: Rewriter) -> Node:
+    weight = _weights(node, graph, step)
+    bias = _bias(node, graph, step).astype(weight.dtype)
+    inputs = [node.inputs[0], rewriter.constant(f"{output}/weight", weight), rewriter.constant(f"{output}/bias", bias)]
+    attrs = {**node.attrs}
+    if node.op_type == "BatchNormalization":
+        for part, number in (("mean", 0), ("variance", 1)):
+            value = np.broadcast_to(weight.dtype.type(number), weight.shape)
+            inputs.append(rewriter.constant(f"{output}/{part}", value))
+        attrs["epsilon"] = 0.0
+    elif node.op_type == "Gemm":
+        attrs["beta"] = 1.0
+    return node.with_(inputs=tuple(inputs), attrs=attrs, outputs=(output,), proto=None)

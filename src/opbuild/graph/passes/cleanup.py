@@ -1,0 +1,60 @@
+"""Passes that remove what computes nothing: dead nodes, identities, dropout of inference."""
+
+from __future__ import annotations
+
+from opbuild.graph.types import Graph, Node
+
+
+def eliminate_dead(graph: Graph) -> Graph:
+    """Drop nodes that no output needs, and constants and types that nothing names."""
+    needed = set(graph.outputs)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if needed.intersection(node.outputs):
+            kept.append(node)
+            needed.update(node.inputs)
+    needed.update(graph.inputs)
+    named = needed.union(*(node.outputs for node in kept)) if kept else needed
+    return graph.with_(
+        nodes=tuple(reversed(kept)),
+        types={name: kind for name, kind in graph.types.items() if name in named},
+        constants={name: value for name, value in graph.constants.items() if name in needed},
+    )
+
+
+def remove_identities(graph: Graph) -> Graph:
+    """Drop Identity and Dropout nodes (inference passes everything through).
+
+    A node that assigns an output stays only if its input is an input, a constant, or another output; else the input's
+    producer assigns the output itself.
+    """
+    fixed = {*graph.inputs, *graph.constants, *graph.outputs}
+    alias: dict[str, str] = {}
+    renamed: dict[str, str] = {}
+    kept: list[Node] = []
+    for node in graph.nodes:
+        if not _passes_through(node):
+            kept.append(node)
+            continue
+        source, output = alias.get(node.inputs[0], node.inputs[0]), node.outputs[0]
+        if output not in graph.outputs:
+            alias[output] = source
+        elif source in fixed or source in renamed:
+            kept.append(node.with_(op_type="Identity", domain="", inputs=(source,), outputs=(output,), attrs={}))
+        else:
+            renamed[source] = output
+    final = {name: renamed.get(alias.get(name, name), alias.get(name, name)) for name in graph.types}
+    nodes = tuple(
+        node.with_(
+            inputs=tuple(final.get(name, name) for name in node.inputs),
+            outputs=tuple(renamed.get(name, name) for name in node.outputs),
+        )
+        for node in kept
+    )
+    return eliminate_dead(graph.with_(nodes=nodes))
+
+
+def _passes_through(node: Node) -> bool:
+    if node.domain or any(node.outputs[1:]):
+        return False
+    return node.op_type in ("Identity", "Dropout")

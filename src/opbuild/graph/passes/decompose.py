@@ -1,0 +1,75 @@
+"""Composite operators rewritten into simpler ones, so that lowering needs a rule for the simpler ones only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from opbuild.graph.passes.cleanup import eliminate_dead
+from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.types import Graph, Node
+
+
+def decompose(graph: Graph) -> Graph:
+    """Rewrite variadic Sum, Mean, Max and Min, CastLike, Swish and MeanVarianceNormalization."""
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        rewrite = None if node.domain else _REWRITES.get(node.op_type)
+        if rewrite is None or any(node.outputs[1:]):
+            rewriter.nodes.append(node)
+        else:
+            rewrite(rewriter, node)
+    return eliminate_dead(rewriter.graph(graph))
+
+
+_BINARY = {"Sum": "Add", "Mean": "Add", "Max": "Max", "Min": "Min"}
+
+
+def _variadic(to: Rewriter, node: Node) -> None:
+    first, *others = node.inputs
+    is_mean = node.op_type == "Mean" and bool(others)
+    if not others:
+        to.add(node, "Identity", (first,), node.outputs[0])
+        return
+    for output, other in zip(_steps(len(others), "" if is_mean else node.outputs[0]), others, strict=True):
+        first = to.add(node, _BINARY[node.op_type], (first, other), output)
+    if is_mean:
+        count = to.constant(f"{node.name}/count", np.array(len(node.inputs), to.types[first].dtype))
+        to.add(node, "Div", (first, count), node.outputs[0])
+
+
+def _steps(count: int, last: str) -> Iterator[str]:
+    yield from ("" for _ in range(count - 1))
+    yield last
+
+
+def _cast_like(to: Rewriter, node: Node) -> None:
+    to.add(node, "Cast", (node.inputs[0],), node.outputs[0], to=to.types[node.inputs[1]].dtype)
+
+
+def _swish(to: Rewriter, node: Node) -> None:
+    (x,), alpha = node.inputs, float(node.attrs.get("alpha", 1.0))
+    if alpha == 1.0:
+        to.add(node, "Silu", (x,), node.outputs[0], domain="opbuild")
+        return
+    scaled = to.add(node, "Mul", (x, to.constant(f"{node.name}/alpha", np.array(alpha, to.types[x].dtype))))
+    to.add(node, "Mul", (x, to.add(node, "Sigmoid", (scaled,))), node.outputs[0])
+
+
+def _mean_variance(to: Rewriter, node: Node) -> None:
+    (x,) = node.inputs
+    axes = to.constant(f"{node.name}/axes", np.array(node.attrs.get("axes", (0, 2, 3)), np.int64))
+    small = to.constant(f"{node.name}/epsilon", np.array(1e-9, to.types[x].dtype))
+    centred = to.add(node, "Sub", (x, to.add(node, "ReduceMean", (x, axes), keepdims=1)))
+    variance = to.add(node, "ReduceMean", (to.add(node, "Mul", (centred, centred)), axes), keepdims=1)
+    deviation = to.add(node, "Add", (to.add(node, "Sqrt", (variance,)), small))
+    to.add(node, "Div", (centred, deviation), node.outputs[0])
+
+
+_REWRITES: dict[str, Callable[[Rewriter, Node], None]] = {
+    **dict.fromkeys(_BINARY, _variadic),
+    "CastLike": _cast_like,
+    "Swish": _swish,
+    "MeanVarianceNormalization": _mean_variance,
+}

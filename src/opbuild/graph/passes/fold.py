@@ -1,0 +1,69 @@
+"""Constant folding: what is known when the network is built is computed then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from opbuild.errors import ModelError, RunError
+from opbuild.graph.passes.cleanup import eliminate_dead
+from opbuild.graph.passes.infer import type_of
+from opbuild.graph.types import Array, Graph, Node, TensorType
+
+Evaluate: TypeAlias = Callable[[Node, Sequence[Array | None], int], Sequence[Array]]
+"""Evaluates a node whose inputs are known: ``(node, arrays, opset) -> arrays``."""
+
+RANDOM = frozenset(
+    ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout")
+)
+"""Operators whose result differs at each run: never folded. (Dropout goes away by itself.)"""
+
+
+def fold(graph: Graph, evaluate: Evaluate) -> Graph:
+    """Replace nodes whose inputs are all known by constants; Shape and Size need only their input's type.
+
+    A filled tensor (ConstantOfShape, Expand of a scalar) becomes a view of one element, not a copy.
+
+    Args:
+        graph: The graph.
+        evaluate: Evaluates a node. A node that it can not evaluate stays.
+    """
+    constants, types = dict(graph.constants), dict(graph.types)
+    kept: list[Node] = []
+    for node in graph.nodes:
+        known = _values(node, graph, constants, evaluate)
+        if known is None:
+            kept.append(node)
+            continue
+        for name, value in zip(node.outputs, known, strict=False):
+            if name and name in graph.outputs:  # an output is always assigned by a node
+                constants[f"{name}#value"], types[f"{name}#value"] = value, type_of(value)
+                kept.append(Node("Identity", (f"{name}#value",), (name,), {}, node.name))
+            elif name:
+                constants[name], types[name] = value, type_of(value)
+    return eliminate_dead(graph.with_(nodes=tuple(kept), constants=constants, types=types))
+
+
+def _values(node: Node, graph: Graph, constants: dict[str, Array], evaluate: Evaluate) -> Sequence[Array] | None:
+    if node.domain not in ("", "opbuild") or node.op_type in RANDOM:
+        return None
+    if node.op_type == "Identity" and node.outputs[0] in graph.outputs:
+        return None
+    if node.op_type in ("Shape", "Size") and not node.domain:
+        return (static_value(node, graph.types[node.inputs[0]]),)
+    inputs = [constants.get(name) for name in node.inputs]
+    if any(value is None and name for value, name in zip(inputs, node.inputs, strict=True)):
+        return None
+    try:
+        return evaluate(node, inputs, graph.opset)
+    except (RunError, ModelError):
+        return None
+
+
+def static_value(node: Node, kind: TensorType) -> Array:
+    """Return the value of a Shape or Size node, which the type of its input decides."""
+    if node.op_type == "Size":
+        return np.array(kind.size, np.int64)
+    return np.array(kind.shape[slice(node.attrs.get("start", 0), node.attrs.get("end"))], np.int64)

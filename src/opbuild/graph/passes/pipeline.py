@@ -1,0 +1,28 @@
+"""The order in which the passes run."""
+
+from __future__ import annotations
+
+from opbuild.graph.passes.batchnorm import fold_batchnorm
+from opbuild.graph.passes.cleanup import eliminate_dead, remove_identities
+from opbuild.graph.passes.decompose import decompose
+from opbuild.graph.passes.fold import Evaluate, fold
+from opbuild.graph.passes.patterns import fuse_gelu, fuse_layer_normalization
+from opbuild.graph.types import Graph
+
+
+def optimize(graph: Graph, evaluate: Evaluate) -> Graph:
+    """Return an equivalent graph with fewer and simpler nodes.
+
+    Args:
+        graph: A typed graph.
+        evaluate: Evaluates a node whose inputs are known, e.g. the host backend's ``evaluate``.
+    """
+    graph = eliminate_dead(graph)
+    graph = fold(graph, evaluate)
+    graph = remove_identities(graph)
+    graph = fuse_layer_normalization(graph)
+    graph = fuse_gelu(graph)
+    graph = decompose(graph)
+    graph = fold_batchnorm(graph)
+    graph = fold(graph, evaluate)
+    return remove_identities(graph)
