@@ -50,6 +50,13 @@ def test_an_input_that_the_network_lacks_names_those_it_has() -> None:
         assert caught.value.hint == "its inputs are x, y"
 
 
+def test_random_data_needs_a_shape() -> None:
+    """An open extent without data is an error that names the option that gives it."""
+    with pytest.raises(OptionError, match=r"'x' has the open shape \[\?,3\]") as caught:
+        complete_inputs(_network(x=TensorType("float32", (-1, 3))), {}, 0)
+    assert "--input_shape" in caught.value.hint
+
+
 def test_input_files_are_read(tmp_path: Path) -> None:
     """A name may hold an equals sign; the last one divides."""
     np.save(tmp_path / "a.npy", np.arange(3))

@@ -16,9 +16,10 @@ from rich.table import Table
 
 from opbuild.cli.progress import build_progress
 from opbuild.errors import InputError, OptionError
+from opbuild.graph.types import TensorType
+from opbuild.kernel.opdesc import FREE
 
 if TYPE_CHECKING:
-    from opbuild.graph.types import TensorType
     from opbuild.runtime.network import Network
 
 Array = npt.NDArray[Any]
@@ -111,6 +112,7 @@ def complete_inputs(network: Network, given: Mapping[str, Array], seed: int) -> 
 
     Raises:
         InputError: If something given is no input of the network.
+        OptionError: If the shape of an input without data is not known.
     """
     types = {port.name: port.type for port in network.inputs}
     if "" in given and len(types) == 1:
@@ -118,6 +120,10 @@ def complete_inputs(network: Network, given: Mapping[str, Array], seed: int) -> 
     for name in given:
         if name not in types:
             raise InputError(f"the network has no input {name!r}", f"its inputs are {', '.join(types)}")
+    for name, type_ in types.items():
+        if name not in given and FREE in type_.shape:
+            shape = ",".join("?" if extent == FREE else str(extent) for extent in type_.shape)
+            raise OptionError(f"input {name!r} has the open shape [{shape}]", f'give it: --input_shape "{name}:..."')
     generator = np.random.default_rng(seed)
     return {name: given[name] if name in given else _random(type_, generator) for name, type_ in types.items()}
 
