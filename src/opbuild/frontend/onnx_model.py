@@ -11,7 +11,7 @@ from onnx import inliner
 
 from opbuild.errors import DTypeError, InvalidModelError, ShapeError
 from opbuild.frontend.onnx_bind import Binder
-from opbuild.frontend.onnx_read import Source, dtype_name, read_model
+from opbuild.frontend.onnx_read import Source, dtype_name, external_tensors, read_model
 from opbuild.frontend.onnx_single import evaluate_single
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
@@ -49,6 +49,12 @@ class OnnxModel:
     digest: str
     _proto: onnx.ModelProto
     _folder: Path | None
+
+    @property
+    def external_files(self) -> tuple[str, ...]:
+        """The files that hold external data, relative to the model, in the order in which they are first named."""
+        entries = (entry for tensor in external_tensors(self._proto.graph) for entry in tensor.external_data)
+        return tuple(dict.fromkeys(entry.value for entry in entries if entry.key == "location"))
 
     def bind(
         self, input_shapes: Mapping[str, tuple[int, ...]] | None = None, evaluate: Evaluate = evaluate_single

@@ -78,9 +78,9 @@ class ImageStore:
         self.folder = folder
         self.salt = salt
 
-    def weights(self) -> WeightStore:
-        """Return the store of packed weights, for one build."""
-        return WeightStore(self.folder / "weights", self.salt)
+    def weights(self, *, stored: bool = True) -> WeightStore:
+        """Return the store of packed weights, for one build; if they are not to be stored, one in memory."""
+        return WeightStore(self.folder / "weights" if stored else None, self.salt)
 
     def load(self, key: ImageKey) -> Image | str:
         """Return the image of ``key``, or why there is none that may be used."""

@@ -27,7 +27,7 @@ class Endpoint:
 
     Attributes:
         name: Its name in the model.
-        type: Element type and row-major shape; an extent that is known only when arrays are given is -1.
+        type: Element type and row-major shape; the extent of an input that is open until arrays are given is -1.
     """
 
     name: str
@@ -49,17 +49,17 @@ Bind = Callable[[Shapes], Binding]
 class Network:
     """A built network; any number of threads may call it.
 
-    A call takes arrays by position, by name, or one dictionary; it returns one array if the network has one output and a
-    tuple if it has several. Inputs are numpy arrays, or anything that speaks DLPack (torch tensors among them), or Python
-    numbers and lists. Dense arrays are read in place; outputs are fresh.
+    A call takes arrays by position, by name, or one dictionary; it returns one array if the network has one output and
+    a tuple if it has several. Inputs are numpy arrays, or anything that speaks DLPack (torch tensors among them), or
+    Python numbers and lists. Dense arrays are read in place; outputs are fresh.
 
-    Extents that the model leaves open, or that were given to ``compile`` by ``input_shapes``, may differ from call to call: a
-    new signature is bound when it is first seen.
+    Extents that the model leaves open, or that were given to ``compile`` by ``input_shapes``, may differ from call to
+    call: a new signature is bound when it is first seen.
 
     Args:
         name: The network's name.
         inputs: Its inputs; -1 marks extents that may differ from call to call.
-        outputs: Its outputs as the model declares them.
+        outputs: Names of its outputs.
         bind: Makes it ready for a signature.
         first: The signature to bind now; None waits for the first call.
     """
@@ -68,7 +68,7 @@ class Network:
         self,
         name: str,
         inputs: Sequence[Endpoint],
-        outputs: Sequence[Endpoint],
+        outputs: Sequence[str],
         bind: Bind,
         *,
         first: Shapes | None = None,
@@ -92,8 +92,8 @@ class Network:
 
     @property
     def outputs(self) -> tuple[Endpoint, ...]:
-        """The outputs in order, with the shapes that were bound last; -1 before any were."""
-        return self._ports("outputs") or self._outputs
+        """The outputs in order, with the shapes that were bound last; none before any were."""
+        return self._ports("outputs")
 
     @property
     def report(self) -> Report:
@@ -123,7 +123,7 @@ class Network:
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """Run the network on arrays by name and return its outputs by name; raises as a call does."""
         results = self._run(self._collect((feeds,), {}))
-        return dict(zip((endpoint.name for endpoint in self._outputs), results, strict=True))
+        return dict(zip(self._outputs, results, strict=True))
 
     def __repr__(self) -> str:
         ports = ", ".join(f"{endpoint.name}: {endpoint.type}" for endpoint in self.inputs)
@@ -142,7 +142,7 @@ class Network:
     def _collect(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return one value for each input."""
         if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
-            args, kwargs = (), args[0]
+            return self._collect((), args[0])
         if not kwargs and len(args) == len(self._inputs):
             return list(args)
         names = ", ".join(repr(endpoint.name) for endpoint in self._inputs) or "none"

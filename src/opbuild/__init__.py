@@ -1,0 +1,36 @@
+"""opbuild: builds neural networks operator by operator, once.
+
+Names are loaded when they are used: importing this package loads no compiler and no model reader.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from opbuild.version import __version__
+
+if TYPE_CHECKING:
+    from opbuild.api import compile, compile_graph  # noqa: A004  as in torch.compile
+    from opbuild.report import Report
+    from opbuild.runtime.network import Network
+
+__all__ = ["Network", "Report", "__version__", "compile", "compile_graph"]
+
+_WHERE = {
+    "compile": "opbuild.api",
+    "compile_graph": "opbuild.api",
+    "Network": "opbuild.runtime.network",
+    "Report": "opbuild.report",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

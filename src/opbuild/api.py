@@ -1,0 +1,228 @@
+"""The data path: from a model to a callable network, one step a line, no step back.
+
+    load_model -> optimize -> lower -> Builder -> pack_constants -> plan -> link -> Network
+
+A network that was built before starts from its stored image, and none of these steps runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from opbuild.config import Config
+from opbuild.events import Observer
+from opbuild.graph.types import Graph, TensorType
+from opbuild.kernel.target import Target
+from opbuild.model_source import Model, ModelSource
+from opbuild.report import OperatorReport, Report
+from opbuild.runtime.image import ImageKey
+from opbuild.runtime.network import Binding, Endpoint, Network, Shapes
+from opbuild.session import Clock, Session, evaluate, make_report, open_session, report_notes
+
+if TYPE_CHECKING:
+    from opbuild.builder.build import Builder
+    from opbuild.builder.result import BuildResult
+
+__all__ = ["Network", "Report", "compile", "compile_graph"]
+
+
+def compile(  # noqa: A001  the name that users know from torch.compile and TVM
+    model: Model,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    cache_path: str | os.PathLike[str] | None = None,
+    num_threads: int | None = None,
+    workers: int | None = None,
+    forbid_compile: bool | None = None,
+    target: str | Target | None = None,
+    observer: Observer | None = None,
+) -> Network:
+    """Build an ONNX model, operator by operator, and return it ready to call.
+
+    Operators that the store has are not built again; a network that was built before starts from its stored image.
+
+    Args:
+        model: A path, the bytes of a file, or an ``onnx.ModelProto``.
+        input_shapes: Shapes by input name, where the model leaves them open or another is wanted; -1 leaves an extent
+            open. Inputs that are open, or named here, may have other shapes from call to call; a new signature is
+            bound when it is first seen.
+        cache_path: Folder that holds ``rank_<id>/kernel_meta`` (default ``MS_COMPILER_CACHE_PATH``, else the working
+            folder).
+        num_threads: Threads that run the network (default ``OPBUILD_NUM_THREADS``, else the cores).
+        workers: Operators compiled at once (default ``MS_BUILD_PROCESS_NUM``, else the cores).
+        forbid_compile: Any compile is an error (default ``OPBUILD_FORBID_COMPILE``).
+        target: The machine to build for, as Halide spells it (default this one).
+        observer: Told what happens, from threads of the build too.
+
+    Raises:
+        ModelError: If the model is at fault.
+        OptionError: If an argument or a variable is at fault.
+        BuildError: If an operator can not be built, or the network not linked.
+    """
+    config = Config.from_environment(
+        cache_path=cache_path, forbid_compile=forbid_compile, workers=workers, num_threads=num_threads
+    )
+    session = open_session(config, target, observer)
+    source = ModelSource(model, session)
+    builder = None if source.known else _warm_builder(session)
+    try:
+        inputs, first = source.endpoints(input_shapes or {})
+        return Network(
+            source.face.name, inputs, source.face.outputs, _OnnxBinder(source, session, builder), first=first
+        )
+    finally:
+        if builder is not None:
+            builder.close()
+
+
+def compile_graph(
+    graph: Graph, *, config: Config | None = None, observer: Observer | None = None, image: bool = True
+) -> Network:
+    """Build a graph and return it ready to call.
+
+    Args:
+        graph: A network for one input signature.
+        config: Settings; None reads the environment.
+        observer: Told what happens.
+        image: Whether to start from a stored network, and to store this one.
+
+    Raises:
+        ModelError: If a node can not be expressed.
+        BuildError: If an operator can not be built, or the network not linked.
+    """
+    session = open_session(config or Config.from_environment(), None, observer, use_images=image)
+    inputs = tuple(Endpoint(name, graph.types[name]) for name in graph.inputs)
+
+    def bind(_: Shapes) -> Binding:
+        key = _graph_key(graph, session)
+        clock = Clock()
+        found = session.start(key, clock) if key is not None else "the graph can not be stored"
+        if isinstance(found, Binding):
+            return found
+        with _builder(session) as builder:
+            return build_network(graph, session, builder, key=key, image_reason=found, clock=clock)
+
+    return Network(graph.name, inputs, graph.outputs, bind, first=tuple(endpoint.type.shape for endpoint in inputs))
+
+
+def build_network(
+    graph: Graph, session: Session, builder: Builder, *, key: ImageKey | None, image_reason: str, clock: Clock
+) -> Binding:
+    """Take a graph through the data path.
+
+    Args:
+        graph: The network for one input signature.
+        session: Settings and stores.
+        builder: Builds the operators that the store lacks.
+        key: Names the image to store; None stores none.
+        image_reason: Why the network did not start from its image.
+        clock: Takes the time of each step.
+    """
+    from opbuild.graph.passes.pipeline import optimize
+    from opbuild.lowering.context import Options
+    from opbuild.lowering.lower import lower
+    from opbuild.runtime.link import find_linker, link
+    from opbuild.runtime.memory_plan import plan
+    from opbuild.runtime.record import make_record
+    from opbuild.runtime.weights import pack_constants
+
+    weights = session.images.weights(stored=session.use_images)
+    with clock("optimize"):
+        graph = optimize(graph, evaluate)
+    with clock("lower"):
+        program = lower(graph, session.target, Options(num_threads=session.config.num_threads))
+    with clock("decide"):
+        pending = builder.start(program.descriptors(), program.name)
+    with clock("pack"):
+        constants = pack_constants(program, weights)
+    with clock("plan"):
+        memory = plan(program)
+    with clock("build"):
+        built = pending.result()
+    with clock("link"):
+        objects = [entry.object for entry in built.entries.values()]
+        runtime = [built.runtime.object] if built.runtime is not None else []
+        library = link([*objects, *runtime], find_linker(session.config.linker)) if objects else b""
+    operators = _operators(built)
+    with clock("start"):
+        symbols = {desc: entry.symbol for desc, entry in built.entries.items()}
+        notes = report_notes(operators, program.notes)
+        record = make_record(
+            program, symbols, memory, constant_of=constants.index, constants=constants.places, notes=notes
+        )
+        executor = session.executor(record, library, constants.arrays)
+    with clock("store"):
+        if key is not None and session.use_images:
+            try:
+                session.images.save(key, record, library, constants, weights)
+            except (OSError, ValueError) as error:
+                if not built.warnings:  # a store that can not be written is said once
+                    session.warn(f"the network {program.name} was built but not stored: {error}")
+    return Binding(executor, make_report(record, operators, program.notes, clock, image_reason))
+
+
+class _OnnxBinder:
+    """Binds an ONNX model to input signatures."""
+
+    def __init__(self, source: ModelSource, session: Session, builder: Builder | None) -> None:
+        self._source = source
+        self._session = session
+        self._builder = builder
+
+    def __call__(self, shapes: Shapes) -> Binding:
+        source, session, clock = self._source, self._session, Clock()
+        inputs = zip(source.face.inputs, shapes, strict=True)
+        key = session.key(source.face.name, source.digest, {n: TensorType(d, shape) for (n, d, _), shape in inputs})
+        found = session.start(key, clock)
+        if isinstance(found, Binding):
+            return found
+        builder, self._builder = self._builder or _warm_builder(session), None
+        with builder:
+            with clock("read"):
+                graph = source.graph(shapes)
+            binding = build_network(graph, session, builder, key=key, image_reason=found, clock=clock)
+        source.remember()
+        return binding
+
+
+def _operators(built: BuildResult) -> tuple[OperatorReport, ...]:
+    return tuple(
+        OperatorReport(d.name, d.outcome, str(d.reason), d.nodes, built.entries[d.desc].milliseconds)
+        for d in built.decisions
+    )
+
+
+def _graph_key(graph: Graph, session: Session) -> ImageKey | None:
+    from opbuild.graph.identity import graph_digest
+
+    if not session.use_images:
+        return None
+    try:
+        digest = graph_digest(graph)
+    except ValueError:
+        return None
+    return session.key(graph.name, digest, {name: graph.types[name] for name in graph.inputs})
+
+
+def _builder(session: Session) -> Builder:
+    from opbuild.builder.build import Builder
+    from opbuild.store.disk import DiskStore
+
+    config = session.config
+    return Builder(
+        DiskStore(config.kernel_meta, config.device_id),
+        session.compiler,
+        session.target,
+        config,
+        session.observer,
+        runtime_store=DiskStore(config.network_meta, config.device_id),
+    )
+
+
+def _warm_builder(session: Session) -> Builder:
+    """Return a builder whose compile server starts while the model is read."""
+    builder = _builder(session)
+    builder.warm_up()
+    return builder

@@ -1,0 +1,215 @@
+"""ModelSource: an ONNX model as the user gave it, known by its digest before anything reads it.
+
+What its inputs are is remembered beside the stored networks, so that a network which was built before starts without
+the onnx package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opbuild.digest import fast, fast_file
+from opbuild.errors import InvalidModelError, ShapeError
+from opbuild.graph.types import Graph, TensorType
+from opbuild.kernel.opdesc import FREE
+from opbuild.runtime.files import publish
+from opbuild.runtime.image import seal, unseal
+from opbuild.runtime.network import Endpoint, Shapes
+from opbuild.session import Session, evaluate, own_sources
+
+Model = str | os.PathLike[str] | bytes | Any
+"""A path, a file's bytes, or an ``onnx.ModelProto``."""
+
+
+@dataclass(frozen=True)
+class Face:
+    """What a model shows without being read.
+
+    Attributes:
+        name: The network's name.
+        inputs: Name, element type and declared shape of each input: -1 for an open extent, None for an open rank.
+        outputs: Names of the outputs.
+        external: The files that hold the model's external data, relative to the model.
+    """
+
+    name: str
+    inputs: tuple[tuple[str, str, tuple[int, ...] | None], ...]
+    outputs: tuple[str, ...]
+    external: tuple[str, ...]
+
+
+class ModelSource:
+    """A model and what is known of it.
+
+    Args:
+        model: A path, bytes or ``ModelProto``.
+        session: Where what is known is kept.
+
+    Raises:
+        InvalidModelError: If it can not be read.
+    """
+
+    def __init__(self, model: Model, session: Session) -> None:
+        self._session = session
+        self._path = Path(model) if isinstance(model, (str, os.PathLike)) else None
+        self._model = model
+        self._own_digest = self._read_digest()
+        stem = self._path.stem if self._path is not None else "model"
+        number = int(fast(f"{self._own_digest} {own_sources()}".encode())[:16], 16)
+        self._file = session.config.network_meta / f"{_plain_name(stem)}_{number}.model"
+        self._known: Face | None = self._remembered()
+
+    @property
+    def known(self) -> bool:
+        """Whether the model was read before, so that it need not be now."""
+        return self._known is not None
+
+    @property
+    def face(self) -> Face:
+        """What the model shows; reads the model if it was never read before."""
+        if self._known is None:
+            self._known = self._read_face()
+        return self._known
+
+    @property
+    def digest(self) -> str:
+        """Digest of the model and its external data.
+
+        Raises:
+            InvalidModelError: If a file of external data can not be read.
+        """
+        if not self.face.external or self._path is None:
+            return self._own_digest
+        parts = [self._own_digest]
+        for location in self.face.external:
+            try:
+                parts.append(fast_file(self._path.parent / location))
+            except OSError as error:
+                raise InvalidModelError(
+                    f"the external data {location!r} of {str(self._path)!r} can not be read: {error.strerror}",
+                    "copy the model's data files beside the model",
+                ) from error
+        return fast("\n".join(parts).encode())
+
+    def endpoints(self, input_shapes: Mapping[str, Sequence[int]]) -> tuple[tuple[Endpoint, ...], Shapes | None]:
+        """Return the inputs, -1 for what may differ from call to call, and the signature if it is known already.
+
+        Args:
+            input_shapes: Shapes by input name; they win over the model's, and what they name may differ later. -1
+            leaves an
+                extent open.
+
+        Raises:
+            ShapeError: If a shape does not fit its input or names none.
+        """
+        names = [name for name, _, _ in self.face.inputs]
+        for name in input_shapes:
+            if name not in names:
+                known = ", ".join(map(repr, names)) or "none"
+                raise ShapeError(f"a shape was given for {name!r}, which is no input", f"the inputs are {known}")
+        endpoints, shapes = [], []
+        for name, dtype, declared in self.face.inputs:
+            if name in input_shapes:
+                shape = _checked(name, declared, tuple(input_shapes[name]))
+                endpoints.append(Endpoint(name, TensorType(dtype, (FREE,) * len(shape))))
+            elif declared is None:
+                raise ShapeError(f"input {name!r} may have any rank", f"give input_shapes={{{name!r}: (...)}}")
+            else:
+                shape = declared
+                endpoints.append(Endpoint(name, TensorType(dtype, declared)))
+            shapes.append(shape)
+        known_now = all(FREE not in shape for shape in shapes)
+        return tuple(endpoints), tuple(shapes) if known_now else None
+
+    def graph(self, shapes: Shapes) -> Graph:
+        """Read the model and return its graph for the shapes of its inputs.
+
+        Raises:
+            ModelError: If the model is not valid, or does not fit the shapes.
+            InvalidModelError: If the file is not the one it was when the network was compiled.
+        """
+        from opbuild.frontend.onnx_model import load_model
+
+        if self._path is not None and self._read_digest() != self._own_digest:
+            raise InvalidModelError(f"{str(self._path)!r} changed since it was compiled", "compile it again")
+        names = (name for name, _, _ in self.face.inputs)
+        return load_model(self._model).bind(dict(zip(names, shapes, strict=True)), evaluate)
+
+    def remember(self) -> None:
+        """Keep what is known of the model for the next process; a folder that can not be written costs only time."""
+        face = self.face
+        content = {
+            "name": face.name,
+            "inputs": [[name, dtype, None if shape is None else list(shape)] for name, dtype, shape in face.inputs],
+            "outputs": list(face.outputs),
+            "external": list(face.external),
+        }
+        with contextlib.suppress(OSError):
+            publish(self._file, seal(content))
+
+    def _read_digest(self) -> str:
+        if self._path is not None:
+            try:
+                return fast_file(self._path)
+            except OSError as error:
+                raise InvalidModelError(
+                    f"{str(self._path)!r} can not be read: {error.strerror or error}", "check the path"
+                ) from error
+        if isinstance(self._model, (bytes, bytearray, memoryview)):
+            return fast(bytes(self._model))
+        if not hasattr(self._model, "SerializeToString"):
+            raise InvalidModelError(
+                f"a {type(self._model).__name__} is not a model",
+                "give a path, the bytes of a file or an onnx.ModelProto",
+            )
+        proto: Any = self._model
+        try:
+            return fast(proto.SerializeToString(deterministic=True))
+        except Exception as error:  # protobuf's own types
+            raise InvalidModelError(
+                f"the ModelProto given can not be serialised: {error}",
+                "a model above 2 GiB must be saved with external data and given as a path",
+            ) from error
+
+    def _read_face(self) -> Face:
+        from opbuild.frontend.onnx_model import load_model
+
+        model = load_model(self._model)
+        inputs = tuple((name, each.dtype, _open(each.shape)) for name, each in model.inputs.items())
+        return Face(model.name, inputs, model.outputs, model.external_files)
+
+    def _remembered(self) -> Face | None:
+        if not self._session.use_images:
+            return None
+        try:
+            content = unseal(self._file.read_bytes())
+            inputs = tuple((n, d, None if s is None else tuple(map(int, s))) for n, d, s in content["inputs"])
+            return Face(content["name"], inputs, tuple(content["outputs"]), tuple(content["external"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+
+def _open(shape: Sequence[int | str | None] | None) -> tuple[int, ...] | None:
+    return None if shape is None else tuple(extent if isinstance(extent, int) else FREE for extent in shape)
+
+
+def _checked(name: str, declared: tuple[int, ...] | None, given: tuple[int, ...]) -> tuple[int, ...]:
+    if declared is not None and len(declared) != len(given):
+        shown = ["?" if extent == FREE else extent for extent in declared]
+        raise ShapeError(
+            f"input {name!r} has {len(declared)} dimensions {shown}; the shape given is {list(given)}",
+            "give one extent for each dimension",
+        )
+    if any(extent < FREE for extent in given):
+        message = f"the shape given for input {name!r} is {list(given)}"
+        raise ShapeError(message, "extents are at least 0; -1 leaves one open")
+    return tuple(int(extent) for extent in given)
+
+
+def _plain_name(text: str) -> str:
+    return "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in text.lower())[:60] or "model"

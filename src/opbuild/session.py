@@ -1,0 +1,219 @@
+"""Session: what all networks of one ``compile`` share, and how a network starts from its stored image."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from opbuild import events
+from opbuild.config import Config
+from opbuild.digest import fast
+from opbuild.errors import BuildError, OpbuildError, TargetError
+from opbuild.graph.types import Array, Node, TensorType
+from opbuild.kernel.interfaces import Compiler
+from opbuild.kernel.target import Target, host_target, parse_target, runs_here
+from opbuild.report import OperatorReport, Report
+from opbuild.runtime.executor import Executor
+from opbuild.runtime.image import ImageKey, ImageStore
+from opbuild.runtime.library import Library
+from opbuild.runtime.network import Binding
+from opbuild.runtime.record import Record
+from opbuild.version import __version__
+
+NOT_MODEL = ("cli", "mindspore", "__pycache__")
+"""Folders of this package that decide nothing about a network once its graph is known."""
+
+
+@dataclass
+class Clock:
+    """Milliseconds of each step of the data path, in the order in which they began."""
+
+    steps: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, step: str) -> Iterator[None]:
+        """Take the time of one step."""
+        self.steps.setdefault(step, 0.0)
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.steps[step] += 1e3 * (time.perf_counter() - started)
+
+
+@dataclass(frozen=True)
+class Session:
+    """Settings and stores.
+
+    Attributes:
+        config: Settings.
+        target: The machine that code is made for, and runs on.
+        observer: Told what happens.
+        use_images: Whether networks are started from stored images, and stored.
+        user_sources: Digest of the operators that the user defined; part of an image's key.
+    """
+
+    config: Config
+    target: Target
+    observer: events.Observer = events.ignore
+    use_images: bool = True
+    user_sources: str = ""
+
+    @cached_property
+    def compiler(self) -> Compiler:
+        """The compiler; nothing of it is loaded yet."""
+        from opbuild.backend.halide.driver import HalideCompiler
+
+        return HalideCompiler()
+
+    @cached_property
+    def images(self) -> ImageStore:
+        """The folder of stored networks."""
+        return ImageStore(self.config.network_meta, own_sources())
+
+    @cached_property
+    def compiler_digest(self) -> str:
+        """Digest of the installed compiler's bytes; empty if none is installed."""
+        from opbuild.kernel.identity import file_digest
+
+        library = self.compiler.library()
+        if library is None:
+            return ""
+        try:
+            return file_digest(library, self.config.network_meta / "compiler.json")
+        except OSError as error:
+            raise BuildError(f"{library} can not be read: {error}", "reinstall the compiler") from error
+
+    def key(self, network: str, model: str, inputs: Mapping[str, TensorType]) -> ImageKey:
+        """Return the key of a network's image.
+
+        Args:
+            network: The network's name.
+            model: Digest of the model.
+            inputs: The input signature.
+        """
+        components = {
+            "model": model,
+            "inputs": [[name, type_.dtype, list(type_.shape)] for name, type_ in inputs.items()],
+            "num_threads": self.config.num_threads,
+            "opbuild": __version__,
+            "sources": own_sources(),
+            "user_sources": self.user_sources,
+            "target": str(self.target),
+        }
+        return ImageKey(network, components, self.compiler_digest)
+
+    def start(self, key: ImageKey, clock: Clock) -> Binding | str:
+        """Return a network started from its image, or why it can not be."""
+        if not self.use_images:
+            return "stored networks are not used here"
+        with clock("load"):
+            image = self.images.load(key)
+            if isinstance(image, str):
+                return image
+            try:
+                executor = self.executor(image.record, image.library, image.constants)
+            except (OpbuildError, ValueError) as error:
+                return f"it can not be started: {error}"
+        return Binding(executor, stored_report(image.record, clock))
+
+    def executor(self, record: Record, library: bytes, constants: Sequence[Array]) -> Executor:
+        """Load a network's library and make the network ready to run.
+
+        Raises:
+            LinkError: If the library can not be loaded or lacks a kernel.
+        """
+        loaded = Library(library, self.config.num_threads) if library else None
+        return Executor(record, loaded, constants, evaluate)
+
+    def warn(self, message: str) -> None:
+        """Tell the observer what the user should know."""
+        self.observer(events.Warned(message))
+
+
+def open_session(
+    config: Config, target: str | Target | None, observer: events.Observer | None, *, use_images: bool = True
+) -> Session:
+    """Return a session.
+
+    Raises:
+        TargetError: If the target is unknown, or its code can not run on this machine.
+    """
+    chosen = host_target() if target is None else parse_target(target) if isinstance(target, str) else target
+    problem = runs_here(chosen)
+    if problem:
+        message = f"code for {chosen} can not run here: {problem}"
+        raise TargetError(message, "leave the target out to build for this machine")
+    return Session(config, chosen, observer or events.ignore, use_images)
+
+
+def evaluate(node: Node, inputs: Sequence[Array | None], opset: int) -> Sequence[Array]:
+    """Evaluate a node on the host backend, which is loaded when it is first needed."""
+    return _host()(node, inputs, opset)
+
+
+@lru_cache(maxsize=1)
+def _host() -> Callable[[Node, Sequence[Array | None], int], Sequence[Array]]:
+    from opbuild.backend.host.evaluate import evaluate as evaluate_on_host
+
+    return evaluate_on_host
+
+
+@lru_cache(maxsize=1)
+def own_sources() -> str:
+    """Return the digest of the sources of opbuild that decide how a network is built and started."""
+    root = Path(__file__).parent
+    digests = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if name not in NOT_MODEL)
+        for path in (Path(folder, name) for name in sorted(files) if name.endswith(".py")):
+            digests.append(f"{path.relative_to(root)} {fast(path.read_bytes())}")
+    return fast("\n".join(digests).encode())
+
+
+def report_notes(operators: Sequence[OperatorReport], notes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a record keeps of a build for later reports, as JSON values."""
+    return {
+        "operators": [[operator.name, list(operator.nodes), operator.milliseconds] for operator in operators],
+        "lowering": {str(node): str(note) for node, note in notes.items()},
+    }
+
+
+def stored_report(record: Record, clock: Clock) -> Report:
+    """Return the report of a network that started from its image."""
+    operators = tuple(
+        OperatorReport(str(name), "reused", "in the stored network", tuple(map(str, nodes)), float(milliseconds))
+        for name, nodes, milliseconds in record.notes["operators"]
+    )
+    return make_report(record, operators, record.notes["lowering"], clock)
+
+
+def make_report(
+    record: Record,
+    operators: Sequence[OperatorReport],
+    notes: Mapping[str, Any],
+    clock: Clock,
+    image_reason: str | None = None,
+) -> Report:
+    """Return a report; ``image_reason`` says why the network did not start from its image, None that it did."""
+    host: dict[str, int] = {}
+    for step in record.steps:
+        if not hasattr(step, "symbol"):
+            host[step.node.op_type] = host.get(step.node.op_type, 0) + 1
+    return Report(
+        network=record.name,
+        operators=tuple(operators),
+        host=host,
+        steps=clock.steps,
+        image=image_reason is None,
+        image_reason=image_reason or "",
+        notes=notes,
+        arena=record.arena_size,
+        constants=sum(constant.nbytes for constant in record.constants),
+    )

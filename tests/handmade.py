@@ -1,0 +1,142 @@
+"""Hand-made programs and kernels for tests of the runtime: a few lines of Halide each, compiled once a test run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opbuild.graph.types import Array, TensorType
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.kernel.program import Buffer, KernelCall, Port, Program, View
+from opbuild.runtime.executor import Evaluate, Executor
+from opbuild.runtime.library import Library
+from opbuild.runtime.link import find_linker, link
+from opbuild.runtime.memory_plan import plan
+from opbuild.runtime.record import Record, make_record
+from opbuild.runtime.weights import Constants, WeightStore, pack_constants
+
+
+def vector(name: str, dtype: str = "float32", least: int = 0) -> Operand:
+    """A one-dimensional operand of free extent and stride 1."""
+    return Operand(name, dtype, (Dim(stride=1, min=least),))
+
+
+ADD = OpDesc(("Add",), "test", (vector("x"), vector("y")), (vector("out"),))
+SQUARE = OpDesc(("Square",), "test", (vector("x"),), (vector("out"),))
+PARALLEL = OpDesc(("Exp",), "test", (vector("x", least=8),), (vector("out", least=8),))
+"""Runs in parallel, and so needs the runtime library."""
+
+SYMBOLS = {ADD: "add__kernel0", SQUARE: "square__kernel0", PARALLEL: "parallel__kernel0"}
+
+
+@lru_cache(maxsize=None)
+def kernel_object(desc: OpDesc) -> bytes:
+    """Return the object file of one of the descriptors above."""
+    import halide as hl
+
+    i, out = hl.Var("i"), hl.Func("out")
+    x, y = hl.ImageParam(hl.Float(32), 1, "x"), hl.ImageParam(hl.Float(32), 1, "y")
+    if desc == ADD:
+        out[i] = x[i] + y[i]
+        arguments = [x, y]
+    elif desc == SQUARE:
+        out[i] = x[i] * x[i]
+        arguments = [x]
+    else:
+        out[i] = x[i] * hl.f32(2) + hl.f32(1)
+        out.split(i, hl.Var("o"), i, 8, hl.TailStrategy.GuardWithIf).parallel(hl.Var("o"))
+        arguments = [x]
+    target = hl.Target("host-no_runtime-no_asserts-no_bounds_query")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.o"
+        out.compile_to({hl.OutputFileType.object: str(path)}, arguments, SYMBOLS[desc], target)
+        return path.read_bytes()
+
+
+@lru_cache(maxsize=1)
+def runtime_object() -> bytes:
+    """Return Halide's runtime."""
+    import halide as hl
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "runtime.o"
+        hl.compile_standalone_runtime(str(path), hl.Target("host"))
+        return path.read_bytes()
+
+
+def dense(buffer: int, size: int) -> View:
+    """A view of a whole one-dimensional buffer."""
+    return View(buffer, 0, ((size, 1),))
+
+
+def chain(size: int = 32, weights: Array | None = None) -> Program:
+    """``out = (x + w)^2 + w`` with ``w`` constant."""
+    values = np.arange(size, dtype=np.float32) if weights is None else weights
+    shape = (size,)
+    buffers = (
+        Buffer("input", "float32", size),
+        Buffer("constant", "float32", size, pack=lambda: values, source=("w", values.tobytes().hex()[:64], size)),
+        Buffer("temporary", "float32", size),
+        Buffer("temporary", "float32", size),
+        Buffer("output", "float32", size),
+    )
+    calls = (
+        KernelCall(ADD, (dense(0, size), dense(1, size), dense(2, size)), ("first",)),
+        KernelCall(SQUARE, (dense(2, size), dense(3, size)), ("second",)),
+        KernelCall(ADD, (dense(3, size), dense(1, size), dense(4, size)), ("third",)),
+    )
+    ports = Port("x", TensorType("float32", shape), 0), Port("out", TensorType("float32", shape), 4)
+    return Program("chain", buffers, calls, ports[:1], ports[1:])
+
+
+def expected_chain(x: Array, weights: Array | None = None) -> Array:
+    """What ``chain`` computes."""
+    w = np.arange(x.size, dtype=np.float32) if weights is None else weights
+    return np.asarray((x + w) ** 2 + w)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A program that was built."""
+
+    record: Record
+    library: bytes
+    constants: Constants
+    executor: Executor
+
+
+def build(
+    program: Program, store: WeightStore | None = None, *, threads: int = 2, evaluate: Evaluate | None = None
+) -> Built:
+    """Take a program of the kernels above through packing, planning, linking and loading."""
+    needed = list(program.descriptors())
+    objects = [kernel_object(desc) for desc in needed]
+    library = link([*objects, *([runtime_object()] if PARALLEL in needed else [])], find_linker()) if objects else b""
+    constants = pack_constants(program, store or WeightStore(None))
+    record = make_record(
+        program,
+        SYMBOLS,
+        plan(program),
+        constant_of=constants.index,
+        constants=constants.places,
+        notes={"operators": [], "lowering": {}},
+    )
+    loaded = Library(library, threads) if objects else None
+    return Built(record, library, constants, Executor(record, loaded, constants.arrays, evaluate))
+
+
+def counting(function: Callable[..., Any]) -> tuple[Callable[..., Any], list[Any]]:
+    """Return a function that does the same and the list of its calls' first arguments."""
+    calls: list[Any] = []
+
+    def counted(*args: Any) -> Any:
+        calls.append(args[0])
+        return function(*args)
+
+    return counted, calls
