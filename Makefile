@@ -33,10 +33,11 @@ check: $(STAMP) ## Check style, formatting, types and layers
 unit: $(STAMP) ## Run the tests; TESTS=tests/unit/test_cli.py or ARGS=-x narrow them
 	$(BIN)/python -m pytest $(TESTS) $(ARGS)
 
-bench: $(STAMP) ## Measure against ONNX Runtime; results go to benchmarks/results
+bench: $(STAMP) ## Measure against ONNX Runtime and put the numbers into the README
 	$(BIN)/python benchmarks/build_time.py --json benchmarks/results/build_time.json
 	$(BIN)/python benchmarks/sharing.py --json benchmarks/results/sharing.json
 	$(BIN)/python benchmarks/latency.py --json benchmarks/results/latency.json
+	$(BIN)/python benchmarks/readme_tables.py
 
 setup: $(STAMP) ## Make .venv with everything in it; PYTHON=python3.12 chooses the interpreter
 
