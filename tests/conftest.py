@@ -1,0 +1,36 @@
+"""What all tests share: the flag that rewrites golden files, and a fresh cache folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opbuild.config import Config
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--update-golden``."""
+    parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
+    """Compare a JSON value with ``tests/golden/<name>.json``, or write it there with ``--update-golden``."""
+
+    def compare(name: str, value: Any) -> None:
+        path = Path(__file__).parent / "golden" / f"{name}.json"
+        if request.config.getoption("--update-golden"):
+            path.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        assert json.loads(path.read_text(encoding="utf-8")) == value
+
+    return compare
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """Settings for a build with two workers into a fresh folder."""
+    return Config(cache_path=tmp_path / "cache", workers=2, compile_timeout=60.0)

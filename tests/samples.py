@@ -1,0 +1,67 @@
+"""Descriptors, keys and entries to build tests from, and a recorder of events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opbuild.backend.fake import FakeCompiler, fake_object
+from opbuild.builder.build import Builder
+from opbuild.config import Config
+from opbuild.events import Event
+from opbuild.kernel.entry import Entry, make_entry
+from opbuild.kernel.key import CompilerIdentity, Key, make_key
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.kernel.target import Target
+from opbuild.store.disk import DiskStore
+
+TARGET = Target("x86-64-linux", ("avx", "avx2", "fma", "sse41"))
+IDENTITY = CompilerIdentity("fake", "1.0", "0" * 64)
+
+
+def conv(tile: int = 1, op_types: tuple[str, ...] = ("Conv", "Relu"), **variant: Any) -> OpDesc:
+    """Return a descriptor of a made-up convolution; its variant decides how the fake compiler behaves."""
+    dims = (Dim(), Dim(min=1), Dim(stride=16, multiple=16))
+    return OpDesc(
+        op_types=op_types,
+        family="conv",
+        inputs=(Operand("x", "float32", dims, "NC1HWC0"), Operand("w", "float32", dims, "FRACTAL_Z")),
+        outputs=(Operand("y", "float32", dims, "NC1HWC0"),),
+        attrs={"kernel": [3, 3], "stride": [1, 1], "epilogue": ["relu", ["acc"]]},
+        variant={"tile": tile, **variant},
+    )
+
+
+def key_of(desc: OpDesc, target: Target = TARGET, identity: CompilerIdentity = IDENTITY, sources: str = "s") -> Key:
+    """Return a descriptor's key with made-up surroundings."""
+    return make_key(desc, target, identity, sources)
+
+
+def entry_of(desc: OpDesc, device_id: int = 0, code: bytes = b"code", milliseconds: float = 1.0) -> tuple[Key, Entry]:
+    """Return a key and an entry whose object holds ``code``."""
+    key = key_of(desc)
+    return key, make_entry(desc, key, device_id, fake_object(code, (key.symbol,)), milliseconds, nodes=("node",))
+
+
+def needed(*descs: OpDesc) -> dict[OpDesc, tuple[str, ...]]:
+    """Return what a network needs, each operator by one node."""
+    return {desc: (f"node_{index}",) for index, desc in enumerate(descs)}
+
+
+class Recorder:
+    """An observer that keeps the events."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        """Return the events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def disk_builder(config: Config, observer: Any = None, **options: Any) -> Builder:
+    """Return a builder with the fake compiler over the disk store of ``config``."""
+    store = DiskStore(config.kernel_meta, config.device_id)
+    return Builder(store, FakeCompiler(), TARGET, config, observer or Recorder(), **options)
