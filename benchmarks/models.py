@@ -12,7 +12,7 @@ import onnx
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from networks import light, with_5x5_kernel
+from networks import conv_to_5x5, light
 
 NAMES = (
     "resnet50",
@@ -29,12 +29,12 @@ NAMES = (
 
 def network(name: str) -> onnx.ModelProto:
     """Return a network with random He weights and without its final Softmax, which would hide errors."""
-    return light(name, random_weights=True, softmax=False)
+    return light(name, random_weights=True, without_softmax=True)
 
 
 def one_layer_changed(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy of a network whose first 3x3 convolution is a 5x5 one."""
-    return with_5x5_kernel(model)
+    return conv_to_5x5(model)
 
 
 def write(name: str, folder: Path) -> Path:
