@@ -128,7 +128,8 @@ def load_model(source: Source) -> OnnxModel:
         proto = _inlined(proto)
     known = {tensor.name for tensor in proto.graph.initializer}
     inputs = {value.name: _declared(value) for value in proto.graph.input if value.name not in known}
-    return OnnxModel(name, inputs, tuple(value.name for value in proto.graph.output), digest, proto, folder)
+    outputs = tuple(value.name for value in proto.graph.output)
+    return OnnxModel(name, inputs, outputs, digest, proto, folder)
 
 
 def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:

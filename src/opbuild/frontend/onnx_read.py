@@ -115,10 +115,15 @@ def _digest(model: onnx.ModelProto, data: bytes, folder: Path | None) -> str:
 
 
 def external_tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """Yield the initializers whose data is in another file, in the model's order."""
-    for tensor in graph.initializer:
-        if tensor.data_location == TensorProto.EXTERNAL:
-            yield tensor
+    """Yield the tensors whose data is in another file: initializers, then attributes, in the model's order."""
+    tensors = list(graph.initializer)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                tensors.append(attribute.t)
+            elif attribute.type == onnx.AttributeProto.GRAPH:
+                yield from external_tensors(attribute.g)
+    yield from (tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL)
 
 
 def dtype_name(number: int, what: str) -> str:

@@ -13,7 +13,7 @@ from opbuild.backend.host.movement import implements
 from opbuild.graph.types import Array, Node
 
 _PLAIN = {
-    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Pow": "pow", "Neg": "neg", "Abs": "abs", "Sign": "sign",
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Neg": "neg", "Abs": "abs", "Sign": "sign",
     "Reciprocal": "reciprocal", "Sqrt": "sqrt", "Floor": "floor", "Ceil": "ceil", "Round": "round", "Exp": "exp", "Log": "log",
     "Erf": "erf", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh",
     "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Relu": "relu", "Sigmoid": "sigmoid",
@@ -30,8 +30,18 @@ _WITH_PARAMETERS: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "Selu": ("selu", (("alpha", 1.6732631921768188), ("gamma", 1.0507010221481323))),
     "HardSigmoid": ("hard_sigmoid", (("alpha", 0.2), ("beta", 0.5))),
     "ThresholdedRelu": ("thresholded_relu", (("alpha", 1.0),)),
-    "Shrink": ("shrink", (("bias", 0.0), ("lambd", 0.5))),
+    "Shrink": ("shrink", (("lambd", 0.5), ("bias", 0.0))),
 }
+
+
+@implements("Pow")
+def _pow(node: Node, inputs: Any) -> Sequence[Array]:
+    base, exponent = inputs
+    if np.issubdtype(base.dtype, np.floating):
+        exponent = exponent.astype(base.dtype)
+    elif np.issubdtype(exponent.dtype, np.floating):  # an integer to a fraction: in float64, then towards zero
+        return (apply("pow", base.astype(np.float64), exponent.astype(np.float64)).astype(base.dtype),)
+    return (apply("pow", base, exponent.astype(base.dtype)),)
 
 
 @implements(*_PLAIN)

@@ -1,7 +1,8 @@
 """Every operation of ``kernel/expression.py`` in numpy, with ONNX's results: NaN, infinities, integers.
 
-Floating operations keep their operands' element type; integer division rounds towards zero, and by zero gives 0. Operands with
-parameters follow in the order in which ONNX lists the attributes (``selu``: alpha, gamma; ``shrink``: bias, lambd).
+Floating operations keep their operands' element type (float16 is computed in float32 and rounded once); integer division
+rounds towards zero, and by zero gives 0. Parameters follow the operand: ``selu`` alpha, gamma; ``hard_sigmoid`` alpha,
+beta; ``clip`` low, high; ``shrink`` lambd, bias.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _selu(x: Array, alpha: Array, gamma: Array) -> Any:
     return gamma * np.where(x <= 0, alpha * np.expm1(np.minimum(x, 0)), x)
 
 
-def _shrink(x: Array, bias: Array, lambd: Array) -> Any:
+def _shrink(x: Array, lambd: Array, bias: Array) -> Any:
     return np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, x.dtype.type(0)))
 
 
@@ -120,8 +121,21 @@ OPERATORS: dict[str, Operation] = {
 """Each operation's implementation; operands are arrays of one element type."""
 
 PREDICATES = frozenset(
-    ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "and", "or", "xor", "not", "is_nan")
-    + ("is_inf", "is_finite")
+    [
+        "equal",
+        "not_equal",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+        "and",
+        "or",
+        "xor",
+        "not",
+        "is_nan",
+        "is_inf",
+    ]
+    + ["is_finite"]
 )
 """Operations that yield truth values."""
 
@@ -129,25 +143,27 @@ PREDICATES = frozenset(
 def apply(name: str, *operands: Array) -> Array:
     """Return one operation applied to arrays that broadcast together.
 
-    The result has the operands' element type, except that ``PREDICATES`` give bool and ``where`` its second operand's.
+    The result has the last operand's element type, except that ``PREDICATES`` give bool.
     """
+    kind = operands[-1].dtype
+    if any(operand.dtype == np.float16 for operand in operands):
+        operands = tuple(each.astype(np.float32) if each.dtype == np.float16 else each for each in operands)
     with np.errstate(all="ignore"):
         found = np.asarray(OPERATORS[name](*operands))
-    if name in PREDICATES:
-        return found
-    return found.astype(operands[1 if name == "where" else 0].dtype, copy=False)
+        return found if name in PREDICATES else found.astype(kind, copy=False)
 
 
 def cast(value: Array, dtype: str) -> Array:
     """Convert as ONNX's Cast does: floats to integers towards zero, NaN and anything but 0 to true.
 
-    Floats outside an integer type's range, and NaN, are implementation-defined in ONNX; here they become what C gives for
-    int64 first, then wrap.
+    Floats outside an integer type's range, and NaN, are open in ONNX; here they become what a processor's conversion to int32
+    (to int64 for wider and unsigned 32-bit targets) gives, and wrap to narrower ones.
     """
     with np.errstate(all="ignore"):
         if dtype == "bool":
             return np.asarray(value != 0)
         target = np.dtype(dtype)
         if np.issubdtype(value.dtype, np.floating) and np.issubdtype(target, np.integer) and target.itemsize < 8:
-            return value.astype(np.int64).astype(target)
+            wide = np.int32 if target.itemsize < 4 or target == np.int32 else np.int64
+            return value.astype(wide).astype(target)
         return value.astype(target)
