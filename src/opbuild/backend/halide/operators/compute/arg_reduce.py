@@ -1,0 +1,90 @@
+"""ArgMax and ArgMin: what they compute: positions, as int64.
+
+Attributes: ``least`` (ArgMin); ``last``: the last of equal elements instead of the first; ``layout``: ``inner`` for ``x``
+of ``(C, rows, rows)`` and an output ``(rows, rows)``, ``outer`` for ``x`` of ``(I, C, rows)`` and an output ``(I, rows)``.
+
+Elements are compared as integers that sort as they do: NaN above all (it wins in both operators), zeros of both signs equal.
+A pair (key, position) wins by its key, then by its position, so pairs can be combined in any order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters, variables
+from opbuild.kernel.opdesc import OpDesc
+
+LANES = 16
+Pair = tuple[Any, Any]
+
+
+def define(desc: OpDesc) -> Definition:
+    """Return the definition of an ArgMax or ArgMin."""
+    return _inner(desc) if desc.attrs["layout"] == "inner" else _outer(desc)
+
+
+def _inner(desc: OpDesc) -> Definition:
+    inputs = parameters(desc)
+    x = inputs[0]
+    lane, y, z = variables("lane y z")
+    count = x.dim(0).extent()
+    chunks = hl.RDom([(0, count // LANES)], "chunks")
+    across = hl.RDom([(0, LANES)], "across")
+    tail = hl.RDom([(0, count % LANES)], "tail")
+    partial, total, out = hl.Func("partial"), hl.Func("total"), hl.Func("out")
+
+    partial[lane, y, z] = _none(desc)
+    position = chunks.x * LANES + lane
+    partial[lane, y, z] = _better(desc, partial[lane, y, z], (_key(desc, x[position, y, z]), position))
+    total[y, z] = _none(desc)
+    total[y, z] = _better(desc, total[y, z], (partial[across.x, y, z][0], partial[across.x, y, z][1]))
+    position = count // LANES * LANES + tail.x
+    total[y, z] = _better(desc, total[y, z], (_key(desc, x[position, y, z]), position))
+    out[y, z] = hl.cast(hl.Int(64), total[y, z][1])
+    constrain_output(out, desc.outputs[0])
+    functions = {"partial": partial, "total": total}
+    return Definition(inputs, [out], {"y": y, "z": z}, functions, {"chunks": chunks})
+
+
+def _outer(desc: OpDesc) -> Definition:
+    inputs = parameters(desc)
+    x = inputs[0]
+    i, z = variables("i z")
+    domain = hl.RDom([(0, x.dim(1).extent())], "c")
+    total, out = hl.Func("total"), hl.Func("out")
+    total[i, z] = _none(desc)
+    total[i, z] = _better(desc, total[i, z], (_key(desc, x[i, domain.x, z]), domain.x))
+    out[i, z] = hl.cast(hl.Int(64), total[i, z][1])
+    constrain_output(out, desc.outputs[0])
+    return Definition(inputs, [out], {"i": i, "z": z}, {"total": total}, {"c": domain})
+
+
+def _key(desc: OpDesc, x: Any) -> Any:
+    """Return the integer that stands for an element: the greater, the better."""
+    kind = TYPES[desc.inputs[0].dtype]
+    integer = _key_type(desc)
+    if not kind.is_float():
+        key = hl.cast(integer, x)
+        return ~key if desc.attrs["least"] else key
+    bits = hl.reinterpret(integer, x)
+    key = hl.select(bits < hl.cast(integer, 0), bits ^ integer.max(), bits)
+    key = hl.select(hl.strict_float(x == hl.cast(kind, 0)), hl.cast(integer, 0), key)
+    return hl.select(hl.is_nan(x), integer.max(), ~key if desc.attrs["least"] else key)
+
+
+def _key_type(desc: OpDesc) -> Any:
+    return hl.Int(64 if TYPES[desc.inputs[0].dtype].bits() > 32 else 32)
+
+
+def _none(desc: OpDesc) -> Any:
+    """Return the pair that loses against every other."""
+    nowhere = hl.i32(-1) if desc.attrs["last"] else hl.Int(32).max()
+    return hl.Tuple([_key_type(desc).min(), nowhere])
+
+
+def _better(desc: OpDesc, old: Any, new: Pair) -> Any:
+    closer = new[1] > old[1] if desc.attrs["last"] else new[1] < old[1]
+    better = (new[0] > old[0]) | ((new[0] == old[0]) & closer)
+    return hl.Tuple([hl.select(better, new[0], old[0]), hl.select(better, new[1], old[1])])

@@ -1,0 +1,36 @@
+"""Products of a matrix and a vector: what they compute.
+
+``out[r, ...] = epilogue(sum over k of matrix[k, r, ...] * vector[k, ...])``: a dot product along adjacent elements for each
+row. The epilogue is an expression over the sum and further operands of the output's rank; a stride of 0 repeats.
+"""
+
+from __future__ import annotations
+
+import halide as hl
+
+from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.expression import compile_expression
+from opbuild.backend.halide.operators.compute.lanes import reduce_lanes
+from opbuild.kernel.expression import from_json
+from opbuild.kernel.opdesc import OpDesc
+
+
+def define(desc: OpDesc) -> Definition:
+    """Return the definition of a batched matrix-vector product."""
+    inputs = parameters(desc)
+    matrix, vector, *others = inputs
+    r, b0, b1 = variables("r b0 b1")
+    kept = (r, b0, b1)
+    dot = reduce_lanes(
+        "dot",
+        lambda k: matrix[(k, *kept)] * vector[(k, b0, b1)],
+        [matrix.dim(0).extent()],
+        kept,
+        lambda a, b: a + b,
+        hl.f32(0),
+    )
+    out = hl.Func("out")
+    operands = [other[kept] for other in others]
+    out[kept] = compile_expression(from_json(desc.attrs["epilogue"]), operands, dot.total[kept])
+    constrain_output(out, desc.outputs[0])
+    return Definition(inputs, [out], {"r": r, "b0": b0, "b1": b1}, {"dot": dot})

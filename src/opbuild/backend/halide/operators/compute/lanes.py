@@ -1,0 +1,85 @@
+"""Reductions along the innermost dimension, kept as partial results in vector lanes.
+
+A loop that adds one element after another to one sum can not be vectorized as it stands, and rounds worse. Here ``LANES``
+partial results are kept, one for each position within a chunk of ``LANES`` elements, then folded to ``VECTOR`` of them,
+which take up the elements beyond the last whole chunk, and are combined at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import halide as hl
+
+VECTOR = 16
+LANES = 4 * VECTOR
+"""Partial results: four AVX-512 vectors, so that four additions are under way at once."""
+
+
+@dataclass(frozen=True)
+class LaneReduction:
+    """A reduction and what its schedule needs.
+
+    Attributes:
+        total: The result, a function of the variables that are kept.
+        partial: The results of ``LANES`` lanes over whole chunks, a function of the lane and of these variables.
+        folded: The results of ``VECTOR`` lanes over everything.
+        chunks: Domain over ``(chunk, outer reduced...)`` of ``partial``'s update.
+        tail: Domain over ``(element, outer reduced...)`` of ``folded``'s update.
+        across: Domain over the folded lanes.
+    """
+
+    total: Any
+    partial: Any
+    folded: Any
+    chunks: Any
+    tail: Any
+    across: Any
+
+
+def reduce_lanes(
+    name: str,
+    term: Callable[..., Any],
+    extents: Sequence[Any],
+    kept: Sequence[Any],
+    combine: Callable[[Any, Any], Any],
+    identity: Any,
+) -> LaneReduction:
+    """Return the reduction of ``term`` over its first indices.
+
+    Args:
+        name: Prefix of the functions' names.
+        term: What is reduced: called with the reduced indices, innermost first.
+        extents: Extent of each reduced index; the first one is cut into chunks.
+        kept: Variables that stay, at least one, in scope in ``term``.
+        combine: Combines two results; associative and commutative.
+        identity: What combining starts from.
+    """
+    lane = hl.Var(f"{name}_lane")
+    partial, folded, total = (hl.Func(f"{name}_{part}") for part in ("partial", "folded", "total"))
+    inner, *outer = extents
+    around = [(0, extent) for extent in outer]
+    chunks = hl.RDom([(0, inner // LANES), *around], f"{name}_chunks")
+    tail = hl.RDom([(0, inner % LANES), *around], f"{name}_tail")
+    across = hl.RDom([(0, VECTOR)], f"{name}_across")
+
+    def value(function: Any, *index: Any) -> Any:
+        # A reference to a function is not yet an expression: select() of references would be a tuple.
+        return hl.Expr(function[(*index, *kept)])
+
+    partial[(lane, *kept)] = identity
+    indices = [chunks[axis] for axis in range(len(extents))]
+    element = term(indices[0] * LANES + lane, *indices[1:])
+    partial[(lane, *kept)] = combine(value(partial, lane), element)
+
+    folded[(lane, *kept)] = reduce(combine, [value(partial, lane + start) for start in range(0, LANES, VECTOR)])
+    indices = [tail[axis] for axis in range(len(extents))]
+    element = term(inner // LANES * LANES + indices[0], *indices[1:])
+    folded[(indices[0] % VECTOR, *kept)] = combine(value(folded, indices[0] % VECTOR), element)
+
+    total[tuple(kept)] = identity
+    total[tuple(kept)] = combine(value(total), value(folded, across.x))
+    return LaneReduction(total, partial, folded, chunks, tail, across)

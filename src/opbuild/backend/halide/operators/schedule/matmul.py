@@ -1,0 +1,69 @@
+"""Matrix products: how they are computed.
+
+A tile of ``rows`` by ``columns`` sums stays in registers while K passes. One panel of columns is kept close while all rows
+pass by it. Variant: ``rows``, ``columns`` (a multiple of 16), ``stage`` (copy the panel first), ``parallel`` (``none``,
+``columns``, ``rows`` or ``batch``).
+
+Limits: ``rows`` <= M always; ``columns`` <= N for ``rhs`` other than ``panels``; a staged ``columns`` operand needs K >= 16.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import Definition, variables
+from opbuild.kernel.opdesc import OpDesc
+
+LANES = 16
+
+
+def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+    """Schedule a matrix product."""
+    out = definition.outputs[0]
+    n, m = definition.variables["n"], definition.variables["m"]
+    batch = [definition.variables[name] for name in ("b0", "b1") if name in definition.variables]
+    rows, columns = desc.variant["rows"], desc.variant["columns"]
+    no, ni, mo, mi = variables("no ni mo mi")
+    packed = desc.attrs["rhs"] == "panels"
+    tail = hl.TailStrategy.GuardWithIf if packed else hl.TailStrategy.ShiftInwards
+    out.split(n, no, ni, columns, tail).split(m, mo, mi, rows, hl.TailStrategy.ShiftInwards)
+    out.reorder(ni, mi, mo, no, *batch).vectorize(ni, LANES).unroll(ni).unroll(mi)
+    tile = no if desc.variant["parallel"] == "rows" else mo
+    _parallel(out, desc.variant["parallel"], no, mo, (ni, mi), batch)
+    # Only the store of the last panel is guarded; a second copy of the loop nest without the guard gains nothing.
+    out.never_partition_all()
+
+    acc = definition.functions["acc"]
+    acc.compute_at(out, tile).bound_extent(n, columns).bound_extent(m, rows)
+    acc.vectorize(n, LANES).unroll(n).unroll(m)
+    acc.update().reorder(n, m, definition.domains["k"].x).vectorize(n, LANES).unroll(n).unroll(m)
+    acc.never_partition_all()
+    if "staged" in definition.functions:
+        _stage(definition.functions, out, no, columns)
+
+
+def _parallel(out: Any, over: str, no: Any, mo: Any, inner: tuple[Any, Any], batch: list[Any]) -> None:
+    if over == "columns":
+        out.parallel(no)
+    elif over == "rows":
+        out.reorder(*inner, no, mo, *batch).parallel(mo)
+    elif over == "batch":
+        fused = variables("fused")[0]
+        out.fuse(batch[0], batch[1], fused).parallel(fused)
+
+
+def _stage(functions: dict[str, Any], out: Any, no: Any, columns: int) -> None:
+    staged, block = functions["staged"], functions.get("block")
+    n, k, *_ = staged.args()
+    staged.compute_at(out, no).bound_extent(n, columns)
+    if block is None:
+        staged.vectorize(n, LANES).unroll(n)
+        return
+    no, ni, ko, ki = variables("sno sni sko ski")
+    staged.split(n, no, ni, LANES).split(k, ko, ki, LANES, hl.TailStrategy.ShiftInwards)
+    staged.reorder(ni, ki, no, ko).vectorize(ni).unroll(ki)
+    bk, bn, *_ = block.args()
+    block.compute_at(staged, no).bound_extent(bk, LANES).bound_extent(bn, LANES).vectorize(bk).unroll(bn)
+    staged.never_partition_all()
