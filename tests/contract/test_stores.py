@@ -1,0 +1,134 @@
+"""What every store promises; a new tier is done when this suite is green over it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from samples import conv, entry_of, key_of
+
+from opbuild.kernel.interfaces import Found, Missing, Store
+from opbuild.store.disk import DiskStore
+from opbuild.store.memory import MemoryStore
+
+KINDS: dict[str, Callable[[Path], Store]] = {
+    "disk": lambda folder: DiskStore(folder / "kernel_meta"),
+    "memory": lambda folder: MemoryStore(),
+}
+
+
+@pytest.fixture(params=sorted(KINDS))
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """An empty store of each kind."""
+    return KINDS[request.param](tmp_path)
+
+
+def test_an_empty_store_answers_absent(store: Store) -> None:
+    """What was never published is missing for exactly that reason (F69)."""
+    answer = store.lookup(key_of(conv()))
+    assert isinstance(answer, Missing)
+    assert answer.reason.code == "absent"
+    assert store.names() == ()
+    assert store.components("conv_relu_1_0") is None
+
+
+def test_what_was_published_is_found_byte_for_byte(store: Store) -> None:
+    """A look-up returns the object and both records as they were published (F36)."""
+    key, entry = entry_of(conv())
+    assert store.publish(entry) is None
+    answer = store.lookup(key)
+    assert isinstance(answer, Found)
+    found = answer.entry
+    assert (found.name, found.symbol, found.object) == (entry.name, entry.symbol, entry.object)
+    assert (found.info, found.record) == (entry.info, entry.record)
+
+
+def test_entries_are_named_and_described(store: Store) -> None:
+    """Names are listed sorted, and each entry's key components can be read."""
+    published = [entry_of(conv(tile)) for tile in range(3)]
+    for _, entry in published:
+        store.publish(entry)
+    assert store.names() == tuple(sorted(entry.name for _, entry in published))
+    assert all(store.components(entry.name) == key.components for key, entry in published)
+
+
+def test_publishing_again_replaces(store: Store) -> None:
+    """The last writer's entry is the one found, whole (F17)."""
+    desc = conv()
+    key, first = entry_of(desc, code=b"first")
+    _, second = entry_of(desc, code=b"second")
+    assert store.publish(first) is None
+    assert store.publish(first) is None
+    assert store.publish(second) is None
+    answer = store.lookup(key)
+    assert isinstance(answer, Found)
+    assert answer.entry.object == second.object
+    assert len(store.names()) == 1
+
+
+def test_another_devices_entry_is_found(store: Store) -> None:
+    """What device 3 built serves this device: the code is the same (F35, F64)."""
+    key, entry = entry_of(conv(), device_id=3)
+    store.publish(entry)
+    answer = store.lookup(key)
+    assert isinstance(answer, Found)
+    assert answer.entry.name.endswith("_3")
+
+
+def test_other_operators_do_not_disturb(store: Store) -> None:
+    """A look-up answers for its own key whatever else is stored."""
+    key, entry = entry_of(conv(1))
+    for tile in range(2, 6):
+        store.publish(entry_of(conv(tile))[1])
+    assert isinstance(store.lookup(key), Missing)
+    store.publish(entry)
+    assert isinstance(store.lookup(key), Found)
+
+
+def test_evicting_removes_one_entry(store: Store) -> None:
+    """An evicted entry is absent, the others stay; evicting nothing is harmless (F22)."""
+    key, entry = entry_of(conv(1))
+    other_key, other = entry_of(conv(2))
+    store.publish(entry)
+    store.publish(other)
+    store.evict(entry.name)
+    store.evict(entry.name)
+    answer = store.lookup(key)
+    assert isinstance(answer, Missing)
+    assert answer.reason.code == "absent"
+    assert isinstance(store.lookup(other_key), Found)
+    assert store.names() == (other.name,)
+
+
+def test_threads_share_a_store(store: Store) -> None:
+    """Threads that publish, look up and evict at once get whole entries or none, and no exception (F23)."""
+    published = [entry_of(conv(tile)) for tile in range(4)]
+    problems: list[object] = []
+
+    def work() -> None:
+        try:
+            for round_ in range(30):
+                key, entry = published[round_ % 4]
+                store.publish(entry)
+                answer = store.lookup(key)
+                if isinstance(answer, Found) and answer.entry.object != entry.object:
+                    problems.append(answer)
+                if round_ % 7 == 0:
+                    store.evict(entry.name)
+        except Exception as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+
+
+def test_a_private_store_is_trusted(store: Store) -> None:
+    """A store that only this user can write to gives no reason for distrust."""
+    store.publish(entry_of(conv())[1])
+    assert store.distrust() is None
