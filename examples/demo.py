@@ -24,6 +24,8 @@ from rich.table import Table
 EXAMPLES = Path(__file__).resolve().parent
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 TOLERANCE = 1e-3
+SMALLEST = 1e-4
+"""Added to expected values before dividing by them: below it, differences count absolutely."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,7 @@ def build_and_call(model: Path, expected: Path, cache: Path, result: Path) -> in
     import opbuild
     from opbuild.cli.failure import show_failure
     from opbuild.cli.progress import build_progress
+    from opbuild.errors import OpbuildError
 
     try:
         with build_progress(Console(stderr=True)) as observer:
@@ -177,13 +180,13 @@ def build_and_call(model: Path, expected: Path, cache: Path, result: Path) -> in
         started = time.perf_counter()
         output = network(data)
         call = time.perf_counter() - started
-    except opbuild.OpbuildError as problem:
+    except OpbuildError as problem:
         show_failure(problem)
         return problem.exit_code
     error = None
     if expected.is_file():
         wanted = numpy_helper.to_array(onnx.load_tensor(str(expected)))
-        error = float(np.max(np.abs(output - wanted)) / np.max(np.abs(wanted)))
+        error = float(np.max(np.abs(output - wanted) / (np.abs(wanted) + SMALLEST)))
     report = network.report
     built = [(operator.name, operator.reason) for operator in report.operators if operator.status == "built"]
     result.write_text(json.dumps(asdict(Step(0.0, ready, call, report.built, report.reused, built, error))))

@@ -41,7 +41,7 @@ def test_a_silent_compile_still_writes_lines() -> None:
     progress.close()
     assert lines[0] == "net: 3 of 5 operators to compile"
     assert lines[-1].startswith("net: 0 of 3 operators compiled, ")
-    assert "compiling conv_relu_1_0" in lines[-1]
+    assert lines[-1].endswith(", compiling conv_relu")
 
 
 def test_without_a_terminal_the_longest_silence_is_ten_seconds() -> None:
@@ -84,7 +84,7 @@ def test_the_bar_shows_network_count_and_operators_in_work() -> None:
         observer._progress.refresh()
         shown = stream.getvalue()
         observer(BuildFinished("net", 4, 5, 0.1))
-    for text in ("net", "2/4", "conv_relu_1_0"):
+    for text in ("net", "2/4", "conv_relu"):
         assert text in shown
 
 

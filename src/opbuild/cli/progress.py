@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
 from rich.text import Text
 
 from opbuild.events import BuildFinished, BuildStarted, CompileFinished, CompileStarted, Event, Observer, Warned
@@ -63,14 +65,14 @@ class BarProgress:
         self._state = BuildState()
         self._progress = Progress(
             SpinnerColumn(),
-            TextColumn("[bold]{task.fields[network]}"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TextColumn("operators"),
-            TimeElapsedColumn(),
-            TextColumn("[dim]{task.fields[running]}", markup=True),
+            TextColumn("{task.fields[network]}", style="bold", markup=False, table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=20, table_column=Column(min_width=20)),
+            MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=5)),
+            TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
+            TextColumn("{task.fields[running]}", style="dim", markup=False, table_column=Column(no_wrap=True, ratio=1)),
             console=console,
             transient=True,
+            expand=True,
         )
         self._task: TaskID | None = None
 
@@ -177,5 +179,6 @@ def build_progress(console: Console) -> Iterator[Observer]:
 
 
 def _names(running: list[str]) -> str:
-    shown = ", ".join(running[:3])
+    """Return the operators' types; the numbers in their names say nothing while one waits."""
+    shown = ", ".join(re.sub(r"_\d+_\d+$", "", name) for name in running[:3])
     return shown + (f" and {len(running) - 3} more" if len(running) > 3 else "")

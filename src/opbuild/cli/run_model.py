@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from opbuild.cli.progress import build_progress
+from opbuild.cli.tables import output_console
 from opbuild.errors import InputError, OptionError
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
@@ -63,7 +65,7 @@ def run_model(
         ready = time.perf_counter() - started
     data = complete_inputs(network, given, seed)
     outputs, seconds = _timed(network, data, repeat)
-    console = Console()
+    console = output_console()
     console.print(_statistics(outputs))
     report = network.report
     console.print(
@@ -167,7 +169,7 @@ def _timed(network: Network, data: dict[str, Array], repeat: int) -> tuple[dict[
 
 
 def _statistics(outputs: Mapping[str, Array]) -> Table:
-    table = Table("output", "type", title="Outputs", title_justify="left")
+    table = Table("output", "type", box=SIMPLE_HEAD)
     for column in ("min", "mean", "max", "std", "not finite"):
         table.add_column(column, justify="right")
     for name, array in outputs.items():

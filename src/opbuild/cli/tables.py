@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -12,13 +14,23 @@ from opbuild.report import Report
 STYLES = {"built": "yellow", "reused": "green"}
 
 
+LOG_WIDTH = 160
+"""Characters in a line where there is no terminal: names of operators stay whole, so that a log can be searched."""
+
+
+def output_console() -> Console:
+    """Return where commands print their results: the standard output, wide enough for a log if it is not a terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=LOG_WIDTH)
+
+
 def operators_table(report: Report) -> Table:
     """Return a table with a row for each distinct operator: what was built first, the slowest first.
 
     Args:
         report: What the build did.
     """
-    table = Table("operator", "nodes", "", "why", "ms", title=f"{report.network}: operators", title_justify="left")
+    table = Table("operator", "nodes", "", "why", "ms", box=SIMPLE_HEAD)
     table.columns[0].overflow = "fold"
     table.columns[4].justify = "right"
     for operator in sorted(report.operators, key=lambda operator: (operator.status != "built", -operator.milliseconds)):
