@@ -1,0 +1,434 @@
+"""From an expression of ``kernel.expression`` to a Halide expression, with numpy's and ONNX's semantics.
+
+Every operation is computed in the type of its operands, float16 in float32 and then rounded, so that a fused chain gives bit
+for bit what the operators one by one give. Where Halide and C leave something open (NaN, overflow of signed integers,
+division by zero, shifts by too much) the result is defined here and never traps: integers wrap, ``x / 0`` is 0 for
+integers, a shift by the width or more gives 0 (-1 for a negative number shifted right).
+
+A bool is ``UInt(1)`` inside an expression and a byte of 0 or 1 in a buffer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide import mathematics as m
+from opbuild.backend.halide.definition import TYPES
+from opbuild.errors import CompileError
+from opbuild.kernel.expression import Expression, children
+
+Expr = Any
+BOOL = hl.UInt(1)
+BYTE = hl.UInt(8)
+FLOAT16 = hl.Float(16)
+
+
+def compile_expression(
+    expression: Expression,
+    args: Sequence[Expr],
+    acc: Expr | None = None,
+    user: Mapping[str, Callable[..., Expr]] | None = None,
+) -> Expr:
+    """Return an expression as a Halide expression.
+
+    Args:
+        expression: What to compute.
+        args: What ``("arg", i)`` stands for; bools as bytes of 0 or 1.
+        acc: What ``("acc",)`` stands for.
+        user: The functions that ``("user", name, ...)`` calls.
+
+    Returns:
+        The value, strict about NaN; a bool as a byte of 0 or 1.
+
+    Raises:
+        CompileError: If the expression names something that is not given, or operands do not fit an operation.
+    """
+    compiled: dict[Expression, Expr] = {}
+    functions = user or {}
+
+    def visit(e: Expression) -> Expr:
+        if e not in compiled:
+            compiled[e] = compute(e)
+        return compiled[e]
+
+    def compute(e: Expression) -> Expr:
+        head = e[0]
+        if head == "arg":
+            return args[e[1]]
+        if head == "acc":
+            if acc is None:
+                raise CompileError("an expression refers to an accumulator where there is none")
+            return acc
+        if head == "const":
+            return constant(e[1], e[2])
+        if head == "cast":
+            return cast(visit(e[2]), e[1])
+        operands = [visit(child) for child in children(e)]
+        if head == "user":
+            return _call_user(functions, e[1], operands)
+        if head == "pow" and e[2][0] == "const":
+            return _power_of_constant(operands[0], e[2], operands[1])
+        return apply(head, operands)
+
+    return hl.strict_float(_stored(visit(expression)))
+
+
+def constant(dtype: str, text: str) -> Expr:
+    """Return a literal."""
+    if dtype == "bool":
+        return hl.cast(BOOL, hl.u8(int(text)))
+    if dtype.startswith("float"):
+        if dtype == "float64":
+            return hl.f64(float(text))
+        value = hl.f32(float(text))
+        return value if dtype == "float32" else hl.cast(FLOAT16, value)
+    bits = TYPES[dtype].bits()
+    number = int(text) % (1 << bits)
+    return hl.reinterpret(TYPES[dtype], hl.cast(hl.UInt(bits), hl.u64(number)))
+
+
+def cast(x: Expr, dtype: str) -> Expr:
+    """Return ``x`` converted as ONNX's Cast does: floats to integers toward zero, whatever is not 0 to True."""
+    if dtype == "bool":
+        return _truth(x)
+    wanted = TYPES[dtype]
+    if x.type() == wanted:
+        return x
+    if x.type() == FLOAT16:
+        return cast(m.widen_half(x), dtype)
+    if wanted == FLOAT16:
+        return hl.cast(FLOAT16, cast(x, "float32"))
+    if x.type().is_float():
+        return _cast_float(x, wanted)
+    return hl.cast(wanted, x)
+
+
+def _cast_float(x: Expr, wanted: Any) -> Expr:
+    if wanted.is_float():
+        return m.widen(x) if wanted == m.FLOAT64 else m.narrow(x)
+    if wanted.bits() == 64:
+        return hl.cast(wanted, x)
+    # As C's conversion to a wide integer and the wrap that follows; a direct one is undefined out of range.
+    return hl.cast(wanted, hl.cast(m.INT32 if wanted.bits() < 32 or wanted == m.INT32 else m.INT64, x))
+
+
+def apply(operation: str, operands: Sequence[Expr]) -> Expr:
+    """Return one of ``kernel.expression.OPERATIONS`` applied to operands.
+
+    Raises:
+        CompileError: If there is no such operation for the operands' types.
+    """
+    if operation in LOGIC:
+        return LOGIC[operation](*operands)
+    operands = _same_type(operands) if operation != "where" else [operands[0], *_same_type(operands[1:])]
+    kind = operands[-1].type()
+    if operation in ANY:
+        return ANY[operation](*operands)
+    if kind == FLOAT16:
+        wide = [m.widen_half(x) if x.type() == FLOAT16 else x for x in operands]
+        result = apply(operation, wide)
+        return hl.cast(FLOAT16, result) if result.type() == m.FLOAT32 else result
+    table = FLOAT if kind.is_float() else INTEGER
+    if operation not in table:
+        raise CompileError(f"operation {operation} is not defined for {kind}")
+    return table[operation](*operands)
+
+
+def _stored(x: Expr) -> Expr:
+    return hl.cast(BYTE, x) if x.type() == BOOL else x
+
+
+def _truth(x: Expr) -> Expr:
+    if x.type() == BOOL:
+        return x
+    x = m.widen_half(x) if x.type() == FLOAT16 else x
+    return x != hl.cast(x.type(), hl.i32(0))
+
+
+def _same_type(operands: Sequence[Expr]) -> list[Expr]:
+    """A bool computed here and a bool from a buffer meet as bytes; other types must be equal."""
+    if len({str(x.type()) for x in operands}) == 1:
+        return list(operands)
+    stored = [_stored(x) for x in operands]
+    if len({str(x.type()) for x in stored}) > 1:
+        raise CompileError(f"operands of different types: {', '.join(str(x.type()) for x in operands)}")
+    return stored
+
+
+def _call_user(functions: Mapping[str, Callable[..., Expr]], name: str, operands: list[Expr]) -> Expr:
+    if name not in functions:
+        raise CompileError(f"the user-defined operator {name} has no source here")
+    result = functions[name](*operands)
+    if not isinstance(result, hl.Expr):
+        raise CompileError(
+            f"the user-defined operator {name} returned {type(result).__name__}, not a Halide expression"
+        )
+    return result
+
+
+# -- integers: computed in unsigned arithmetic, which wraps ---------------------------------------------------------------
+
+
+def _wrapping(function: Callable[..., Expr]) -> Callable[..., Expr]:
+    def wrapped(*operands: Expr) -> Expr:
+        kind = operands[0].type()
+        unsigned = hl.UInt(kind.bits())
+        return hl.reinterpret(kind, function(*(hl.reinterpret(unsigned, x) for x in operands)))
+
+    return wrapped
+
+
+def _zero(x: Expr) -> Expr:
+    return hl.cast(x.type(), hl.i32(0))
+
+
+def _one(x: Expr) -> Expr:
+    return hl.cast(x.type(), hl.i32(1))
+
+
+_negate = _wrapping(lambda x: _zero(x) - x)
+_subtract = _wrapping(lambda a, b: a - b)
+_multiply = _wrapping(lambda a, b: a * b)
+
+
+def _divide(a: Expr, b: Expr) -> Expr:
+    """Return the quotient, truncated; neither 0 nor -1 reaches the machine's division, which traps."""
+    special = b == _zero(b)
+    result = _zero(a)
+    if b.type().is_int():
+        minus = b == -_one(b)
+        result = hl.select(minus, _negate(a), result)
+        special = special | minus
+    return hl.select(special, result, hl.div_round_to_zero(a, hl.select(special, _one(b), b)))
+
+
+def _truncated_remainder(a: Expr, b: Expr) -> Expr:
+    return hl.select(b == _zero(b), _zero(a), _subtract(a, _multiply(_divide(a, b), b)))
+
+
+def _floored_remainder(a: Expr, b: Expr) -> Expr:
+    """Return the remainder with the sign of the divisor."""
+    rest = _truncated_remainder(a, b)
+    return hl.select((rest != _zero(rest)) & ((rest < _zero(rest)) != (b < _zero(b))), rest + b, rest)
+
+
+def _floored_quotient(a: Expr, b: Expr) -> Expr:
+    rest = _truncated_remainder(a, b)
+    lower = (rest != _zero(rest)) & ((rest < _zero(rest)) != (b < _zero(b)))
+    quotient = _divide(a, b)
+    return hl.select(lower, quotient - _one(quotient), quotient)
+
+
+def _integer_power(a: Expr, b: Expr) -> Expr:
+    """Return the wrapping power; exponents from 64 on count only for the bases -1, 0 and 1; negative ones truncate."""
+    zero, one = _zero(a), _one(a)
+    result, square = one, a
+    for bit in range(min(6, a.type().bits() - 1)):
+        result = hl.select((b & hl.cast(b.type(), hl.i32(1 << bit))) != zero, _multiply(result, square), result)
+        square = _multiply(square, square)
+    unit = hl.select(a == one, one, zero)
+    if a.type().is_int():
+        odd = (b & one) != zero
+        unit = hl.select(a == -one, hl.select(odd, -one, one), unit)
+        result = hl.select(b < zero, unit, result)
+    return hl.select(b >= hl.cast(b.type(), hl.i32(64)), unit, result) if a.type().bits() > 7 else result
+
+
+def _sign(x: Expr) -> Expr:
+    positive = hl.select(x > _zero(x), _one(x), _zero(x))
+    return hl.select(x < _zero(x), -_one(x), positive) if x.type().is_int() else positive
+
+
+def _absolute(x: Expr) -> Expr:
+    return hl.select(x < _zero(x), _negate(x), x) if x.type().is_int() else x
+
+
+def _shift(a: Expr, b: Expr, left: bool) -> Expr:
+    bits = a.type().bits()
+    far = (b < _zero(b)) | (b >= hl.cast(b.type(), hl.i32(bits)))
+    amount = hl.cast(hl.UInt(bits), hl.select(far, _zero(b), b))
+    beyond = _zero(a) if left or not a.type().is_int() else hl.select(a < _zero(a), -_one(a), _zero(a))
+    return hl.select(far, beyond, a << amount if left else a >> amount)
+
+
+INTEGER: dict[str, Callable[..., Expr]] = {
+    "add": _wrapping(lambda a, b: a + b),
+    "sub": _subtract,
+    "mul": _multiply,
+    "div": _divide,
+    "floor_div": _floored_quotient,
+    "mod": _floored_remainder,
+    "fmod": _truncated_remainder,
+    "pow": _integer_power,
+    "max": lambda a, b: hl.select(a > b, a, b),
+    "min": lambda a, b: hl.select(a < b, a, b),
+    "clip": lambda x, low, high: hl.min(hl.max(x, low), high),
+    "neg": _negate,
+    "abs": _absolute,
+    "sign": _sign,
+    "square": _wrapping(lambda x: x * x),
+    "squared_difference": _wrapping(lambda a, b: (a - b) * (a - b)),
+    "reciprocal": lambda x: _divide(_one(x), x),
+    "relu": lambda x: hl.select(x < _zero(x), _zero(x), x),
+    "floor": lambda x: x,
+    "ceil": lambda x: x,
+    "round": lambda x: x,
+    "trunc": lambda x: x,
+    "is_nan": lambda x: x != x,
+    "is_inf": lambda x: x != x,
+    "is_finite": lambda x: x == x,
+    "bit_and": lambda a, b: a & b,
+    "bit_or": lambda a, b: a | b,
+    "bit_xor": lambda a, b: a ^ b,
+    "bit_not": lambda x: ~x,
+    "shift_left": lambda a, b: _shift(a, b, True),
+    "shift_right": lambda a, b: _shift(a, b, False),
+}
+"""Operations on integers."""
+
+# -- floating point -------------------------------------------------------------------------------------------------------
+
+
+def _number(value: float) -> Callable[[Expr], Expr]:
+    return lambda x: m.literal(x, value)
+
+
+_F0, _F1, _F2, _HALF = _number(0.0), _number(1.0), _number(2.0), _number(0.5)
+
+
+def _clip(x: Expr, low: Expr, high: Expr) -> Expr:
+    """Return ``min(max(x, low), high)``; NaN stays NaN, whether it is the number or a bound that is compared last."""
+    x = hl.select(x < low, low, x)
+    return hl.select(x > high, high, x)
+
+
+def _float_mod(a: Expr, b: Expr) -> Expr:
+    """Return the remainder with the sign of the divisor, as Python's ``%``."""
+    rest = m.remainder(a, b)
+    return hl.select((rest != _F0(rest)) & ((rest < _F0(rest)) != (b < _F0(b))), rest + b, rest)
+
+
+def _float_sign(x: Expr) -> Expr:
+    return hl.select(x > _F0(x), _F1(x), hl.select(x < _F0(x), -_F1(x), x))
+
+
+def _power_of_constant(x: Expr, literal: Expression, y: Expr) -> Expr:
+    """Return a power whose exponent is known; small whole exponents and one half need no logarithm."""
+    text = literal[2]
+    exponent = float(text)
+    if exponent in (2.0, 3.0, 4.0):
+        square = apply("mul", [x, x])
+        factors = {2.0: [square], 3.0: [square, x], 4.0: [square, square]}[exponent]
+        return reduce(lambda a, b: apply("mul", [a, b]), factors)
+    if x.type() in (m.FLOAT32, m.FLOAT64):
+        if exponent == -1.0:
+            return _F1(x) / x
+        if exponent == 0.5:
+            # pow(-0, 0.5) is +0 and pow(-inf, 0.5) is inf, unlike the square root.
+            return hl.select(x == m.literal(x, -math.inf), m.literal(x, math.inf), hl.sqrt(x + _F0(x)))
+    return apply("pow", [x, y])
+
+
+def _hard_sigmoid(x: Expr, alpha: Expr, beta: Expr) -> Expr:
+    return _clip(alpha * x + beta, _F0(x), _F1(x))
+
+
+def _gelu(x: Expr) -> Expr:
+    return _HALF(x) * x * (_F1(x) + m.erf(x * m.literal(x, math.sqrt(0.5))))
+
+
+def _gelu_tanh(x: Expr) -> Expr:
+    inner = m.literal(x, math.sqrt(2.0 / math.pi)) * (x + m.literal(x, 0.044715) * (x * x * x))
+    return _HALF(x) * x * (_F1(x) + m.tanh(inner))
+
+
+def _selu(x: Expr, alpha: Expr, gamma: Expr) -> Expr:
+    return gamma * hl.select(x > _F0(x), x, alpha * m.expm1(x))
+
+
+def _celu(x: Expr, alpha: Expr) -> Expr:
+    return hl.select(x > _F0(x), x, alpha * m.expm1(x / alpha))
+
+
+def _shrink(x: Expr, lambd: Expr, bias: Expr) -> Expr:
+    return hl.select(x < -lambd, x + bias, hl.select(x > lambd, x - bias, hl.select(hl.is_nan(x), x, _F0(x))))
+
+
+FLOAT: dict[str, Callable[..., Expr]] = {
+    **m.UNARY,
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "floor_div": lambda a, b: hl.floor(a / b),
+    "mod": _float_mod,
+    "fmod": m.remainder,
+    "pow": m.power,
+    "atan2": m.atan2,
+    "max": m.maximum,
+    "min": m.minimum,
+    "clip": _clip,
+    "neg": m.negate,
+    "abs": m.absolute,
+    "sign": _float_sign,
+    "reciprocal": lambda x: _F1(x) / x,
+    "square": lambda x: x * x,
+    "squared_difference": lambda a, b: (a - b) * (a - b),
+    "sqrt": hl.sqrt,
+    "rsqrt": lambda x: _F1(x) / hl.sqrt(x),
+    "floor": hl.floor,
+    "ceil": hl.ceil,
+    "round": hl.round,
+    "trunc": hl.trunc,
+    "relu": m.relu,
+    "softsign": lambda x: x / (_F1(x) + m.absolute(x)),
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "silu": lambda x: x * m.sigmoid(x),
+    "hard_swish": lambda x: x * _hard_sigmoid(x, m.literal(x, 1.0 / 6.0), _HALF(x)),
+    "leaky_relu": lambda x, alpha: hl.select(x < _F0(x), alpha * x, x),
+    "prelu": lambda x, slope: hl.select(x < _F0(x), slope * x, x),
+    "elu": lambda x, alpha: hl.select(x < _F0(x), alpha * m.expm1(x), x),
+    "celu": _celu,
+    "selu": _selu,
+    "hard_sigmoid": _hard_sigmoid,
+    "thresholded_relu": lambda x, alpha: hl.select(x > alpha, x, _F0(x)),
+    "shrink": _shrink,
+    "is_nan": hl.is_nan,
+    "is_inf": lambda x: m.absolute(x) == m.literal(x, math.inf),
+    "is_finite": lambda x: m.absolute(x) < m.literal(x, math.inf),
+}
+"""Operations on float32 and float64."""
+
+LOGIC: dict[str, Callable[..., Expr]] = {
+    "and": lambda a, b: _truth(a) & _truth(b),
+    "or": lambda a, b: _truth(a) | _truth(b),
+    "xor": lambda a, b: _truth(a) != _truth(b),
+    "not": lambda x: ~_truth(x),
+}
+"""Operations on truth values, whatever their type."""
+
+ANY: dict[str, Callable[..., Expr]] = {
+    "equal": lambda a, b: _comparable(a) == _comparable(b),
+    "not_equal": lambda a, b: _comparable(a) != _comparable(b),
+    "less": lambda a, b: _comparable(a) < _comparable(b),
+    "less_equal": lambda a, b: _at_most(_comparable(a), _comparable(b)),
+    "greater": lambda a, b: _comparable(a) > _comparable(b),
+    "greater_equal": lambda a, b: _at_most(_comparable(b), _comparable(a)),
+    "where": lambda condition, a, b: hl.select(_truth(condition), a, b),
+}
+"""Operations on operands of any one type."""
+
+
+def _at_most(a: Expr, b: Expr) -> Expr:
+    # Halide turns a <= b into not (b < a), which is true of NaN.
+    return (a < b) | (a == b)
+
+
+def _comparable(x: Expr) -> Expr:
+    return m.widen_half(x) if x.type() == FLOAT16 else _stored(x)
