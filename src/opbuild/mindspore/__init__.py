@@ -1,1 +1,31 @@
-"""The face for MindSpore users."""
+"""MindSpore's interface on opbuild: ``Tensor``, ``Parameter``, ``nn``, ``ops``, ``context`` and element types.
+
+``opbuild run SCRIPT.py`` lets ``import mindspore`` find this package. It builds and runs networks and does not train them.
+"""
+
+from opbuild.mindspore import context, dtype, methods, nn, ops
+from opbuild.mindspore.context import (
+    COMPATIBLE, GRAPH_MODE, LAX, PYNATIVE_MODE, STRICT, get_context, set_context, set_device,
+)  # fmt: skip
+from opbuild.mindspore.dtype import (
+    Type, bool_, byte, double, dtype_to_nptype, dtype_to_pytype, float16, float32, float64, half, int8, int16, int32, int64,
+    intc, intp, long, pytype_to_dtype, short, single, ubyte, uint8, uint16, uint32, uint64, uintc, uintp, ushort,
+)  # fmt: skip
+from opbuild.mindspore.initializer import get_seed, set_seed
+from opbuild.mindspore.jit import jit, jit_class, ms_function, mutable
+from opbuild.mindspore.parameter import Parameter, ParameterTuple
+from opbuild.mindspore.tensor import Tensor, is_tensor, tensor
+
+methods.attach()
+
+from_numpy = Tensor.from_numpy
+__version__ = "2.10.0"
+"""The version of MindSpore whose interface this is."""
+
+__all__ = [
+    "COMPATIBLE", "GRAPH_MODE", "LAX", "PYNATIVE_MODE", "STRICT", "Parameter", "ParameterTuple", "Tensor", "Type", "bool_",
+    "byte", "context", "double", "dtype", "dtype_to_nptype", "dtype_to_pytype", "float16", "float32", "float64", "from_numpy",
+    "get_context", "get_seed", "half", "int8", "int16", "int32", "int64", "intc", "intp", "is_tensor", "jit", "jit_class",
+    "long", "ms_function", "mutable", "nn", "ops", "pytype_to_dtype", "set_context", "set_device", "set_seed", "short",
+    "single", "tensor", "ubyte", "uint8", "uint16", "uint32", "uint64", "uintc", "uintp", "ushort",
+]  # fmt: skip

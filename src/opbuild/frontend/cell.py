@@ -1,0 +1,187 @@
+"""Tracing: records the operators that Python code applies to symbolic values, as one ``Graph``.
+
+A ``Trace`` is a stack-like context of one thread. While it is active every operator that the code applies is appended to
+it instead of being run; the values that code sees are ``Symbol``: a name and a type, never data. Python's own control flow
+runs as written, so loops are unrolled and only the branch taken is recorded.
+
+The machinery knows no user interface: ``opbuild.mindspore`` wraps symbols in its ``Tensor``.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opbuild.errors import InvalidModelError
+from opbuild.graph.types import Array, Attribute, Graph, Node, TensorType
+
+Infer = Callable[[Node, Sequence["TensorType | None"], Sequence["Array | None"]], tuple[TensorType, ...]]
+"""Returns the types of a node's outputs, from the type of each input and its value where that is known."""
+
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+_OPSET = 21
+
+
+@dataclass(frozen=True, eq=False)
+class Symbol:
+    """A value that exists only while its trace is recorded."""
+
+    name: str
+    type: TensorType
+    trace: Trace
+
+
+@dataclass(eq=False)
+class Trace:
+    """The operators recorded so far for one input signature.
+
+    Attributes:
+        name: The network's name.
+        infer: Gives the types of a node's outputs.
+    """
+
+    name: str
+    infer: Infer
+    _nodes: list[Node] = field(default_factory=list)
+    _inputs: list[str] = field(default_factory=list)
+    _types: dict[str, TensorType] = field(default_factory=dict)
+    _constants: dict[str, Array] = field(default_factory=dict)
+    _symbols: dict[object, Symbol] = field(default_factory=dict)
+    _scopes: list[str] = field(default_factory=list)
+
+    def input(self, type_: TensorType) -> Symbol:
+        """Add an input of the network; inputs are named ``x0``, ``x1``, ... in order."""
+        name = f"x{len(self._inputs)}"
+        self._inputs.append(name)
+        return self._value(name, type_)
+
+    def constant(self, array: Array, name: str = "") -> Symbol:
+        """Add a value known now; the same array twice is one constant, and so are equal scalars and small vectors."""
+        small = array.nbytes <= 256 and not name
+        key: object = (array.dtype.name, array.shape, array.tobytes()) if small else id(array)
+        known = self._symbols.get(key)
+        if known is None:
+            name = self._unique(name or f"constant_{len(self._constants)}")
+            self._constants[name] = array
+            known = self._value(name, TensorType(array.dtype.name, array.shape))
+            self._symbols[key] = known
+        return known
+
+    def apply(
+        self,
+        op_type: str,
+        operands: Sequence[Symbol | None],
+        attrs: Mapping[str, Attribute],
+        domain: str = "",
+        outputs: int = 1,
+    ) -> tuple[Symbol, ...]:
+        """Append one operator and return its outputs.
+
+        Raises:
+            InvalidModelError: If an operand belongs to another trace.
+            ShapeError, DTypeError, UnsupportedOperatorError: If ``infer`` finds that the operands do not fit.
+        """
+        for operand in operands:
+            if operand is not None and operand.trace is not self:
+                raise InvalidModelError(
+                    f"{op_type}{location()} uses a tensor that was computed in another call",
+                    "return it from construct and pass it in as an argument; attributes can not keep traced tensors",
+                )
+        number = len(self._nodes)
+        label = "/".join((*self._scopes, f"{op_type}-{number}"))
+        names = tuple(f"v{number}" if index == 0 else f"v{number}_{index}" for index in range(outputs))
+        node = Node(op_type, tuple(s.name if s else "" for s in operands), names, dict(attrs), label, domain)
+        types = self.infer(
+            node,
+            [symbol.type if symbol else None for symbol in operands],
+            [self._constants.get(name) for name in node.inputs],
+        )
+        self._nodes.append(node)
+        return tuple(self._value(name, type_) for name, type_ in zip(names, types, strict=True))
+
+    def finish(self, outputs: Sequence[Symbol]) -> Graph:
+        """Return the graph that computes ``outputs``; an output that is an input, a constant or named twice is copied."""
+        names: list[str] = []
+        produced = {name for node in self._nodes for name in node.outputs}
+        for symbol in outputs:
+            copied = symbol.name in names or symbol.name not in produced
+            names.append(self.apply("Identity", (symbol,), {})[0].name if copied else symbol.name)
+        nodes = _needed(self._nodes, names)
+        used = {name for node in nodes for name in (*node.inputs, *node.outputs)} | set(self._inputs)
+        return Graph(
+            name=self.name,
+            nodes=tuple(nodes),
+            inputs=tuple(self._inputs),
+            outputs=tuple(names),
+            types={name: type_ for name, type_ in self._types.items() if name in used},
+            constants={name: array for name, array in self._constants.items() if name in used},
+            opset=_OPSET,
+        )
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Prefix the names of the operators recorded inside with ``name``."""
+        self._scopes.append(name)
+        try:
+            yield
+        finally:
+            self._scopes.pop()
+
+    @contextmanager
+    def active(self) -> Iterator[Trace]:
+        """Make this the trace that ``current`` returns in this thread."""
+        before = current()
+        _LOCAL.trace = self
+        try:
+            yield self
+        finally:
+            _LOCAL.trace = before
+
+    def _value(self, name: str, type_: TensorType) -> Symbol:
+        self._types[name] = type_
+        return Symbol(name, type_, self)
+
+    def _unique(self, name: str) -> str:
+        taken = name
+        number = 1
+        while taken in self._types:
+            taken = f"{name}_{number}"
+            number += 1
+        return taken
+
+
+class _Local(threading.local):
+    trace: Trace | None = None
+
+
+_LOCAL = _Local()
+
+
+def current() -> Trace | None:
+    """Return the trace that this thread records, or None."""
+    return _LOCAL.trace
+
+
+def location() -> str:
+    """Return `` (file.py:12, in construct)`` for the innermost line that is not opbuild's own, or an empty text."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        if frame.f_back is None:
+            return ""
+        frame = frame.f_back
+    return f" ({Path(frame.f_code.co_filename).name}:{frame.f_lineno}, in {frame.f_code.co_name})"
+
+
+def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
+    """Return the nodes that ``outputs`` depend on, in order: what was computed and thrown away is not part of the network."""
+    wanted = set(outputs)
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        if any(name in wanted for name in node.outputs):
+            kept.append(node)
+            wanted.update(node.inputs)
+    return kept[::-1]

@@ -1,0 +1,57 @@
+"""Argument checks: MindSpore raises ``TypeError`` and ``ValueError`` for them, opbuild its own errors; these are both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from opbuild.errors import ModelError, OptionError, ShapeError
+
+
+class ArgumentTypeError(OptionError, TypeError):
+    """An argument has a type that is not allowed."""
+
+
+class ArgumentValueError(OptionError, ValueError):
+    """An argument has a value that is not allowed."""
+
+
+class TensorShapeError(ShapeError, ValueError):
+    """The shapes of tensors do not fit an operator."""
+
+
+class TensorTypeError(ModelError, TypeError):
+    """The element types of tensors do not fit an operator."""
+
+
+def integers(value: Any, count: int, what: str) -> tuple[int, ...]:
+    """Return ``count`` integers from one integer or a sequence of that length."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value,) * count
+    if isinstance(value, Sequence) and len(value) == count and all(isinstance(item, int) for item in value):
+        return tuple(value)
+    raise ArgumentValueError(f"{what} is {value!r}", f"give an integer or a tuple of {count} integers")
+
+
+def positive(value: Any, what: str) -> int:
+    """Return ``value`` if it is a positive integer."""
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise ArgumentValueError(f"{what} is {value!r}", "give a positive integer")
+    return value
+
+
+def one_of(value: Any, allowed: Sequence[Any], what: str) -> Any:
+    """Return ``value`` if it is one of ``allowed``."""
+    if value not in allowed:
+        raise ArgumentValueError(f"{what} is {value!r}", f"it must be one of {', '.join(map(repr, allowed))}")
+    return value
+
+
+def axis_in(axis: Any, rank: int, what: str) -> int:
+    """Return ``axis`` counted from the front, for a tensor of ``rank`` dimensions."""
+    if isinstance(axis, bool) or not isinstance(axis, int):
+        raise ArgumentTypeError(f"the axis of {what} is {axis!r}", "give an integer")
+    least = max(rank, 1)
+    if not -least <= axis < least:
+        raise ArgumentValueError(f"the axis of {what} is {axis}", f"it must be in [-{least}, {least})")
+    return axis % least

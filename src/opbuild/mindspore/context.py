@@ -1,0 +1,157 @@
+"""``context``: the settings of MindSpore programs. opbuild obeys the mode and the target and keeps the others as given."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+
+GRAPH_MODE = 0
+PYNATIVE_MODE = 1
+STRICT, COMPATIBLE, LAX = 0, 1, 2
+_TARGETS = ("CPU", "GPU", "Ascend", "Davinci")
+
+# Names, types and defaults as MindSpore 2 documents them; None: no default of its own.
+_OPTIONS: dict[str, tuple[tuple[type, ...], Any]] = {
+    "mode": ((int,), PYNATIVE_MODE),
+    "device_target": ((str,), "CPU"),
+    "device_id": ((int,), 0),
+    "save_graphs": ((bool, int), 0),
+    "save_graphs_path": ((str,), "."),
+    "aoe_tune_mode": ((str,), ""),
+    "aoe_config": ((dict,), None),
+    "enable_reduce_precision": ((bool,), True),
+    "variable_memory_max_size": ((str,), "0GB"),
+    "enable_auto_mixed_precision": ((bool,), False),
+    "inter_op_parallel_num": ((int,), 0),
+    "enable_graph_kernel": ((bool,), False),
+    "reserve_class_name_in_scope": ((bool,), True),
+    "check_bprop": ((bool,), False),
+    "max_device_memory": ((str,), "1024GB"),
+    "print_file_path": ((str,), ""),
+    "max_call_depth": ((int,), 1000),
+    "env_config_path": ((str,), ""),
+    "graph_kernel_flags": ((str,), ""),
+    "save_compile_cache": ((bool,), False),
+    "load_compile_cache": ((bool,), False),
+    "enable_compile_cache": ((bool,), None),
+    "compile_cache_path": ((str,), ""),
+    "runtime_num_threads": ((int,), None),
+    "pynative_synchronize": ((bool,), False),
+    "mempool_block_size": ((str,), "1GB"),
+    "disable_format_transform": ((bool,), False),
+    "op_timeout": ((int,), 900),
+    "deterministic": ((str,), "OFF"),
+    "ascend_config": ((dict,), None),
+    "gpu_config": ((dict,), None),
+    "jit_config": ((dict,), None),
+    "jit_syntax_level": ((int,), LAX),
+    "jit_enable_inplace_ops": ((bool,), True),
+    "debug_level": ((int,), 0),
+    "memory_optimize_level": ((str,), "O0"),
+    "memory_offload": ((str,), "OFF"),
+    "exec_order": ((str,), ""),
+}
+
+
+class _Context:
+    """The settings of this process."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {name: default for name, (_, default) in _OPTIONS.items()}
+        self.warned = False
+
+    def set(self, name: str, value: Any) -> None:
+        if name not in _OPTIONS:
+            raise ArgumentValueError(
+                f"For 'context.set_context', the keyword argument {name} is not recognized!",
+                "known ones are " + ", ".join(sorted(_OPTIONS)),
+            )
+        types = _OPTIONS[name][0]
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise ArgumentTypeError(
+                f"For 'context.set_context', the argument {name!r} is {value!r}",
+                f"its type must be {' or '.join(type_.__name__ for type_ in types)}",
+            )
+        _check(name, value)
+        self.values[name] = value
+        if name == "device_target" and value != "CPU":
+            self.warn(value)
+
+    def warn(self, target: str) -> None:
+        if not self.warned:
+            self.warned = True
+            sys.stderr.write(f"opbuild: warning: no {target} device here; operators are built for the host CPU\n")
+
+
+_CONTEXT = _Context()
+
+
+def _check(name: str, value: Any) -> None:
+    if name == "mode" and value not in (GRAPH_MODE, PYNATIVE_MODE):
+        raise ArgumentValueError(
+            "For 'context.set_context', the argument 'mode' should be context.GRAPH_MODE (0) or "
+            f"context.PYNATIVE_MODE (1), but got {value}."
+        )
+    if name == "device_target" and value not in _TARGETS:
+        raise ArgumentValueError(
+            f"For 'context.set_context', the argument 'device_target' must be one of {list(_TARGETS)}, but got {value}."
+        )
+    if name == "device_id" and not 0 <= value <= 4095:
+        raise ArgumentValueError(
+            f"For 'context.set_context', the argument 'device_id' must be in range [0, 4095], but got {value}."
+        )
+    if name == "max_call_depth" and value <= 0:
+        raise ArgumentValueError(
+            f"For 'context.set_context', the argument 'max_call_depth' must be greater than 0, but got {value}."
+        )
+
+
+def set_context(**options: Any) -> None:
+    """Change settings.
+
+    ``mode`` is ``GRAPH_MODE`` (a cell is built as one network) or ``PYNATIVE_MODE`` (each operator is built and run at
+    once). ``device_target`` may name a device that is not here: operators are then built for the host CPU, and one line on
+    the standard error says so. ``runtime_num_threads`` is the number of threads that run a network. The other options of
+    MindSpore are checked and kept, and change nothing.
+
+    Raises:
+        ArgumentValueError: If an option is unknown or its value is not allowed (a ``ValueError`` too).
+        ArgumentTypeError: If a value has the wrong type (a ``TypeError`` too).
+    """
+    for name, value in options.items():
+        _CONTEXT.set(name, value)
+
+
+def get_context(attr_key: str) -> Any:
+    """Return a setting.
+
+    Raises:
+        ArgumentValueError: If there is no such setting.
+    """
+    if attr_key not in _OPTIONS:
+        raise ArgumentValueError(f"For 'context.get_context', the argument {attr_key} is not recognized!")
+    value = _CONTEXT.values[attr_key]
+    if attr_key == "runtime_num_threads" and value is None:
+        return os.cpu_count()
+    return value
+
+
+def set_device(device_target: str, device_id: int | None = None) -> None:
+    """Choose the device, as ``set_context(device_target=..., device_id=...)`` does."""
+    set_context(device_target=device_target)
+    if device_id is not None:
+        set_context(device_id=device_id)
+
+
+def num_threads() -> int | None:
+    """Return ``runtime_num_threads`` if the program set it."""
+    value = _CONTEXT.values["runtime_num_threads"]
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def is_graph_mode() -> bool:
+    """Return whether cells are built as one network."""
+    return bool(_CONTEXT.values["mode"] == GRAPH_MODE)

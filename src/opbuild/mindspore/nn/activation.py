@@ -1,0 +1,245 @@
+"""Activations as cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opbuild.mindspore.arguments import ArgumentValueError
+from opbuild.mindspore.initializer import initializer
+from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.ops import activation, arithmetic
+from opbuild.mindspore.parameter import Parameter
+from opbuild.mindspore.tensor import Tensor
+
+
+class ReLU(Cell):
+    """``max(x, 0)``."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.relu(x)
+
+
+class ReLU6(Cell):
+    """``min(max(x, 0), 6)``."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.relu6(x)
+
+
+class GELU(Cell):
+    """GELU; ``approximate`` takes tanh instead of erf, and is the default."""
+
+    def __init__(self, approximate: bool = True) -> None:
+        super().__init__()
+        self.approximate = approximate
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.gelu(x, "tanh" if self.approximate else "none")
+
+
+class FastGelu(Cell):
+    """``x * sigmoid(1.702 * x)``."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.fast_gelu(x)
+
+
+class Sigmoid(Cell):
+    """``1 / (1 + exp(-x))``."""
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.sigmoid(input_x)
+
+
+class Tanh(Cell):
+    """The hyperbolic tangent."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return arithmetic.tanh(x)
+
+
+class Softmax(Cell):
+    """Softmax along ``axis``."""
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.softmax(x, self.axis)
+
+
+class LogSoftmax(Cell):
+    """The logarithm of softmax along ``axis``."""
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.log_softmax(x, self.axis)
+
+
+class LeakyReLU(Cell):
+    """``x`` where it is not negative, ``alpha * x`` elsewhere."""
+
+    def __init__(self, alpha: float = 0.2) -> None:
+        super().__init__()
+        self.alpha = alpha
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.leaky_relu(x, self.alpha)
+
+
+class ELU(Cell):
+    """``x`` where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__()
+        self.alpha = alpha
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.elu(x, self.alpha)
+
+
+class CELU(Cell):
+    """``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))``."""
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__()
+        self.alpha = alpha
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.celu(x, self.alpha)
+
+
+class SeLU(Cell):
+    """The scaled ELU."""
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.selu(input_x)
+
+
+class HSwish(Cell):
+    """``x * relu6(x + 3) / 6``."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.hardswish(x)
+
+
+class HSigmoid(Cell):
+    """``relu6(x + 3) / 6``."""
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.hardsigmoid(input_x)
+
+
+class SiLU(Cell):
+    """``x * sigmoid(x)``."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.silu(x)
+
+
+class Mish(Cell):
+    """``x * tanh(softplus(x))``."""
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.mish(input_x)
+
+
+class Softsign(Cell):
+    """``x / (1 + |x|)``."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.softsign(x)
+
+
+class LogSigmoid(Cell):
+    """``log(sigmoid(x))``."""
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.logsigmoid(input_x)
+
+
+class Tanhshrink(Cell):
+    """``x - tanh(x)``."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.tanhshrink(x)
+
+
+class SoftShrink(Cell):
+    """Elements moved by ``lambd`` towards 0."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__()
+        self.lambd = lambd
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.softshrink(input_x, self.lambd)
+
+
+class HShrink(Cell):
+    """Elements whose absolute value is above ``lambd``, and 0 elsewhere."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__()
+        self.lambd = lambd
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.hardshrink(input_x, self.lambd)
+
+
+class PReLU(Cell):
+    """``x`` where it is positive, ``w * x`` elsewhere, with one ``w`` for all channels or one for each."""
+
+    def __init__(self, channel: int = 1, w: Any = 0.25) -> None:
+        super().__init__()
+        self.w = Parameter(initializer(w, (channel,)), name="a")
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.prelu(x, self.w)
+
+
+_BY_NAME: dict[str, type[Cell]] = {
+    "softmax": Softmax, "logsoftmax": LogSoftmax, "relu": ReLU, "relu6": ReLU6, "silu": SiLU, "tanh": Tanh,
+    "tanhshrink": Tanhshrink, "gelu": GELU, "fast_gelu": FastGelu, "elu": ELU, "sigmoid": Sigmoid, "softsign": Softsign,
+    "prelu": PReLU, "leakyrelu": LeakyReLU, "hswish": HSwish, "hsigmoid": HSigmoid, "logsigmoid": LogSigmoid,
+    "softshrink": SoftShrink, "hshrink": HShrink, "mish": Mish,
+}  # fmt: skip
+
+
+def get_activation(name: str | None, prim_name: str | None = None) -> Cell | None:
+    """Return the activation of a name, None for None.
+
+    Raises:
+        ArgumentValueError: If there is no such activation.
+    """
+    if name is None:
+        return None
+    if name not in _BY_NAME:
+        raise ArgumentValueError(f"no activation {name!r}", "use one of " + ", ".join(sorted(_BY_NAME)))
+    return _BY_NAME[name]()

@@ -1,0 +1,264 @@
+"""``Cell``: what networks are made of."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from opbuild.frontend.cell import current
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore.context import is_graph_mode
+from opbuild.mindspore.networks import Networks
+from opbuild.mindspore.parameter import Parameter, ParameterTuple
+
+NO_TRAINING = "opbuild builds and runs networks and does not train them; train with MindSpore and load the parameters"
+
+
+class Cell:
+    """A network or a part of one. Subclasses make their parts in ``__init__`` and compute in ``construct``.
+
+    In ``GRAPH_MODE`` a call traces ``construct`` once for each input signature (shapes, element types, plain values, the
+    ``training`` flags) and runs what was built; in ``PYNATIVE_MODE`` ``construct`` runs as it stands, operator by operator.
+
+    Args:
+        auto_prefix: Whether parameters are named after the attributes that lead to them.
+        flags: Kept for programs that ask.
+    """
+
+    def __init__(self, auto_prefix: bool = True, flags: dict[str, Any] | None = None) -> None:
+        set_ = object.__setattr__
+        set_(self, "_cells", OrderedDict())
+        set_(self, "_params", OrderedDict())
+        set_(self, "_networks", None)
+        set_(self, "_version", 0)
+        set_(self, "_scope", type(self).__name__)
+        set_(self, "_auto_prefix", auto_prefix)
+        self.training = False
+        self.requires_grad = False
+        self.flags = dict(flags or {})
+
+    _cells: OrderedDict[str, Cell]
+    _params: OrderedDict[str, Parameter]
+    _networks: Networks | None
+    _version: int
+    _scope: str
+    _auto_prefix: bool
+
+    def construct(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the outputs; every subclass has its own."""
+        raise ArgumentTypeError(f"{type(self).__name__} has no construct", "define construct(self, ...) in the class")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the network.
+
+        Raises:
+            OpbuildError: If it can not be traced, built or run.
+        """
+        trace = current()
+        if trace is not None:
+            with trace.scope(self._scope):
+                return self.construct(*args, **kwargs)
+        if not is_graph_mode():
+            return self.construct(*args, **kwargs)
+        if self._networks is None:
+            object.__setattr__(self, "_networks", Networks(type(self).__name__, self.construct))
+        assert self._networks is not None
+        return self._networks.call(args, kwargs, self._state())
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Build the network for these arguments' signature; it is run once."""
+        self(*args, **kwargs)
+
+    def _state(self) -> tuple[Any, ...]:
+        """Return what decides the network beside its inputs: parts, their training flags and the parameters' versions."""
+        cells = tuple((id(cell), cell._version, cell.training) for _, cell in self.cells_and_names())
+        return cells, tuple((id(parameter), parameter.version) for parameter in self.get_parameters())
+
+    # Parts and parameters
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_cells" not in self.__dict__:
+            if isinstance(value, (Cell, Parameter)):
+                raise ArgumentTypeError(
+                    f"{type(self).__name__} assigns {name} before Cell.__init__", "call super().__init__() first"
+                )
+        else:
+            self._register(name, value)
+        object.__setattr__(self, name, value)
+
+    def _register(self, name: str, value: Any) -> None:
+        if isinstance(value, Cell):
+            self._params.pop(name, None)
+            self._cells[name] = value
+            value._scope = name
+            if self._auto_prefix:
+                value.update_parameters_name(f"{name}.")
+        elif isinstance(value, Parameter):
+            self._cells.pop(name, None)
+            self.insert_param_to_cell(name, value)
+        elif isinstance(value, ParameterTuple):
+            for index, parameter in enumerate(value):
+                self.insert_param_to_cell(parameter.name if parameter.named else f"{name}.{index}", parameter)
+        else:
+            self._cells.pop(name, None)
+            self._params.pop(name, None)
+        if name not in ("training", "_version", "_scope") and current() is None:
+            object.__setattr__(self, "_version", self._version + 1)
+
+    def __delattr__(self, name: str) -> None:
+        self._cells.pop(name, None)
+        self._params.pop(name, None)
+        object.__delattr__(self, name)
+        object.__setattr__(self, "_version", self._version + 1)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Cell:
+        new = type(self).__new__(type(self))
+        memo[id(self)] = new
+        for name, value in self.__dict__.items():
+            object.__setattr__(new, name, None if name == "_networks" else copy.deepcopy(value, memo))
+        return new
+
+    def insert_param_to_cell(self, param_name: str, param: Parameter, check_name_contain_dot: bool = True) -> None:
+        """Add a parameter.
+
+        Raises:
+            ArgumentTypeError: If ``param`` is no Parameter.
+        """
+        if not isinstance(param, Parameter):
+            raise ArgumentTypeError(f"the parameter {param_name} is a {type(param).__name__}", "give a Parameter")
+        if not param.named:
+            param.name = param_name
+            param.named = True
+        self._params[param_name] = param
+        if "." not in param_name:
+            object.__setattr__(self, param_name, param)
+
+    def insert_child_to_cell(self, child_name: str, child_cell: Cell) -> None:
+        """Add a part.
+
+        Raises:
+            ArgumentTypeError: If ``child_cell`` is no Cell.
+            ArgumentValueError: If the name is taken.
+        """
+        if not isinstance(child_cell, Cell):
+            raise ArgumentTypeError(f"the part {child_name} is a {type(child_cell).__name__}", "give a Cell")
+        if child_name in self._cells:
+            raise ArgumentValueError(f"{type(self).__name__} has a part {child_name!r} already", "choose another name")
+        setattr(self, child_name, child_cell)
+
+    def update_parameters_name(self, prefix: str = "", recurse: bool = True) -> None:
+        """Name the parameters after the attributes that lead to them, behind ``prefix``."""
+        for path, parameter in self.parameters_and_names(expand=recurse):
+            parameter.name = prefix + path
+            parameter.named = True
+
+    def cells(self) -> Any:
+        """Return the parts assigned to this cell."""
+        return self._cells.values()
+
+    def name_cells(self) -> OrderedDict[str, Cell]:
+        """Return the parts by the names of their attributes."""
+        return OrderedDict(self._cells)
+
+    def cells_and_names(self, name_prefix: str = "") -> Iterator[tuple[str, Cell]]:
+        """Yield this cell and all below it with the paths that lead to them, each cell once."""
+        yield from self._walk(name_prefix, set())
+
+    def _walk(self, path: str, seen: set[int]) -> Iterator[tuple[str, Cell]]:
+        if id(self) in seen:
+            return
+        seen.add(id(self))
+        yield path, self
+        for name, cell in self._cells.items():
+            yield from cell._walk(f"{path}.{name}" if path else name, seen)
+
+    def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
+        """Yield the parameters with the paths that lead to them, each once; without ``expand`` only this cell's own."""
+        seen: set[int] = set()
+        for path, cell in self.cells_and_names(name_prefix) if expand else ((name_prefix, self),):
+            for name, parameter in cell._params.items():
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield (f"{path}.{name}" if path else name), parameter
+
+    def get_parameters(self, expand: bool = True) -> Iterator[Parameter]:
+        """Yield the parameters."""
+        for _, parameter in self.parameters_and_names(expand=expand):
+            yield parameter
+
+    def parameters_dict(self, recurse: bool = True) -> OrderedDict[str, Parameter]:
+        """Return the parameters by name."""
+        return OrderedDict((parameter.name, parameter) for parameter in self.get_parameters(recurse))
+
+    def trainable_params(self, recurse: bool = True) -> list[Parameter]:
+        """Return the parameters with ``requires_grad``."""
+        return [parameter for parameter in self.get_parameters(recurse) if parameter.requires_grad]
+
+    def untrainable_params(self, recurse: bool = True) -> list[Parameter]:
+        """Return the parameters without ``requires_grad``."""
+        return [parameter for parameter in self.get_parameters(recurse) if not parameter.requires_grad]
+
+    def apply(self, fn: Callable[[Cell], None]) -> Cell:
+        """Call ``fn`` with every cell below this one and then with this one."""
+        for cell in self._cells.values():
+            cell.apply(fn)
+        fn(self)
+        return self
+
+    def init_parameters_data(self, auto_parallel_mode: bool = False) -> dict[Parameter, Parameter]:
+        """Return the parameters: they hold data from the start."""
+        return {parameter: parameter for parameter in self.get_parameters()}
+
+    # Modes
+
+    def set_train(self, mode: bool = True) -> Cell:
+        """Set ``training`` here and below. Layers that train (BatchNorm, Dropout) refuse to run with it set."""
+        for _, cell in self.cells_and_names():
+            object.__setattr__(cell, "training", bool(mode))
+        return self
+
+    def set_grad(self, requires_grad: bool = True) -> Cell:
+        """Keep the flag for programs that ask; no gradients are computed."""
+        self.requires_grad = requires_grad
+        return self
+
+    def set_inputs(self, *inputs: Any, **kwargs: Any) -> None:
+        """Do nothing: operators are shape-generic, so inputs need no declaration."""
+
+    def to_float(self, dst_type: Any) -> Cell:
+        """Refuse: nothing here computes in another precision than its tensors have.
+
+        Raises:
+            ArgumentValueError: Always.
+        """
+        raise ArgumentValueError(f"to_float({dst_type}) is not supported", "convert inputs and parameters with .astype()")
+
+    def recompute(self, **options: Any) -> None:
+        """Do nothing: it matters only to training."""
+
+    @property
+    def cls_name(self) -> str:
+        """The name of the class."""
+        return type(self).__name__
+
+    @property
+    def param_prefix(self) -> str:
+        """An empty text, as in MindSpore unless the cell was named."""
+        return ""
+
+    def extend_repr(self) -> str:
+        """Return what ``repr`` says between the brackets; subclasses override it."""
+        return ""
+
+    def __repr__(self) -> str:
+        said = self.extend_repr()
+        name = type(self).__name__
+        if not self._cells:
+            return f"{name}({said})"
+        lines = [said] if said else []
+        for key, cell in self._cells.items():
+            first, *rest = repr(cell).split("\n")
+            lines.append("\n".join([f"({key}): {first}", *(f"  {line}" for line in rest)]))
+        return f"{name}(\n" + "\n".join(f"  {line}" for line in lines) + "\n)"

@@ -1,0 +1,165 @@
+"""Convolutions as cells."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from opbuild.mindspore.arguments import ArgumentValueError, one_of, positive
+from opbuild.mindspore.dtype import float32
+from opbuild.mindspore.initializer import HeUniform, Uniform, fans, initializer
+from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.ops.convolution import PAD_MODES, Padding, conv, conv_transpose, per_axis
+from opbuild.mindspore.ops.primitives import only_nchw
+from opbuild.mindspore.ops.shaping import pad
+from opbuild.mindspore.parameter import Parameter
+from opbuild.mindspore.tensor import Tensor
+
+
+class _Conv(Cell):
+    """What all convolutions share."""
+
+    rank = 2
+    transposed = False
+
+    def _prepare(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any,
+        pad_mode: str,
+        padding: Padding,
+        dilation: Any,
+        group: int,
+        has_bias: bool,
+        weight_init: Any,
+        bias_init: Any,
+        data_format: str,
+        dtype: Any,
+    ) -> None:
+        name = type(self).__name__
+        self.in_channels = positive(in_channels, f"in_channels of {name}")
+        self.out_channels = positive(out_channels, f"out_channels of {name}")
+        self.kernel_size = per_axis(kernel_size, self.rank, f"kernel_size of {name}")
+        self.stride = per_axis(stride, self.rank, f"stride of {name}")
+        self.dilation = per_axis(dilation, self.rank, f"dilation of {name}")
+        self.pad_mode = one_of(pad_mode, PAD_MODES, f"pad_mode of {name}")
+        self.padding = padding
+        self.group = positive(group, f"group of {name}")
+        self.has_bias = bool(has_bias)
+        self.data_format = data_format
+        only_nchw(data_format)
+        if in_channels % group or out_channels % group:
+            raise ArgumentValueError(
+                f"{name} of {in_channels} to {out_channels} channels in {group} groups", "both must be multiples of group"
+            )
+        shape = self._weight_shape()
+        self.weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
+        self.weight = Parameter(initializer(self.weight_init, shape, dtype), name="weight")
+        self.bias_init = bias_init
+        self.bias: Parameter | None = None
+        if has_bias:
+            self.bias_init = Uniform(1 / math.sqrt(max(fans(shape)[0], 1))) if bias_init is None else bias_init
+            self.bias = Parameter(initializer(self.bias_init, (out_channels,), dtype), name="bias")
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        if self.transposed:
+            return (self.in_channels, self.out_channels // self.group, *self.kernel_size)
+        return (self.out_channels, self.in_channels // self.group, *self.kernel_size)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the convolution of a tensor of shape (N, in_channels, ...)."""
+        return conv(
+            x, self.weight, self.bias, self.stride, self.pad_mode, self.padding, self.dilation, self.group, self.rank
+        )
+
+    def extend_repr(self) -> str:
+        """Return the layer's arguments."""
+        return (
+            f"input_channels={self.in_channels}, output_channels={self.out_channels}, kernel_size={self.kernel_size}, "
+            f"stride={self.stride}, pad_mode={self.pad_mode}, padding={self.padding}, dilation={self.dilation}, "
+            f"group={self.group}, has_bias={self.has_bias}, weight_init={self.weight_init}, bias_init={self.bias_init}, "
+            f"format={self.data_format}"
+        )
+
+
+class Conv1d(_Conv):
+    """A convolution over one spatial axis. Arguments as ``Conv2d``."""
+
+    rank = 1
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, pad_mode: str = "same",
+                 padding: Padding = 0, dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,
+                 bias_init: Any = None, dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        self._prepare(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
+                      weight_init, bias_init, "NCHW", dtype)  # fmt: skip
+
+
+class Conv2d(_Conv):
+    """A convolution over two spatial axes.
+
+    Args:
+        in_channels: Channels of the input.
+        out_channels: Channels of the output.
+        kernel_size: An integer, or (height, width).
+        stride: An integer, or (height, width).
+        pad_mode: ``same`` (as many outputs as inputs / stride), ``valid`` (none) or ``pad`` (as ``padding`` says).
+        padding: An integer, or (top, bottom, left, right); only with ``pad_mode`` ``pad``.
+        dilation: An integer, or (height, width).
+        group: Groups of channels.
+        has_bias: Whether there is a bias.
+        weight_init: Initial weight of shape (out_channels, in_channels / group, height, width).
+        bias_init: Initial bias of shape (out_channels,).
+        data_format: ``NCHW``.
+        dtype: Element type of the parameters.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, pad_mode: str = "same",
+                 padding: Padding = 0, dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,
+                 bias_init: Any = None, data_format: str = "NCHW", dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        self._prepare(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
+                      weight_init, bias_init, data_format, dtype)  # fmt: skip
+
+
+class Conv3d(_Conv):
+    """A convolution over three spatial axes. Arguments as ``Conv2d``."""
+
+    rank = 3
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, pad_mode: str = "same",
+                 padding: Padding = 0, dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,
+                 bias_init: Any = None, data_format: str = "NCDHW", dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        self._prepare(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
+                      weight_init, bias_init, data_format, dtype)  # fmt: skip
+
+
+class Conv2dTranspose(_Conv):
+    """A transposed convolution over two spatial axes. Arguments as ``Conv2d``.
+
+    ``output_padding`` adds rows and columns at the end, with ``pad_mode`` ``pad`` only.
+    """
+
+    transposed = True
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, pad_mode: str = "same",
+                 padding: Padding = 0, output_padding: Any = 0, dilation: Any = 1, group: int = 1, has_bias: bool = False,
+                 weight_init: Any = None, bias_init: Any = None, dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        self._prepare(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
+                      weight_init, bias_init, "NCHW", dtype)  # fmt: skip
+        self.output_padding = (output_padding,) * 2 if isinstance(output_padding, int) else tuple(output_padding)
+        if any(self.output_padding) and pad_mode != "pad":
+            raise ArgumentValueError(f"output_padding of Conv2dTranspose is {output_padding}", "use pad_mode='pad'")
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the transposed convolution of a tensor of shape (N, in_channels, height, width)."""
+        result = conv_transpose(
+            x, self.weight, self.bias, self.stride, self.pad_mode, self.padding, 0, self.dilation, self.group
+        )
+        # MindSpore adds these rows and columns as zeros after the bias.
+        rows, columns = self.output_padding
+        return pad(result, (0, columns, 0, rows))

@@ -1,0 +1,179 @@
+"""Normalizations as cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, positive
+from opbuild.mindspore.dtype import float32
+from opbuild.mindspore.initializer import initializer
+from opbuild.mindspore.nn.cell import NO_TRAINING, Cell
+from opbuild.mindspore.ops.normalization import batch_norm, group_norm
+from opbuild.mindspore.ops.primitives import LayerNorm as _LayerNorm
+from opbuild.mindspore.ops.primitives import only_nchw
+from opbuild.mindspore.parameter import Parameter
+from opbuild.mindspore.tensor import Tensor
+
+
+class _BatchNorm(Cell):
+    """Each channel normalized by its stored mean and variance.
+
+    Args:
+        num_features: Number of channels (axis 1).
+        eps: Added to the variance.
+        momentum: Kept for programs that ask; the stored statistics do not change.
+        affine: Whether ``gamma`` and ``beta`` have ``requires_grad``.
+        gamma_init: Initial scale.
+        beta_init: Initial shift.
+        moving_mean_init: Initial mean.
+        moving_var_init: Initial variance.
+        use_batch_statistics: True would use the batch's own statistics, which is training and refused.
+        data_format: ``NCHW``.
+        dtype: Element type of the parameters.
+
+    Raises:
+        ArgumentValueError: When called with ``training`` set (unless ``use_batch_statistics`` is False).
+    """
+
+    ranks: tuple[int, ...] = ()
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.9,
+        affine: bool = True,
+        gamma_init: Any = "ones",
+        beta_init: Any = "zeros",
+        moving_mean_init: Any = "zeros",
+        moving_var_init: Any = "ones",
+        use_batch_statistics: bool | None = None,
+        data_format: str = "NCHW",
+        dtype: Any = float32,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.num_features = positive(num_features, f"num_features of {name}")
+        if not 0 <= momentum <= 1:
+            raise ArgumentValueError(f"momentum of {name} is {momentum}", "give a number from 0 to 1")
+        only_nchw(data_format)
+        self.eps = eps
+        self.momentum = 1.0 - momentum
+        self.use_batch_statistics = use_batch_statistics
+        shape = (num_features,)
+        self.moving_mean = Parameter(initializer(moving_mean_init, shape, dtype), "mean", requires_grad=False)
+        self.moving_variance = Parameter(initializer(moving_var_init, shape, dtype), "variance", requires_grad=False)
+        self.gamma = Parameter(initializer(gamma_init, shape, dtype), "gamma", requires_grad=affine)
+        self.beta = Parameter(initializer(beta_init, shape, dtype), "beta", requires_grad=affine)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the normalized tensor."""
+        name = type(self).__name__
+        if x.ndim not in self.ranks:
+            raise TensorShapeError(f"{name} of shape {x.shape}", f"it needs {' or '.join(map(str, self.ranks))} dimensions")
+        if self.use_batch_statistics or (self.use_batch_statistics is None and self.training):
+            raise ArgumentValueError(f"{name} is called with training set", NO_TRAINING)
+        return batch_norm(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, eps=self.eps)
+
+    def extend_repr(self) -> str:
+        """Return the layer's arguments."""
+        return (
+            f"num_features={self.num_features}, eps={self.eps}, momentum={1.0 - self.momentum}, gamma={self.gamma}, "
+            f"beta={self.beta}, moving_mean={self.moving_mean}, moving_variance={self.moving_variance}"
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalization of shape (N, C) or (N, C, L)."""
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalization of shape (N, C, H, W)."""
+
+    ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch normalization of shape (N, C, D, H, W)."""
+
+    ranks = (5,)
+
+
+class LayerNorm(Cell):
+    """Normalization over the axes from ``begin_norm_axis`` on.
+
+    Args:
+        normalized_shape: Shape of ``gamma`` and ``beta``.
+        begin_norm_axis: The first axis that is normalized.
+        begin_params_axis: The first axis that ``gamma`` and ``beta`` cover.
+        gamma_init: Initial scale.
+        beta_init: Initial shift.
+        epsilon: Added to the variance.
+        dtype: Element type of the parameters.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: Any,
+        begin_norm_axis: int = -1,
+        begin_params_axis: int = -1,
+        gamma_init: Any = "ones",
+        beta_init: Any = "zeros",
+        epsilon: float = 1e-7,
+        dtype: Any = float32,
+    ) -> None:
+        super().__init__()
+        if not isinstance(normalized_shape, (tuple, list)):
+            raise ArgumentTypeError(f"normalized_shape of LayerNorm is {normalized_shape!r}", "give a tuple of integers")
+        self.normalized_shape = tuple(normalized_shape)
+        self.begin_norm_axis = begin_norm_axis
+        self.begin_params_axis = begin_params_axis
+        self.epsilon = epsilon
+        self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype), "gamma")
+        self.beta = Parameter(initializer(beta_init, self.normalized_shape, dtype), "beta")
+        self.layer_norm = _LayerNorm(begin_norm_axis, begin_params_axis, epsilon)
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """Return the normalized tensor."""
+        result: Tensor = self.layer_norm(input_x, self.gamma, self.beta)[0]
+        return result
+
+    def extend_repr(self) -> str:
+        """Return the layer's arguments."""
+        return (
+            f"normalized_shape={self.normalized_shape}, begin_norm_axis={self.begin_norm_axis}, "
+            f"begin_params_axis={self.begin_params_axis}, gamma={self.gamma}, beta={self.beta}"
+        )
+
+
+class GroupNorm(Cell):
+    """Normalization over each group of channels (axis 1) of a tensor of shape (N, C, H, W)."""
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        gamma_init: Any = "ones",
+        beta_init: Any = "zeros",
+        dtype: Any = float32,
+    ) -> None:
+        super().__init__()
+        self.num_groups = positive(num_groups, "num_groups of GroupNorm")
+        self.num_channels = positive(num_channels, "num_channels of GroupNorm")
+        if num_channels % num_groups:
+            raise ArgumentValueError(f"GroupNorm of {num_channels} channels in {num_groups} groups", "groups must be equal")
+        self.eps = eps
+        self.gamma = Parameter(initializer(gamma_init, (num_channels,), dtype), "gamma", requires_grad=affine)
+        self.beta = Parameter(initializer(beta_init, (num_channels,), dtype), "beta", requires_grad=affine)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the normalized tensor."""
+        return group_norm(x, self.num_groups, self.gamma, self.beta, self.eps)
+
+    def extend_repr(self) -> str:
+        """Return the layer's arguments."""
+        return f"num_groups={self.num_groups}, num_channels={self.num_channels}"

@@ -1,0 +1,196 @@
+"""Activations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opbuild.mindspore.arguments import ArgumentValueError, axis_in, one_of
+from opbuild.mindspore.dtype import to_type
+from opbuild.mindspore.execution import cast, emit
+from opbuild.mindspore.ops.arithmetic import OWN, floating, mul, need_tensor, neg, sub, tanh
+from opbuild.mindspore.ops.comparison import greater, where
+from opbuild.mindspore.tensor import Tensor
+
+
+def relu(input: Any, inplace: bool = False) -> Tensor:  # noqa: A002
+    """Return ``max(input, 0)``.
+
+    Raises:
+        ArgumentValueError: If ``inplace`` is set: networks here have no places to change.
+    """
+    if inplace:
+        raise ArgumentValueError("relu was given inplace=True", "use its result instead")
+    return emit("Relu", need_tensor(input, "relu"))
+
+
+def relu6(x: Any) -> Tensor:
+    """Return each element limited to 0 and 6."""
+    tensor = need_tensor(x, "relu6")
+    return emit("Clip", tensor, np.asarray(0, tensor.type.dtype), np.asarray(6, tensor.type.dtype))
+
+
+def sigmoid(input: Any) -> Tensor:  # noqa: A002
+    """Return ``1 / (1 + exp(-input))``."""
+    return emit("Sigmoid", floating(input, "sigmoid"))
+
+
+def gelu(input: Any, approximate: str = "none") -> Tensor:  # noqa: A002
+    """Return ``input`` times the normal distribution's cumulative function of it.
+
+    Args:
+        input: A tensor of floats.
+        approximate: ``"none"`` (with erf) or ``"tanh"``.
+    """
+    one_of(approximate, ("none", "tanh"), "approximate")
+    return emit("Gelu", need_tensor(input, "gelu"), approximate=approximate)
+
+
+def silu(input: Any) -> Tensor:  # noqa: A002
+    """Return ``input * sigmoid(input)``."""
+    return emit("Silu", need_tensor(input, "silu"), domain=OWN)
+
+
+def mish(x: Any) -> Tensor:
+    """Return ``x * tanh(softplus(x))``."""
+    return emit("Mish", need_tensor(x, "mish"))
+
+
+def hardswish(input: Any) -> Tensor:  # noqa: A002
+    """Return ``input * relu6(input + 3) / 6``."""
+    return emit("HardSwish", need_tensor(input, "hardswish"))
+
+
+def hardsigmoid(input: Any) -> Tensor:  # noqa: A002
+    """Return ``relu6(input + 3) / 6``."""
+    return emit("HardSigmoid", need_tensor(input, "hardsigmoid"), alpha=1.0 / 6.0, beta=0.5)
+
+
+def leaky_relu(input: Any, alpha: float = 0.2) -> Tensor:  # noqa: A002
+    """Return ``input`` where it is not negative, ``alpha * input`` elsewhere."""
+    return emit("LeakyRelu", need_tensor(input, "leaky_relu"), alpha=float(alpha))
+
+
+def elu(input_x: Any, alpha: float = 1.0) -> Tensor:
+    """Return ``x`` where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
+    return emit("Elu", need_tensor(input_x, "elu"), alpha=float(alpha))
+
+
+def celu(x: Any, alpha: float = 1.0) -> Tensor:
+    """Return ``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))``."""
+    if alpha == 0:
+        raise ArgumentValueError("celu was given alpha=0", "give a float that is not 0")
+    return emit("Celu", need_tensor(x, "celu"), alpha=float(alpha))
+
+
+def selu(input_x: Any) -> Tensor:
+    """Return the scaled ELU."""
+    return emit("Selu", need_tensor(input_x, "selu"))
+
+
+def softplus(input: Any, beta: float = 1, threshold: float = 20) -> Tensor:  # noqa: A002
+    """Return ``log(1 + exp(beta * x)) / beta``, and ``x`` where ``beta * x`` is above ``threshold``."""
+    tensor = need_tensor(input, "softplus")
+    scaled = tensor if beta == 1 else mul(tensor, float(beta))
+    soft = emit("Softplus", scaled)
+    soft = soft if beta == 1 else mul(soft, 1.0 / beta)
+    # Above 20 the two differ by less than an ulp of float32, so only a smaller threshold shows.
+    return soft if threshold >= 20 else where(greater(scaled, threshold), tensor, soft)
+
+
+def softsign(x: Any) -> Tensor:
+    """Return ``x / (1 + |x|)``."""
+    return emit("Softsign", need_tensor(x, "softsign"))
+
+
+def prelu(input: Any, weight: Any) -> Tensor:  # noqa: A002
+    """Return ``input`` where it is positive, ``weight * input`` elsewhere, with one weight or one for each channel (axis 1)."""
+    tensor, slope = need_tensor(input, "prelu"), need_tensor(weight, "prelu")
+    if slope.size > 1 and tensor.ndim > 2:
+        slope = emit("Reshape", slope, np.array([-1] + [1] * (tensor.ndim - 2), np.int64))
+    return emit("PRelu", tensor, slope)
+
+
+def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:  # noqa: A002
+    """Return each element limited to ``min_val`` and ``max_val``."""
+    tensor = need_tensor(input, "hardtanh")
+    return emit("Clip", tensor, np.asarray(min_val, tensor.type.dtype), np.asarray(max_val, tensor.type.dtype))
+
+
+def hardshrink(input: Any, lambd: float = 0.5) -> Tensor:  # noqa: A002
+    """Return elements whose absolute value is above ``lambd``, and 0 elsewhere."""
+    return emit("Shrink", need_tensor(input, "hardshrink"), lambd=float(lambd), bias=0.0)
+
+
+def softshrink(input: Any, lambd: float = 0.5) -> Tensor:  # noqa: A002
+    """Return elements moved by ``lambd`` towards 0, and 0 for those nearer."""
+    return emit("Shrink", need_tensor(input, "softshrink"), lambd=float(lambd), bias=float(lambd))
+
+
+def logsigmoid(x: Any) -> Tensor:
+    """Return ``log(sigmoid(x))``."""
+    return neg(emit("Softplus", neg(need_tensor(x, "logsigmoid"))))
+
+
+def tanhshrink(input: Any) -> Tensor:  # noqa: A002
+    """Return ``input - tanh(input)``."""
+    return sub(input, tanh(input))
+
+
+def threshold(input: Any, thr: float, value: float) -> Tensor:  # noqa: A002
+    """Return elements above ``thr``, and ``value`` elsewhere."""
+    tensor = need_tensor(input, "threshold")
+    return emit("Where", greater(tensor, thr), tensor, np.asarray(value, tensor.type.dtype))
+
+
+def softmax(input: Any, axis: int = -1, *, dtype: Any = None) -> Tensor:  # noqa: A002
+    """Return ``exp(input)`` divided by its sum along ``axis``."""
+    return _normalized("Softmax", input, axis, dtype)
+
+
+def log_softmax(logits: Any, axis: int = -1) -> Tensor:
+    """Return the logarithm of ``softmax(logits, axis)``."""
+    return _normalized("LogSoftmax", logits, axis, None)
+
+
+def softmin(x: Any, axis: int = -1, *, dtype: Any = None) -> Tensor:
+    """Return ``softmax(-x, axis)``."""
+    return softmax(neg(x), axis, dtype=dtype)
+
+
+def _normalized(op_type: str, value: Any, axis: int, dtype: Any) -> Tensor:
+    tensor = need_tensor(value, op_type)
+    if dtype is not None:
+        tensor = cast(tensor, to_type(dtype).name)
+    axis_in(axis, tensor.ndim, op_type)
+    return emit(op_type, tensor, axis=axis)
+
+
+def glu(x: Any, axis: int = -1) -> Tensor:
+    """Return the first half along ``axis`` times the sigmoid of the second."""
+    first, second = _halves(x, axis, "glu")
+    return mul(first, sigmoid(second))
+
+
+def swiglu(input: Any, dim: int = -1) -> Tensor:  # noqa: A002
+    """Return ``silu`` of the first half along ``dim`` times the second."""
+    first, second = _halves(input, dim, "swiglu")
+    return mul(silu(first), second)
+
+
+def _halves(value: Any, axis: int, name: str) -> tuple[Tensor, Tensor]:
+    from opbuild.mindspore.ops.shaping import split  # noqa: PLC0415 - shaping needs arithmetic
+
+    tensor = need_tensor(value, name)
+    extent = tensor.shape[axis_in(axis, tensor.ndim, name)]
+    if extent % 2:
+        raise ArgumentValueError(f"{name} splits axis {axis} of extent {extent}", "the extent must be even")
+    first, second = split(tensor, extent // 2, axis)
+    return first, second
+
+
+def fast_gelu(x: Any) -> Tensor:
+    """Return ``x * sigmoid(1.702 * x)``."""
+    return mul(x, sigmoid(mul(x, 1.702)))
+

@@ -1,0 +1,310 @@
+"""Elementwise arithmetic: MindSpore's names, argument order and type rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from opbuild.frontend.cell import location
+from opbuild.mindspore import promotion
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore.execution import cast, emit
+from opbuild.mindspore.tensor import Tensor
+
+OWN = "opbuild"
+"""The domain of operators that ONNX does not have."""
+
+
+def need_tensor(value: Any, name: str) -> Tensor:
+    """Return ``value`` if it is a tensor.
+
+    Raises:
+        ArgumentTypeError: If it is not.
+    """
+    if not isinstance(value, Tensor):
+        raise ArgumentTypeError(f"{name} was given a {type(value).__name__}{location()}", "give a Tensor")
+    return value
+
+
+def as_operand(value: Any, dtype: str) -> Any:
+    """Return a tensor converted to ``dtype``, or a Python number as an array of it."""
+    return cast(value, dtype) if isinstance(value, Tensor) else np.asarray(value).astype(dtype)
+
+
+def binary(op_type: str, first: Any, second: Any, domain: str = "", dtype: str = "") -> Tensor:
+    """Apply an operator of two operands in their common type, or in ``dtype``."""
+    common, first, second = promotion.operands(first, second, op_type)
+    common = dtype or common
+    return emit(op_type, as_operand(first, common), as_operand(second, common), domain=domain)
+
+
+def floating(value: Any, name: str) -> Tensor:
+    """Return the tensor, converted to float32 if it holds integers or truth values."""
+    tensor = need_tensor(value, name)
+    return tensor if tensor.is_floating_point() else cast(tensor, "float32")
+
+
+def _of_floats(op_type: str, domain: str = "") -> Callable[[Any], Tensor]:
+    def function(input: Any) -> Tensor:  # noqa: A002 - MindSpore's name
+        return emit(op_type, floating(input, op_type), domain=domain)
+
+    function.__name__ = function.__qualname__ = op_type.lower()
+    function.__doc__ = f"Return {op_type} of each element; integers become float32."
+    return function
+
+
+def _of_numbers(op_type: str, domain: str = "") -> Callable[[Any], Tensor]:
+    def function(input: Any) -> Tensor:  # noqa: A002
+        return emit(op_type, need_tensor(input, op_type), domain=domain)
+
+    function.__name__ = function.__qualname__ = op_type.lower()
+    function.__doc__ = f"Return {op_type} of each element, in the element type of the tensor."
+    return function
+
+
+abs = absolute = _of_numbers("Abs")  # noqa: A001
+neg = negative = _of_numbers("Neg")
+sign = _of_numbers("Sign")
+square = _of_numbers("Square", OWN)
+sqrt = _of_floats("Sqrt")
+rsqrt = _of_floats("Rsqrt", OWN)
+reciprocal = _of_floats("Reciprocal")
+exp = _of_floats("Exp")
+expm1 = _of_floats("Expm1", OWN)
+log = _of_floats("Log")
+log1p = _of_floats("Log1p", OWN)
+erf = _of_floats("Erf")
+sin = _of_floats("Sin")
+cos = _of_floats("Cos")
+tan = _of_floats("Tan")
+asin = arcsin = _of_floats("Asin")
+acos = arccos = _of_floats("Acos")
+atan = arctan = _of_floats("Atan")
+sinh = _of_floats("Sinh")
+cosh = _of_floats("Cosh")
+tanh = _of_floats("Tanh")
+asinh = arcsinh = _of_floats("Asinh")
+acosh = arccosh = _of_floats("Acosh")
+atanh = arctanh = _of_floats("Atanh")
+
+
+def _rounding(op_type: str, domain: str = "") -> Callable[[Any], Tensor]:
+    def function(input: Any) -> Tensor:  # noqa: A002
+        tensor = need_tensor(input, op_type)
+        return emit(op_type, tensor, domain=domain) if tensor.is_floating_point() else tensor
+
+    function.__name__ = function.__qualname__ = op_type.lower()
+    function.__doc__ = f"Return {op_type} of each element; integers stay as they are."
+    return function
+
+
+floor = _rounding("Floor")
+ceil = _rounding("Ceil")
+trunc = _rounding("Trunc", OWN)
+_round = _rounding("Round")
+
+
+def round(input: Any, *, decimals: int = 0) -> Tensor:  # noqa: A001, A002
+    """Round each element to ``decimals`` places, halves to even."""
+    if decimals == 0:
+        return _round(input)
+    scale = 10.0**decimals
+    return div(_round(mul(input, scale)), scale)
+
+
+def erfc(input: Any) -> Tensor:  # noqa: A002
+    """Return 1 - erf of each element."""
+    return sub(1, erf(input))
+
+
+def log2(input: Any) -> Tensor:  # noqa: A002
+    """Return the logarithm to base 2 of each element."""
+    return mul(log(input), 1.0 / math.log(2.0))
+
+
+def log10(input: Any) -> Tensor:  # noqa: A002
+    """Return the logarithm to base 10 of each element."""
+    return mul(log(input), 1.0 / math.log(10.0))
+
+
+def exp2(input: Any) -> Tensor:  # noqa: A002
+    """Return 2 to the power of each element."""
+    return pow(2.0, floating(input, "exp2"))
+
+
+def add(input: Any, other: Any) -> Tensor:  # noqa: A002
+    """Return ``input + other``."""
+    common, first, second = promotion.operands(input, other, "Add")
+    if common == "bool":
+        return emit("Or", as_operand(first, common), as_operand(second, common))
+    return binary("Add", first, second)
+
+
+def sub(input: Any, other: Any) -> Tensor:  # noqa: A002
+    """Return ``input - other``."""
+    return binary("Sub", input, other)
+
+
+def subtract(input: Any, other: Any, *, alpha: float = 1) -> Tensor:  # noqa: A002
+    """Return ``input - alpha * other``."""
+    return sub(input, other if alpha == 1 else mul(other, alpha))
+
+
+def mul(input: Any, other: Any) -> Tensor:  # noqa: A002
+    """Return ``input * other``."""
+    common, first, second = promotion.operands(input, other, "Mul")
+    if common == "bool":
+        return emit("And", as_operand(first, common), as_operand(second, common))
+    return binary("Mul", first, second)
+
+
+multiply = mul
+
+
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:  # noqa: A002
+    """Return ``input / other``; integers are divided as float32.
+
+    Args:
+        input: The dividend.
+        other: The divisor.
+        rounding_mode: ``None``, ``"floor"`` or ``"trunc"``.
+    """
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    common, first, second = promotion.operands(input, other, "Div")
+    if rounding_mode == "trunc":
+        return trunc(binary("Div", first, second))
+    if rounding_mode is not None:
+        raise ArgumentValueError(f"rounding_mode is {rounding_mode!r}", "it must be None, 'floor' or 'trunc'")
+    return binary("Div", first, second, dtype=common if common.startswith("float") else "float32")
+
+
+divide = div
+
+
+def true_divide(dividend: Any, divisor: Any) -> Tensor:
+    """Return ``dividend / divisor``."""
+    return div(dividend, divisor)
+
+
+def floor_divide(input: Any, other: Any) -> Tensor:  # noqa: A002
+    """Return the greatest integers not above ``input / other``."""
+    return binary("FloorDiv", input, other, OWN)
+
+
+def floor_div(x: Any, y: Any) -> Tensor:
+    """Return ``floor_divide(x, y)``."""
+    return floor_divide(x, y)
+
+
+def floor_mod(x: Any, y: Any) -> Tensor:
+    """Return the remainder of ``floor_div``; it has the sign of ``y``."""
+    common, first, second = promotion.operands(x, y, "FloorMod")
+    return binary("Mod", first, second, OWN if common.startswith("float") else "")
+
+
+def remainder(input: Any, other: Any) -> Tensor:  # noqa: A002
+    """Return ``floor_mod(input, other)``."""
+    return floor_mod(input, other)
+
+
+def fmod(input: Any, other: Any) -> Tensor:  # noqa: A002
+    """Return the remainder of a division rounded towards zero; it has the sign of ``input``."""
+    common, first, second = promotion.operands(input, other, "fmod")
+    return emit("Mod", as_operand(first, common), as_operand(second, common), fmod=1)
+
+
+def pow(input: Any, exponent: Any) -> Tensor:  # noqa: A001, A002
+    """Return ``input`` to the power of ``exponent``."""
+    return binary("Pow", input, exponent)
+
+
+def maximum(input: Any, other: Any) -> Tensor:  # noqa: A002
+    """Return the greater of two elements; NaN where either is NaN."""
+    return binary("Max", input, other)
+
+
+def minimum(input: Any, other: Any) -> Tensor:  # noqa: A002
+    """Return the smaller of two elements; NaN where either is NaN."""
+    return binary("Min", input, other)
+
+
+def squared_difference(x: Any, y: Any) -> Tensor:
+    """Return ``(x - y) ** 2``."""
+    return binary("SquaredDifference", x, y, OWN)
+
+
+def atan2(input: Any, other: Any) -> Tensor:  # noqa: A002
+    """Return the angle of the point (``other``, ``input``)."""
+    common, first, second = promotion.operands(input, other, "atan2")
+    return binary("Atan2", first, second, OWN, common if common.startswith("float") else "float32")
+
+
+arctan2 = atan2
+
+
+def addn(x: Sequence[Tensor]) -> Tensor:
+    """Return the sum of several tensors."""
+    if isinstance(x, Tensor) or not x:
+        raise ArgumentTypeError("addn was given no sequence of tensors", "give a tuple or list of them")
+    total = x[0]
+    for item in x[1:]:
+        total = add(total, item)
+    return total
+
+
+def addcmul(input: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Tensor:  # noqa: A002
+    """Return ``input + value * tensor1 * tensor2``."""
+    return add(input, mul(mul(tensor1, tensor2), value))
+
+
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Tensor:  # noqa: A002
+    """Return ``input + value * tensor1 / tensor2``."""
+    return add(input, mul(div(tensor1, tensor2), value))
+
+
+def lerp(input: Any, end: Any, weight: Any) -> Tensor:  # noqa: A002
+    """Return ``input + weight * (end - input)``."""
+    return add(input, mul(weight, sub(end, input)))
+
+
+def logaddexp(input: Any, other: Any) -> Tensor:  # noqa: A002
+    """Return ``log(exp(input) + exp(other))``."""
+    high = maximum(input, other)
+    return add(high, log1p(exp(neg(abs(sub(input, other))))))
+
+
+def hypot(input: Any, other: Any) -> Tensor:  # noqa: A002
+    """Return ``sqrt(input**2 + other**2)``."""
+    return sqrt(add(square(input), square(other)))
+
+
+def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002
+    """Return each element limited to ``min`` and ``max``; a limit of None is none.
+
+    Raises:
+        ArgumentValueError: If both limits are None.
+    """
+    if min is None and max is None:
+        raise ArgumentValueError("clip was given neither min nor max", "give at least one of them")
+    tensor = need_tensor(input, "clip")
+    numbers = [item for item in (min, max) if isinstance(item, (int, float))]
+    dtype = tensor.type.dtype
+    for number in numbers:
+        dtype = promotion.with_number(dtype, number)
+    if len(numbers) == (min is not None) + (max is not None):
+        low, high = (None if item is None else np.asarray(item, dtype) for item in (min, max))
+        return emit("Clip", cast(tensor, dtype), low, high)
+    result = tensor if min is None else maximum(tensor, min)
+    return result if max is None else minimum(result, max)
+
+
+clip = clamp
+
+
+def clip_by_value(x: Any, clip_value_min: Any = None, clip_value_max: Any = None) -> Tensor:
+    """Return ``clamp(x, clip_value_min, clip_value_max)``."""
+    return clamp(x, clip_value_min, clip_value_max)

@@ -1,0 +1,144 @@
+"""Convolutions and transposed convolutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opbuild.frontend.cell import location
+from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, one_of
+from opbuild.mindspore.execution import emit
+from opbuild.mindspore.ops.arithmetic import need_tensor
+from opbuild.mindspore.tensor import Tensor
+
+Padding = int | tuple[int, ...] | list[int]
+PAD_MODES = ("valid", "same", "pad")
+
+
+def per_axis(value: Any, rank: int, what: str) -> tuple[int, ...]:
+    """Return one positive integer for each spatial axis; of four (MindSpore's NCHW form) the last two count."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if len(values) == 1:
+        values *= rank
+    values = values[-rank:] if len(values) == rank + 2 else values
+    if len(values) != rank or not all(isinstance(item, int) and item > 0 for item in values):
+        raise ArgumentValueError(f"{what} is {value!r}{location()}", f"give a positive integer or {rank} of them")
+    return values
+
+
+def pads_of(mode: str, padding: Padding, extents: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...],
+            dilation: tuple[int, ...], what: str) -> tuple[int, ...]:  # fmt: skip
+    """Return ONNX's pads (all beginnings, then all ends) for MindSpore's ``pad_mode`` and ``padding``.
+
+    Raises:
+        ArgumentValueError: If the mode is unknown, or a padding other than 0 is given without mode ``pad``.
+    """
+    one_of(str(mode).lower(), PAD_MODES, f"the pad_mode of {what}")
+    rank = len(kernel)
+    if mode.lower() != "pad" and padding not in (0, (0,) * rank, (0,) * 2 * rank, [0] * rank):
+        raise ArgumentValueError(f"{what} was given padding={padding} with pad_mode={mode!r}", "use pad_mode='pad'")
+    if mode.lower() == "valid":
+        return (0,) * 2 * rank
+    if mode.lower() == "same":
+        totals = [
+            max((-(-extent // step) - 1) * step + (size - 1) * gap + 1 - extent, 0)
+            for extent, size, step, gap in zip(extents, kernel, stride, dilation, strict=True)
+        ]
+        return (*(total // 2 for total in totals), *(total - total // 2 for total in totals))
+    return _explicit(padding, rank, what)
+
+
+def _explicit(padding: Padding, rank: int, what: str) -> tuple[int, ...]:
+    given = (padding,) if isinstance(padding, int) else tuple(padding)
+    if any(not isinstance(item, int) or item < 0 for item in given):
+        raise ArgumentValueError(f"the padding of {what} is {padding!r}", "give integers of at least 0")
+    if len(given) == 1:
+        return given * 2 * rank
+    if len(given) == rank:
+        return given * 2
+    if len(given) == 2 * rank:  # (top, bottom, left, right)
+        return (*given[0::2], *given[1::2])
+    raise ArgumentValueError(f"the padding of {what} is {padding!r}", f"give 1, {rank} or {2 * rank} integers")
+
+
+def conv(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
+         dilation: Any = 1, groups: int = 1, rank: int = 2) -> Tensor:  # noqa: A002 # fmt: skip
+    """Return a convolution over ``rank`` spatial axes.
+
+    Args:
+        input: Shape (N, C, ...).
+        weight: Shape (O, C / groups, ...).
+        bias: Shape (O,), or None.
+        stride: An integer, or one for each spatial axis.
+        pad_mode: ``valid`` (none), ``same`` (as many outputs as inputs / stride) or ``pad`` (as ``padding`` says).
+        padding: An integer, or one for each side.
+        dilation: An integer, or one for each spatial axis.
+        groups: Groups of channels.
+        rank: Number of spatial axes.
+    """
+    tensor, kernel = need_tensor(input, "conv"), need_tensor(weight, "conv")
+    what = f"conv{rank}d"
+    if tensor.ndim != rank + 2 or kernel.ndim != rank + 2:
+        raise TensorShapeError(
+            f"{what} of shapes {tensor.shape} and {kernel.shape}{location()}", f"both need {rank + 2} dimensions"
+        )
+    shape = kernel.shape[2:]
+    strides, dilations = per_axis(stride, rank, f"the stride of {what}"), per_axis(dilation, rank, f"the dilation of {what}")
+    pads = pads_of(pad_mode, padding, tensor.shape[2:], shape, strides, dilations, what)
+    attrs = {"kernel_shape": shape, "strides": strides, "pads": pads, "dilations": dilations, "group": groups}
+    operands = (tensor, kernel) if bias is None else (tensor, kernel, need_tensor(bias, what))
+    return emit("Conv", *operands, **attrs)
+
+
+def conv1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
+           dilation: Any = 1, groups: int = 1) -> Tensor:  # noqa: A002 # fmt: skip
+    """Return a convolution over one spatial axis; see ``conv``."""
+    return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, 1)
+
+
+def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
+           dilation: Any = 1, groups: int = 1) -> Tensor:  # noqa: A002 # fmt: skip
+    """Return a convolution over two spatial axes; see ``conv``."""
+    return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, 2)
+
+
+def conv3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
+           dilation: Any = 1, groups: int = 1) -> Tensor:  # noqa: A002 # fmt: skip
+    """Return a convolution over three spatial axes; see ``conv``."""
+    return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, 3)
+
+
+def conv_transpose(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid",
+                   padding: Padding = 0, output_padding: Any = 0, dilation: Any = 1, groups: int = 1,
+                   rank: int = 2) -> Tensor:  # noqa: A002 # fmt: skip
+    """Return a transposed convolution; ``weight`` has the shape (C, O / groups, ...).
+
+    With ``pad_mode`` ``same`` the output has ``stride`` times the input's extents; with ``valid`` none is cut off.
+    """
+    tensor, kernel = need_tensor(input, "conv_transpose"), need_tensor(weight, "conv_transpose")
+    what = f"conv_transpose{rank}d"
+    shape = kernel.shape[2:]
+    strides, dilations = per_axis(stride, rank, f"the stride of {what}"), per_axis(dilation, rank, f"the dilation of {what}")
+    extra = (output_padding,) * rank if isinstance(output_padding, int) else tuple(output_padding)
+    one_of(str(pad_mode).lower(), PAD_MODES, f"the pad_mode of {what}")
+    if pad_mode.lower() == "same":
+        spans = [(size - 1) * gap + 1 - step for size, gap, step in zip(shape, dilations, strides, strict=True)]
+        totals = [max(span, 0) for span in spans]
+        pads = (*(total // 2 for total in totals), *(total - total // 2 for total in totals))
+        extra = tuple(max(-span, 0) for span in spans)
+    elif pad_mode.lower() == "valid":
+        pads = (0,) * 2 * rank
+        # MindSpore's valid mode keeps the stride's gap after the last element.
+        spans = [(size - 1) * gap + 1 - step for size, gap, step in zip(shape, dilations, strides, strict=True)]
+        extra = tuple(max(-span, 0) for span in spans)
+    else:
+        pads = _explicit(padding, rank, what)
+    attrs = {"kernel_shape": shape, "strides": strides, "pads": pads, "dilations": dilations, "group": groups,
+             "output_padding": extra}  # fmt: skip
+    operands = (tensor, kernel) if bias is None else (tensor, kernel, need_tensor(bias, what))
+    return emit("ConvTranspose", *operands, **attrs)
+
+
+def conv_transpose2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Padding = 0,
+                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:  # noqa: A002 # fmt: skip
+    """Return a transposed convolution over two spatial axes; see ``conv_transpose``."""
+    return conv_transpose(input, weight, bias, stride, "pad", padding, output_padding, dilation, groups)

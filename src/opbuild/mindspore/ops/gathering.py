@@ -1,0 +1,93 @@
+"""Gather and scatter: elements chosen by indices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opbuild.frontend.cell import location
+from opbuild.mindspore.arguments import ArgumentValueError, axis_in
+from opbuild.mindspore.execution import cast, emit
+from opbuild.mindspore.ops.arithmetic import need_tensor
+from opbuild.mindspore.ops.shaping import ints, ravel, reshaped
+from opbuild.mindspore.tensor import Tensor
+
+
+def _indices(value: Any, name: str) -> Tensor:
+    tensor = Tensor(value) if isinstance(value, (int, list, tuple)) else need_tensor(value, name)
+    return tensor if tensor.type.dtype in ("int32", "int64") else cast(tensor, "int64")
+
+
+def gather(input_params: Any, input_indices: Any, axis: int, batch_dims: int = 0) -> Tensor:
+    """Return the slices of ``input_params`` along ``axis`` that ``input_indices`` names.
+
+    Raises:
+        ArgumentValueError: If ``batch_dims`` is not 0.
+    """
+    if batch_dims != 0:
+        raise ArgumentValueError(f"gather was given batch_dims={batch_dims}{location()}", "use gather_elements")
+    tensor = need_tensor(input_params, "gather")
+    axis = axis.item() if isinstance(axis, Tensor) else axis
+    return emit("Gather", tensor, _indices(input_indices, "gather"), axis=axis_in(axis, tensor.ndim, "gather"))
+
+
+def index_select(input: Any, axis: int, index: Any) -> Tensor:  # noqa: A002
+    """Return ``gather(input, index, axis)``."""
+    return gather(input, index, axis)
+
+
+def take(input: Any, index: Any) -> Tensor:  # noqa: A002
+    """Return the elements of the flattened tensor that ``index`` names."""
+    return gather(ravel(input), index, 0)
+
+
+def gather_elements(input: Any, dim: int, index: Any) -> Tensor:  # noqa: A002
+    """Return, for each element of ``index``, the element at its place but at that index along ``dim``."""
+    tensor = need_tensor(input, "gather_elements")
+    axis = axis_in(dim, tensor.ndim, "gather_elements")
+    return emit("GatherElements", tensor, _indices(index, "gather_elements"), axis=axis)
+
+
+def gather_d(x: Any, dim: int, index: Any) -> Tensor:
+    """Return ``gather_elements(x, dim, index)``."""
+    return gather_elements(x, dim, index)
+
+
+def gather_nd(input_x: Any, indices: Any) -> Tensor:
+    """Return the slices that the vectors along the last axis of ``indices`` name."""
+    return emit("GatherND", need_tensor(input_x, "gather_nd"), cast(_indices(indices, "gather_nd"), "int64"))
+
+
+def scatter_nd(indices: Any, updates: Any, shape: Any) -> Tensor:
+    """Return zeros of ``shape`` with ``updates`` added at ``indices``."""
+    values = need_tensor(updates, "scatter_nd")
+    zeros = np.zeros(ints(shape, "the shape of scatter_nd"), values.type.dtype)
+    return emit("ScatterND", zeros, cast(_indices(indices, "scatter_nd"), "int64"), values, reduction="add")
+
+
+def tensor_scatter_update(input_x: Any, indices: Any, updates: Any) -> Tensor:
+    """Return the tensor with ``updates`` at ``indices``."""
+    tensor = need_tensor(input_x, "tensor_scatter_update")
+    places = cast(_indices(indices, "tensor_scatter_update"), "int64")
+    return emit("ScatterND", tensor, places, need_tensor(updates, "tensor_scatter_update"))
+
+
+def one_hot(indices: Any, depth: int, on_value: Any = 1, off_value: Any = 0, axis: int = -1) -> Tensor:
+    """Return ``off_value``, and ``on_value`` at each index along a new axis of extent ``depth``."""
+    places = _indices(indices, "one_hot")
+    values = np.array([_number(off_value), _number(on_value)])
+    typed = next((item for item in (on_value, off_value) if isinstance(item, Tensor)), None)
+    dtype = typed.type.dtype if typed is not None else "float32" if values.dtype.kind == "f" else "int64"
+    return emit("OneHot", places, np.asarray(depth, np.int64), values.astype(dtype), axis=axis)
+
+
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, Tensor) else value
+
+
+def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Tensor:  # noqa: A002
+    """Return the rows of ``weight`` that ``input`` names; ``padding_idx`` matters only to training."""
+    ids, table = _indices(input, "embedding"), need_tensor(weight, "embedding")
+    rows = emit("Gather", table, ids, axis=0)
+    return reshaped(rows, (*ids.shape, table.shape[1]))

@@ -1,0 +1,97 @@
+"""Normalizations and dropout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opbuild.mindspore.arguments import ArgumentValueError, one_of
+from opbuild.mindspore.execution import emit
+from opbuild.mindspore.ops.arithmetic import add, mul, need_tensor, square
+from opbuild.mindspore.ops.reduction import reduce
+from opbuild.mindspore.ops.shaping import reshaped
+from opbuild.mindspore.tensor import Tensor
+
+NO_TRAINING = "opbuild runs networks and does not train them: call set_train(False), or pass training=False"
+
+
+def batch_norm(input_x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool = False,
+               momentum: float = 0.1, eps: float = 1e-5) -> Tensor:  # fmt: skip
+    """Return the tensor normalized by the mean and variance of each channel (axis 1).
+
+    Raises:
+        ArgumentValueError: If ``training`` is set.
+    """
+    if training:
+        raise ArgumentValueError("batch_norm was given training=True", NO_TRAINING)
+    operands = [need_tensor(item, "batch_norm") for item in (input_x, weight, bias, running_mean, running_var)]
+    return emit("BatchNormalization", *operands, epsilon=float(eps))
+
+
+def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:  # noqa: A002
+    """Return the tensor normalized over its last axes, whose extents are ``normalized_shape``."""
+    tensor = need_tensor(input, "layer_norm")
+    extents = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if tensor.shape[tensor.ndim - len(extents) :] != extents:
+        raise ArgumentValueError(
+            f"layer_norm of shape {tensor.shape} over {extents}", "normalized_shape must be the last extents of the tensor"
+        )
+    return normalized(tensor, weight, bias, tensor.ndim - len(extents), eps)
+
+
+def normalized(tensor: Tensor, weight: Any, bias: Any, axis: int, eps: float) -> Tensor:
+    """Apply ONNX's LayerNormalization from ``axis`` on; without a weight it is 1."""
+    shape = tensor.shape[axis:]
+    scale = np.ones(shape, tensor.type.dtype) if weight is None else need_tensor(weight, "layer_norm")
+    operands = (tensor, scale) if bias is None else (tensor, scale, need_tensor(bias, "layer_norm"))
+    return emit("LayerNormalization", *operands, axis=axis, epsilon=float(eps))
+
+
+def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:  # noqa: A002
+    """Return the tensor normalized over each group of channels (axis 1)."""
+    tensor = need_tensor(input, "group_norm")
+    channels = tensor.shape[1]
+    if channels % num_groups:
+        raise ArgumentValueError(f"group_norm of {channels} channels in {num_groups} groups", "the groups must be equal")
+    rows = reshaped(tensor, (tensor.shape[0], num_groups, tensor.size // max(tensor.shape[0] * num_groups, 1)))
+    result = reshaped(normalized(rows, None, None, 2, eps), tensor.shape)
+    per_channel = (channels,) + (1,) * (tensor.ndim - 2)
+    if weight is not None:
+        result = mul(result, reshaped(need_tensor(weight, "group_norm"), per_channel))
+    return result if bias is None else add(result, reshaped(need_tensor(bias, "group_norm"), per_channel))
+
+
+def instance_norm(input: Any, weight: Any, bias: Any, eps: float = 1e-5) -> Tensor:  # noqa: A002
+    """Return the tensor normalized over each channel of each sample."""
+    operands = [need_tensor(item, "instance_norm") for item in (input, weight, bias)]
+    return emit("InstanceNormalization", *operands, epsilon=float(eps))
+
+
+def rms_norm(x: Any, gamma: Any, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
+    """Return ``x / sqrt(mean(x**2) + epsilon) * gamma`` over the last axes, and the reciprocal root."""
+    tensor, scale = need_tensor(x, "rms_norm"), need_tensor(gamma, "rms_norm")
+    axes = tuple(range(tensor.ndim - scale.ndim, tensor.ndim))
+    root = emit("Rsqrt", add(reduce("ReduceMean", square(tensor), axes, True), epsilon), domain="opbuild")
+    return mul(mul(tensor, root), scale), root
+
+
+def lrn(x: Any, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5,
+        norm_region: str = "ACROSS_CHANNELS") -> Tensor:  # fmt: skip
+    """Return ``x / (bias + alpha * sum(x**2)) ** beta``, summed over ``2 * depth_radius + 1`` neighbouring channels."""
+    one_of(norm_region, ("ACROSS_CHANNELS",), "the norm_region of lrn")
+    size = 2 * depth_radius + 1
+    # ONNX divides alpha by the size of the window, MindSpore does not.
+    return emit("LRN", need_tensor(x, "lrn"), size=size, alpha=float(alpha) * size, beta=float(beta), bias=float(bias))
+
+
+def dropout(input: Any, p: float = 0.5, training: bool = True, seed: int | None = None) -> Tensor:  # noqa: A002
+    """Return the tensor: nothing is dropped when a network runs.
+
+    Raises:
+        ArgumentValueError: If ``training`` is set (the default) and ``p`` is not 0.
+    """
+    if training and p:
+        raise ArgumentValueError("dropout was given training=True", NO_TRAINING)
+    return need_tensor(input, "dropout")
+

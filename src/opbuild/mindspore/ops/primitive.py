@@ -1,0 +1,81 @@
+"""``Primitive``: an operator as an object, with its attributes given when it is made."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from opbuild.mindspore.arguments import ArgumentTypeError
+
+
+class Primitive:
+    """An operator that is called like a function.
+
+    Subclasses take their attributes in ``__init__`` and compute in ``__call__``.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name or type(self).__name__
+        self.attributes: dict[str, Any] = {}
+
+    def add_prim_attr(self, name: str, value: Any) -> Primitive:
+        """Keep an attribute for programs that ask; it changes nothing."""
+        self.attributes[name] = value
+        return self
+
+    def shard(self, *strategies: Any) -> Primitive:
+        """Return the primitive: there is one device."""
+        return self
+
+    def set_device(self, device: str) -> Primitive:
+        """Return the primitive: there is one device."""
+        return self
+
+    def __call__(self, *operands: Any) -> Any:
+        """Apply the operator."""
+        raise ArgumentTypeError(f"the primitive {self.name} can not be called", "use a class of opbuild.mindspore.ops")
+
+    def __repr__(self) -> str:
+        listed = ", ".join(f"{key}={value}" for key, value in self.attributes.items())
+        return f"Prim[{self.name}]<{listed}>" if listed else f"Prim[{self.name}]"
+
+
+def primitive(name: str, function: Callable[..., Any], **attributes: Any) -> type[Primitive]:
+    """Return the class of an operator.
+
+    Args:
+        name: MindSpore's name of the primitive.
+        function: Computes it: called with the operands, and with the attributes by name.
+        attributes: The attributes that the class's constructor takes, in order, with their defaults; ``...`` for one that must
+            be given.
+    """
+    parameters = [
+        inspect.Parameter(
+            key,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=inspect.Parameter.empty if default is ... else default,
+        )
+        for key, default in attributes.items()
+    ]
+    signature = inspect.Signature(parameters)
+
+    def __init__(self: Primitive, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - becomes a method
+        Primitive.__init__(self, name)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentTypeError(f"{name}(): {error}", f"it takes {signature}") from None
+        bound.apply_defaults()
+        self.attributes.update(bound.arguments)
+
+    def __call__(self: Primitive, *operands: Any) -> Any:  # noqa: N807
+        return function(*operands, **{key: self.attributes[key] for key in attributes})
+
+    members = {
+        "__init__": __init__,
+        "__call__": __call__,
+        "__doc__": f"{function.__doc__ or name}\n\nA primitive: ``{name}{signature}(operands)``.",
+        "__module__": __name__,
+    }
+    return type(name, (Primitive,), members)

@@ -1,0 +1,215 @@
+"""Reductions: sums, means, extremes and their places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod as product
+from typing import Any
+
+import numpy as np
+
+from opbuild.frontend.cell import location
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, axis_in
+from opbuild.mindspore.dtype import to_type
+from opbuild.mindspore.execution import cast, emit, emit_many
+from opbuild.mindspore.ops.arithmetic import OWN, add, div, exp, floating, log, mul, need_tensor, sqrt, square, sub
+from opbuild.mindspore.ops.comparison import not_equal, where
+from opbuild.mindspore.tensor import Tensor
+
+Axis = int | Sequence[int] | None
+
+
+def reduce(op_type: str, tensor: Tensor, axis: Axis, keepdims: bool) -> Tensor:
+    """Apply an ONNX reduction over ``axis``; None or an empty sequence means all."""
+    axes = axes_of(axis, tensor.ndim, op_type)
+    if tensor.ndim == 0:
+        return tensor
+    return emit(op_type, tensor, np.array(axes, np.int64), keepdims=int(keepdims))
+
+
+def axes_of(axis: Axis, rank: int, name: str) -> tuple[int, ...]:
+    """Return the axes counted from the front; all of them for None or an empty sequence.
+
+    Raises:
+        ArgumentValueError: If one is out of range or named twice.
+    """
+    if isinstance(axis, Tensor):
+        axis = axis.tolist()
+    if axis is None or (isinstance(axis, Sequence) and not axis):
+        return tuple(range(rank))
+    axes = tuple(axis_in(item, rank, name) for item in (axis if isinstance(axis, Sequence) else (axis,)))
+    if len(set(axes)) != len(axes):
+        raise ArgumentValueError(f"{name} was given axis {axis} twice{location()}", "name each axis once")
+    return axes
+
+
+def sum(input: Any, dim: Axis = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:  # noqa: A001, A002
+    """Return the sum over ``dim``; truth values and small integers are summed as int64."""
+    tensor = need_tensor(input, "sum")
+    if dtype is not None:
+        tensor = cast(tensor, to_type(dtype).name)
+    elif not tensor.is_floating_point():
+        tensor = cast(tensor, "int64")
+    return reduce("ReduceSum", tensor, dim, keepdim)
+
+
+def mean(x: Any, axis: Axis = None, keep_dims: bool = False) -> Tensor:
+    """Return the mean over ``axis``."""
+    return reduce("ReduceMean", need_tensor(x, "mean"), axis, keep_dims)
+
+
+def prod(input: Any, axis: Axis = None, keep_dims: bool = False, dtype: Any = None) -> Tensor:  # noqa: A002
+    """Return the product over ``axis``."""
+    tensor = need_tensor(input, "prod")
+    if dtype is not None:
+        tensor = cast(tensor, to_type(dtype).name)
+    elif not tensor.is_floating_point():
+        tensor = cast(tensor, "int64")
+    return reduce("ReduceProd", tensor, axis, keep_dims)
+
+
+def amax(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:  # noqa: A002
+    """Return the greatest element over ``axis``."""
+    return reduce("ReduceMax", need_tensor(input, "amax"), axis, keepdims)
+
+
+def amin(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:  # noqa: A002
+    """Return the smallest element over ``axis``."""
+    return reduce("ReduceMin", need_tensor(input, "amin"), axis, keepdims)
+
+
+def max(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:  # noqa: A001, A002
+    """Return the greatest element along ``axis`` and its index; of the whole tensor (and index 0) if ``axis`` is None."""
+    if axis is None:
+        return amax(input), Tensor.of(np.asarray(0, np.int32))
+    return amax(input, axis, keepdims), index_of("ArgMax", need_tensor(input, "max"), axis, keepdims, "int32")
+
+
+def min(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:  # noqa: A001, A002
+    """Return the smallest element along ``axis`` and its index; of the whole tensor (and index 0) if ``axis`` is None."""
+    if axis is None:
+        return amin(input), Tensor.of(np.asarray(0, np.int32))
+    return amin(input, axis, keepdims), index_of("ArgMin", need_tensor(input, "min"), axis, keepdims, "int32")
+
+
+def argmax(input: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:  # noqa: A002
+    """Return the index (int64) of the greatest element along ``dim``; in the flattened tensor if ``dim`` is None."""
+    return index_of("ArgMax", need_tensor(input, "argmax"), dim, keepdim, "int64")
+
+
+def argmin(input: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:  # noqa: A002
+    """Return the index (int32) of the smallest element along ``axis``; in the flattened tensor if ``axis`` is None."""
+    return index_of("ArgMin", need_tensor(input, "argmin"), axis, keepdims, "int32")
+
+
+def index_of(op_type: str, tensor: Tensor, axis: int | None, keepdims: bool, dtype: str) -> Tensor:
+    """Apply ONNX's ArgMax or ArgMin; the first of equal elements counts."""
+    if axis is None:
+        tensor = emit("Reshape", tensor, np.array([-1], np.int64))
+        axis, keepdims = 0, False
+    axis = axis_in(axis, tensor.ndim, op_type)
+    return cast(emit(op_type, tensor, axis=axis, keepdims=int(keepdims)), dtype)
+
+
+def all(input: Any, axis: Axis = None, keep_dims: bool = False) -> Tensor:  # noqa: A001, A002
+    """Return whether all elements over ``axis`` are true."""
+    return _logical("ReduceMin", input, axis, keep_dims)
+
+
+def any(input: Any, axis: Axis = None, keep_dims: bool = False) -> Tensor:  # noqa: A001, A002
+    """Return whether any element over ``axis`` is true."""
+    return _logical("ReduceMax", input, axis, keep_dims)
+
+
+def _logical(op_type: str, value: Any, axis: Axis, keepdims: bool) -> Tensor:
+    truth = cast(need_tensor(value, op_type), "bool")
+    return cast(reduce(op_type, cast(truth, "int32"), axis, keepdims), "bool")
+
+
+def var(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> Tensor:  # noqa: A002
+    """Return the variance over ``axis``; the divisor is the number of elements less ``ddof``."""
+    tensor = floating(input, "var")
+    axes = axes_of(axis, tensor.ndim, "var")
+    spread = square(sub(tensor, reduce("ReduceMean", tensor, axes, True)))
+    count = product(tensor.shape[item] for item in axes)
+    if not ddof:
+        return reduce("ReduceMean", spread, axes, keepdims)
+    return div(reduce("ReduceSum", spread, axes, keepdims), float(count - int(ddof)))
+
+
+def std(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> Tensor:  # noqa: A002
+    """Return the standard deviation over ``axis``."""
+    return sqrt(var(input, axis, ddof, keepdims))
+
+
+def logsumexp(input: Any, dim: Axis, keepdim: bool = False) -> Tensor:  # noqa: A002
+    """Return the logarithm of the sum of ``exp(input)`` over ``dim``, without overflow."""
+    tensor = floating(input, "logsumexp")
+    high = reduce("ReduceMax", tensor, dim, True)
+    # An infinite maximum less itself is NaN: move by 0 there.
+    high = where(emit("IsFinite", high, domain=OWN), high, 0.0)
+    total = log(reduce("ReduceSum", exp(sub(tensor, high)), dim, True))
+    kept = add(total, high)
+    if keepdim:
+        return kept
+    shape = [extent for index, extent in enumerate(kept.shape) if index not in axes_of(dim, tensor.ndim, "logsumexp")]
+    return emit("Reshape", kept, np.array(shape, np.int64))
+
+
+def norm(A: Any, ord: Any = None, dim: Axis = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:  # noqa: A002, N803
+    """Return the vector norm over ``dim``: ``ord`` None or 2 (Euclidean), 1, ``inf`` or ``-inf``.
+
+    Raises:
+        ArgumentValueError: For other orders, and for an order of two axes (a matrix norm).
+    """
+    tensor = floating(A, "norm")
+    tensor = tensor if dtype is None else cast(tensor, to_type(dtype).name)
+    axes = axes_of(dim, tensor.ndim, "norm")
+    kinds = {None: "ReduceL2", 2: "ReduceL2", 1: "ReduceL1", float("inf"): "ReduceMax", float("-inf"): "ReduceMin"}
+    if ord not in kinds or (ord is not None and len(axes) != 1):
+        raise ArgumentValueError(f"norm of order {ord!r} over {len(axes)} axes", "use order None, or 1, 2, inf over one axis")
+    kind = kinds[ord]
+    return reduce(kind, emit("Abs", tensor) if kind in ("ReduceMax", "ReduceMin") else tensor, axes, keepdim)
+
+
+def cumsum(x: Any, axis: int, dtype: Any = None) -> Tensor:
+    """Return the running sums along ``axis``."""
+    tensor = need_tensor(x, "cumsum")
+    tensor = tensor if dtype is None else cast(tensor, to_type(dtype).name)
+    return emit("CumSum", tensor, np.asarray(axis_in(axis, tensor.ndim, "cumsum"), np.int64))
+
+
+def count_nonzero(x: Any, axis: Axis = (), keep_dims: bool = False, dtype: Any = None) -> Tensor:
+    """Return how many elements over ``axis`` are not zero, as int32 or ``dtype``."""
+    counted = cast(not_equal(need_tensor(x, "count_nonzero"), 0), "int32")
+    return cast(reduce("ReduceSum", counted, axis, keep_dims), "int32" if dtype is None else to_type(dtype).name)
+
+
+def topk(input: Any, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:  # noqa: A002
+    """Return the ``k`` greatest (or smallest) elements along ``dim`` and their indices (int32)."""
+    tensor = need_tensor(input, "topk")
+    if not isinstance(k, int):
+        raise ArgumentTypeError(f"topk was given k={k!r}", "give an integer")
+    axis = axis_in(-1 if dim is None else dim, tensor.ndim, "topk")
+    values, indices = emit_many(
+        "TopK", (tensor, np.array([k], np.int64)), {"axis": axis, "largest": int(largest), "sorted": int(sorted)}, outputs=2
+    )
+    return values, cast(indices, "int32")
+
+
+def sort(input_x: Any, axis: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
+    """Return the elements in order along ``axis`` and the indices (int32) that they had."""
+    tensor = need_tensor(input_x, "sort")
+    return topk(tensor, tensor.shape[axis_in(axis, tensor.ndim, "sort")], axis, descending)
+
+
+def argsort(input: Any, axis: int = -1, descending: bool = False) -> Tensor:  # noqa: A002
+    """Return the indices (int32) that sort the tensor along ``axis``."""
+    return sort(input, axis, descending)[1]
+
+
+def l2_normalize(x: Any, axis: int = 0, epsilon: float = 1e-4) -> Tensor:
+    """Return ``x / sqrt(max(sum(x**2), epsilon))`` along ``axis``."""
+    tensor = need_tensor(x, "L2Normalize")
+    total = reduce("ReduceSum", mul(tensor, tensor), axis, True)
+    return div(tensor, sqrt(emit("Max", total, np.asarray(epsilon, tensor.type.dtype))))

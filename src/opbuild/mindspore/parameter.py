@@ -1,0 +1,93 @@
+"""``Parameter``: a named tensor that a cell owns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore.tensor import Tensor
+
+
+class Parameter(Tensor):
+    """A tensor that belongs to a cell, e.g. a weight. Networks built from the cell follow when its data are replaced.
+
+    Args:
+        default_input: The data: anything that ``Tensor`` takes.
+        name: Its name; the cell that it is assigned to names it after the attribute if none is given.
+        requires_grad: Kept for programs that ask; nothing is trained here.
+        layerwise_parallel: Kept for programs that ask.
+        parallel_optimizer: Kept for programs that ask.
+    """
+
+    def __init__(
+        self,
+        default_input: Any,
+        name: str | None = None,
+        requires_grad: bool = True,
+        layerwise_parallel: bool = False,
+        parallel_optimizer: bool = True,
+    ) -> None:
+        super().__init__(default_input)
+        self.asnumpy()
+        if name is not None and not isinstance(name, str):
+            raise ArgumentTypeError(f"the name of a Parameter is {name!r}", "give a string")
+        self.name = name or "Parameter"
+        self.named = name is not None
+        self.requires_grad = requires_grad
+        self.layerwise_parallel = layerwise_parallel
+        self.parallel_optimizer = parallel_optimizer
+        self.version = 0
+
+    def set_data(self, data: Any, slice_shape: bool = False) -> Parameter:
+        """Replace the data; networks that use the parameter are bound again on their next call.
+
+        Raises:
+            ArgumentValueError: If the shape differs and ``slice_shape`` is not set.
+        """
+        new = Tensor(data, self.dtype)
+        if new.shape != self.shape and not slice_shape:
+            raise ArgumentValueError(
+                f"set_data of {self.name} with shape {new.shape}", f"the parameter's shape is {self.shape}"
+            )
+        self._value = new.asnumpy()
+        self.version += 1
+        return self
+
+    def assign_value(self, value: Any) -> Parameter:
+        """Replace the data."""
+        return self.set_data(value)
+
+    def value(self) -> Tensor:
+        """Return the data as a plain tensor."""
+        return Tensor.of(self.asnumpy())
+
+    @property
+    def data(self) -> Parameter:
+        """The parameter itself."""
+        return self
+
+    def clone(self, init: str = "same") -> Parameter:
+        """Return a parameter with a copy of the data."""
+        if init != "same":
+            raise ArgumentValueError(f"clone was given init={init!r}", "only 'same' is supported")
+        return Parameter(self.asnumpy(), self.name, self.requires_grad)
+
+    def __repr__(self) -> str:
+        return (
+            f"Parameter (name={self.name}, shape={self.shape}, dtype={self.dtype}, requires_grad={self.requires_grad})"
+        )
+
+    def __str__(self) -> str:
+        return repr(self)
+
+
+class ParameterTuple(tuple[Parameter, ...]):
+    """Several parameters of a cell."""
+
+    def __new__(cls, iterable: Iterable[Parameter]) -> ParameterTuple:
+        """Check that every item is a parameter."""
+        items = tuple(iterable)
+        if not all(isinstance(item, Parameter) for item in items):
+            raise ArgumentTypeError("ParameterTuple was given something that is no Parameter")
+        return super().__new__(cls, items)

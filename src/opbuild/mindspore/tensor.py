@@ -1,0 +1,256 @@
+"""``Tensor``: data, or while a cell is traced a symbolic value.
+
+The operators and methods that compute (``+``, ``reshape``, ``sum``, ...) are attached by ``methods``, from the functions of
+``ops``: a tensor itself only holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from opbuild.errors import InvalidModelError
+from opbuild.frontend.cell import Symbol, location
+from opbuild.graph.types import Array, TensorType
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore.display import tensor_repr
+from opbuild.mindspore.dtype import Type, to_type
+
+
+class Tensor:
+    """A multi-dimensional array.
+
+    Args:
+        input_data: A tensor, numpy array, number, or nested list of numbers. Copied; ``from_numpy`` shares instead.
+        dtype: Element type; by default that of the data (Python floats give float32, Python integers int64).
+        shape: With ``init``: the shape to fill.
+        init: An initializer, instead of ``input_data``.
+
+    Raises:
+        ArgumentTypeError: If the data are of no such kind (a ``TypeError`` too).
+    """
+
+    _value: Array | Symbol
+
+    def __init__(
+        self,
+        input_data: Any = None,
+        dtype: Any = None,
+        shape: int | Sequence[int] | None = None,
+        init: Any = None,
+    ) -> None:
+        if init is not None:
+            if shape is None:
+                raise ArgumentValueError("a Tensor with 'init' has no shape", "give shape= as well")
+            input_data = init.make(shape, to_type(dtype or np.float32).name)
+        self._value = _data(input_data, None if dtype is None else to_type(dtype).name)
+
+    @classmethod
+    def of(cls, value: Array | Symbol) -> Tensor:
+        """Wrap a value without a copy."""
+        tensor = Tensor.__new__(Tensor)
+        tensor._value = value
+        return tensor
+
+    @staticmethod
+    def from_numpy(array: Array) -> Tensor:
+        """Return a tensor that shares the memory of ``array``."""
+        if not isinstance(array, np.ndarray):
+            raise ArgumentTypeError(f"from_numpy was given a {type(array).__name__}", "give a numpy array")
+        to_type(array.dtype)
+        return Tensor.of(np.ascontiguousarray(array) if array.ndim else array)
+
+    @property
+    def symbol(self) -> Symbol | None:
+        """The symbolic value, or None for a tensor that holds data."""
+        return self._value if isinstance(self._value, Symbol) else None
+
+    @property
+    def type(self) -> TensorType:
+        """Element type and shape."""
+        value = self._value
+        return value.type if isinstance(value, Symbol) else TensorType(value.dtype.name, value.shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents, outermost first."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> Type:
+        """Element type."""
+        return to_type(self.type.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.type.size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return np.dtype(self.type.dtype).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.type.nbytes
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes between neighbours in each dimension, dense."""
+        steps = [self.itemsize]
+        for extent in reversed(self.shape[1:]):
+            steps.append(steps[-1] * extent)
+        return tuple(reversed(steps)) if self.shape else ()
+
+    def asnumpy(self) -> Array:
+        """Return the data as a numpy array that shares the tensor's memory.
+
+        Raises:
+            InvalidModelError: While a cell is traced, when there are no data yet.
+        """
+        value = self._value
+        if isinstance(value, Symbol):
+            raise InvalidModelError(
+                f"construct needs the data of a tensor{location()}, but a network is traced before it runs",
+                "compute with opbuild.mindspore.ops and select with ops.where instead of Python's if, while and numpy; or use "
+                "set_context(mode=PYNATIVE_MODE), which runs each operator at once",
+            )
+        return value
+
+    def numpy(self) -> Array:
+        """Return ``asnumpy()``."""
+        return self.asnumpy()
+
+    def item(self, index: int | tuple[int, ...] | None = None) -> Any:
+        """Return one element as a Python number."""
+        array = self.asnumpy()
+        if index is None and array.size != 1:
+            raise ArgumentValueError(f"item() of a tensor of shape {array.shape}", "give the index of an element")
+        return array.item() if index is None else array.item(index)
+
+    def tolist(self) -> Any:
+        """Return the data as nested Python lists."""
+        return self.asnumpy().tolist()
+
+    def copy(self) -> Tensor:
+        """Return a tensor with its own copy of the data."""
+        return self if self.symbol else Tensor.of(self.asnumpy().copy())
+
+    def dim(self) -> int:
+        """Return the number of dimensions."""
+        return self.ndim
+
+    def numel(self) -> int:
+        """Return the number of elements."""
+        return self.size
+
+    def is_contiguous(self) -> bool:
+        """Return True: tensors are always dense."""
+        return True
+
+    def contiguous(self) -> Tensor:
+        """Return the tensor: it is always dense."""
+        return self
+
+    def is_floating_point(self) -> bool:
+        """Return whether the element type is a float."""
+        return self.type.dtype.startswith("float")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = self.asnumpy()
+        return array.astype(dtype) if dtype is not None and array.dtype != dtype else array
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ArgumentTypeError("a tensor without dimensions has no length")
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return bool(self._one("the truth"))
+
+    def __int__(self) -> int:
+        return int(self._one("an integer"))
+
+    def __float__(self) -> float:
+        return float(self._one("a float"))
+
+    def __index__(self) -> int:
+        value = self._one("an index")
+        if not isinstance(value, int):
+            raise ArgumentTypeError(f"a tensor of {self.dtype} is no index", "use an integer tensor")
+        return value
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[index] for index in range(len(self)))  # type: ignore[index]
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        if self.symbol:
+            return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value= <traced>)"
+        return tensor_repr(self.asnumpy(), str(self.dtype))
+
+    def __str__(self) -> str:
+        return repr(self) if self.symbol else str(self.asnumpy())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
+
+    def __copy__(self) -> Tensor:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return self.copy()
+
+    def _one(self, what: str) -> Any:
+        array = self.asnumpy()
+        if array.size != 1:
+            raise ArgumentValueError(
+                f"{what} of a tensor of shape {array.shape} is not defined", "reduce it to one element first"
+            )
+        return array.item()
+
+
+def tensor(input_data: Any = None, dtype: Any = None) -> Tensor:
+    """Return ``Tensor(input_data, dtype)``."""
+    return Tensor(input_data, dtype)
+
+
+def is_tensor(obj: object) -> bool:
+    """Return whether ``obj`` is a tensor."""
+    return isinstance(obj, Tensor)
+
+
+def _data(data: Any, dtype: str | None) -> Array | Symbol:
+    if isinstance(data, Tensor):
+        data = data._value
+        if isinstance(data, Symbol):
+            if dtype not in (None, data.type.dtype):
+                raise ArgumentTypeError("Tensor() can not convert a traced tensor", "use .astype()")
+            return data
+    if isinstance(data, (list, tuple)):
+        data = [item.asnumpy() if isinstance(item, Tensor) else item for item in data]
+    elif not isinstance(data, (np.ndarray, np.generic, bool, int, float)):
+        raise ArgumentTypeError(
+            f"a {type(data).__name__} can not become a Tensor", "give a tensor, a numpy array, numbers or lists of them"
+        )
+    try:
+        array = np.array(data)
+    except ValueError as error:
+        raise ArgumentValueError("the nested lists given to Tensor are not rectangular") from error
+    if dtype is None:
+        python_float = array.dtype == np.float64 and not isinstance(data, (np.ndarray, np.generic))
+        dtype = "float32" if python_float else to_type(array.dtype).name
+    elif array.dtype.kind not in "biuf":
+        to_type(array.dtype)
+    return np.ascontiguousarray(array.astype(dtype, copy=False)).reshape(array.shape)
