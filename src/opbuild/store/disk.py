@@ -16,6 +16,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import stat
 import time
 from collections.abc import Mapping
@@ -33,7 +34,8 @@ OTHER_DEVICES = 16
 _REPLACING_SECONDS = 0.002
 """How long a replacement under way may take to show its last file; it takes three renames."""
 
-_PERMISSIONS_OF_OTHERS = stat.S_IWOTH
+_COMMIT_MARK = re.compile(r"[a-z0-9_]+_[0-9]+_[0-9]+\.json")
+"""The file whose presence makes an entry; the folder may hold other JSON files."""
 
 
 class DiskStore:
@@ -81,7 +83,7 @@ class DiskStore:
                 for item in listing:
                     if item.name.startswith(TEMPORARY_PREFIX):
                         self._remove_stale(Path(item.path))
-                    elif item.name.endswith(SUFFIXES[-1]):
+                    elif _COMMIT_MARK.fullmatch(item.name):
                         names.append(item.name[: -len(SUFFIXES[-1])])
         except OSError:
             return ()
@@ -107,7 +109,7 @@ class DiskStore:
             state = self.folder.stat()
         except OSError:
             return None
-        if state.st_mode & _PERMISSIONS_OF_OTHERS and not state.st_mode & stat.S_ISVTX:
+        if state.st_mode & stat.S_IWOTH and not state.st_mode & stat.S_ISVTX:
             return f"everybody may write to {self.folder}, and so decide what code runs here; chmod o-w it"
         if state.st_uid not in (0, os.geteuid()):
             return f"{self.folder} belongs to user {state.st_uid}, who decides what code runs here"

@@ -1,0 +1,96 @@
+"""Which compiler is installed: its bytes decide, and reading them is remembered."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from opbuild.backend.fake import FakeCompiler
+from opbuild.errors import BuildError
+from opbuild.kernel import identity as identity_module
+from opbuild.kernel.identity import file_digest, identify
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """A file that stands for the compiler's library."""
+    path = tmp_path / "libcompiler.so"
+    path.write_bytes(b"compiler" * 1000)
+    return path
+
+
+@pytest.fixture
+def memo(tmp_path: Path) -> Path:
+    """Where the digest is remembered, in a folder that does not exist yet."""
+    return tmp_path / "cache" / "compiler.json"
+
+
+def test_a_library_is_read_once(library: Path, memo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second process takes the digest from the memo."""
+    digest = file_digest(library, memo)
+
+    def refuse(path: Path) -> str:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr(identity_module, "fast_file", refuse)
+    assert file_digest(library, memo) == digest
+
+
+def test_bytes_swapped_in_place_are_noticed(library: Path, memo: Path) -> None:
+    """Other bytes of equal length under the old time stamp are another compiler (F28)."""
+    state = library.stat()
+    digest = file_digest(library, memo)
+    with library.open("r+b") as file:
+        file.write(b"COMPILER")
+    os.utime(library, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert (library.stat().st_size, library.stat().st_mtime_ns) == (state.st_size, state.st_mtime_ns)
+    assert file_digest(library, memo) != digest
+
+
+def test_a_reinstalled_library_is_the_same_compiler(library: Path, memo: Path) -> None:
+    """Equal bytes in a new file, with new times or through a link, have the same digest (F41, F42)."""
+    digest = file_digest(library, memo)
+    content = library.read_bytes()
+    library.unlink()
+    library.write_bytes(content)
+    os.utime(library, (1, 1))
+    assert file_digest(library, memo) == digest
+    link = library.with_name("link.so")
+    link.symlink_to(library)
+    assert file_digest(link, memo) == digest
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"file": 1}', b"\xff", b'{"blake3": "x"}'])
+def test_a_damaged_memo_is_written_again(library: Path, memo: Path, content: bytes) -> None:
+    """A memo of any content costs one reading (F01)."""
+    digest = file_digest(library, memo)
+    memo.write_bytes(content)
+    assert file_digest(library, memo) == digest
+    assert digest in memo.read_text(encoding="utf-8")
+
+
+def test_a_memo_that_lies_about_the_digest_is_not_believed(library: Path, memo: Path) -> None:
+    """A digest of the wrong form is not taken."""
+    digest = file_digest(library, memo)
+    memo.write_text(memo.read_text(encoding="utf-8").replace(digest, "short"), encoding="utf-8")
+    assert file_digest(library, memo) == digest
+
+
+def test_a_folder_that_can_not_be_written_costs_only_time(library: Path, tmp_path: Path) -> None:
+    """Without a place for the memo the library is read each time (F61)."""
+    (tmp_path / "file").write_bytes(b"")
+    memo = tmp_path / "file" / "compiler.json"
+    assert file_digest(library, memo) == file_digest(library, None)
+
+
+def test_a_compiler_without_its_library_is_an_error(tmp_path: Path) -> None:
+    """A broken installation is named with the path."""
+
+    class Broken(FakeCompiler):
+        def library(self) -> Path:
+            return tmp_path / "gone.so"
+
+    with pytest.raises(BuildError, match=r"gone\.so can not be read"):
+        identify(Broken())
