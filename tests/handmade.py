@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ PARALLEL = OpDesc(("Exp",), "test", (vector("x", least=8),), (vector("out", leas
 SYMBOLS = {ADD: "add__kernel0", SQUARE: "square__kernel0", PARALLEL: "parallel__kernel0"}
 
 
-@lru_cache(maxsize=None)
+@cache
 def kernel_object(desc: OpDesc) -> bytes:
     """Return the object file of one of the descriptors above."""
     import halide as hl
@@ -99,6 +99,14 @@ def expected_chain(x: Array, weights: Array | None = None) -> Array:
     """What ``chain`` computes."""
     w = np.arange(x.size, dtype=np.float32) if weights is None else weights
     return np.asarray((x + w) ** 2 + w)
+
+
+def parallel_program(size: int = 4096) -> Program:
+    """``out = 2 x + 1``, in parallel."""
+    buffers = (Buffer("input", "float32", size), Buffer("output", "float32", size))
+    ports = (Port("x", TensorType("float32", (size,)), 0), Port("out", TensorType("float32", (size,)), 1))
+    call = KernelCall(PARALLEL, (dense(0, size), dense(1, size)), ("only",))
+    return Program("parallel", buffers, (call,), ports[:1], ports[1:])
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ class _Arena:
         """Point the arguments at the caller's arrays."""
         words = self._words
         for port, array in zip(self._ports, (*inputs, *outputs), strict=True):
-            address = array.__array_interface__["data"][0]
+            address = array.ctypes.data  # not __array_interface__: numpy 2.4 loses some bytes at each use of it
             for word, offset in port.hosts:
                 words[word] = address + offset
             self._arrays[port.buffer] = array
@@ -127,7 +127,7 @@ class _Arena:
 
     def _set_addresses(self, views: Sequence[View], record: Record) -> None:
         """Fill in the addresses of all views but those of the caller's arrays."""
-        bases = [0 if array is None else array.__array_interface__["data"][0] for array in self._arrays]
+        bases = [0 if array is None else array.ctypes.data for array in self._arrays]
         sizes = [np.dtype(buffer.dtype).itemsize for buffer in record.buffers]
         if views:
             self.headers["host"] = [bases[view.buffer] + view.offset * sizes[view.buffer] for view in views]

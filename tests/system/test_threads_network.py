@@ -1,0 +1,57 @@
+"""Threads: one network serves any number of them at once."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from handmade import build, chain, counting, expected_chain
+from opbuild.graph.types import TensorType
+from opbuild.report import Report
+from opbuild.runtime.network import Binding, Endpoint, Network, Shapes
+
+SIZE = 20_000
+
+
+def test_threads_that_call_one_network_get_their_own_results() -> None:
+    """Eight threads with different data, 200 calls each: every result is right; a signature binds once."""
+
+    def bind(shapes: Shapes) -> Binding:
+        return Binding(build(chain(shapes[0][0])).executor, Report("chain"))
+
+    counted, bound = counting(bind)
+    net = Network("chain", [Endpoint("x", TensorType("float32", (-1,)))], ["out"], counted)
+    barrier = threading.Barrier(8)
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        x = np.full(SIZE, number, np.float32)
+        expected = expected_chain(x)
+        barrier.wait()
+        for _ in range(200):
+            if not np.array_equal(net(x), expected):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert bound == [((SIZE,),)]
+
+
+def test_no_more_arenas_are_made_than_calls_run_at_once() -> None:
+    """Arenas are reused: calls one after another use one, and four threads at most four."""
+    executor = build(chain(SIZE)).executor
+    x = np.ones(SIZE, np.float32)
+    for _ in range(10):
+        executor.run([x])
+    assert len(executor._pool) == 1
+    threads = [threading.Thread(target=lambda: [executor.run([x]) for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(executor._pool) <= 4

@@ -1,0 +1,136 @@
+"""Linking and loading: one library a network, deterministic, with clear errors."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from handmade import (
+    ADD,
+    PARALLEL,
+    SQUARE,
+    build,
+    chain,
+    expected_chain,
+    kernel_object,
+    parallel_program,
+    runtime_object,
+)
+from opbuild.errors import LinkError
+from opbuild.runtime import library as library_module
+from opbuild.runtime.library import Library
+from opbuild.runtime.link import find_linker, link
+
+
+def test_equal_objects_give_equal_libraries() -> None:
+    """Linking the same objects twice gives the same bytes, wherever the linker's files lay."""
+    objects = [kernel_object(ADD), kernel_object(SQUARE)]
+    assert link(objects, find_linker()) == link(objects, find_linker())
+
+
+def test_a_symbol_defined_twice_is_a_link_error_that_says_so() -> None:
+    """The linker's own message reaches the user."""
+    with pytest.raises(LinkError, match=r"multiple definition|duplicate symbol"):
+        link([kernel_object(ADD), kernel_object(ADD)], find_linker())
+
+
+def test_bytes_that_are_no_object_are_a_link_error() -> None:
+    """A damaged object is refused by the linker and mapped."""
+    with pytest.raises(LinkError, match="failed"):
+        link([b"not an object"], find_linker())
+
+
+def test_a_missing_symbol_is_an_error_when_the_library_is_loaded() -> None:
+    """Everything is bound on loading: a kernel without its runtime does not load, and the symbol is named."""
+    with pytest.raises(LinkError, match="halide_"):
+        Library(link([kernel_object(PARALLEL)], find_linker()), 1)
+
+
+def test_a_linker_that_does_not_exist_is_named() -> None:
+    """OPBUILD_LINKER with a wrong path says which."""
+    with pytest.raises(LinkError, match="/no/such/linker"):
+        find_linker("/no/such/linker")
+
+
+def test_no_linker_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without binutils, compiler and ziglang the error names all three remedies."""
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(LinkError, match=r"opbuild\[linker\]"):
+        find_linker()
+
+
+def test_ziglang_is_used_where_nothing_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wheel's linker is the last resort, run by this interpreter."""
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    assert find_linker().command[:4] == (sys.executable, "-m", "ziglang", "ld.lld")
+
+
+@pytest.mark.parametrize("name", ["ld", "gcc", "ld.lld", "clang", "cc"])
+def test_each_linker_present_makes_a_library_that_runs(name: str) -> None:
+    """Linkers and compilers take their own flags; the kernels run the same."""
+    try:
+        linker = find_linker(name)
+    except LinkError:
+        pytest.skip(f"{name} is not installed")
+    data = link([kernel_object(PARALLEL), runtime_object()], linker)
+    assert Library(data, 1).kernel("parallel__kernel0")
+
+
+def test_a_folder_without_room_falls_back_to_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """F54: a full temporary folder does not stop the link where /dev/shm has room."""
+    if not Path("/dev/shm").is_dir():
+        pytest.skip("no /dev/shm here")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    assert link([kernel_object(ADD)], find_linker())[:4] == b"\x7fELF"
+
+
+def test_each_library_has_its_own_number_of_threads() -> None:
+    """Two networks from the same bytes keep their own thread counts: nothing is shared or interposed."""
+    one = build(parallel_program(), threads=1)
+    two = Library(one.library, 3)
+    first = one.executor._library
+    assert first is not None
+    counts = []
+    for loaded in (first, two):
+        counts.append(loaded._library.halide_set_num_threads(ctypes.c_int(loaded.num_threads)))
+    assert counts == [1, 3]
+
+
+def test_a_parallel_kernel_computes_what_it_should() -> None:
+    """The linked runtime's thread pool runs the kernel."""
+    x = np.arange(4096, dtype=np.float32)
+    np.testing.assert_array_equal(build(parallel_program()).executor.run([x])[0], x * 2 + 1)
+
+
+def test_a_library_loads_where_memory_files_are_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where anonymous files may not be executed, a temporary file serves and does not stay."""
+
+    def forbidden(data: bytes) -> tuple[str, int]:
+        raise PermissionError("memfd is forbidden here")
+
+    before = set(Path(library_module.tempfile.gettempdir()).glob("opbuild-*.so"))
+    monkeypatch.setattr(library_module, "_memory_file", forbidden)
+    built = build(chain())
+    x = np.ones(32, np.float32)
+    np.testing.assert_allclose(built.executor.run([x])[0], expected_chain(x))
+    assert set(Path(library_module.tempfile.gettempdir()).glob("opbuild-*.so")) == before
+
+
+def test_a_damaged_library_is_a_link_error() -> None:
+    """Bytes that are no library do not load, and nothing stays open."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(LinkError, match="can not be loaded"):
+        Library(b"\x7fELF" + bytes(100), 1)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_kernel_that_is_not_there_is_named() -> None:
+    """Asking for an unknown symbol is a link error with the symbol."""
+    with pytest.raises(LinkError, match="nothing__kernel0"):
+        Library(link([kernel_object(ADD)], find_linker()), 1).kernel("nothing__kernel0")

@@ -1,0 +1,268 @@
+"""The callable network: what it accepts, what it refuses and with which words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from handmade import ADD, build, chain, counting, dense, expected_chain
+from opbuild.errors import InputError, RunError
+from opbuild.graph.types import Array, Node, TensorType
+from opbuild.kernel.program import Buffer, BufferKind, HostCall, KernelCall, Port, Program, View
+from opbuild.report import Report
+from opbuild.runtime.executor import Executor
+from opbuild.runtime.network import Binding, Endpoint, Network, Shapes
+
+
+def network(open_extent: bool = False) -> tuple[Network, list[Any]]:
+    """``chain`` as a network, and the signatures that were bound."""
+
+    def bind(shapes: Shapes) -> Binding:
+        return Binding(build(chain(shapes[0][0])).executor, Report("chain"))
+
+    counted, bound = counting(bind)
+    endpoint = Endpoint("x", TensorType("float32", (-1,) if open_extent else (32,)))
+    return Network("chain", [endpoint], ["out"], counted, first=None if open_extent else ((32,),)), bound
+
+
+def two_in_two_out() -> Network:
+    """``sum = a + b`` and ``again = sum + b`` on 8 elements."""
+    kinds: tuple[BufferKind, ...] = ("input", "input", "output", "output")
+    buffers = tuple(Buffer(kind, "float32", 8) for kind in kinds)
+    type_ = TensorType("float32", (2, 4))
+    calls = (
+        KernelCall(ADD, (dense(0, 8), dense(1, 8), dense(2, 8)), ("one",)),
+        KernelCall(ADD, (dense(2, 8), dense(1, 8), dense(3, 8)), ("two",)),
+    )
+    ports = [Port(name, type_, index) for index, name in enumerate(("a", "b", "sum", "again"))]
+    executor = build(Program("two", buffers, calls, tuple(ports[:2]), tuple(ports[2:]))).executor
+    inputs = [Endpoint("a", type_), Endpoint("b", type_)]
+    return Network("two", inputs, ["sum", "again"], lambda _: Binding(executor, Report("two")), first=((2, 4), (2, 4)))
+
+
+X = np.linspace(-1, 1, 32, dtype=np.float32)
+
+
+def test_one_output_comes_as_an_array() -> None:
+    """A network with one output returns the array itself, fresh at each call."""
+    net, _ = network()
+    first, second = net(X), net(X)
+    np.testing.assert_allclose(first, expected_chain(X), rtol=1e-6)
+    assert not np.shares_memory(first, second)
+
+
+def test_several_outputs_come_as_a_tuple_and_by_name_from_run() -> None:
+    """A call returns a tuple in the model's order, ``run`` a dictionary."""
+    net = two_in_two_out()
+    a, b = np.ones((2, 4), np.float32), np.full((2, 4), 2, np.float32)
+    first, second = net(a, b)
+    np.testing.assert_array_equal(first, a + b)
+    np.testing.assert_array_equal(second, a + b + b)
+    assert list(net.run({"b": b, "a": a})) == ["sum", "again"]
+
+
+def test_inputs_by_position_by_name_by_dictionary_and_mixed() -> None:
+    """All ways to pass the same arrays give the same."""
+    net = two_in_two_out()
+    a, b = np.ones((2, 4), np.float32), np.full((2, 4), 2, np.float32)
+    for result in (net(a, b), net(b=b, a=a), net({"a": a, "b": b}), net(a, b=b)):
+        np.testing.assert_array_equal(result[1], a + b + b)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.stack([X, X], axis=1)[:, 0],
+        np.concatenate([X[::-1]])[::-1],
+        np.frombuffer(b"\0" + X.tobytes(), np.uint8)[1:].view(np.float32),
+        np.broadcast_to(np.float32(1), (32,)),
+        X.tolist(),
+        tuple(X.tolist()),
+    ],
+    ids=["strided", "reversed", "misaligned", "broadcast", "list", "tuple"],
+)
+def test_arrays_of_any_layout_are_accepted(array: Any) -> None:
+    """What is not dense is made dense; lists of numbers are converted."""
+    net, _ = network()
+    np.testing.assert_allclose(net(array), expected_chain(np.asarray(array, np.float32)), rtol=1e-6)
+
+
+def test_dense_inputs_are_read_in_place_and_never_written() -> None:
+    """The caller's array is not copied, and a read-only one serves."""
+    net, _ = network()
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    net(frozen)
+    assert net._array(0, frozen) is frozen
+
+
+class Foreign:
+    """A tensor of another library."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+class Refusing(Foreign):
+    """A tensor that can not be shared, as torch's are that need a gradient."""
+
+    def __dlpack__(self, **options: Any) -> Any:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+
+
+def test_anything_with_dlpack_is_accepted_without_a_copy() -> None:
+    """Tensors of other libraries share their memory."""
+    net, _ = network()
+    np.testing.assert_allclose(net(Foreign(X)), expected_chain(X), rtol=1e-6)
+    assert np.shares_memory(net._array(0, Foreign(X)), X)
+
+
+def test_a_torch_tensor_is_accepted() -> None:
+    """Torch tensors work like arrays."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    net, _ = network()
+    np.testing.assert_allclose(net(torch.from_numpy(X)), expected_chain(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "words"),
+    [
+        ((X, X), {}, "2 arrays were given"),
+        ((), {}, "input 'x' is missing"),
+        ((), {"y": X}, "no input 'y'.*its inputs are 'x'"),
+        ((X,), {"x": X}, "'x' was given twice"),
+        (({"y": X},), {}, "no input 'y'"),
+        ((X.astype(np.float64),), {}, "'x' has element type float64, the network needs float32.*astype"),
+        ((X.astype(">f4"),), {}, "'x' has element type >f4"),
+        ((X[:31],), {}, r"'x' has shape \[31\], the network needs \[32\].*input_shapes"),
+        ((X.reshape(1, 32),), {}, r"'x' has shape \[1, 32\]"),
+        ((None,), {}, "'x' is a NoneType, not an array"),
+        (("text",), {}, "'x'"),
+        (([1.0, "b"],), {}, "'x' can not be read as an array"),
+        ((Refusing(X),), {}, "'x' can not be read as an array: Can't export tensors that require gradient"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(args: Any, kwargs: Any, words: str) -> None:
+    """Every misuse is an InputError that names the input, what is needed and what was given."""
+    net, _ = network()
+    with pytest.raises(InputError, match=words):
+        net(*args, **kwargs)
+
+
+def test_open_extents_bind_each_signature_once() -> None:
+    """A new shape is bound when it is first seen; shapes seen before are not bound again."""
+    net, bound = network(open_extent=True)
+    assert bound == []
+    assert net.inputs[0].type.shape == (-1,)
+    assert net.outputs == ()
+    for size in (4, 9, 4, 9):
+        x = np.ones(size, np.float32)
+        np.testing.assert_allclose(net(x), expected_chain(x))
+    assert bound == [((4,),), ((9,),)]
+    assert net.inputs[0].type.shape == (9,)
+
+
+def test_a_signature_that_can_not_be_bound_can_be_tried_again() -> None:
+    """A failed binding leaves nothing behind."""
+    attempts: list[Shapes] = []
+
+    def bind(shapes: Shapes) -> Binding:
+        attempts.append(shapes)
+        raise RunError("no")
+
+    net = Network("n", [Endpoint("x", TensorType("float32", (-1,)))], ["out"], bind)
+    for _ in range(2):
+        with pytest.raises(RunError):
+            net(np.ones(1, np.float32))
+    assert len(attempts) == 2
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_empty_and_single_element_tensors_run(size: int) -> None:
+    """Zero elements are a legal shape: nothing is computed, an empty array comes back."""
+    net, _ = network(open_extent=True)
+    x = np.ones(size, np.float32)
+    np.testing.assert_array_equal(net(x), expected_chain(x))
+
+
+def host_network(evaluate: Any) -> Executor:
+    """A network of one host call."""
+    type_ = TensorType("int64", (2, 3))
+    view = View(0, 0, ((3, 1), (2, 3)))
+    node = Node("Odd", ("x", ""), ("out",), name="odd one")
+    call = HostCall(node, (view, None), (View(1, 0, view.dims),), (type_, None), (type_,), 21)
+    buffers = (Buffer("input", "int64", 6), Buffer("output", "int64", 6))
+    program = Program("host", buffers, (call,), (Port("x", type_, 0),), (Port("out", type_, 1),))
+    return build(program, evaluate=evaluate).executor
+
+
+def test_host_calls_get_arrays_of_the_models_shapes() -> None:
+    """The host backend sees row-major arrays, None for absent inputs, and the operator set."""
+    seen: list[Any] = []
+
+    def evaluate(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Array]:
+        seen.append((node.name, inputs[0].shape if inputs[0] is not None else None, inputs[1], opset))
+        assert inputs[0] is not None
+        return [inputs[0] % 2]
+
+    x = np.arange(6, dtype=np.int64).reshape(2, 3)
+    np.testing.assert_array_equal(host_network(evaluate).run([x])[0], x % 2)
+    assert seen == [("odd one", (2, 3), None, 21)]
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (np.zeros((3, 2), np.int64), r"odd one.*gave int64\[3, 2\], the model says int64\[2,3\]"),
+        (np.zeros((2, 3), np.float32), "odd one.*gave float32"),
+        (None, "odd one.*gave nothing"),
+        (ValueError("bad value"), "odd one.*bad value"),
+    ],
+)
+def test_a_host_call_that_fails_names_its_node(result: Any, words: str) -> None:
+    """Foreign exceptions and wrong results become a RunError; the network can be called again."""
+
+    def evaluate(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Any]:
+        if isinstance(result, Exception):
+            raise result
+        return [result]
+
+    executor = host_network(evaluate)
+    for _ in range(2):
+        with pytest.raises(RunError, match=words):
+            executor.run([np.zeros((2, 3), np.int64)])
+
+
+def test_a_kernel_that_returns_an_error_names_itself_and_its_node() -> None:
+    """A kernel's error code becomes a RunError."""
+    executor = build(chain()).executor
+    failing = type("Failing", (), {"__call__": lambda self, *arguments: -11})()
+    executor._functions["square__kernel0"] = failing
+    executor._pool.clear()
+    with pytest.raises(RunError, match=r"square__kernel0 failed.*second"):
+        executor.run([X])
+
+
+def test_the_report_reads_as_a_table() -> None:
+    """The report's text has the counts, each operator with its reason, and the host's operators."""
+    from opbuild.report import OperatorReport
+
+    operators = (
+        OperatorReport("square_1_0", "built", "not in the store", ("a", "b"), 40.0),
+        OperatorReport("add_2_0", "reused", "in the store", ("c",)),
+    )
+    report = Report("net", operators, {"TopK": 2}, {"lower": 1.5}, image_reason="it is not stored")
+    text = str(report)
+    assert (report.built, report.reused) == (1, 1)
+    counts = "1 operators built, 1 reused"
+    for words in (counts, "square_1_0", "not in the store", "2 x TopK", "lower 1.5 ms", "it is not stored"):
+        assert words in text
