@@ -1,8 +1,9 @@
 """Runs one kernel on numpy arrays: compile a descriptor in a forked child, link it, call it through ctypes.
 
-Kernels are compiled without any check of their own, so a mistake writes where it should not and stays silent. Outputs are
-therefore made with ``guarded``: an array inside a larger memory that is filled with a canary value, and ``check_canaries``
-fails if any element around the array changed. ``run_desc`` also asserts that the descriptor says the arrays are legal.
+Kernels are compiled without any check of their own, so a mistake writes where it should not and stays silent. Outputs
+are therefore made with ``guarded``: an array inside a larger memory that is filled with a canary value, and
+``check_canaries`` fails if any element around the array changed. ``run_desc`` also asserts that the descriptor says the
+arrays are legal. ``run_program`` does the same for a lowered network.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import ctypes
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
+from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import halide as hl
@@ -24,6 +25,8 @@ import numpy.typing as npt
 
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.program import KernelCall, Program, View
+from opbuild.kernel.target import host_target
 
 Array = npt.NDArray[Any]
 MARGIN = 4096
@@ -99,6 +102,50 @@ def run_desc(desc: OpDesc, *operands: Array | Guarded) -> None:
     assert status == 0, f"the kernel returned {status}"
 
 
+def run_program(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Run a program of kernel calls, every buffer in memory of its own between canaries.
+
+    Temporaries start as NaN (floats), so that a read of what nobody wrote shows; those that keep zeros around planes
+    start as zeros, and after the run the zeros are checked.
+    """
+    names = {port.buffer: port.name for port in program.inputs}
+    memory = []
+    for index, buffer in enumerate(program.buffers):
+        slot = guarded((buffer.size,), buffer.dtype)
+        if index in names:
+            slot.view[...] = np.asarray(inputs[names[index]]).reshape(-1)
+        elif buffer.kind == "constant":
+            assert buffer.pack is not None
+            slot.view[...] = np.asarray(buffer.pack()).reshape(-1)
+        elif slot.view.dtype.kind == "f":
+            slot.view[...] = 0 if buffer.zeroed is not None else np.nan
+        memory.append(slot)
+    before = [slot.view.copy() for slot in memory]
+    for call in program.calls:
+        assert isinstance(call, KernelCall), f"{call.nodes} runs on the host: {dict(program.notes)}"
+        run_desc(call.desc, *(_view_array(memory[view.buffer], view) for view in call.views))
+    check_canaries(*memory)
+    for index, buffer in enumerate(program.buffers):
+        if buffer.kind in ("input", "constant"):
+            np.testing.assert_array_equal(memory[index].view, before[index], "a kernel changed its input")
+        if buffer.zeroed is not None:
+            _check_halo(memory[index].view, buffer.zeroed)
+    return {port.name: memory[port.buffer].view.reshape(port.type.shape) for port in program.outputs}
+
+
+def _view_array(slot: Guarded, view: View) -> Array:
+    shape = tuple(extent for extent, _ in reversed(view.dims))
+    strides = tuple(stride * slot.memory.itemsize for _, stride in reversed(view.dims))
+    return np.lib.stride_tricks.as_strided(slot.memory[MARGIN + view.offset :], shape, strides)
+
+
+def _check_halo(contents: Array, geometry: Any) -> None:
+    _, _, (n, c1, h, w), (left, top, right, bottom) = geometry
+    planes = contents.reshape(n * c1, h + top + bottom, w + left + right, 16).copy()
+    planes[:, top : top + h, left : left + w] = 0
+    assert not planes.any(), "a kernel wrote into the zeros around a plane"
+
+
 def dims_of(array: Array) -> list[tuple[int, int]]:
     """Return ``(extent, stride)`` pairs in elements, innermost first."""
     return [(e, s // array.itemsize) for e, s in zip(array.shape[::-1], array.strides[::-1], strict=True)]
@@ -140,11 +187,11 @@ class HalideBuffer(ctypes.Structure):
         return buffer
 
 
-@lru_cache(maxsize=None)
+@cache
 def kernel(desc: OpDesc) -> Any:
     """Return the callable of a descriptor's kernel, compiled and linked once a session."""
     _runtime()
-    symbol = f"kernel_{len(_libraries)}"
+    symbol = f"kernel_{next(_numbers)}"
     path = _folder() / f"{symbol}.o"
     _compile(desc, symbol, path)
     library = _link(path)
@@ -153,9 +200,10 @@ def kernel(desc: OpDesc) -> Any:
 
 
 _libraries: list[Any] = []
+_numbers = count()
 
 
-@lru_cache(maxsize=None)
+@cache
 def _folder() -> Path:
     holder = tempfile.TemporaryDirectory(prefix="opbuild-kernels-")
     _holders.append(holder)
@@ -165,17 +213,10 @@ def _folder() -> Path:
 _holders: list[Any] = []
 
 
-@lru_cache(maxsize=None)
-def target() -> Any:
-    """Return a stand-in for the host's target: kernels see only its text."""
-    text = str(hl.get_host_target())
-    return type("HostTarget", (SimpleNamespace,), {"__str__": lambda self: text})()
-
-
-@lru_cache(maxsize=None)
+@cache
 def _runtime() -> None:
     path = _folder() / "runtime.o"
-    hl.compile_standalone_runtime(str(path), hl.Target(str(target())))
+    hl.compile_standalone_runtime(str(path), hl.Target(str(host_target())))
     _libraries.append(_link(path))
 
 
@@ -186,12 +227,12 @@ def _link(path: Path) -> Any:
 
 
 def _compile(desc: OpDesc, symbol: str, path: Path) -> None:
-    """Compile in a forked child: a crash of the compiler becomes an error here, and Halide's name counters start afresh."""
+    """Compile in a forked child: a crash of the compiler becomes an error here."""
     error = path.with_suffix(".error")
     child = os.fork()
     if child == 0:
         try:
-            path.write_bytes(HalideCompiler.compile(desc, symbol, target()))
+            path.write_bytes(HalideCompiler.compile(desc, symbol, host_target()))
         except BaseException as reason:
             error.write_text(f"{type(reason).__name__}: {reason}")
         finally:

@@ -15,7 +15,8 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.program import Buffer, Call, HostCall, KernelCall, Port, Program, View
 from opbuild.kernel.target import Target
 from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, blocks, dense_strides
-from opbuild.lowering.transfer import copy, from_blocked, to_blocked
+from opbuild.lowering.reorder import for_type, from_blocked, to_blocked
+from opbuild.lowering.transfer import copy
 
 MakeCall = Callable[[tuple[View, ...]], tuple[OpDesc, tuple[View, ...]]]
 """Makes the descriptor once the views are known; it may collapse or reorder dimensions of the views."""
@@ -212,7 +213,8 @@ class Lowering:
             for name, storage in zip(self.graph.outputs, outputs, strict=True)
         ]
         buffers = tuple(
-            Buffer(s.kind, s.dtype, s.size, s.zeroed if s.kind == "temporary" else None, s.pack, s.source) for s in owners
+            Buffer(s.kind, s.dtype, s.size, s.zeroed if s.kind == "temporary" else None, s.pack, s.source)
+            for s in owners
         )
         return Program(self.graph.name, buffers, calls, tuple(inputs), tuple(ports), self.notes)
 
@@ -232,7 +234,9 @@ class Lowering:
         desc, views = call.make(tuple(operand.resolve(index_of) for operand in call.operands))
         problem = desc.problem([view.dims for view in views])
         if problem:
-            raise AssertionError(f"the variant chosen for {', '.join(call.nodes)} is not legal: {desc.family}: {problem}")
+            raise AssertionError(
+                f"the variant chosen for {', '.join(call.nodes)} is not legal: {desc.family}: {problem}"
+            )
         return KernelCall(desc, views, call.nodes)
 
     def _output(self, name: str) -> Storage:
@@ -240,7 +244,13 @@ class Lowering:
         value = self.plain(name)
         storage = value.storage
         taken = self.graph.outputs.count(name) > 1
-        if storage.kind == "output" and storage.alias is None and value.dense and storage.shape == value.shape and not taken:
+        if (
+            storage.kind == "output"
+            and storage.alias is None
+            and value.dense
+            and storage.shape == value.shape
+            and not taken
+        ):
             return storage
         type_ = self.type(name)
         target = Plain(Storage("output", type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
@@ -261,9 +271,10 @@ class Lowering:
         shape, strides = source.shape, source.strides
         if len(shape) == 3:
             shape, strides = (*shape[:2], 1, shape[2]), (*strides[:2], 0, strides[2])
+        make = for_type(to_blocked, source.storage.dtype, self.options.num_threads)
         for n in range(shape[0]):
             image = Plain(source.storage, shape[1:], strides[1:], source.offset + n * strides[0])
-            self.emit(to_blocked, (image, value.window(n)), (name,))
+            self.emit(make, (image, value.window(n)), (name,))
         return value
 
     def _unblock(self, name: str) -> Plain:
@@ -272,9 +283,10 @@ class Lowering:
         shape, strides = value.shape, value.strides
         if len(shape) == 3:
             shape, strides = (*shape[:2], 1, shape[2]), (*strides[:2], 0, strides[2])
+        make = for_type(from_blocked, value.storage.dtype, self.options.num_threads)
         for n in range(shape[0]):
             image = Plain(value.storage, shape[1:], strides[1:], n * strides[0])
-            self.emit(from_blocked, (source.window(n), image), (name,))
+            self.emit(make, (source.window(n), image), (name,))
         return value
 
 

@@ -153,6 +153,28 @@ class BlockedWindow:
 
 
 @dataclass(frozen=True, eq=False)
+class BlockedPhase:
+    """Every ``step``-th position of one image of a blocked value; pairs are (x, y).
+
+    Resolves to dims ``(16, count x, count y, C1)``.
+    """
+
+    value: Blocked
+    n: int
+    start: tuple[int, int]
+    count: tuple[int, int]
+    step: tuple[int, int]
+
+    def resolve(self, index_of: Callable[[Storage], int]) -> View:
+        """Return the view ``(16, count x, count y, C1)``."""
+        owner, first_block = self.value.storage.root()
+        row, plane, image, origin = _blocked_strides(owner)
+        offset = self.n * image + first_block * plane + origin + self.start[1] * row + self.start[0] * BLOCK
+        across, down = (self.count[0], self.step[0] * BLOCK), (self.count[1], self.step[1] * row)
+        return View(index_of(owner), offset, ((BLOCK, 1), across, down, (self.value.shape[1], plane)))
+
+
+@dataclass(frozen=True, eq=False)
 class BlockedPlanes:
     """All images of a blocked value; resolves to dims ``(16, W, H, C1, N)``."""
 
@@ -167,7 +189,7 @@ class BlockedPlanes:
         return View(index_of(owner), first_block * plane + origin, dims)
 
 
-OperandRef = Plain | BlockedWindow | BlockedPlanes
+OperandRef = Plain | BlockedWindow | BlockedPhase | BlockedPlanes
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ FAMILIES: dict[str, str] = {
     "conv_first": "conv_first",
     "conv_depthwise": "conv_depthwise",
     "conv_grouped": "conv_grouped",
-    "conv_transpose": "conv_transpose",
     "winograd": "winograd",
     "pool": "pool",
     "global_pool": "global_pool",

@@ -1,1 +1,205 @@
-"""Lowering rules, registered when imported."""
+"""Conv: which family serves a convolution, and its call for each image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from opbuild.graph.types import Array, Node
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.program import View
+from opbuild.lowering import conv_descriptors as descriptors
+from opbuild.lowering import conv_weights as packing
+from opbuild.lowering import tiles
+from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.epilogue import Epilogue, epilogue_of, pack_channels
+from opbuild.lowering.operands import BLOCK, Blocked, OperandRef, Plain, blocks
+from opbuild.lowering.windows import Window, image_shape, window_of
+
+FIRST_LAYER_CHANNELS = 8
+"""Up to here a plain input is read as it lies; more channels are worth a conversion into blocks."""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution, ready to be given to a family.
+
+    Attributes:
+        node: The node.
+        images: Images of the batch.
+        inputs: Input channels.
+        outputs: Output channels.
+        groups: Groups of channels.
+        window: The geometry.
+        weights: Name of the constant weights.
+        bias: Name of the constant bias, or empty.
+        epilogue: What is applied to the result.
+    """
+
+    node: Node
+    images: int
+    inputs: int
+    outputs: int
+    groups: int
+    window: Window
+    weights: str
+    bias: str
+    epilogue: Epilogue
+
+
+@rule("Conv")
+def lower_conv(lowering: Lowering, node: Node) -> None:
+    """Lower a Conv of one or two spatial dimensions to the fastest family that serves it."""
+    conv = _conv(lowering, node)
+    window, parallel = conv.window, lowering.options.num_threads > 1
+    if conv.groups > 1:
+        _grouped(lowering, conv, parallel)
+        return
+    if conv.inputs <= FIRST_LAYER_CHANNELS and not lowering.has_blocked(node.inputs[0]):
+        _first(lowering, conv, parallel)
+        return
+    if window.kernel == (3, 3) and window.stride == (1, 1) and window.dilation == (1, 1):
+        tile = tiles.winograd_tile(window.out, conv.inputs, conv.outputs, lowering.options.num_threads)
+        if tile is not None:
+            _winograd(lowering, conv, tile)
+            return
+    tile = tiles.row_tile(window.out[0], conv.outputs, parallel)
+    desc = descriptors.direct("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, tile)
+    weights = _packed(lowering, conv, "direct", packing.pack_direct, _direct_shape(conv))
+    _emit(lowering, conv, desc, weights)
+
+
+def _conv(lowering: Lowering, node: Node) -> Convolution:
+    data, weights = node.inputs[0], node.inputs[1]
+    bias = node.inputs[2] if len(node.inputs) > 2 else ""
+    if lowering.type(data).dtype != "float32":
+        raise NotServedError(f"Conv of {lowering.type(data).dtype}")
+    if lowering.constant(weights) is None or (bias and lowering.constant(bias) is None):
+        raise NotServedError("Conv with weights that are computed")
+    shape = lowering.type(weights).shape
+    window = window_of(lowering, node, shape[2:])
+    images, inputs, _, _ = image_shape(lowering.type(data).shape)
+    epilogue = epilogue_of(lowering, node, 3)
+    return Convolution(node, images, inputs, shape[0], int(node.attrs.get("group", 1)), window, weights, bias, epilogue)
+
+
+def _grouped(lowering: Lowering, conv: Convolution, parallel: bool) -> None:
+    window = conv.window
+    tile = tiles.row_tile(window.out[0], BLOCK, parallel, tiles.SINGLE_TILES)
+    if conv.groups == conv.inputs == conv.outputs:
+        shape = (blocks(conv.outputs), window.kernel[1], window.kernel[0], BLOCK)
+        weights = _packed(lowering, conv, "depthwise", packing.pack_depthwise, shape)
+        _emit(
+            lowering,
+            conv,
+            descriptors.depthwise(window.kernel, window.stride, window.dilation, conv.epilogue, tile),
+            weights,
+        )
+        return
+    starts, run, masked = packing.grouped_runs(conv.inputs, conv.outputs, conv.groups)
+    desc = descriptors.grouped("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, tile, masked)
+    shape = (blocks(conv.outputs), run, window.kernel[1], window.kernel[0], BLOCK, BLOCK)
+    weights = _packed(
+        lowering, conv, f"grouped {conv.groups}", lambda array: packing.pack_grouped(array, conv.groups), shape
+    )
+    _emit(lowering, conv, desc, weights, run_starts(lowering, starts))
+
+
+def run_starts(lowering: Lowering, starts: Array) -> Plain:
+    """Return the constant that says where the runs of a grouped convolution begin."""
+    return lowering.packed((), f"runs {starts.tolist()}", starts.shape, "int32", lambda: starts)
+
+
+def _first(lowering: Lowering, conv: Convolution, parallel: bool) -> None:
+    window = conv.window
+    tile = tiles.first_tile(window.out[0], conv.outputs, parallel)
+    desc = descriptors.first_layer(window.kernel, window.stride, window.dilation, window.before, conv.epilogue, tile)
+    shape = (blocks(conv.outputs), conv.inputs, window.kernel[1], window.kernel[0], BLOCK)
+    weights = _packed(lowering, conv, "first", packing.pack_first, shape)
+    source = lowering.plain(conv.node.inputs[0])
+    if source.strides[-1] != 1 and source.shape[-1] != 1:
+        source = lowering.dense(conv.node.inputs[0])
+    strides = source.strides if len(source.shape) == 4 else (*source.strides[:2], 0, source.strides[2])
+    bias, result = _result(lowering, conv)
+    for image in range(conv.images):
+        plain = Plain(
+            source.storage,
+            (conv.inputs, window.size[1], window.size[0]),
+            (strides[1], strides[2], 1),
+            source.offset + image * strides[0],
+        )
+        extra = conv.epilogue.references(lowering, conv.outputs, image)
+        lowering.emit(_fixed(desc), [plain, weights, bias, *extra, result.window(image)], conv.node)
+
+
+def _winograd(lowering: Lowering, conv: Convolution, tile: tiles.WinogradTile) -> None:
+    window = conv.window
+    desc = descriptors.winograd(conv.epilogue, tile)
+    shape = ((tile.tile + 2) ** 2, blocks(conv.outputs), blocks(conv.inputs) * BLOCK, BLOCK)
+    weights = _packed(
+        lowering, conv, f"winograd {tile.tile}", lambda array: packing.pack_winograd(array, tile.tile), shape
+    )
+    width, height = tile.rounded(window.out)
+    left, top = window.before
+    source = lowering.blocked(
+        conv.node.inputs[0],
+        (left, top, max(0, width + 2 - left - window.size[0]), max(0, height + 2 - top - window.size[1])),
+    )
+    slack = (0, 0, width - window.out[0], height - window.out[1])
+
+    def rounded(value: Blocked, image: int) -> OperandRef:
+        value.storage.grow_halo(*slack)
+        return value.window(image, 0, 0, width, height)
+
+    extra = [
+        conv.epilogue.references(lowering, conv.outputs, image, partial(rounded, image=image))
+        for image in range(conv.images)
+    ]
+    bias, result = _result(lowering, conv)
+    for image in range(conv.images):
+        data = source.window(image, left, top, window.out[0] + 2, window.out[1] + 2)
+        lowering.emit(_fixed(desc), [data, weights, bias, *extra[image], rounded(result, image)], conv.node)
+
+
+def _emit(lowering: Lowering, conv: Convolution, desc: OpDesc, weights: Plain, *more: OperandRef) -> None:
+    """Emit a family that reads a blocked window and writes a blocked value."""
+    window = conv.window
+    left, top = window.before
+    source = lowering.blocked(conv.node.inputs[0], window.halo)
+    extra = [conv.epilogue.references(lowering, conv.outputs, image) for image in range(conv.images)]
+    bias, result = _result(lowering, conv)
+    for image in range(conv.images):
+        data = source.window(image, left, top, *window.span)
+        lowering.emit(_fixed(desc), [data, weights, bias, *more, *extra[image], result.window(image)], conv.node)
+
+
+def _result(lowering: Lowering, conv: Convolution) -> tuple[Plain, Blocked]:
+    """Return the packed bias and the place of the result."""
+    fill, padding = conv.epilogue.padding(lowering, conv.outputs)
+    bias = pack_channels(lowering, conv.bias, conv.outputs, fill)
+    return bias, lowering.new_blocked(conv.node.outputs[0], padding)
+
+
+def _packed(
+    lowering: Lowering, conv: Convolution, recipe: str, pack: Callable[[Array], Array], shape: tuple[int, ...]
+) -> Plain:
+    def late() -> Array:
+        array = lowering.constant(conv.weights)
+        return pack(packing.four_dimensional(np.asarray(array)))
+
+    return lowering.packed((conv.weights,), recipe, shape, "float32", late)
+
+
+def _direct_shape(conv: Convolution) -> tuple[int, ...]:
+    kx, ky = conv.window.kernel
+    return blocks(conv.outputs), blocks(conv.inputs), ky, kx, BLOCK, BLOCK
+
+
+def _fixed(desc: OpDesc) -> Callable[[tuple[View, ...]], tuple[OpDesc, tuple[View, ...]]]:
+    def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
+        return desc, views
+
+    return make

@@ -1,1 +1,190 @@
-"""Lowering rules, registered when imported."""
+"""ConvTranspose: each phase of the output is a convolution of stride 1.
+
+With stride s, the outputs whose position is p modulo s read every s-th tap only. Such a phase is an ordinary convolution with
+those taps, reversed, that writes every s-th position; so a transposed convolution needs no kernel of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+
+from opbuild.graph.types import Array, Node
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.lowering import conv_descriptors as descriptors
+from opbuild.lowering import conv_weights as packing
+from opbuild.lowering import tiles
+from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.epilogue import Epilogue, epilogue_of, pack_channels
+from opbuild.lowering.operands import BLOCK, Blocked, BlockedPhase, OperandRef, Plain, blocks
+from opbuild.lowering.rules.conv import run_starts
+from opbuild.lowering.windows import Pair, image_shape, spatial_pair, text_of
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One phase in one direction.
+
+    Attributes:
+        start: First output position.
+        count: Output positions.
+        taps: Indices of the taps it reads, in the order in which the convolution reads them.
+        dilation: Input positions between two taps.
+        first: Input position of the first tap for the first output; may be negative.
+    """
+
+    start: int
+    count: int
+    taps: tuple[int, ...]
+    dilation: int
+    first: int
+
+    @property
+    def span(self) -> int:
+        """Input positions from the first tap of the first output to the last tap of the last output."""
+        return self.count + (len(self.taps) - 1) * self.dilation
+
+    def reach(self, size: int) -> Pair:
+        """Return how far it reads before and beyond an input of ``size`` positions."""
+        return max(0, -self.first), max(0, self.first + self.span - size)
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """A transposed convolution; pairs are (x, y)."""
+
+    node: Node
+    images: int
+    inputs: int
+    outputs: int
+    groups: int
+    stride: Pair
+    epilogue: Epilogue
+
+
+@rule("ConvTranspose")
+def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
+    """Lower a ConvTranspose of one or two spatial dimensions, phase by phase."""
+    bias = node.inputs[2] if len(node.inputs) > 2 else ""
+    conv = _transposed(lowering, node, bias)
+    phases = _phase_pairs(lowering, node, conv.stride)
+    source = lowering.blocked(node.inputs[0])
+    _, _, height, width = source.shape
+    for x, y in phases:
+        (left, right), (top, bottom) = x.reach(width), y.reach(height)
+        source.storage.grow_halo(left, top, right, bottom)
+    fill, padding = conv.epilogue.padding(lowering, conv.outputs)
+    packed_bias = pack_channels(lowering, bias, conv.outputs, fill)
+    residuals = [[_references(lowering, conv, image, x, y) for image in range(conv.images)] for x, y in phases]
+    result = lowering.new_blocked(node.outputs[0], padding)
+    for (x, y), extra in zip(phases, residuals, strict=True):
+        desc, constants = _kernel(lowering, conv, x, y, packed_bias)
+        for image in range(conv.images):
+            window = source.window(image, -x.first, -y.first, x.span, y.span)
+            operands = [window, *constants, *extra[image], _place(result, image, x, y, conv.stride)]
+            lowering.emit(lambda views, desc=desc: (desc, views), operands, node)  # type: ignore[misc]  # binds desc
+
+
+def _transposed(lowering: Lowering, node: Node, bias: str) -> Transposed:
+    data, weights = node.inputs[0], node.inputs[1]
+    if lowering.type(data).dtype != "float32":
+        raise NotServedError(f"ConvTranspose of {lowering.type(data).dtype}")
+    if lowering.constant(weights) is None or (bias and lowering.constant(bias) is None):
+        raise NotServedError("ConvTranspose with weights that are computed")
+    before, after = lowering.type(data).shape, lowering.type(node.outputs[0]).shape
+    if 0 in before or 0 in after:
+        raise NotServedError("an operand is empty")
+    images, inputs, _, _ = image_shape(before)
+    stride = spatial_pair(node.attrs.get("strides"), len(before) - 2, 1)
+    groups = int(node.attrs.get("group", 1))
+    return Transposed(node, images, inputs, after[1], groups, stride, epilogue_of(lowering, node, 3))
+
+
+def _phase_pairs(lowering: Lowering, node: Node, stride: Pair) -> list[tuple[Axis, Axis]]:
+    """Return the phases, each as its two axes.
+
+    Raises:
+        NotServedError: If no tap reaches some outputs.
+    """
+    kernel = lowering.type(node.inputs[1]).shape[2:]
+    rank = len(kernel)
+    taps, dilation = spatial_pair(kernel, rank, 1), spatial_pair(node.attrs.get("dilations"), rank, 1)
+    _, _, height, width = image_shape(lowering.type(node.inputs[0]).shape)
+    _, _, out_height, out_width = image_shape(lowering.type(node.outputs[0]).shape)
+    before = _before(node, rank, taps, stride, dilation, (width, height), (out_width, out_height))
+    across = _phases(out_width, taps[0], stride[0], dilation[0], before[0])
+    down = _phases(out_height, taps[1], stride[1], dilation[1], before[1])
+    if any(not axis.taps for axis in (*across, *down)):
+        raise NotServedError("ConvTranspose with outputs that no tap reaches")
+    return [(x, y) for y in down for x in across]
+
+
+def _phases(out: int, taps: int, stride: int, dilation: int, before: int) -> list[Axis]:
+    """Return the phases of one direction that have outputs."""
+    found = []
+    for start in range(min(stride, out)):
+        used = tuple(tap for tap in reversed(range(taps)) if (start + before - tap * dilation) % stride == 0)
+        first = (start + before - used[0] * dilation) // stride if used else 0
+        count = -(-(out - start) // stride)
+        found.append(Axis(start, count, used, dilation // gcd(stride, dilation) if len(used) > 1 else 1, first))
+    return found
+
+
+def _before(node: Node, rank: int, taps: Pair, stride: Pair, dilation: Pair, size: Pair, out: Pair) -> Pair:
+    """Return the padding on the left and at the top; where the output's shape is given, it decides."""
+    mode = text_of(node.attrs.get("auto_pad"), "NOTSET")
+    if mode == "NOTSET" and not node.attrs.get("output_shape"):
+        pads = [int(pad) for pad in node.attrs.get("pads") or ()]
+        return spatial_pair(pads[:rank], rank, 0)
+    extra = spatial_pair(node.attrs.get("output_padding"), rank, 0)
+    before = []
+    for t, s, d, i, o, e in zip(taps, stride, dilation, size, out, extra, strict=True):
+        total = max(0, s * (i - 1) + e + (t - 1) * d + 1 - o)
+        before.append(total // 2 if mode == "SAME_UPPER" else total - total // 2)
+    return (0, 0) if mode == "VALID" else (before[0], before[1])
+
+
+def _references(lowering: Lowering, conv: Transposed, image: int, x: Axis, y: Axis) -> list[OperandRef]:
+    return conv.epilogue.references(
+        lowering, conv.outputs, image, lambda value: _place(value, image, x, y, conv.stride)
+    )
+
+
+def _place(value: Blocked, image: int, x: Axis, y: Axis, stride: Pair) -> BlockedPhase:
+    return BlockedPhase(value, image, (x.start, y.start), (x.count, y.count), stride)
+
+
+def _kernel(lowering: Lowering, conv: Transposed, x: Axis, y: Axis, bias: Plain) -> tuple[OpDesc, list[OperandRef]]:
+    """Return a phase's descriptor and its constant operands."""
+    kernel, dilation = (len(x.taps), len(y.taps)), (x.dilation, y.dilation)
+    parallel, step = lowering.options.num_threads > 1, conv.stride[0]
+    count = blocks(conv.outputs)
+    if conv.groups == 1:
+        tile = tiles.row_tile(x.count, conv.outputs, parallel)
+        desc = descriptors.direct("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, tile, step)
+        shape = (count, blocks(conv.inputs), kernel[1], kernel[0], BLOCK, BLOCK)
+        return desc, [_weights(lowering, conv, x.taps, y.taps, shape), bias]
+    starts, run, masked = packing.grouped_runs(conv.inputs, conv.outputs, conv.groups)
+    tile = tiles.row_tile(x.count, BLOCK, parallel, tiles.SINGLE_TILES)
+    desc = descriptors.grouped("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, tile, masked, step)
+    shape = (count, run, kernel[1], kernel[0], BLOCK, BLOCK)
+    return desc, [_weights(lowering, conv, x.taps, y.taps, shape), bias, run_starts(lowering, starts)]
+
+
+def _weights(
+    lowering: Lowering, conv: Transposed, across: Sequence[int], down: Sequence[int], shape: tuple[int, ...]
+) -> Plain:
+    name, groups = conv.node.inputs[1], conv.groups
+
+    def pack() -> Array:
+        weights = packing.four_dimensional(np.asarray(lowering.constant(name)))
+        ci, outs, kh, kw = weights.shape
+        turned = weights.reshape(groups, ci // groups, outs, kh, kw).transpose(0, 2, 1, 3, 4)
+        phase = turned.reshape(groups * outs, ci // groups, kh, kw)[:, :, list(down)][:, :, :, list(across)]
+        return packing.pack_direct(phase) if groups == 1 else packing.pack_grouped(phase, groups)
+
+    recipe = f"transposed {groups} {tuple(across)} {tuple(down)}"
+    return lowering.packed((name,), recipe, shape, "float32", pack)

@@ -1,1 +1,171 @@
-"""Lowering rules, registered when imported."""
+"""Pooling, global pooling and local response normalization: each works on blocked values, one call an image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from opbuild.graph.types import Node
+from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+from opbuild.kernel.program import View
+from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.epilogue import BLOCKED_DIMS, CHANNEL_DIMS
+from opbuild.lowering.operands import BLOCK, Blocked, OperandRef, Plain, blocks
+from opbuild.lowering.windows import Window, image_shape, window_of
+
+PARALLEL_ELEMENTS = 32768
+"""From here on waking a second thread costs less than it saves."""
+
+UNROLLED_TAPS = 169
+"""Pools of more taps are left to the host: every tap is a piece of code."""
+
+BLOCKED_READERS = ("Conv", "ConvTranspose", "MaxPool", "AveragePool")
+"""Operators that read the result of a global pool in blocked layout."""
+
+
+@rule("MaxPool", "AveragePool")
+def lower_pool(lowering: Lowering, node: Node) -> None:
+    """Lower a pool of one or two spatial dimensions."""
+    _require_float(lowering, node)
+    if len(node.outputs) > 1 and node.outputs[1]:
+        raise NotServedError("MaxPool with indices")
+    window = window_of(lowering, node, tuple(int(k) for k in node.attrs["kernel_shape"]))
+    kind = "max" if node.op_type == "MaxPool" else "average"
+    covers = window.kernel == window.size and window.out == (1, 1) and not window.padded
+    if covers and window.dilation == (1, 1):
+        _global(lowering, node, kind)
+        return
+    if window.kernel[0] * window.kernel[1] > UNROLLED_TAPS:
+        raise NotServedError(f"{node.op_type} over {window.kernel[1]} by {window.kernel[0]} taps")
+    counted = bool(node.attrs.get("count_include_pad", 0))
+    source = lowering.blocked(node.inputs[0])
+    target = lowering.new_blocked(node.outputs[0], source.padding_value)
+    desc = pool(node.op_type, kind, window, counted, _parallel(lowering, node.inputs[0]))
+    _emit(lowering, node, desc, source, target)
+
+
+@rule("GlobalMaxPool", "GlobalAveragePool")
+def lower_global_pool(lowering: Lowering, node: Node) -> None:
+    """Lower a global pool over one or two spatial dimensions."""
+    _require_float(lowering, node)
+    if 0 in image_shape(lowering.type(node.inputs[0]).shape):
+        raise NotServedError("an operand is empty")
+    _global(lowering, node, "max" if node.op_type == "GlobalMaxPool" else "average")
+
+
+@rule("LRN")
+def lower_lrn(lowering: Lowering, node: Node) -> None:
+    """Lower a local response normalization whose window of channels reaches at most one block to each side."""
+    _require_float(lowering, node)
+    _, channels, _, _ = image_shape(lowering.type(node.inputs[0]).shape)
+    size = int(node.attrs["size"])
+    if size > 2 * BLOCK + 1:
+        raise NotServedError(f"LRN over {size} channels")
+    if channels % BLOCK and lowering.has_blocked(node.inputs[0]) and lowering.blocked(node.inputs[0]).padding_value:
+        raise NotServedError("LRN of channels that do not fill their blocks with zeros")
+    source = lowering.blocked(node.inputs[0])
+    target = lowering.new_blocked(node.outputs[0])
+    attrs = {
+        "size": size,
+        "alpha": float(node.attrs.get("alpha", 1e-4)),
+        "beta": float(node.attrs.get("beta", 0.75)),
+        "bias": float(node.attrs.get("bias", 1.0)),
+    }
+    desc = OpDesc(("LRN",), "lrn", (_input(),), (_output(),), attrs, {"parallel": _parallel(lowering, node.inputs[0])})
+    _emit(lowering, node, desc, source, target)
+
+
+def pool(op_type: str, kind: str, window: Window, counted: bool, parallel: bool) -> OpDesc:
+    """Return the descriptor of a pool; operands x and out.
+
+    Args:
+        op_type: ``MaxPool`` or ``AveragePool``.
+        kind: ``max`` or ``average``.
+        window: The geometry.
+        counted: Whether an average counts the padding.
+        parallel: Whether planes are divided between threads.
+    """
+    before, after = window.before, (-1, -1)
+    if not window.padded:
+        edge = "none"
+    elif kind == "max" and window.dilation == (1, 1):
+        edge = "clamp"
+    else:
+        edge = "select"
+        after = window.after if counted and kind == "average" else after
+    attrs: dict[str, Any] = {
+        "kind": kind,
+        "kernel": window.kernel,
+        "stride": window.stride,
+        "dilation": window.dilation,
+        "before": before,
+        "after": after,
+        "edge": edge,
+    }
+    return OpDesc((op_type,), "pool", (_input(),), (_output(),), attrs, {"parallel": parallel})
+
+
+def global_pool(kind: str, parallel: bool) -> OpDesc:
+    """Return the descriptor of a global pool; operands x ``(16, W, H, C1)`` and out ``(16, C1)``."""
+    out = Operand("out", "float32", CHANNEL_DIMS, "NC1HWC0")
+    name = "GlobalMaxPool" if kind == "max" else "GlobalAveragePool"
+    variant = {"partials": 4, "parallel": parallel}
+    return OpDesc((name,), "global_pool", (_input(),), (out,), {"kind": kind}, variant)
+
+
+def _global(lowering: Lowering, node: Node, kind: str) -> None:
+    source = lowering.blocked(node.inputs[0])
+    name = node.outputs[0]
+    images, channels, _, _ = image_shape(lowering.type(name).shape)
+    desc = global_pool(kind, _parallel(lowering, node.inputs[0]))
+    readers = [reader.op_type for reader in lowering.consumers.get(name, [])]
+    if channels % BLOCK or any(reader in BLOCKED_READERS for reader in readers):
+        blocked = lowering.new_blocked(name, source.padding_value)
+        for image in range(images):
+            lowering.emit(_without_extent(desc), [source.window(image), blocked.window(image)], node)
+        return
+    # One position of whole blocks lies in memory exactly as a plain row of channels.
+    plain = lowering.new_plain(name)
+    count = blocks(channels)
+    for image in range(images):
+        row = Plain(plain.storage, (count, BLOCK), (BLOCK, 1), image * channels)
+        lowering.emit(lambda views: (desc, views), [source.window(image), row], node)
+
+
+def _without_extent(desc: OpDesc) -> Callable[[tuple[View, ...]], tuple[OpDesc, tuple[View, ...]]]:
+    """Return what makes a call whose output view ``(16, 1, 1, C1)`` is read as ``(16, C1)``."""
+
+    def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
+        source, target = views
+        lane, _, _, block = target.dims
+        if desc.outputs[0].dims[1].stride not in (FREE, block[1]):
+            free = Operand("out", "float32", (Dim(BLOCK, 1), Dim()), "NC1HWC0")
+            changed = OpDesc(desc.op_types, desc.family, desc.inputs, (free,), desc.attrs, desc.variant)
+            return changed, (source, View(target.buffer, target.offset, (lane, block)))
+        return desc, (source, View(target.buffer, target.offset, (lane, block)))
+
+    return make
+
+
+def _emit(lowering: Lowering, node: Node, desc: OpDesc, source: Blocked, target: Blocked) -> None:
+    for image in range(source.shape[0]):
+        operands: list[OperandRef] = [source.window(image), target.window(image)]
+        lowering.emit(lambda views: (desc, views), operands, node)
+
+
+def _input() -> Operand:
+    return Operand("x", "float32", BLOCKED_DIMS, "NC1HWC0")
+
+
+def _output() -> Operand:
+    return Operand("out", "float32", BLOCKED_DIMS, "NC1HWC0")
+
+
+def _require_float(lowering: Lowering, node: Node) -> None:
+    dtype = lowering.type(node.inputs[0]).dtype
+    if dtype != "float32":
+        raise NotServedError(f"{node.op_type} of {dtype}")
+
+
+def _parallel(lowering: Lowering, name: str) -> bool:
+    return lowering.options.num_threads > 1 and lowering.type(name).size >= PARALLEL_ELEMENTS

@@ -1,0 +1,35 @@
+"""What happens to an accumulator before it is stored: the fused expression and its operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.expression import compile_expression
+from opbuild.kernel.expression import from_json
+from opbuild.kernel.opdesc import OpDesc
+
+PREFIX = "e"
+"""Epilogue operands are named ``e0``, ``e1``, ... and stand in this order among the inputs."""
+
+
+def apply_epilogue(desc: OpDesc, params: dict[str, Any], accumulator: Any, index: tuple[Any, ...]) -> Any:
+    """Return the value to store at ``index`` = (lane, x, y, block).
+
+    An epilogue operand of rank 4 is read at the same index (a residual), one of rank 2 at (lane, block) (a value for each
+    channel), one of rank 1 at 0 (a scalar).
+    """
+    lane, _, _, block = index
+    args = []
+    for operand in desc.inputs:
+        if operand.name[0] == PREFIX and operand.name[1:].isdigit():
+            param = params[operand.name]
+            places: dict[int, tuple[Any, ...]] = {4: index, 2: (lane, block), 1: (0,)}
+            args.append(_expr(param[places[len(operand.dims)]]))
+    return compile_expression(from_json(list(desc.attrs["epilogue"])), args, _expr(accumulator))
+
+
+def _expr(value: Any) -> Any:
+    """Return a reference to a function as an expression; an expression stays."""
+    return value if isinstance(value, hl.Expr) else hl.Expr(value)

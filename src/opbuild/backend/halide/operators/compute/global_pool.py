@@ -1,0 +1,52 @@
+"""Global average and max pooling of blocked values: the definition.
+
+``x (16, W, H, C1)``, ``out (16, C1)``. A row is reduced into ``variant["partials"]`` accumulators, so that additions do not wait
+for each other, and what is left of the row into the first of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
+from opbuild.backend.halide.operators.compute.pool import maximum
+from opbuild.kernel.opdesc import OpDesc
+
+
+def define(desc: OpDesc) -> Definition:
+    """Define it: ``attrs`` has ``kind`` (max, average)."""
+    x = parameter(desc.inputs[0])
+    lane, block, partial = variables("lane block partial")
+    width, height = x.dim(1).extent(), x.dim(2).extent()
+    count = desc.variant["partials"]
+    average = desc.attrs["kind"] == "average"
+    start = hl.f32(0.0 if average else float("-inf"))
+    whole = hl.RDom([(0, width // count), (0, height)], "whole")
+    rest = hl.RDom([(0, width % count), (0, height)], "rest")
+    lanes = hl.RDom([(0, count)], "lanes")
+    partials, total, out = hl.Func("partials"), hl.Func("total"), hl.Func("out")
+    partials[lane, partial, block] = start
+    partials[lane, partial, block] = _joined(
+        average, partials[lane, partial, block], x[lane, whole[0] * count + partial, whole[1], block]
+    )
+    partials[lane, 0, block] = _joined(
+        average, partials[lane, 0, block], x[lane, width // count * count + rest[0], rest[1], block]
+    )
+    total[lane, block] = start
+    total[lane, block] = _joined(average, total[lane, block], partials[lane, lanes[0], block])
+    size = hl.cast(hl.Float(32), width * height)
+    out[lane, block] = total[lane, block] / size if average else total[lane, block]
+    constrain_output(out, desc.outputs[0])
+    return Definition(
+        [x],
+        [out],
+        {"lane": lane, "block": block, "partial": partial},
+        {"partials": partials, "total": total},
+        {"whole": whole, "lanes": lanes},
+    )
+
+
+def _joined(average: bool, left: Any, right: Any) -> Any:
+    return left + right if average else maximum(left, right)

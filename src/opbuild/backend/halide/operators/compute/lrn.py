@@ -1,0 +1,48 @@
+"""Local response normalization across channels of blocked values: the definition.
+
+``x (16, W, H, C1)``, ``out`` alike; lanes beyond the channels must hold zero. The squares of a block and its two neighbours are
+laid out in a row of 48 numbers, so that a window of channels is a sum of shifted vectors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
+from opbuild.kernel.opdesc import OpDesc
+
+
+def define(desc: OpDesc) -> Definition:
+    """Define it: ``attrs`` has ``size``, ``alpha``, ``beta`` and ``bias`` as ONNX has them; ``size`` is at most 33."""
+    size, alpha, beta, bias = (desc.attrs[name] for name in ("size", "alpha", "beta", "bias"))
+    x = parameter(desc.inputs[0])
+    lane, ox, oy, block, place = variables("lane ox oy block place")
+    blocks = x.dim(3).extent()
+    squares, out = hl.Func("squares"), hl.Func("out")
+    neighbour = block - 1 + place // 16
+    value = x[place % 16, ox, oy, hl.clamp(neighbour, 0, blocks - 1)]
+    squares[place, ox, oy, block] = hl.select((neighbour >= 0) & (neighbour < blocks), value * value, hl.f32(0))
+    before = (size - 1) // 2
+    total: Any = None
+    for step in range(size):
+        square = squares[16 + lane + (step - before), ox, oy, block]
+        total = square if total is None else total + square
+    scale = hl.f32(bias) + hl.f32(alpha / size) * total
+    out[lane, ox, oy, block] = x[lane, ox, oy, block] / _power(scale, beta)
+    constrain_output(out, desc.outputs[0])
+    names = {"lane": lane, "ox": ox, "oy": oy, "block": block, "place": place}
+    return Definition([x], [out], names, {"squares": squares})
+
+
+def _power(value: Any, exponent: float) -> Any:
+    """Return ``value ** exponent``; the exponents that networks use need only square roots."""
+    if exponent == 0.75:
+        root = hl.sqrt(value)
+        return root * hl.sqrt(root)
+    if exponent == 0.5:
+        return hl.sqrt(value)
+    if exponent == 1.0:
+        return value
+    return hl.pow(value, hl.f32(exponent))

@@ -1,0 +1,83 @@
+"""Max and average pooling of blocked values: the definition.
+
+``x (16, W, H, C1)``, ``out (16, OW, OH, C1)``. How a window meets the edge is ``attrs["edge"]``:
+
+* ``none``: every window lies inside the input.
+* ``clamp``: coordinates are clamped; with neighbouring taps the tap at the edge is in the window anyway, so a maximum is right.
+* ``select``: taps outside are left out.
+
+A NaN in a window gives NaN, as numpy has it (ONNX Runtime depends on the order of elements there).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
+from opbuild.kernel.opdesc import OpDesc
+
+
+def define(desc: OpDesc) -> Definition:
+    """Define it: ``attrs`` has ``kind`` (max, average), ``kernel``, ``stride``, ``dilation``, ``before``, ``after``, ``edge``.
+
+    ``after`` is the padding that an average counts, -1 where none (left and top included) counts.
+    """
+    x = parameter(desc.inputs[0])
+    lane, ox, oy, block = variables("lane ox oy block")
+    taps = [_taps(desc, x, axis, position) for axis, position in ((0, ox), (1, oy))]
+    out = hl.Func("out")
+    result: Any = None
+    for cy, in_y in taps[1]:
+        for cx, in_x in taps[0]:
+            value = x[lane, cx, cy, block]
+            result = _combined(desc, result, value, in_x if in_y is None else in_y if in_x is None else in_x & in_y)
+    if desc.attrs["kind"] == "average":
+        result = result / (_count(desc, x, 0, ox) * _count(desc, x, 1, oy))
+    out[lane, ox, oy, block] = result
+    constrain_output(out, desc.outputs[0])
+    return Definition([x], [out], {"lane": lane, "ox": ox, "oy": oy, "block": block})
+
+
+def _taps(desc: OpDesc, x: Any, axis: int, position: Any) -> list[tuple[Any, Any]]:
+    """Return each tap's coordinate and the condition that it is inside, None where it always is."""
+    kernel, stride, dilation, before = (desc.attrs[n][axis] for n in ("kernel", "stride", "dilation", "before"))
+    edge = desc.attrs["edge"]
+    last = x.dim(axis + 1).extent() - 1
+    taps: list[tuple[Any, Any]] = []
+    for tap in range(kernel):
+        coordinate = position * stride + (tap * dilation - before)
+        inside = (coordinate >= 0) & (coordinate <= last) if edge == "select" else None
+        taps.append((coordinate if edge == "none" else hl.clamp(coordinate, 0, last), inside))
+    return taps
+
+
+def _combined(desc: OpDesc, result: Any, value: Any, inside: Any) -> Any:
+    """Return the running maximum or sum with one more tap."""
+    if desc.attrs["kind"] == "average":
+        value = value if inside is None else hl.select(inside, value, hl.f32(0))
+        return value if result is None else result + value
+    value = value if inside is None else hl.select(inside, value, hl.f32(float("-inf")))
+    return value if result is None else maximum(result, value)
+
+
+def maximum(left: Any, right: Any) -> Any:
+    """Return the greater value, NaN if either is NaN (``hl.max`` drops a NaN)."""
+    return hl.select(hl.is_nan(left), left, hl.select(hl.is_nan(right) | (right > left), right, left))
+
+
+def _count(desc: OpDesc, x: Any, axis: int, position: Any) -> Any:
+    """Return the number of taps in one direction that an average counts."""
+    kernel, stride, dilation, before = (desc.attrs[n][axis] for n in ("kernel", "stride", "dilation", "before"))
+    after = desc.attrs["after"][axis]
+    if desc.attrs["edge"] == "none":
+        return hl.f32(float(kernel))
+    extent = x.dim(axis + 1).extent()
+    low, high = (0, extent) if after < 0 else (-before, extent + after)
+    counted: Any = None
+    for tap in range(kernel):
+        coordinate = position * stride + (tap * dilation - before)
+        one = hl.select((coordinate >= low) & (coordinate < high), 1, 0)
+        counted = one if counted is None else counted + one
+    return hl.cast(hl.Float(32), counted)

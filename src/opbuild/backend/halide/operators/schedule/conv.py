@@ -1,0 +1,29 @@
+"""Convolution of blocked values: the schedule.
+
+A tile of ``width`` positions of a row by ``blocks`` channel blocks is accumulated in registers; a task is one row of one tile of
+blocks. Both loops of the tile have constant bounds and tails are shifted inwards, so an extent below a tile is not legal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import Definition
+from opbuild.kernel.opdesc import OpDesc
+
+
+def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+    """Schedule by ``variant``: ``width``, ``blocks`` (the register tile) and ``parallel``."""
+    width, blocks = desc.variant["width"], desc.variant["blocks"]
+    out, acc, r = definition.outputs[0], definition.functions["acc"], definition.domains["r"]
+    lane, ox, oy, block = (definition.variables[name] for name in ("lane", "ox", "oy", "block"))
+    xo, xi, bo, bi, task = (hl.Var(name) for name in ("xo", "xi", "bo", "bi", "task"))
+    shift = hl.TailStrategy.ShiftInwards
+    out.split(ox, xo, xi, width, shift).split(block, bo, bi, blocks, shift).reorder(lane, bi, xi, xo, oy, bo)
+    out.vectorize(lane).unroll(bi).unroll(xi)
+    if desc.variant["parallel"]:
+        out.fuse(oy, bo, task).parallel(task)
+    acc.compute_at(out, xo).vectorize(lane).unroll(block).unroll(ox).bound_extent(ox, width).bound_extent(block, blocks)
+    acc.update().reorder(lane, block, ox, *(r[axis] for axis in range(4))).vectorize(lane).unroll(block).unroll(ox)

@@ -1,0 +1,24 @@
+"""Global pooling of blocked values: the schedule. A task is one block of channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opbuild.backend.halide.definition import Definition
+from opbuild.kernel.opdesc import OpDesc
+
+
+def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+    """Schedule by ``variant``: ``partials`` and ``parallel``."""
+    out, names, functions = definition.outputs[0], definition.variables, definition.functions
+    lane, block, partial = names["lane"], names["block"], names["partial"]
+    out.vectorize(lane)
+    if desc.variant["parallel"]:
+        out.parallel(block)
+    partials, total = functions["partials"], functions["total"]
+    whole = definition.domains["whole"]
+    partials.compute_at(out, block).vectorize(lane).bound(partial, 0, desc.variant["partials"]).unroll(partial)
+    partials.update(0).reorder(lane, partial, whole[0], whole[1]).vectorize(lane).unroll(partial)
+    partials.update(1).vectorize(lane)
+    total.compute_at(out, block).vectorize(lane)
+    total.update().vectorize(lane).unroll(definition.domains["lanes"][0])

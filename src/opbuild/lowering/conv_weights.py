@@ -1,0 +1,125 @@
+"""Packing of convolution weights: from ONNX's ``(co, ci, kh, kw)`` to what each family reads.
+
+Lanes beyond the channels hold zero weights. A weight that is one number throughout (a broadcast view) is packed as one, so that
+a network of generated weights costs no time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opbuild.graph.types import Array
+from opbuild.lowering.operands import BLOCK, blocks
+
+TRANSFORMS: dict[int, Array] = {
+    2: np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
+    4: np.array(
+        [
+            [1 / 4, 0, 0],
+            [-1 / 6, -1 / 6, -1 / 6],
+            [-1 / 6, 1 / 6, -1 / 6],
+            [1 / 24, 1 / 12, 1 / 6],
+            [1 / 24, -1 / 12, 1 / 6],
+            [0, 0, 1],
+        ]
+    ),
+}
+"""Winograd's transform of the weights, G, by the tile's extent m."""
+
+
+def four_dimensional(weights: Array) -> Array:
+    """Return weights of rank 3 (one spatial dimension) as rank 4, with height 1."""
+    return weights if weights.ndim == 4 else weights[:, :, None, :]
+
+
+def pack_direct(weights: Array) -> Array:
+    """Return ``(C1 out, C1 in, ky, kx, 16 in, 16 out)``."""
+    co, ci, kh, kw = weights.shape
+    shape = (blocks(co), blocks(ci), kh, kw, BLOCK, BLOCK)
+    if _uniform(weights) and co % BLOCK == 0 and ci % BLOCK == 0:
+        return np.broadcast_to(np.float32(weights.flat[0]), shape)
+    split = _padded(weights, 0, 1).reshape(shape[0], BLOCK, shape[1], BLOCK, kh, kw)
+    return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1))
+
+
+def pack_first(weights: Array) -> Array:
+    """Return ``(C1 out, C in, ky, kx, 16 out)``."""
+    co, ci, kh, kw = weights.shape
+    split = _padded(weights, 0).reshape(blocks(co), BLOCK, ci, kh, kw)
+    return np.ascontiguousarray(split.transpose(0, 2, 3, 4, 1))
+
+
+def pack_depthwise(weights: Array) -> Array:
+    """Return ``(C1, ky, kx, 16)``."""
+    c, _, kh, kw = weights.shape
+    split = _padded(weights, 0).reshape(blocks(c), BLOCK, kh, kw)
+    return np.ascontiguousarray(split.transpose(0, 2, 3, 1))
+
+
+def pack_winograd(weights: Array, tile: int) -> Array:
+    """Return ``(n * n, C1 out, C in, 16 out)``, transformed, for tiles of ``tile`` outputs in each direction.
+
+    All transforms are one matrix product, in the order of its result: no large transpose follows.
+    """
+    co, ci = weights.shape[:2]
+    transform = TRANSFORMS[tile]
+    both = np.einsum("ak,bl->abkl", transform, transform).reshape(transform.shape[0] ** 2, 9).astype(np.float32)
+    shape = (both.shape[0], blocks(co), blocks(ci) * BLOCK, BLOCK)
+    if _uniform(weights) and co % BLOCK == 0 and ci % BLOCK == 0:
+        column = both.sum(1) * np.float32(weights.flat[0])
+        return np.broadcast_to(column[:, None, None, None], shape)
+    taps = _padded(weights, 0, 1).reshape(shape[1], BLOCK, shape[2], 9).transpose(3, 0, 2, 1)
+    return (both @ np.ascontiguousarray(taps).reshape(9, -1)).reshape(shape)
+
+
+def grouped_runs(inputs: int, outputs: int, groups: int) -> tuple[Array, int, bool]:
+    """Return how output blocks read input blocks where channels are in groups.
+
+    Args:
+        inputs: Input channels.
+        outputs: Output channels.
+        groups: Groups of both.
+
+    Returns:
+        The first input block of each output block, the blocks of a run, and whether some pairs of channels in a run have no
+        weight.
+    """
+    ins, outs = inputs // groups, outputs // groups
+    firsts, lasts = [], []
+    for block in range(blocks(outputs)):
+        lowest = block * BLOCK // outs
+        highest = (min(outputs, (block + 1) * BLOCK) - 1) // outs
+        firsts.append(lowest * ins // BLOCK)
+        lasts.append(((highest + 1) * ins - 1) // BLOCK)
+    run = 1 + max(last - first for first, last in zip(firsts, lasts, strict=True))
+    # A run that begins near the end is moved back, so that it lies inside the input.
+    starts = np.minimum(np.array(firsts, np.int32), blocks(inputs) - run).astype(np.int32)
+    return starts, run, ins % BLOCK != 0 or outs % BLOCK != 0
+
+
+def pack_grouped(weights: Array, groups: int) -> Array:
+    """Return ``(C1 out, run, ky, kx, 16 in, 16 out)``; pairs of channels without a weight hold minus zero."""
+    co, ins, kh, kw = weights.shape
+    ci, outs = ins * groups, co // groups
+    starts, run, _ = grouped_runs(ci, co, groups)
+    packed = np.full((len(starts), run, BLOCK, kh, kw, BLOCK), -0.0, np.float32)
+    places = packed.reshape(len(starts), run * BLOCK, kh, kw, BLOCK)
+    for channel in range(co):
+        block, lane = divmod(channel, BLOCK)
+        start = channel // outs * ins - int(starts[block]) * BLOCK
+        # Adding zero turns a weight of minus zero, which means the same, into zero.
+        places[block, start : start + ins, :, :, lane] = weights[channel] + np.float32(0)
+    return np.ascontiguousarray(packed.transpose(0, 1, 3, 4, 2, 5))
+
+
+def _uniform(weights: Array) -> bool:
+    """Return whether the weights are a broadcast view of one number."""
+    return weights.size > 0 and not any(weights.strides)
+
+
+def _padded(weights: Array, *axes: int) -> Array:
+    """Return the weights as float32 with the given axes filled up with zeros to whole blocks."""
+    extra = [(-weights.shape[axis]) % BLOCK if axis in axes else 0 for axis in range(weights.ndim)]
+    if not any(extra):
+        return np.asarray(weights, np.float32)
+    return np.pad(np.asarray(weights, np.float32), [(0, count) for count in extra])

@@ -1,0 +1,141 @@
+"""Windows: the geometry that convolutions and pools share, always in two dimensions (one dimension has height 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from opbuild.graph.types import Node
+from opbuild.lowering.context import Lowering, NotServedError
+
+Pair = tuple[int, int]
+"""Two numbers, x first."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A sliding window; every pair is (x, y).
+
+    Attributes:
+        kernel: Taps.
+        stride: Input positions from one output to the next.
+        dilation: Input positions from one tap to the next; 1 where there is one tap.
+        before: Padding on the left and at the top.
+        after: Padding on the right and at the bottom, as the node says (a window may reach less far, or further in ceil mode).
+        size: Extents of the input.
+        out: Extents of the output.
+    """
+
+    kernel: Pair
+    stride: Pair
+    dilation: Pair
+    before: Pair
+    after: Pair
+    size: Pair
+    out: Pair
+
+    @property
+    def span(self) -> Pair:
+        """Input positions from the first tap of the first output to the last tap of the last output."""
+        return _pair(
+            (o - 1) * s + (k - 1) * d + 1 if o else 0
+            for o, s, k, d in zip(self.out, self.stride, self.kernel, self.dilation, strict=True)
+        )
+
+    @property
+    def overhang(self) -> Pair:
+        """Positions beyond the input's right and bottom edge that windows reach."""
+        return _pair(
+            max(0, span - before - size) for span, before, size in zip(self.span, self.before, self.size, strict=True)
+        )
+
+    @property
+    def halo(self) -> tuple[int, int, int, int]:
+        """The halo ``(left, top, right, bottom)`` that the input needs."""
+        return (*self.before, *self.overhang)
+
+    @property
+    def padded(self) -> bool:
+        """Whether any window reaches outside the input."""
+        return any(self.halo)
+
+    def normalised(self) -> Window:
+        """Return the same window with a dilation of 1 where there is one tap."""
+        return replace(
+            self, dilation=_pair(1 if k == 1 else d for k, d in zip(self.kernel, self.dilation, strict=True))
+        )
+
+
+def image_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """Return ``(N, C, H, W)`` of a value of rank 3 or 4.
+
+    Raises:
+        NotServedError: If the rank is another one.
+    """
+    if len(shape) == 4:
+        return shape[0], shape[1], shape[2], shape[3]
+    if len(shape) == 3:
+        return shape[0], shape[1], 1, shape[2]
+    raise NotServedError(f"kernels slide over one or two dimensions, not over shape {list(shape)}")
+
+
+def spatial_pair(values: Sequence[int] | None, rank: int, default: int) -> Pair:
+    """Return a per-dimension attribute as (x, y); ONNX gives it outermost first.
+
+    Raises:
+        NotServedError: If it does not have ``rank`` values.
+    """
+    given = [int(value) for value in values] if values else [default] * rank
+    if len(given) != rank:
+        raise NotServedError(f"an attribute has {len(given)} values for {rank} dimensions")
+    return (given[0], default) if rank == 1 else (given[1], given[0])
+
+
+def text_of(value: object, default: str) -> str:
+    """Return a string attribute."""
+    if value is None:
+        return default
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def window_of(lowering: Lowering, node: Node, kernel: Sequence[int]) -> Window:
+    """Return the window of a convolution or pool whose spatial kernel shape is ``kernel`` (outermost first).
+
+    Raises:
+        NotServedError: If the node has more than two spatial dimensions, a negative padding or an empty operand.
+    """
+    data, result = lowering.type(node.inputs[0]).shape, lowering.type(node.outputs[0]).shape
+    n, c, height, width = image_shape(data)
+    _, channels, out_height, out_width = image_shape(result)
+    if 0 in (n, c, height, width, channels, out_height, out_width):
+        raise NotServedError("an operand is empty")
+    rank = len(data) - 2
+    taps = spatial_pair(kernel, rank, 1)
+    stride = spatial_pair(node.attrs.get("strides"), rank, 1)
+    dilation = spatial_pair(node.attrs.get("dilations"), rank, 1)
+    size, out = (width, height), (out_width, out_height)
+    before, after = _pads(node, rank, taps, stride, dilation, size, out)
+    if min(before + after) < 0:
+        raise NotServedError("negative padding")
+    return Window(taps, stride, dilation, before, after, size, out).normalised()
+
+
+def _pads(
+    node: Node, rank: int, kernel: Pair, stride: Pair, dilation: Pair, size: Pair, out: Pair
+) -> tuple[Pair, Pair]:
+    mode = text_of(node.attrs.get("auto_pad"), "NOTSET")
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        total = [
+            max(0, (o - 1) * s + (k - 1) * d + 1 - i)
+            for o, s, k, d, i in zip(out, stride, kernel, dilation, size, strict=True)
+        ]
+        before = _pair(t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total)
+        return before, _pair(t - b for t, b in zip(total, before, strict=True))
+    pads = [] if mode == "VALID" else [int(pad) for pad in node.attrs.get("pads") or ()]
+    pads = pads or [0] * (2 * rank)
+    return spatial_pair(pads[:rank], rank, 0), spatial_pair(pads[rank:], rank, 0)
+
+
+def _pair(values: object) -> Pair:
+    x, y = values  # type: ignore[misc]  # any iterable of two integers
+    return x, y
