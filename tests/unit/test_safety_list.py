@@ -1,0 +1,38 @@
+"""The list of failures in docs/concepts/safety.md says truly which of them a test holds."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = ROOT / "docs" / "concepts" / "safety.md"
+
+
+def rows() -> dict[str, str]:
+    """Return each failure's number with what the list says holds it: test, design or open."""
+    return dict(re.findall(r"^\| (F\d\d) \|.*\| (\w+) \|$", DOCUMENT.read_text(), re.MULTILINE))
+
+
+def named_in_tests() -> set[str]:
+    """Return the numbers that docstrings and comments of the tests name; this file's do not count."""
+    files = (path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__))
+    return {number for path in files for number in re.findall(r"\bF\d\d\b", path.read_text())}
+
+
+def test_every_failure_is_listed_once() -> None:
+    """All seventy-one have a row, in order, with one of the three answers."""
+    text = DOCUMENT.read_text()
+    numbers = re.findall(r"^\| (F\d\d) \|", text, re.MULTILINE)
+    assert numbers == [f"F{number:02d}" for number in range(1, 72)]
+    assert set(rows().values()) == {"test", "design", "open"}
+    counts = Counter(rows().values())
+    assert [f"({counts[kind]})" in text for kind in ("test", "design", "open")] == [True] * 3
+
+
+def test_the_list_and_the_tests_agree() -> None:
+    """What is said to be held by a test is named by one, and what a test names is said to be held."""
+    held = {number for number, answer in rows().items() if answer == "test"}
+    assert held - named_in_tests() == set()
+    assert (named_in_tests() & rows().keys()) - held == set()
