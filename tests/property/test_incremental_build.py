@@ -1,0 +1,100 @@
+"""Correctness as a function: after any edits, an incremental build equals a clean one, and compiles only what is missing."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from samples import TARGET, conv, needed
+
+from opbuild.backend.fake import FakeCompiler, fake_object
+from opbuild.builder import build as build_module
+from opbuild.builder.build import Builder
+from opbuild.config import Config
+from opbuild.digest import sha256
+from opbuild.kernel.entry import Entry
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.store.disk import DiskStore
+from opbuild.store.memory import MemoryStore
+
+networks = st.lists(st.lists(st.integers(0, 9), unique=True, max_size=6), min_size=1, max_size=5)
+damages = st.sampled_from(["none", "delete", "empty", "cut", "evict"])
+
+
+class InstantServer:
+    """A compile server that answers at once, so that hundreds of builds take seconds."""
+
+    alive = True
+    compiled: list[str] = []  # noqa: RUF012  shared on purpose: the builder makes the instances
+
+    def __init__(self, import_string: str, workers: int) -> None:
+        self.answers: list[tuple[dict[str, object], bytes]] = []
+
+    def send(self, request: dict[str, object]) -> None:
+        """Compile like the fake compiler does."""
+        desc = OpDesc.from_components(request["desc"])  # type: ignore[arg-type]
+        self.compiled.append(str(request["symbol"]))
+        code = sha256(desc.canonical().encode()).encode()
+        answer = {"kind": "done", "id": request["id"], "milliseconds": 1.0, "sources": FakeCompiler().sources_digest(desc)}
+        self.answers.append((answer, fake_object(code, (str(request["symbol"]),))))
+
+    def receive(self) -> list[tuple[dict[str, object], bytes]]:
+        """Return all answers."""
+        answers, self.answers = self.answers, []
+        return answers
+
+    def close(self) -> None:
+        """End nothing."""
+
+
+def objects(entries: Mapping[OpDesc, Entry]) -> dict[OpDesc, bytes]:
+    """Return what matters of a build."""
+    return {desc: entry.object for desc, entry in entries.items()}
+
+
+def damage(folder: Path, kind: str, number: int) -> str | None:
+    """Damage one file of one entry and return the entry's name."""
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    if kind == "none" or not files:
+        return None
+    path = files[number % len(files)]
+    if kind == "delete":
+        path.unlink()
+    elif kind == "evict":
+        DiskStore(folder).evict(path.stem)
+    else:
+        path.write_bytes(b"" if kind == "empty" else path.read_bytes()[: number % path.stat().st_size])
+    return path.stem
+
+
+@settings(max_examples=60, deadline=None)
+@given(networks, damages, st.integers(0, 10**6))
+def test_incremental_builds_equal_clean_ones_and_compile_only_missing_keys(
+    history: list[list[int]], kind: str, number: int
+) -> None:
+    """Whatever was built before and whatever befell the store, results are the clean build's, and no work is repeated."""
+    original, build_module.CompileServer = build_module.CompileServer, InstantServer  # type: ignore[assignment,misc]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            config = Config(cache_path=Path(folder), workers=2)
+            store = DiskStore(config.kernel_meta)
+            sound: set[str] = set()
+            for tiles in history:
+                lost = damage(config.kernel_meta, kind, number)
+                sound.discard(lost or "")
+                wanted = needed(*(conv(tile) for tile in tiles))
+                InstantServer.compiled.clear()
+                with Builder(store, FakeCompiler(), TARGET, config) as builder:
+                    result = builder.build(wanted, "net")
+                    names = {desc: builder.key(desc).name(0) for desc in wanted}
+                missing = [name for name in names.values() if name not in sound]
+                assert len(InstantServer.compiled) == result.built == len(missing)
+                sound.update(names.values())
+                with Builder(MemoryStore(), FakeCompiler(), TARGET, config) as builder:
+                    clean = builder.build(wanted, "net")
+                assert objects(result.entries) == objects(clean.entries)
+    finally:
+        build_module.CompileServer = original  # type: ignore[misc]
