@@ -127,7 +127,7 @@ class Lowering:
         if value.dense:
             return value
         target = self.temporary(self.type(name))
-        self.emit(copy, (value, target), (name,))
+        self.copy(value, target, name)
         self._plain[name] = target
         return target
 
@@ -192,6 +192,10 @@ class Lowering:
         names = (nodes.name,) if isinstance(nodes, Node) else tuple(nodes)
         self._calls.append(_Pending(make, tuple(operands), names))
 
+    def copy(self, source: Plain, target: Plain, name: str) -> None:
+        """Emit the copy of a plain value, with any strides, to a place of the same shape; ``name`` is for reports."""
+        self.emit(for_type(copy, source.storage.dtype, self.options.num_threads), (source, target), (name,))
+
     def host(self, node: Node) -> None:
         """Emit a call of the host backend for a node."""
         inputs = tuple(self.dense(name) if name else None for name in node.inputs)
@@ -254,7 +258,7 @@ class Lowering:
             return storage
         type_ = self.type(name)
         target = Plain(Storage("output", type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
-        self.emit(copy, (value, target), (name,))
+        self.copy(value, target, name)
         return target.storage
 
     def _new_blocked_storage(self, name: str, padding_value: float) -> Blocked:

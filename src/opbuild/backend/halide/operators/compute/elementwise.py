@@ -1,0 +1,29 @@
+"""elementwise: an expression of operands that broadcast together, one element at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters
+from opbuild.backend.halide.expression import compile_expression
+from opbuild.backend.halide.user_source import elementwise_functions
+from opbuild.kernel.expression import from_json
+from opbuild.kernel.opdesc import OpDesc
+
+
+def define(desc: OpDesc) -> Definition:
+    """Define ``out = attrs["expression"](inputs)``.
+
+    All operands have the output's extents; an operand that is broadcast has stride 0 there. Operators of the user are in the
+    descriptor's ``source``.
+    """
+    inputs = parameters(desc)
+    index = [hl.Var(f"i{number}") for number in range(len(desc.outputs[0].dims))]
+    args: list[Any] = [hl.Expr(x[index]) for x in inputs]
+    out = hl.Func("out")
+    value = compile_expression(from_json(list(desc.attrs["expression"])), args, user=elementwise_functions(desc.source))
+    out[index] = hl.cast(TYPES[desc.outputs[0].dtype], value)
+    constrain_output(out, desc.outputs[0])
+    return Definition(inputs, [out], {f"i{number}": name for number, name in enumerate(index)})

@@ -1,0 +1,100 @@
+"""Loops over strided operands of one shape: the fewest dimensions, in the order of the output's memory.
+
+Elementwise kernels and copies may visit elements in any order, so their dimensions are dropped, sorted and merged until what
+is left depends on the shapes as little as possible: fewer ranks are fewer kernels, and one long row is the fastest loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from opbuild.kernel.opdesc import FREE, Dim
+from opbuild.kernel.program import View
+
+Dims = tuple[tuple[int, int], ...]
+
+RANKS = (1, 2, 4, 6)
+"""Ranks that kernels are compiled for; dimensions of one element fill up to the next."""
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Dimensions shared by all operands, innermost first.
+
+    Attributes:
+        extents: Number of elements.
+        strides: For each operand its strides.
+    """
+
+    extents: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        size = 1
+        for extent in self.extents:
+            size *= extent
+        return size
+
+    def views(self, originals: Sequence[View]) -> tuple[View, ...]:
+        """Return the operands' views with these dimensions."""
+        return tuple(
+            View(view.buffer, view.offset, tuple(zip(self.extents, steps, strict=True)))
+            for view, steps in zip(originals, self.strides, strict=True)
+        )
+
+    def moved(self, dimension: int, to: int) -> Loops:
+        """Return the loops with one dimension moved."""
+        order = [index for index in range(len(self.extents)) if index != dimension]
+        order.insert(to, dimension)
+        return Loops(
+            tuple(self.extents[index] for index in order),
+            tuple(tuple(steps[index] for index in order) for steps in self.strides),
+        )
+
+    def filled(self, ranks: Sequence[int] = RANKS, at: int = 1) -> Loops:
+        """Return the loops with dimensions of one element inserted at ``at``, so that their number is one of ``ranks``."""
+        missing = next((rank for rank in ranks if rank >= len(self.extents)), len(self.extents)) - len(self.extents)
+        return Loops(
+            (*self.extents[:at], *(1,) * missing, *self.extents[at:]),
+            tuple((*steps[:at], *(0,) * missing, *steps[at:]) for steps in self.strides),
+        )
+
+
+def collapse(views: Sequence[View]) -> Loops:
+    """Return the loops of operands of equal extents.
+
+    Args:
+        views: The operands; the last one is the output, whose memory decides the order.
+    """
+    extents = [extent for extent, _ in views[-1].dims]
+    dims = [
+        (extent, tuple(view.dims[index][1] for view in views)) for index, extent in enumerate(extents) if extent != 1
+    ]
+    dims.sort(key=lambda dim: abs(dim[1][-1]))
+    merged: list[tuple[int, tuple[int, ...]]] = []
+    for extent, steps in dims:
+        if merged and all(step == merged[-1][0] * inner for step, inner in zip(steps, merged[-1][1], strict=True)):
+            merged[-1] = (merged[-1][0] * extent, merged[-1][1])
+        else:
+            merged.append((extent, steps))
+    if not merged:
+        merged = [(1, (1,) * len(views))]
+    return Loops(
+        tuple(extent for extent, _ in merged),
+        tuple(tuple(steps[index] for _, steps in merged) for index in range(len(views))),
+    )
+
+
+def vector_width(extent: int, itemsize: int) -> int:
+    """Return how many elements a loop over ``extent`` of them takes at once: never more than there are, 1 for short rows."""
+    return next((width for width in (64 // itemsize, 16 // itemsize) if 1 < width <= extent), 1)
+
+
+def inner_dim(extent: int, stride: int, width: int) -> Dim:
+    """Return an operand's innermost dimension: stride 0 and 1 are constants of the code."""
+    if extent == 1:
+        return Dim(stride=stride if stride in (0, 1) else FREE, min=width if width > 1 else 0)
+    return Dim(stride=stride if stride in (0, 1) else FREE, min=width if width > 1 else 0)
