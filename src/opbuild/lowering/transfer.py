@@ -8,7 +8,7 @@ import numpy as np
 
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.kernel.program import View
-from opbuild.lowering.strided import Loops, collapse, inner_dim, vector_width
+from opbuild.lowering.loops import Loops, collapse, inner_dim, vector_width
 
 Made = tuple[OpDesc, tuple[View, ...]]
 
