@@ -1,7 +1,8 @@
-"""Networks for tests: the nine light ones with weights that tell right from wrong, an MLP, BERT-style encoders, and edits.
+"""Networks for tests: the nine light ones with weights that tell right from wrong, an MLP, BERT-style encoders, edits.
 
-The light networks' own weights are constants (every output of a layer is equal, and Softmax saturates), so a kernel that mixes
-up channels would pass. ``light`` therefore draws weights as for training, seeded, and leaves the last Softmax out.
+The light networks' own weights are constants (every output of a layer is equal, and Softmax saturates), so a kernel
+that mixes up channels would pass. ``light`` therefore draws weights as for training, seeded, and leaves the last
+Softmax out.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,8 @@ Array = npt.NDArray[np.generic]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], npt.NDArray[np.float64]]
 
 LIGHT = (
-    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19", "zfnet512",
+    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19",
+    "zfnet512",
 )  # fmt: skip
 """Names of the networks that the onnx package brings with it."""
 
@@ -41,7 +44,7 @@ def expected_output(name: str) -> Array:
 
 
 def light_input(name: str) -> Array:
-    """Return the input for which ``expected_output`` holds: numbers from 0 to 1 in rising order, as onnx's runner feeds."""
+    """Return the input for which ``expected_output`` holds: numbers from 0 to 1 in rising order."""
     model = onnx.load(light_path(name))
     known = {tensor.name for tensor in model.graph.initializer}
     (value,) = (each for each in model.graph.input if each.name not in known)
@@ -135,7 +138,7 @@ def _remove_last_softmax(graph: onnx.GraphProto) -> None:
 
 
 def conv_to_5x5(model: onnx.ModelProto, index: int = 0, seed: int = 7) -> onnx.ModelProto:
-    """Return a copy in which the ``index``-th 3x3 Conv of stride 1 has a 5x5 kernel, padded so that its output fits as before."""
+    """Return a copy in which the ``index``-th 3x3 Conv of stride 1 has a 5x5 kernel and its output the same shape."""
     changed = copy.deepcopy(model)
     for node, tensor in _convolutions(changed.graph):
         attrs = {attribute.name: attribute for attribute in node.attribute}
@@ -254,7 +257,7 @@ def mlp(batch: int = 4, sizes: tuple[int, ...] = (64, 128, 96, 10), seed: int = 
     """Return a perceptron of Gemm and Relu layers; input ``x`` is ``[batch, sizes[0]]`` float32."""
     to = _Writer(seed)
     value = "x"
-    for layer, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for layer, (inputs, outputs) in enumerate(pairwise(sizes)):
         value = to.add("Gemm", value, to.drawn(inputs, outputs), to.drawn(outputs, scale=0.1))
         if layer < len(sizes) - 2:
             value = to.add("Relu", value)
@@ -281,7 +284,7 @@ def bert(
         seq: Tokens in a sequence.
         batch: Sequences.
         vocabulary: Distinct tokens.
-        decomposed: LayerNormalization and Gelu written out as older exporters do (opset 13); else as operators (opset 20).
+        decomposed: LayerNormalization and Gelu written out as older exporters do (opset 13); else as operators (20).
         seed: Of the weights.
 
     Returns:

@@ -1,7 +1,7 @@
 """Binding: a model and the shapes of its inputs to a graph in which every type is static.
 
-Nodes are taken in order; each is checked, upgraded to the newest operator set, typed, and evaluated if all its inputs are
-known, because later shapes may depend on its value.
+Nodes are taken in order; each is checked, upgraded to the newest operator set, typed, and evaluated if all its inputs
+are known, because later shapes may depend on its value.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Binder:
     def _infer(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
     ) -> tuple[TensorType, ...]:
-        opset = int(node.attrs.get("opset", self._opset))
+        opset = self._opset_of(node)
         problem: ModelError
         try:
             if has_rule(node):
@@ -172,6 +172,9 @@ class Binder:
             except (RunError, ModelError):
                 raise problem from None
         raise problem
+
+    def _opset_of(self, node: Node) -> int:
+        return int(node.attrs.get("opset", self._opset))
 
     def _known(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
@@ -187,7 +190,7 @@ class Binder:
             scalar = np.asarray(node.attrs.get("value", 0.0)).astype(made.dtype).reshape(-1)[0]
             return (np.broadcast_to(scalar, made.shape),)
         try:
-            return self._evaluate(node, constants, int(node.attrs.get("opset", self._opset)))
+            return self._evaluate(node, constants, self._opset_of(node))
         except (RunError, ModelError):
             return None
 

@@ -63,8 +63,8 @@ class OnnxModel:
 
         Args:
             input_shapes: Shapes by input name; they win over the file's. Inputs that the file fixes may be left out.
-            evaluate: Evaluates a node whose inputs are known: ``(node, arrays, opset) -> arrays``. The default is onnx's
-                reference evaluator; the host backend's is quicker.
+            evaluate: Evaluates a node whose inputs are known: ``(node, arrays, opset) -> arrays``. The default is
+                onnx's reference evaluator; the host backend's is quicker.
 
         Returns:
             A graph in which every type is static and each output is assigned by a node.

@@ -58,7 +58,7 @@ def check_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
     if found is None:
         shown = f"domain {domain!r}" if domain else "ONNX's own domain"
         raise UnsupportedOperatorError(
-            f"node {name!r}: operator {proto.op_type!r} does not exist in {shown}, operator set {version or 'not imported'}",
+            f"node {name!r}: operator {proto.op_type!r} does not exist in {shown}, operator set {version or 'missing'}",
             "check its spelling and the model's opset_import, or replace it by standard operators",
         )
     where = f"{proto.op_type} node {name!r}"

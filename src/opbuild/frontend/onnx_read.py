@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from blake3 import blake3
-from google.protobuf.message import DecodeError, EncodeError
+from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, numpy_helper
 
 from opbuild.errors import DTypeError, InvalidModelError, UnsupportedOperatorError
@@ -70,12 +70,13 @@ def _parse(data: bytes, shown: str) -> onnx.ModelProto:
     if not data:
         raise InvalidModelError(f"{shown} is empty", "export or copy the model again")
     try:
-        return onnx.ModelProto.FromString(data)
+        model: onnx.ModelProto = onnx.ModelProto.FromString(data)
     except DecodeError as error:
         raise InvalidModelError(
             f"{shown} is not an ONNX model: it is truncated, damaged or of another format",
             "export or copy the model again",
         ) from error
+    return model
 
 
 def opset_of(model: onnx.ModelProto) -> int:
@@ -187,7 +188,7 @@ def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int
     count, offset = int(np.prod(shape, dtype=np.int64)), int(entries.get("offset", 0))
     if offset < 0 or path.stat().st_size < offset + count * dtype.itemsize:
         raise InvalidModelError(
-            f"tensor {tensor.name!r} needs {count * dtype.itemsize} bytes at {offset} of {str(path)!r}, which is shorter",
+            f"tensor {tensor.name!r} needs {count * dtype.itemsize} bytes at {offset} of {str(path)!r}: it is shorter",
             "the data file is truncated; copy or export it again",
         )
     if count == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,11 +20,12 @@ _VALUE_LIMIT = 65536
 def to_proto(node: Node, inputs: Sequence[str]) -> onnx.NodeProto:
     """Return the ``NodeProto`` of a node, with its formal inputs only."""
     if node.proto is not None:
-        return onnx.NodeProto.FromString(node.proto)
-    attrs = {
-        name: numpy_helper.from_array(np.asarray(value), name) if isinstance(value, np.ndarray) else value
+        proto: onnx.NodeProto = onnx.NodeProto.FromString(node.proto)
+        return proto
+    attrs: dict[str, Any] = {
+        name: numpy_helper.from_array(value, name) if isinstance(value, np.ndarray) else value
         for name, value in node.attrs.items()
-        if value != ()
+        if not (isinstance(value, tuple) and not value)
     }
     return onnx.helper.make_node(node.op_type, inputs, node.outputs, node.name, domain=node.domain, **attrs)
 
@@ -115,4 +117,10 @@ def evaluate_single(node: Node, inputs: Sequence[Array | None], opset: int) -> l
         raise UnsupportedOperatorError(
             f"{node.op_type} node {node.name!r} can not be evaluated: {error}", "replace it by other operators"
         ) from error
-    return [np.asarray(next(found)) if name else np.empty(0) for name in node.outputs]
+    values = [next(found) if name else np.empty(0) for name in node.outputs]
+    if not all(isinstance(value, (np.ndarray, np.generic)) for value in values):
+        raise UnsupportedOperatorError(
+            f"{node.op_type} node {node.name!r} makes something other than tensors",
+            "replace sequences, optionals and maps by tensors",
+        )
+    return [np.asarray(value) for value in values]

@@ -1,7 +1,7 @@
 """Operators of older operator sets, rewritten to their newest form, one node at a time.
 
-onnx's own version converter copies the whole model, weights included, and lacks adapters for several operators; only the
-operators below changed in more than the element types they accept.
+onnx's own version converter copies the whole model, weights included, and lacks adapters for several operators; only
+the operators below changed in more than the element types they accept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The registry of shape rules, and what a rule sees of the node it types.
 
 A rule is a function from a :class:`Call` to the types of the node's outputs. Rules are grouped by kind in the modules
-``shape_rules_*``; ``graph/passes/infer.py`` looks them up. None of this imports onnx, so a tracer may call it at every step.
+``shape_rules_*``; ``graph/passes/infer.py`` looks them up. None of this imports onnx, so a tracer may call it at
+every step.
 """
 
 from __future__ import annotations

@@ -7,16 +7,32 @@ from opbuild.graph.types import TensorType
 from opbuild.kernel.expression import OPERATIONS
 
 _PREDICATES = frozenset(
-    ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "and", "or", "xor", "not", "is_nan")
-    + ("is_inf", "is_finite")
+    [
+        "equal",
+        "not_equal",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+        "and",
+        "or",
+        "xor",
+        "not",
+        "is_nan",
+        "is_inf",
+        "is_finite",
+    ]
 )
 
 
 @rule(
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp",
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Celu", "Cos", "Cosh", "Elu",
+    "Erf", "Exp",
     "Floor", "Gelu", "HardSigmoid", "HardSwish", "Hardmax", "Identity", "LRN", "LeakyRelu", "Log", "LogSoftmax",
-    "LpNormalization", "MeanVarianceNormalization", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid",
-    "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu",
+    "LpNormalization", "MeanVarianceNormalization", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Shrink",
+    "Sigmoid",
+    "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu",
+    "Trilu",
     "Bernoulli", "RandomNormalLike", "RandomUniformLike",
 )  # fmt: skip
 def same(call: Call) -> Types:

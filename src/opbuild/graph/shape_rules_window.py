@@ -12,7 +12,7 @@ def _list(call: Call, name: str, count: int, default: int) -> tuple[int, ...]:
     values = tuple(int(item) for item in call.attr(name, ()) or (default,) * count)
     if len(values) != count:
         call.fail(f"attribute {name} has {len(values)} values, not {count}")
-    if name != "pads" and name != "output_padding" and any(value < 1 for value in values):
+    if name not in ("pads", "output_padding") and any(value < 1 for value in values):
         call.fail(f"attribute {name} is {list(values)}; each value must be at least 1")
     return values
 

@@ -14,12 +14,18 @@ from opbuild.graph.types import Array, Node
 
 _PLAIN = {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Neg": "neg", "Abs": "abs", "Sign": "sign",
-    "Reciprocal": "reciprocal", "Sqrt": "sqrt", "Floor": "floor", "Ceil": "ceil", "Round": "round", "Exp": "exp", "Log": "log",
-    "Erf": "erf", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh",
-    "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Relu": "relu", "Sigmoid": "sigmoid",
-    "Softplus": "softplus", "Softsign": "softsign", "Mish": "mish", "HardSwish": "hard_swish", "Equal": "equal", "Less": "less",
-    "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "And": "and", "Or": "or", "Xor": "xor",
-    "Not": "not", "IsNaN": "is_nan", "PRelu": "prelu", "BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor",
+    "Reciprocal": "reciprocal", "Sqrt": "sqrt", "Floor": "floor", "Ceil": "ceil", "Round": "round", "Exp": "exp",
+    "Log": "log",
+    "Erf": "erf", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan",
+    "Sinh": "sinh",
+    "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Relu": "relu",
+    "Sigmoid": "sigmoid",
+    "Softplus": "softplus", "Softsign": "softsign", "Mish": "mish", "HardSwish": "hard_swish", "Equal": "equal",
+    "Less": "less",
+    "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "And": "and", "Or": "or",
+    "Xor": "xor",
+    "Not": "not", "IsNaN": "is_nan", "PRelu": "prelu", "BitwiseAnd": "bit_and", "BitwiseOr": "bit_or",
+    "BitwiseXor": "bit_xor",
     "BitwiseNot": "bit_not",
 }  # fmt: skip
 
@@ -144,9 +150,23 @@ def _reduce(node: Node, inputs: Any) -> Sequence[Array]:
     axes = None if given is None or not given.size else tuple(int(axis) for axis in given.reshape(-1))
     if axes is None and node.attrs.get("noop_with_empty_axes", 0):
         return (x,)
+    keep = bool(node.attrs.get("keepdims", 1))
+    more: dict[str, Any] = (
+        {"initial": _least(x.dtype, node.op_type)} if node.op_type in ("ReduceMax", "ReduceMin") else {}
+    )
+    reducer: Any = _REDUCERS[node.op_type]
     with np.errstate(all="ignore"):
-        reducer: Any = _REDUCERS[node.op_type]
-        return (np.asarray(reducer(x, axis=axes, keepdims=bool(node.attrs.get("keepdims", 1)))).astype(x.dtype),)
+        return (np.asarray(reducer(x, axis=axes, keepdims=keep, **more)).astype(x.dtype),)
+
+
+def _least(dtype: np.dtype[Any], op_type: str) -> Any:
+    """Return the extreme of nothing: below everything for a maximum, above everything for a minimum."""
+    highest = op_type == "ReduceMin"
+    if dtype == np.bool_:
+        return highest
+    if np.issubdtype(dtype, np.floating):
+        return np.inf if highest else -np.inf
+    return np.iinfo(dtype).max if highest else np.iinfo(dtype).min
 
 
 @implements("CumSum")

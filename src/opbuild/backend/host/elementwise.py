@@ -1,8 +1,8 @@
 """Every operation of ``kernel/expression.py`` in numpy, with ONNX's results: NaN, infinities, integers.
 
-Floating operations keep their operands' element type (float16 is computed in float32 and rounded once); integer division
-rounds towards zero, and by zero gives 0. Parameters follow the operand: ``selu`` alpha, gamma; ``hard_sigmoid`` alpha,
-beta; ``clip`` low, high; ``shrink`` lambd, bias.
+Floating operations keep their operands' element type (float16 is computed in float32 and rounded once); integer
+division rounds towards zero, and by zero gives 0. Parameters follow the operand: ``selu`` alpha, gamma;
+``hard_sigmoid`` alpha, beta; ``clip`` low, high; ``shrink`` lambd, bias.
 """
 
 from __future__ import annotations
@@ -97,14 +97,14 @@ def _is_inf(x: Array) -> Any:
 
 
 OPERATORS: dict[str, Operation] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "pow": _pow, "mod": np.remainder, "fmod": np.fmod,
-    "max": np.maximum, "min": np.minimum, "neg": np.negative, "abs": np.abs, "sign": np.sign, "reciprocal": _reciprocal,
-    "square": np.square, "sqrt": np.sqrt, "rsqrt": _rsqrt, "floor_div": np.floor_divide,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "pow": _pow, "mod": np.remainder,
+    "fmod": np.fmod, "max": np.maximum, "min": np.minimum, "neg": np.negative, "abs": np.abs, "sign": np.sign,
+    "reciprocal": _reciprocal, "square": np.square, "sqrt": np.sqrt, "rsqrt": _rsqrt, "floor_div": np.floor_divide,
     "squared_difference": lambda a, b: np.square(a - b),
     "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc,
-    "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "erf": _erf, "sin": np.sin, "cos": np.cos, "tan": np.tan,
-    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh,
-    "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "erf": _erf, "sin": np.sin, "cos": np.cos,
+    "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "sinh": np.sinh,
+    "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
     "relu": lambda x: np.maximum(x, x.dtype.type(0)), "sigmoid": _sigmoid, "softplus": _softplus,
     "softsign": lambda x: x / (1 + np.abs(x)), "mish": lambda x: x * np.tanh(_softplus(x)), "gelu": _gelu,
     "gelu_tanh": _gelu_tanh, "silu": lambda x: x * _sigmoid(x), "hard_swish": _hard_swish,
@@ -134,8 +134,8 @@ PREDICATES = frozenset(
         "not",
         "is_nan",
         "is_inf",
+        "is_finite",
     ]
-    + ["is_finite"]
 )
 """Operations that yield truth values."""
 
@@ -156,8 +156,8 @@ def apply(name: str, *operands: Array) -> Array:
 def cast(value: Array, dtype: str) -> Array:
     """Convert as ONNX's Cast does: floats to integers towards zero, NaN and anything but 0 to true.
 
-    Floats outside an integer type's range, and NaN, are open in ONNX; here they become what a processor's conversion to int32
-    (to int64 for wider and unsigned 32-bit targets) gives, and wrap to narrower ones.
+    Floats outside an integer type's range, and NaN, are open in ONNX; here they become what a processor's conversion
+    to int32 (to int64 for wider and unsigned 32-bit targets) gives, and wrap to narrower ones.
     """
     with np.errstate(all="ignore"):
         if dtype == "bool":

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from opbuild.backend.host import arithmetic
+from opbuild.backend.host import arithmetic, normalization
 from opbuild.backend.host.elementwise import apply
 from opbuild.backend.host.movement import IMPLEMENTATIONS
 from opbuild.backend.host.reference import evaluate_reference
@@ -20,13 +20,16 @@ from opbuild.kernel.expression import OPERATIONS
 __all__ = ["evaluate", "is_native"]
 
 _OWN = {"".join(part.capitalize() for part in name.split("_")): name for name in OPERATIONS}
-_REGISTERING = (arithmetic,)
+_REGISTERING = (arithmetic, normalization)
+"""Importing a module registers its implementations."""
 
 
 def is_native(node: Node) -> bool:
     """Return whether numpy serves the node here, rather than onnx's reference evaluator."""
     if node.domain == "opbuild":
         return node.op_type in _OWN
+    if node.op_type == "BatchNormalization" and node.attrs.get("training_mode", 0):
+        return False
     return not node.domain and node.op_type in IMPLEMENTATIONS
 
 

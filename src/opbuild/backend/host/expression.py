@@ -1,4 +1,4 @@
-"""Expressions of ``kernel/expression.py`` evaluated on numpy arrays: to fold constants and to check compiled kernels."""
+"""Expressions of ``kernel/expression.py`` evaluated on numpy arrays: to fold constants and to check kernels."""
 
 from __future__ import annotations
 

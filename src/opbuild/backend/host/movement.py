@@ -1,4 +1,4 @@
-"""Operators that move or create elements, in numpy. Views are returned where numpy can; callers never write into them."""
+"""Operators that move or create elements, in numpy. Views where numpy can; callers do not write into them."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ def _given(inputs: Inputs, index: int) -> Array | None:
 
 @implements("Identity", "Dropout")
 def _identity(node: Node, inputs: Any) -> Sequence[Array]:
+    if len(inputs) > 2 and inputs[2] is not None and inputs[2].any():
+        raise ValueError("dropout in training mode is random")
     return (inputs[0], np.broadcast_to(np.True_, inputs[0].shape))[: len(node.outputs)]
 
 

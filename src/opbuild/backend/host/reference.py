@@ -20,8 +20,8 @@ def evaluate_reference(node: Node, inputs: Sequence[Array | None], opset: int) -
     """Return a node's outputs.
 
     Args:
-        node: The node. If it has graphs, ``attrs["captures"]`` names what they read from outside, whose values follow the
-            formal inputs, and ``attrs["opset"]`` the operator set that they speak.
+        node: The node. If it has graphs, ``attrs["captures"]`` names what they read from outside, whose values follow
+            the formal inputs, and ``attrs["opset"]`` the operator set that they speak.
         inputs: The values of its inputs, None for an absent one.
         opset: The operator set that the node speaks.
 
@@ -39,7 +39,16 @@ def evaluate_reference(node: Node, inputs: Sequence[Array | None], opset: int) -
             f"{node.op_type} node {node.name!r} failed on the host: {' '.join(str(error).split())[:300]}",
             "check the values that reach this node",
         ) from error
-    return [np.asarray(next(found)) if name else np.empty(0) for name in node.outputs]
+    return [_tensor(node, next(found)) if name else np.empty(0) for name in node.outputs]
+
+
+def _tensor(node: Node, value: Any) -> Array:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return np.asarray(value)
+    raise UnsupportedOperatorError(
+        f"{node.op_type} node {node.name!r} makes a {type(value).__name__}, and opbuild knows tensors only",
+        "replace sequences, optionals and maps by tensors",
+    )
 
 
 def _evaluator(node: Node, opset: int) -> tuple[Any, list[str]]:
@@ -63,13 +72,13 @@ def _make(node: Node, opset: int) -> tuple[Any, list[str]]:
     if node.proto is not None:
         proto = onnx.NodeProto.FromString(node.proto)
     else:
-        attrs = {
+        attrs: dict[str, Any] = {
             name: numpy_helper.from_array(value, name) if isinstance(value, np.ndarray) else value
             for name, value in node.attrs.items()
             if not (isinstance(value, tuple) and not value)
         }
         proto = onnx.helper.make_node(node.op_type, node.inputs, node.outputs, node.name, domain=node.domain, **attrs)
-    names = [*proto.input, *_texts(node.attrs.get("captures", ()))]
+    names = [*proto.input, *node.attrs.get("captures", ())]
     graph = onnx.helper.make_graph(
         [proto],
         "node",
@@ -84,10 +93,6 @@ def _make(node: Node, opset: int) -> tuple[Any, list[str]]:
         return ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=opsets)), names
     except Exception as error:
         raise UnsupportedOperatorError(
-            f"{node.op_type} node {node.name!r}: no backend can run this operator: {' '.join(str(error).split())[:300]}",
+            f"{node.op_type} node {node.name!r}: no backend runs this operator: {' '.join(str(error).split())[:300]}",
             "replace it by operators that opbuild knows",
         ) from error
-
-
-def _texts(value: Any) -> list[str]:
-    return [str(item) for item in value]

@@ -1,8 +1,8 @@
 """BatchNormalization and other steps by channel, folded into the weights of the operator before them.
 
-A step by channel is ``y = x * scale + shift`` with one scale and one shift a channel (dimension 1): BatchNormalization, and Add,
-Sub, Mul and Div by a constant of that shape. Chains of them are composed in float64 and rounded once. What follows no
-convolution becomes one BatchNormalization with mean 0, variance 1 and epsilon 0.
+A step by channel is ``y = x * scale + shift`` with one scale and one shift a channel (dimension 1):
+BatchNormalization, and Add, Sub, Mul and Div by a constant of that shape. Chains of them are composed in float64 and
+rounded once. What follows no convolution becomes one BatchNormalization with mean 0, variance 1 and epsilon 0.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class _Step:
 def fold_batchnorm(graph: Graph) -> Graph:
     """Fold steps by channel into the convolution, product or normalization whose result only they read.
 
-    Where a scale, a shift or a folded weight would not be finite, the nodes stay as they are: infinity times zero in a weight
-    is not what the network computes.
+    Where a scale, a shift or a folded weight would not be finite, the nodes stay as they are: infinity times zero in
+    a weight is not what the network computes.
     """
     readers = {name: len(nodes) for name, nodes in graph.consumers().items()}
     readers.update((name, 2) for name in graph.outputs)  # an output may not be folded away
@@ -130,7 +130,7 @@ def _batchnorm_step(node: Node, constants: Mapping[str, Array]) -> _Step | None:
 
 
 def _stays_finite(node: Node, graph: Graph, step: _Step, greatest: dict[str, float]) -> bool:
-    """Return whether the node's weights and bias are finite once the step is folded in; ``greatest`` remembers weights."""
+    """Return whether the node's weights and bias stay finite; ``greatest`` remembers the largest weights."""
     limit = float(np.finfo(graph.types[node.inputs[1]].dtype).max)
     with np.errstate(all="ignore"):
         if not bool((np.abs(_bias(node, graph, step)) <= limit).all()):

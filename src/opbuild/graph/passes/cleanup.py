@@ -33,7 +33,7 @@ def remove_identities(graph: Graph) -> Graph:
     renamed: dict[str, str] = {}
     kept: list[Node] = []
     for node in graph.nodes:
-        if not _passes_through(node):
+        if not _passes_through(node, graph):
             kept.append(node)
             continue
         source, output = alias.get(node.inputs[0], node.inputs[0]), node.outputs[0]
@@ -54,7 +54,10 @@ def remove_identities(graph: Graph) -> Graph:
     return eliminate_dead(graph.with_(nodes=nodes))
 
 
-def _passes_through(node: Node) -> bool:
+def _passes_through(node: Node, graph: Graph) -> bool:
     if node.domain or any(node.outputs[1:]):
         return False
+    if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2]:
+        training = graph.constants.get(node.inputs[2])
+        return training is not None and not training.any()
     return node.op_type in ("Identity", "Dropout")

@@ -66,4 +66,4 @@ def static_value(node: Node, kind: TensorType) -> Array:
     """Return the value of a Shape or Size node, which the type of its input decides."""
     if node.op_type == "Size":
         return np.array(kind.size, np.int64)
-    return np.array(kind.shape[slice(node.attrs.get("start", 0), node.attrs.get("end"))], np.int64)
+    return np.array(kind.shape[node.attrs.get("start", 0) : node.attrs.get("end")], np.int64)

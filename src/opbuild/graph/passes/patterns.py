@@ -132,7 +132,7 @@ class _Norm:
 
 
 def fuse_layer_normalization(graph: Graph) -> Graph:
-    """Replace ``(x - mean) / sqrt(variance + epsilon) * scale + bias`` over trailing dimensions by LayerNormalization."""
+    """Replace ``(x - mean) / sqrt(variance + epsilon) * scale + bias`` by LayerNormalization."""
     view = _View(graph)
     readers = graph.consumers()
     norms: dict[str, _Norm] = {}

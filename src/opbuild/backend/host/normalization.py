@@ -1,0 +1,51 @@
+"""Normalization in numpy, accumulated in the input's type, at least float32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from opbuild.backend.host.movement import implements
+from opbuild.graph.types import Array, Node
+
+
+def _standardised(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array, Array]:
+    """Return ``(x - mean) / sqrt(variance + epsilon)``, the mean and the inverse deviation."""
+    wide = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
+    mean = wide.mean(axes, keepdims=True)
+    centred = wide - mean
+    inverse = 1 / np.sqrt(np.square(centred).mean(axes, keepdims=True) + wide.dtype.type(epsilon))
+    return centred * inverse, mean, inverse
+
+
+@implements("LayerNormalization")
+def _layer(node: Node, inputs: Any) -> Sequence[Array]:
+    x = inputs[0]
+    axis = int(node.attrs.get("axis", -1)) % x.ndim
+    found, mean, inverse = _standardised(x, tuple(range(axis, x.ndim)), float(node.attrs.get("epsilon", 1e-5)))
+    found = found.astype(x.dtype) * inputs[1]
+    if len(inputs) > 2 and inputs[2] is not None:
+        found = found + inputs[2]
+    return (found.astype(x.dtype, copy=False), mean, inverse)[: len(node.outputs)]
+
+
+@implements("InstanceNormalization", "GroupNormalization")
+def _group(node: Node, inputs: Any) -> Sequence[Array]:
+    x, scale, bias = inputs
+    groups = int(node.attrs.get("num_groups", x.shape[1]))
+    rows = x.reshape(x.shape[0], groups, -1)
+    found, _, _ = _standardised(rows, (2,), float(node.attrs.get("epsilon", 1e-5)))
+    column = (1, -1, *(1 for _ in x.shape[2:]))
+    found = found.reshape(x.shape).astype(x.dtype) * scale.reshape(column) + bias.reshape(column)
+    return (found.astype(x.dtype, copy=False),)
+
+
+@implements("BatchNormalization")
+def _batch(node: Node, inputs: Any) -> Sequence[Array]:
+    x, scale, bias, mean, variance = inputs
+    column = (1, -1, *(1 for _ in x.shape[2:])) if x.ndim > 1 else (-1,)
+    factor = scale / np.sqrt(variance + variance.dtype.type(node.attrs.get("epsilon", 1e-5)))
+    found = (x - mean.reshape(column)) * factor.reshape(column) + bias.reshape(column)
+    return (found.astype(x.dtype, copy=False),)

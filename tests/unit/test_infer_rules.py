@@ -1,0 +1,221 @@
+"""Shape rules against onnx's own shape inference and against the values in onnx's back-end tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from functools import lru_cache
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, shape_inference
+
+from opbuild.backend.host.evaluate import evaluate, is_native
+from opbuild.errors import DTypeError, ModelError, ShapeError, UnsupportedOperatorError
+from opbuild.frontend.onnx_model import load_model
+from opbuild.graph.passes.infer import has_rule, infer, infer_node, register_rule
+from opbuild.graph.types import Array, Graph, Node, TensorType
+from opbuild.kernel.expression import OPERATIONS
+
+_RANDOM = ("bernoulli", "dropout", "random")
+
+
+@lru_cache(maxsize=1)
+def cases() -> tuple[tuple[str, onnx.ModelProto, list[Array], list[Array], float], ...]:
+    """Return onnx's node tests that have tensors only: name, model, inputs, outputs, relative tolerance."""
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = load_model_tests(kind="node")
+    usable = []
+    for case in found:
+        if case.model is None or not case.data_sets:
+            continue
+        inputs, outputs = case.data_sets[0]
+        if all(isinstance(each, (np.ndarray, np.generic)) for each in (*inputs, *outputs)):
+            arrays = [np.asarray(each) for each in inputs], [np.asarray(each) for each in outputs]
+            usable.append((case.name, case.model, *arrays, case.rtol))
+    return tuple(usable)
+
+
+def with_rule(model: onnx.ModelProto) -> bool:
+    """Return whether all of a model's operators have rules."""
+    return all(has_rule(Node(node.op_type, (), (), domain=node.domain)) for node in model.graph.node)
+
+
+def bound(model: onnx.ModelProto, inputs: list[Array]) -> Graph:
+    """Return the graph of a case, its inputs as constants where shapes depend on them."""
+    names = [value.name for value in model.graph.input]
+    shapes = {name: value.shape for name, value in zip(names, inputs, strict=True)}
+    try:
+        return load_model(model).bind(shapes, evaluate)
+    except UnsupportedOperatorError:
+        known = onnx.ModelProto()
+        known.CopyFrom(model)
+        known.graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in zip(names, inputs, strict=True))
+        return load_model(known).bind(None, evaluate)
+
+
+def test_rules_give_the_types_of_every_node_test() -> None:
+    """For each of onnx's node tests whose operators have rules, the inferred types are those of the expected outputs."""
+    checked = 0
+    for name, model, inputs, outputs, _ in cases():
+        if not with_rule(model) or onnx_opset(model) < 7:
+            continue
+        try:
+            graph = bound(model, inputs)
+        except DTypeError:
+            continue  # bfloat16, float8, strings
+        for output, wanted in zip(graph.outputs, outputs, strict=True):
+            assert graph.types[output] == TensorType(str(wanted.dtype), wanted.shape), name
+        checked += 1
+    assert checked > 850
+
+
+def test_rules_agree_with_shape_inference_of_onnx() -> None:
+    """Where onnx's inference finds a static type for a one-node model, the rule finds the same."""
+    checked = 0
+    for name, model, inputs, _, _ in cases():
+        if not with_rule(model) or len(model.graph.node) != 1 or onnx_opset(model) < 18:
+            continue
+        inferred = onnx.ModelProto()
+        inferred.CopyFrom(model)
+        for value in inferred.graph.output:
+            value.type.tensor_type.ClearField("shape")
+        known = {value.name: array for value, array in zip(model.graph.input, inputs, strict=True)}
+        inferred.graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in known.items() if v.size < 100)
+        try:
+            found = shape_inference.infer_shapes(inferred, strict_mode=True, data_prop=True).graph.output
+            graph = bound(model, inputs)
+        except (shape_inference.InferenceError, DTypeError):
+            continue
+        for output, value in zip(graph.outputs, found, strict=True):
+            dims = value.type.tensor_type.shape.dim
+            if value.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
+                assert graph.types[output].shape == tuple(dim.dim_value for dim in dims), name
+                checked += 1
+    assert checked > 100
+
+
+def onnx_opset(model: onnx.ModelProto) -> int:
+    """Return the version of ONNX's own operator set in a model."""
+    return max(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+
+
+def test_numpy_implementations_give_the_results_of_every_node_test() -> None:
+    """Operators that numpy serves on the host give the expected values, in the expected types."""
+    checked = 0
+    for name, model, inputs, outputs, tolerance in cases():
+        if onnx_opset(model) < 7 or any(word in name for word in _RANDOM):
+            continue
+        try:
+            graph = bound(model, inputs)
+        except ModelError:
+            continue
+        if not graph.nodes or not all(is_native(node) for node in graph.nodes):
+            continue
+        values = {**graph.constants, **dict(zip((v.name for v in model.graph.input), inputs, strict=True))}
+        for node in graph.nodes:
+            arrays = [values[each] if each else None for each in node.inputs]
+            values.update(zip(node.outputs, evaluate(node, arrays, graph.opset), strict=True))
+        for output, wanted in zip(graph.outputs, outputs, strict=True):
+            np.testing.assert_allclose(
+                values[output].astype(wanted.dtype), wanted, rtol=tolerance, atol=1e-6, err_msg=name
+            )
+            assert values[output].dtype == wanted.dtype, name
+        checked += 1
+    assert checked > 700
+
+
+def kinds(*shapes: tuple[int, ...], dtype: str = "float32") -> list[TensorType | None]:
+    """Return types of one element type."""
+    return [TensorType(dtype, shape) for shape in shapes]
+
+
+@pytest.mark.parametrize(
+    ("op_type", "shapes", "attrs", "problem"),
+    [
+        ("Add", [(2, 3), (4, 3)], {}, "do not broadcast"),
+        ("MatMul", [(2, 3), (4, 5)], {}, "inner extents 3 and 4 differ"),
+        ("Gemm", [(2, 3), (3, 5), (4, 5)], {}, "C does not broadcast"),
+        ("Conv", [(1, 3, 8, 8), (4, 2, 3, 3)], {}, "3 input channels do not fit"),
+        ("Conv", [(1, 3, 8, 8), (4, 3, 3, 3)], {"kernel_shape": (5, 5)}, "is not that of the weights"),
+        ("Conv", [(1, 3, 2, 2), (4, 3, 3, 3)], {}, "does not fit the padded input"),
+        ("MaxPool", [(1, 3, 8, 8)], {"kernel_shape": (2,)}, "does not fit an input of rank 4"),
+        ("Concat", [(2, 3), (2, 4)], {"axis": 0}, "differ outside axis 0"),
+        ("Concat", [(2, 3), (2, 3, 1)], {"axis": 0}, "differ"),
+        ("Transpose", [(2, 3)], {"perm": (0, 2)}, "is not an order"),
+        ("Softmax", [(2, 3)], {"axis": 2}, "axis 2 is outside"),
+        ("BatchNormalization", [(1, 3, 2, 2), (3,), (4,), (3,), (3,)], {}, r"input 2 has shape \[4\]"),
+        ("LayerNormalization", [(2, 8), (4,)], {}, "does not broadcast"),
+        ("Split", [(2, 5)], {"axis": 5}, "axis 5 is outside"),
+        ("DepthToSpace", [(1, 6, 2, 2)], {"blocksize": 2}, "6 channels do not divide"),
+    ],
+)
+def test_shapes_that_do_not_fit_name_the_node_and_the_problem(
+    op_type: str, shapes: list[tuple[int, ...]], attrs: dict[str, object], problem: str
+) -> None:
+    """A ShapeError names the operator, the node, what does not fit, and the inputs' types."""
+    node = Node(op_type, tuple("abcde"[: len(shapes)]), ("y",), attrs, "layer7")
+    with pytest.raises(ShapeError, match=problem) as caught:
+        infer_node(node, kinds(*shapes), [None] * len(shapes))
+    assert f"{op_type} node 'layer7'" in caught.value.message
+    assert str(TensorType("float32", shapes[0])) in caught.value.message
+    assert caught.value.hint
+
+
+def test_element_types_that_differ_are_an_error() -> None:
+    """ONNX converts nothing by itself."""
+    node = Node("Mul", ("a", "b"), ("y",), {}, "product")
+    with pytest.raises(DTypeError, match="float32, int64 differ"):
+        infer_node(node, [TensorType("float32", (2,)), TensorType("int64", (2,))], [None, None])
+
+
+def test_a_shape_that_depends_on_unknown_values_is_an_error_that_says_so() -> None:
+    """Only static shapes are supported; the message names the input to make constant."""
+    node = Node("Reshape", ("x", "shape"), ("y",), {}, "flat")
+    with pytest.raises(UnsupportedOperatorError, match="'shape'.*known only at run time.*make that input a constant"):
+        infer_node(node, [TensorType("float32", (2, 3)), TensorType("int64", (1,))], [None, None])
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_of_an_expression_has_a_rule(name: str) -> None:
+    """The operators in domain opbuild are the operations, in camel case."""
+    op_type = "".join(part.capitalize() for part in name.split("_"))
+    node = Node(op_type, tuple("abc"[: OPERATIONS[name]]), ("y",), {}, "node", "opbuild")
+    types = kinds((4, 1), (1, 3), (1, 1))[: OPERATIONS[name]]
+    if name == "where":
+        types[0] = TensorType("bool", (4, 1))
+    (found,) = infer_node(node, types, [None] * len(types))
+    assert found.shape == ((4, 1) if OPERATIONS[name] == 1 else (4, 3))
+    predicates = "equal not_equal less less_equal greater greater_equal and or xor not is_nan is_inf is_finite"
+    assert (found.dtype == "bool") == (name in predicates.split())
+
+
+def test_a_user_can_add_a_rule() -> None:
+    """A user-defined operator is typed like the rest."""
+    register_rule("DoubleWide", lambda call: (TensorType(call.dtype(0), (*call.shape(0), 2)),))
+    node = Node("DoubleWide", ("x",), ("y",), {}, "mine", "opbuild")
+    assert infer_node(node, kinds((3,)), [None]) == (TensorType("float32", (3, 2)),)
+
+
+def test_a_graph_is_typed_from_its_inputs() -> None:
+    """``infer`` types every value of a graph that has only its inputs' types."""
+    nodes = (Node("Relu", ("x",), ("a",), {}, "r"), Node("MatMul", ("a", "w"), ("y",), {}, "m"))
+    graph = Graph("g", nodes, ("x",), ("y",), {"x": TensorType("float32", (2, 3))}, {"w": np.ones((3, 4), np.float32)})
+    assert infer(graph).types["y"] == TensorType("float32", (2, 4))
+
+
+def test_inference_needs_no_onnx() -> None:
+    """A tracer infers types without paying for onnx's import."""
+    code = "import sys, opbuild.graph.passes.infer; sys.exit('onnx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_ceil_mode_drops_a_window_that_begins_outside() -> None:
+    """With ``ceil_mode`` a last window that would begin in the padding after the end is not counted."""
+    node = Node("MaxPool", ("x",), ("y",), {"kernel_shape": (1,), "strides": (2,), "ceil_mode": 1}, "pool")
+    assert infer_node(node, kinds((1, 1, 2)), [None])[0].shape == (1, 1, 1)
