@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from os import PathLike
 
 from blake3 import blake3
@@ -10,6 +9,8 @@ from blake3 import blake3
 
 def sha256(data: bytes) -> str:
     """Return the SHA-256 of ``data`` as 64 hexadecimal digits."""
+    import hashlib  # loads OpenSSL, which a network that is already built never needs
+
     return hashlib.sha256(data).hexdigest()
 
 

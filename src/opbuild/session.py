@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opbuild import events
 from opbuild.config import Config
 from opbuild.digest import fast
 from opbuild.errors import BuildError, OpbuildError, TargetError
 from opbuild.graph.types import Array, Node, TensorType
-from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.target import Target, host_target, parse_target, runs_here
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.executor import Executor
@@ -25,6 +24,9 @@ from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding
 from opbuild.runtime.record import Record
 from opbuild.version import __version__
+
+if TYPE_CHECKING:
+    from opbuild.kernel.interfaces import Compiler
 
 NOT_MODEL = ("cli", "mindspore", "__pycache__")
 """Folders of this package that decide nothing about a network once its graph is known."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -114,12 +115,12 @@ def test_a_library_loads_where_memory_files_are_forbidden(monkeypatch: pytest.Mo
     def forbidden(data: bytes) -> tuple[str, int]:
         raise PermissionError("memfd is forbidden here")
 
-    before = set(Path(library_module.tempfile.gettempdir()).glob("opbuild-*.so"))
+    before = set(Path(tempfile.gettempdir()).glob("opbuild-*.so"))
     monkeypatch.setattr(library_module, "_memory_file", forbidden)
     built = build(chain())
     x = np.ones(32, np.float32)
     np.testing.assert_allclose(built.executor.run([x])[0], expected_chain(x))
-    assert set(Path(library_module.tempfile.gettempdir()).glob("opbuild-*.so")) == before
+    assert set(Path(tempfile.gettempdir()).glob("opbuild-*.so")) == before
 
 
 def test_a_damaged_library_is_a_link_error() -> None:

@@ -11,12 +11,15 @@ import contextlib
 import json
 import secrets
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opbuild.digest import fast_file
 from opbuild.errors import BuildError
 from opbuild.kernel.files import make_folder, write_new
-from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.key import CompilerIdentity
+
+if TYPE_CHECKING:
+    from opbuild.kernel.interfaces import Compiler
 
 
 def identify(compiler: Compiler, memo: Path | None = None) -> CompilerIdentity:

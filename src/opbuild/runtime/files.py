@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import secrets
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ def publish(path: Path, data: bytes | memoryview) -> None:
         OSError: If it can not be written; nothing is left behind then.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name[:80]}.{secrets.token_hex(8)}.tmp")
+    temporary = path.with_name(f".{path.name[:80]}.{os.urandom(8).hex()}.tmp")
     try:
         with temporary.open("xb") as file:
             file.write(data)
@@ -92,4 +91,4 @@ def _boot() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
-        return secrets.token_hex(16)  # unknown: nothing remembered by another process is believed
+        return os.urandom(16).hex()  # unknown: nothing remembered by another process is believed

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-import tempfile
 from functools import lru_cache
-from importlib import import_module, metadata, util
+from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,8 @@ class HalideCompiler:
     @staticmethod
     def version() -> str:
         """Return the version of the installed halide package; empty if there is none."""
+        from importlib import metadata  # slow to import, and not needed to start a network that is built
+
         try:
             return metadata.version("halide")
         except metadata.PackageNotFoundError:
@@ -79,6 +79,8 @@ class HalideCompiler:
         Raises:
             CompileError: If Halide refuses the operator; the message is Halide's.
         """
+        import tempfile
+
         import halide as hl
 
         try:
@@ -143,6 +145,8 @@ def _source_path(name: str) -> Path | None:
 
 def _imports(text: bytes, name: str) -> list[str]:
     """Return the modules of ``opbuild`` that a source imports (``from a import b`` may mean the module ``a.b``)."""
+    import ast
+
     found: list[str] = []
     for node in ast.walk(ast.parse(text, filename=name)):
         if isinstance(node, ast.Import):
