@@ -82,6 +82,33 @@ def substitute(expression: Expression, replace: Callable[[Expression], Expressio
     return replace(new) or new
 
 
+def canonical(expression: Expression) -> tuple[Expression, tuple[int, ...]]:
+    """Return one form of an expression whatever order it was written in, and the operands that it reads.
+
+    Operands of commutative operations stand in a fixed order, those that contain the accumulator first; kernel operands are
+    numbered in order of appearance. Equal computations then have equal keys.
+
+    Returns:
+        The expression, and for each of its operand numbers the number that it had.
+    """
+    ordered = _ordered(expression)
+    order = tuple(dict.fromkeys(part[1] for part in walk(ordered) if part[0] == "arg"))
+    return substitute(ordered, lambda e: arg(order.index(e[1])) if e[0] == "arg" else None), order
+
+
+_COMMUTATIVE = ("add", "mul")
+
+
+def _ordered(expression: Expression) -> Expression:
+    parts = tuple(_ordered(child) for child in children(expression))
+    return rebuild(expression, tuple(sorted(parts, key=_rank)) if expression[0] in _COMMUTATIVE else parts)
+
+
+def _rank(expression: Expression) -> tuple[int, str]:
+    heads = {part[0] for part in walk(expression)}
+    return (0 if "acc" in heads else 1 if "arg" in heads else 2), repr(expression)
+
+
 def operations(expression: Expression) -> tuple[str, ...]:
     """Return the operations in evaluation order; they name the fused operator, e.g. ``("Mul", "Add", "Relu")``."""
     names = [e[1] if e[0] == "user" else e[0] for e in walk(expression) if e[0] not in ("arg", "acc", "const")]

@@ -1,1 +1,94 @@
-"""Lowering rules, registered when imported."""
+"""Lowering of MatMul and Gemm."""
+
+from __future__ import annotations
+
+from opbuild.graph.types import Node
+from opbuild.kernel.expression import ACC, Expression, arg, const, from_json, substitute
+from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.matrix import Product, emit_product
+from opbuild.lowering.operands import Plain
+from opbuild.lowering.strided import broadcast, seen_as
+
+
+@rule("MatMul")
+def matmul(lowering: Lowering, node: Node) -> None:
+    """Lower ``MatMul`` with numpy's broadcasting of batches; inputs beyond two are the epilogue's operands."""
+    _check_types(lowering, node, 2)
+    left, right = node.inputs[:2]
+    lhs, rhs = lowering.plain(left), lowering.plain(right)
+    lhs_rank, rhs_rank = len(lhs.shape), len(rhs.shape)
+    if lhs_rank == 1:
+        lhs = seen_as(lhs, (1, *lhs.shape), (0, *lhs.strides))
+    if rhs_rank == 1:
+        rhs = seen_as(rhs, (*rhs.shape, 1), (*rhs.strides, 0))
+    expression, names = _epilogue(node, 2)
+    found = [_operand(lowering, name, node) for name in names]
+    out = lowering.new_plain(node.outputs[0])
+    operands = [broadcast(value, out.shape) for value in found]
+    out, *operands = (_with_ones(value, lhs_rank == 1, rhs_rank == 1) for value in (out, *operands))
+    constant = None
+    if lowering.constant(right) is not None and rhs_rank > 1 and all(extent == 1 for extent in rhs.shape[:-2]):
+        constant = (right, False)
+    emit_product(lowering, Product(lhs, rhs, out, expression, tuple(operands), (node.name,), constant))
+
+
+@rule("Gemm")
+def gemm(lowering: Lowering, node: Node) -> None:
+    """Lower ``Gemm``; alpha, beta and C become part of the epilogue."""
+    _check_types(lowering, node, 3)
+    left, right = node.inputs[:2]
+    addend = node.inputs[2] if len(node.inputs) > 2 else ""
+    alpha, beta = (float(node.attrs.get(name, 1.0)) for name in ("alpha", "beta"))
+    transposed = bool(node.attrs.get("transB", 0))
+    lhs, rhs = lowering.plain(left), lowering.plain(right)
+    lhs = _transposed(lhs) if node.attrs.get("transA", 0) else lhs
+    rhs = _transposed(rhs) if transposed else rhs
+    expression, names = _epilogue(node, 3)
+    value: Expression = ACC if alpha == 1.0 else ("mul", ACC, const(alpha))
+    if addend and beta != 0.0:
+        names = (*names, addend)
+        last = arg(len(names) - 1)
+        value = ("add", value, last if beta == 1.0 else ("mul", last, const(beta)))
+    expression = substitute(expression, lambda e: value if e == ACC else None)
+    found = [_operand(lowering, name, node) for name in names]
+    out = lowering.new_plain(node.outputs[0])
+    operands = tuple(broadcast(operand, out.shape) for operand in found)
+    constant = (right, transposed) if lowering.constant(right) is not None else None
+    emit_product(lowering, Product(lhs, rhs, out, expression, operands, (node.name,), constant))
+
+
+def _check_types(lowering: Lowering, node: Node, count: int) -> None:
+    for name in node.inputs[:count]:
+        if name and lowering.type(name).dtype != "float32":
+            raise NotServedError(f"{node.op_type} of {lowering.type(name).dtype} has no kernel")
+    if lowering.type(node.outputs[0]).dtype != "float32":
+        raise NotServedError(f"{node.op_type} with a result of {lowering.type(node.outputs[0]).dtype} has no kernel")
+
+
+def _epilogue(node: Node, own: int) -> tuple[Expression, tuple[str, ...]]:
+    stored = node.attrs.get("epilogue")
+    if stored is None:
+        return ACC, ()
+    return from_json(stored), tuple(node.inputs[own:])
+
+
+def _operand(lowering: Lowering, name: str, node: Node) -> Plain:
+    """Return an operand of the epilogue, its innermost elements adjacent."""
+    value = lowering.plain(name)
+    if value.shape and value.shape[-1] > 1 and value.strides[-1] not in (0, 1):
+        return lowering.dense(name)
+    return value
+
+
+def _transposed(value: Plain) -> Plain:
+    return seen_as(value, value.shape[::-1], value.strides[::-1])
+
+
+def _with_ones(value: Plain, row: bool, column: bool) -> Plain:
+    """Return a result of vectors as a matrix: a row and a column of extent 1 where the product has none."""
+    shape, strides = value.shape, value.strides
+    if column:
+        shape, strides = (*shape, 1), (*strides, 0)
+    if row:
+        shape, strides = (*shape[:-1], 1, shape[-1]), (*strides[:-1], 0, strides[-1])
+    return seen_as(value, shape, strides)

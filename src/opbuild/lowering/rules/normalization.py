@@ -1,1 +1,143 @@
-"""Lowering rules, registered when imported."""
+"""Lowering of softmax and of the normalisations that look at the data: layer, group, instance, root mean square."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from opbuild.graph.types import Node
+from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.operands import Plain, dense_strides
+from opbuild.lowering.strided import free_dims, made, merge, padded, seen_as, with_inner_stride
+
+STACK_ROW = 4096
+"""Longest row of which softmax keeps the powers on the stack."""
+
+VECTOR = 16
+
+SERIAL = 8192
+"""Elements below which waking a second thread costs more than it saves."""
+
+
+@rule("Softmax", "LogSoftmax")
+def softmax(lowering: Lowering, node: Node) -> None:
+    """Lower a softmax over one axis."""
+    type_ = lowering.type(node.inputs[0])
+    _float_only(lowering, node, 1)
+    axis = int(node.attrs.get("axis", -1)) % max(1, len(type_.shape))
+    inner = prod(type_.shape[axis + 1 :])
+    if type_.size == 0 or not type_.shape:
+        raise NotServedError("a softmax of nothing or of a scalar has no kernel")
+    attrs = {"log": node.op_type == "LogSoftmax", "axis": "inner" if inner == 1 else "outer"}
+    parallel = _parallel(lowering, type_.size, type_.size // type_.shape[axis])
+    if inner == 1:
+        count = type_.shape[axis]
+        x = _rows(lowering, node.inputs[0], axis)
+        variant = {"row": "stack" if attrs["log"] or count <= STACK_ROW else "heap", "parallel": parallel}
+        limit = FREE if attrs["log"] or variant["row"] == "heap" else STACK_ROW
+        dims = free_dims(3, inner_stride=1, inner_max=limit)
+        out = _shaped(lowering.new_plain(node.outputs[0]), x.shape)
+    else:
+        shape = (prod(type_.shape[:axis]), type_.shape[axis], inner)
+        x = _shaped(lowering.dense(node.inputs[0]), shape)
+        lanes = VECTOR if inner >= VECTOR else 1
+        variant = {"lanes": lanes, "parallel": parallel}
+        dims = free_dims(3, inner_stride=1, inner_min=lanes)
+        out = _shaped(lowering.new_plain(node.outputs[0]), shape)
+    desc = OpDesc(
+        (node.op_type,),
+        "softmax",
+        (Operand("x", "float32", dims),),
+        (Operand("out", "float32", free_dims(3, inner_stride=1)),),
+        attrs,
+        variant,
+        lowering.options.impl_mode,
+    )
+    lowering.emit(made(desc), (with_inner_stride(x, 1), with_inner_stride(out, 1)), node)
+
+
+@rule("LayerNormalization", "RMSNormalization")
+def layer_normalization(lowering: Lowering, node: Node) -> None:
+    """Lower a normalisation over the last axes, scaled element by element."""
+    if any(node.outputs[1:]):
+        raise NotServedError(f"{node.op_type}'s mean and deviation are asked for")
+    type_ = lowering.type(node.inputs[0])
+    axis = int(node.attrs.get("axis", -1)) % max(1, len(type_.shape))
+    names = [name for name in node.inputs[1:] if name]
+    row = type_.shape[axis:]
+    if any(lowering.type(name).size not in (1, prod(row)) for name in names):
+        raise NotServedError(f"{node.op_type} with a scale that repeats along the row has no kernel")
+    vectors = [lowering.dense(name) for name in names]
+    x = _rows(lowering, node.inputs[0], axis)
+    x = seen_as(x, (*x.shape[:2], 1, x.shape[2]), (*x.strides[:2], 0, x.strides[2]))
+    scales = [seen_as(v, x.shape, (0, 0, 0, 0 if prod(v.shape) == 1 != x.shape[-1] else 1)) for v in vectors]
+    _normalize(lowering, node, x, scales, centered=node.op_type == "LayerNormalization")
+
+
+@rule("InstanceNormalization", "GroupNormalization")
+def group_normalization(lowering: Lowering, node: Node) -> None:
+    """Lower a normalisation over the positions of channels or of groups of channels."""
+    x = lowering.dense(node.inputs[0])
+    count, channels, *space = x.shape
+    groups = channels if node.op_type == "InstanceNormalization" else int(node.attrs["num_groups"])
+    shape = (count, groups, channels // groups, prod(space))
+    scales = []
+    for name in node.inputs[1:3]:
+        vector = lowering.dense(name)
+        each = vector.shape[0] == channels  # before opset 21 one a group
+        strides = (0, shape[2], 1, 0) if each else (0, 1, 0, 0)
+        scales.append(seen_as(vector, shape, strides))
+    _normalize(lowering, node, _shaped(x, shape), scales, centered=True)
+
+
+def _normalize(lowering: Lowering, node: Node, x: Plain, scales: list[Plain], centered: bool) -> None:
+    """Emit one call for ``x`` as ``(rows, rows, J, I)``."""
+    _float_only(lowering, node, len(node.inputs))
+    if prod(x.shape) == 0:
+        raise NotServedError("a normalisation of nothing has no kernel")
+    epsilon = float(node.attrs.get("epsilon", 1e-5))
+    factor = lowering.packed((), f"epsilon {epsilon!r}", (1,), "float32", lambda: np.array([epsilon], np.float32))
+    out = seen_as(lowering.new_plain(node.outputs[0]), x.shape, dense_strides(x.shape))
+    dims = free_dims(4, inner_stride=1)
+    vectors = tuple(
+        Operand(name, "float32", free_dims(4, inner_stride=v.strides[-1]))
+        for name, v in zip(("scale", "bias"), scales, strict=False)
+    )
+    desc = OpDesc(
+        (node.op_type if node.op_type == "RMSNormalization" else "LayerNormalization",),
+        "layer_norm",
+        (Operand("x", "float32", dims), Operand("epsilon", "float32", (Dim(1, 1),)), *vectors),
+        (Operand("out", "float32", dims),),
+        {"centered": centered, "bias": len(scales) > 1},
+        {"parallel": _parallel(lowering, prod(x.shape), x.shape[0] * x.shape[1])},
+        lowering.options.impl_mode,
+    )
+    lowering.emit(made(desc), (with_inner_stride(x, 1), factor, *scales, with_inner_stride(out, 1)), node)
+
+
+def _rows(lowering: Lowering, name: str, axis: int) -> Plain:
+    """Return a value as ``(rows, rows, elements)``: the axes from ``axis`` on as one dense row; copied if it must be."""
+    for value in (lowering.plain(name), lowering.dense(name)):
+        length = prod(value.shape[axis:])
+        row_extents, row_strides = merge(value.shape[axis:], [value.strides[axis:]])
+        extents, strides = merge(value.shape[:axis], [value.strides[:axis]])
+        if len(extents) <= 2 and (not row_extents or (len(row_extents) == 1 and row_strides[0] == (1,))):
+            outer = padded(extents, strides[0], 2)
+            return seen_as(value, (*outer[0], length), (*outer[1], 1))
+    raise AssertionError("a dense value has one row dimension")
+
+
+def _shaped(value: Plain, shape: tuple[int, ...]) -> Plain:
+    return seen_as(value, shape, dense_strides(shape))
+
+
+def _parallel(lowering: Lowering, size: int, rows: int) -> bool:
+    return lowering.options.num_threads > 1 and size >= SERIAL and rows > 1
+
+
+def _float_only(lowering: Lowering, node: Node, count: int) -> None:
+    for name in (*node.inputs[:count], node.outputs[0]):
+        if name and lowering.type(name).dtype != "float32":
+            raise NotServedError(f"{node.op_type} of {lowering.type(name).dtype} has no kernel")

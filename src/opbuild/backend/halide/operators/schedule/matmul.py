@@ -17,6 +17,8 @@ from opbuild.backend.halide.definition import Definition, variables
 from opbuild.kernel.opdesc import OpDesc
 
 LANES = 16
+TASKS = 64
+"""A parallel loop becomes at most about as many tasks: their cost stays small against their work."""
 
 
 def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
@@ -30,8 +32,11 @@ def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
     tail = hl.TailStrategy.GuardWithIf if packed else hl.TailStrategy.ShiftInwards
     out.split(n, no, ni, columns, tail).split(m, mo, mi, rows, hl.TailStrategy.ShiftInwards)
     out.reorder(ni, mi, mo, no, *batch).vectorize(ni, LANES).unroll(ni).unroll(mi)
-    tile = no if desc.variant["parallel"] == "rows" else mo
-    _parallel(out, desc.variant["parallel"], no, mo, (ni, mi), batch)
+    by_rows = desc.variant["parallel"] == "rows"
+    tile = no if by_rows else mo
+    if by_rows:
+        out.reorder(ni, mi, no, mo, *batch)
+    _parallel(definition, desc, {"columns": no, "rows": mo}, batch)
     # Only the store of the last panel is guarded; a second copy of the loop nest without the guard gains nothing.
     out.never_partition_all()
 
@@ -44,14 +49,24 @@ def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
         _stage(definition.functions, out, no, columns)
 
 
-def _parallel(out: Any, over: str, no: Any, mo: Any, inner: tuple[Any, Any], batch: list[Any]) -> None:
-    if over == "columns":
-        out.parallel(no)
-    elif over == "rows":
-        out.reorder(*inner, no, mo, *batch).parallel(mo)
-    elif over == "batch":
-        fused = variables("fused")[0]
-        out.fuse(batch[0], batch[1], fused).parallel(fused)
+def _parallel(definition: Definition, desc: OpDesc, loops: dict[str, Any], batch: list[Any]) -> None:
+    """Cut one loop into tasks: over tiles of columns, tiles of rows or batches."""
+    over = desc.variant["parallel"]
+    if over == "none":
+        return
+    out = definition.outputs[0]
+    extents = [out.output_buffer().dim(index).extent() for index in range(len(desc.outputs[0].dims))]
+    if over == "batch":
+        loop = variables("fused")[0]
+        out.fuse(batch[0], batch[1], loop)
+        count = extents[2] * extents[3]
+    else:
+        loop = loops[over]
+        step = desc.variant[over]
+        count = (extents[0 if over == "columns" else 1] + step - 1) // step
+    task, within = variables("task within")
+    out.split(loop, task, within, hl.max(1, (count + TASKS - 1) // TASKS), hl.TailStrategy.GuardWithIf)
+    out.parallel(task)
 
 
 def _stage(functions: dict[str, Any], out: Any, no: Any, columns: int) -> None:

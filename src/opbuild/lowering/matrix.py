@@ -1,0 +1,310 @@
+"""Calls that multiply matrices: from operands that lie anywhere to one of the layouts that kernels read.
+
+A product is ``out[..., m, n] = epilogue(sum of lhs[..., m, k] * rhs[..., k, n])``. Constant right operands are packed into
+panels when the network is built. Others are read where they lie, transposed or not; where neither columns nor rows are
+adjacent, or fewer than a vector, they are copied into panels first. Batches that share the right operand become rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from opbuild.graph.types import Array, TensorType
+from opbuild.kernel.expression import Expression, canonical, operations
+from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.matrix_variant import PANEL, SERIAL, choose
+from opbuild.lowering.operands import Plain, Storage, dense_strides
+from opbuild.lowering.strided import broadcast, made, merge, padded, seen_as, with_inner_stride
+from opbuild.lowering.transfer import copy
+
+BATCH_RANK = 2
+"""Batch dimensions of kernels whose right operand is no constant."""
+
+VECTOR = 16
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product to emit.
+
+    Attributes:
+        lhs: ``(..., M, K)``.
+        rhs: ``(..., K, N)``.
+        out: ``(..., M, N)``, dense.
+        expression: The epilogue over the sum and ``operands``.
+        operands: Values of the output's shape; strides of 0 repeat.
+        nodes: Names of the nodes, for reports.
+        constant: The right operand's name and how to make it as ``(K, N)``, if it is a constant.
+    """
+
+    lhs: Plain
+    rhs: Plain
+    out: Plain
+    expression: Expression
+    operands: tuple[Plain, ...]
+    nodes: tuple[str, ...]
+    constant: tuple[str, bool] | None = None
+
+
+def panels(lowering: Lowering, name: str, transposed: bool) -> Plain:
+    """Return a constant matrix packed as ``(N/32, K, 32)``, zero beyond N.
+
+    Args:
+        lowering: The state of lowering.
+        name: The constant; its last two dimensions are the matrix, others have extent 1.
+        transposed: Whether it is stored as ``(N, K)``.
+    """
+    *_, k, n = lowering.type(name).shape
+    k, n = (n, k) if transposed else (k, n)
+    count = -(-n // PANEL)
+
+    def pack() -> Array:
+        matrix = np.asarray(lowering.constant(name)).reshape((n, k) if transposed else (k, n))
+        full = np.zeros((k, count * PANEL), matrix.dtype)
+        full[:, :n] = matrix.T if transposed else matrix
+        return np.ascontiguousarray(full.reshape(k, count, PANEL).transpose(1, 0, 2))
+
+    recipe = f"panels of {PANEL}{', transposed' if transposed else ''}"
+    return lowering.packed((name,), recipe, (count, k, PANEL), lowering.type(name).dtype, pack)
+
+
+def emit_product(lowering: Lowering, product: Product) -> None:
+    """Emit the calls of a product; none if the output has no elements."""
+    if 0 in product.out.shape:
+        return
+    expression, order = canonical(product.expression)
+    product = replace(product, expression=expression, operands=tuple(product.operands[index] for index in order))
+    n = product.out.shape[-1]
+    adjacent = product.rhs.shape[-2] == 1 or product.rhs.strides[-2] == 1
+    if n == 1 and adjacent:
+        _vector_right(lowering, product)
+    elif product.constant is not None:
+        _constant_right(lowering, product)
+    else:
+        _any_right(lowering, product)
+
+
+def _constant_right(lowering: Lowering, product: Product) -> None:
+    assert product.constant is not None
+    weights = panels(lowering, *product.constant)
+    lhs = _rows_of(lowering, product.lhs)
+    n, m = product.out.shape[-1], prod(product.out.shape[:-1])
+    out = seen_as(product.out, (m, n), (n, 1))
+    operands = []
+    for operand in product.operands:
+        extents, strides = merge(operand.shape[:-1], [operand.strides[:-1]])
+        if len(extents) > 1:
+            operand = _dense_copy(lowering, operand, product.nodes)
+            extents, strides = merge(operand.shape[:-1], [operand.strides[:-1]])
+        step = strides[0][0] if extents else 0
+        operands.append(seen_as(operand, (m, n), (step, operand.strides[-1])))
+    _emit(lowering, replace(product, lhs=lhs, rhs=weights, out=out, operands=tuple(operands)), "panels", 1)
+
+
+def _rows_of(lowering: Lowering, lhs: Plain) -> Plain:
+    """Return the left operand with its batches as rows: ``(M, K)``."""
+    extents, strides = merge(lhs.shape[:-1], [lhs.strides[:-1]])
+    if len(extents) > 1:
+        lhs = _dense_copy(lowering, lhs, ())
+        extents, strides = merge(lhs.shape[:-1], [lhs.strides[:-1]])
+    rows = (extents[0], strides[0][0]) if extents else (1, 0)
+    return seen_as(lhs, (rows[0], lhs.shape[-1]), (rows[1], lhs.strides[-1]))
+
+
+def _any_right(lowering: Lowering, product: Product) -> None:
+    for part in _batches(product):
+        m, n = part.out.shape[-2:]
+        k, _ = part.rhs.shape[-2:]
+        row, column = part.rhs.strides[-2:]
+        if m == 1 and (k == 1 or row == 1):
+            _vector_left(lowering, part)
+        elif n >= VECTOR and column == 1:
+            _emit(lowering, part, "rows", prod(part.out.shape[:-2]))
+        elif n >= VECTOR and k >= VECTOR and row == 1:
+            _emit(lowering, part, "columns", prod(part.out.shape[:-2]))
+        else:
+            _emit(lowering, replace(part, rhs=_copied_panels(lowering, part)), "panels", prod(part.out.shape[:-2]))
+
+
+def _batches(product: Product) -> list[Product]:
+    """Return a product as products with ``BATCH_RANK`` merged batch dimensions: one, or more where that is too few."""
+    batch = product.out.shape[:-2]
+    everything = [broadcast(v, (*batch, *v.shape[-2:])) for v in (product.lhs, product.rhs)]
+    everything += [product.out, *product.operands]
+    extents, strides = merge(batch, [value.strides[:-2] for value in everything])
+    parts = []
+    for index in np.ndindex(*extents[: max(0, len(extents) - BATCH_RANK)]):
+        views = []
+        for value, steps in zip(everything, strides, strict=True):
+            offset = sum(i * step for i, step in zip(index, steps, strict=False))
+            outer = padded(extents[len(index) :], steps[len(index) :], BATCH_RANK)
+            shape, own = (*outer[0], *value.shape[-2:]), (*outer[1], *value.strides[-2:])
+            views.append(Plain(value.storage, shape, own, value.offset + offset))
+        lhs, rhs, out, *operands = views
+        parts.append(replace(product, lhs=lhs, rhs=rhs, out=out, operands=tuple(operands)))
+    return [_shared_right(part) for part in parts]
+
+
+def _shared_right(product: Product) -> Product:
+    """Return the product with its innermost batch as rows, where all of that batch share the right operand."""
+    everything = (product.lhs, product.out, *product.operands)
+    extent, m = product.out.shape[1:3]
+    if extent == 1 or product.rhs.strides[1] != 0:
+        return product
+    if any(m != 1 and value.strides[1] != value.strides[2] * m for value in everything):
+        return product
+    views = []
+    for value in everything:
+        shape = (1, value.shape[0], m * extent, value.shape[3])
+        row = value.strides[2] if m != 1 else value.strides[1]
+        views.append(seen_as(value, shape, (0, value.strides[0], row, value.strides[3])))
+    right, steps = product.rhs.shape, product.rhs.strides
+    rhs = seen_as(product.rhs, (1, right[0], *right[2:]), (0, steps[0], *steps[2:]))
+    return replace(product, lhs=views[0], rhs=rhs, out=views[1], operands=tuple(views[2:]))
+
+
+def _copied_panels(lowering: Lowering, product: Product) -> Plain:
+    """Copy the right operand into panels, batch by batch; lanes beyond N are never looked at, whatever they hold."""
+    *batch, k, n = product.rhs.shape
+    *outer, row, column = product.rhs.strides
+    # A batch that shares one matrix is copied once.
+    once = [1 if step == 0 else extent for extent, step in zip(batch, outer, strict=True)]
+    count = -(-n // PANEL)
+    target = lowering.temporary(TensorType(product.rhs.storage.dtype, (*once, count, k, PANEL)))
+    whole, rest = divmod(n, PANEL)
+    if whole:
+        source = seen_as(product.rhs, (*once, whole, k, PANEL), (*outer, PANEL * column, row, column))
+        lowering.emit(copy, (source, seen_as(target, source.shape, target.strides)), product.nodes)
+    if rest:
+        start = whole * PANEL * column
+        source = Plain(product.rhs.storage, (*once, k, rest), (*outer, row, column), product.rhs.offset + start)
+        strides = (*target.strides[:-3], *target.strides[-2:])
+        offset = whole * target.strides[-3]
+        lowering.emit(copy, (source, Plain(target.storage, source.shape, strides, offset)), product.nodes)
+    repeated = [step if have > 1 else 0 for have, step in zip(once, target.strides, strict=False)]
+    return seen_as(target, (*batch, count, k, PANEL), (*repeated, *target.strides[-3:]))
+
+
+def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> None:
+    """Emit one call of the ``matmul`` family."""
+    m, n = product.out.shape[-2:]
+    k = product.lhs.shape[-1]
+    rank = len(product.out.shape)
+    variant = choose(layout, batches, m, n, k, lowering.options.num_threads)
+    lhs = with_inner_stride(product.lhs, 1)
+    batch = (Dim(),) * (rank - 2)
+    if layout == "panels":
+        rhs = product.rhs
+        dims = (
+            Dim(PANEL, 1),
+            Dim(stride=PANEL),
+            Dim(multiple=variant["columns"] // PANEL),
+            *batch[: len(rhs.shape) - 3],
+        )
+    else:
+        least = Dim(stride=1 if layout == "rows" else FREE, min=variant["columns"])
+        rhs = product.rhs
+        dims = (least, Dim(stride=FREE if layout == "rows" else 1, min=0 if layout == "rows" else VECTOR), *batch)
+    inputs = (
+        Operand("lhs", "float32", (Dim(stride=_one_or_free(lhs.strides[-1])), Dim(min=variant["rows"]), *batch)),
+        Operand("rhs", "float32", dims, "FRACTAL_Z" if layout == "panels" else "ND"),
+        *_epilogue_inputs(product),
+    )
+    out = Operand("out", "float32", (Dim(stride=1), Dim(), *batch))
+    _call(lowering, product, "matmul", (lhs, rhs), inputs, out, {"rhs": layout}, variant)
+
+
+def _vector_right(lowering: Lowering, product: Product) -> None:
+    """Emit products with a single column: a dot product a row."""
+    for part in _batches(product):
+        lhs = part.lhs
+        if lhs.shape[-1] != 1 and lhs.strides[-1] != 1:
+            lhs = _dense_copy(lowering, lhs, part.nodes)
+        vector = seen_as(part.rhs, part.rhs.shape[:-1], part.rhs.strides[:-1])
+        out, *operands = (seen_as(v, v.shape[:-1], v.strides[:-1]) for v in (part.out, *part.operands))
+        _dot(lowering, replace(part, out=out, operands=tuple(operands)), lhs, vector)
+
+
+def _vector_left(lowering: Lowering, part: Product) -> None:
+    """Emit products with a single row and a transposed right operand: a dot product a column."""
+    lhs = part.lhs
+    if lhs.shape[-1] != 1 and lhs.strides[-1] != 1:
+        lhs = _dense_copy(lowering, lhs, part.nodes)
+    *batch, k, n = part.rhs.shape
+    *outer, row, column = part.rhs.strides
+    matrix = seen_as(part.rhs, (*batch, n, k), (*outer, column, row))
+    vector = seen_as(lhs, (*batch, k), (*lhs.strides[:-2], lhs.strides[-1]))
+    out, *operands = (
+        seen_as(v, (*v.shape[:-2], n), (*v.strides[:-2], v.strides[-1])) for v in (part.out, *part.operands)
+    )
+    _dot(lowering, replace(part, out=out, operands=tuple(operands)), matrix, vector)
+
+
+def _dot(lowering: Lowering, product: Product, matrix: Plain, vector: Plain) -> None:
+    """Emit one call of the ``gemv`` family: ``matrix`` is ``(b, b, rows, K)``, ``vector`` ``(b, b, K)``."""
+    parallel = lowering.options.num_threads > 1 and prod(matrix.shape) >= SERIAL
+    free = (Dim(), Dim())
+    inputs = (
+        Operand("matrix", "float32", (Dim(stride=1), Dim(), *free)),
+        Operand("vector", "float32", (Dim(stride=1), *free)),
+        *_epilogue_inputs(product, inner=False),
+    )
+    out = Operand("out", "float32", (Dim(), *free))
+    references = (with_inner_stride(matrix, 1), with_inner_stride(vector, 1))
+    _call(lowering, product, "gemv", references, inputs, out, {}, {"parallel": parallel})
+
+
+def _call(
+    lowering: Lowering,
+    product: Product,
+    family: str,
+    references: tuple[Plain, Plain],
+    inputs: tuple[Operand, ...],
+    out: Operand,
+    attrs: dict[str, Any],
+    variant: dict[str, Any],
+) -> None:
+    desc = OpDesc(
+        ("MatMul", *operations(product.expression)),
+        family,
+        inputs,
+        (out,),
+        {**attrs, "epilogue": product.expression},
+        variant,
+        lowering.options.impl_mode,
+    )
+    result = product.out if out.dims[0].stride == FREE else with_inner_stride(product.out, out.dims[0].stride)
+    lowering.emit(made(desc), (*references, *product.operands, result), product.nodes)
+
+
+def _epilogue_inputs(product: Product, inner: bool = True) -> tuple[Operand, ...]:
+    """Return the descriptor's operands of the epilogue; ``inner``: vectors are loaded along the innermost dimension."""
+    return tuple(
+        Operand(
+            f"e{index}", o.storage.dtype, (Dim(stride=_repeats(o) if inner else FREE), *(Dim(),) * (len(o.shape) - 1))
+        )
+        for index, o in enumerate(product.operands)
+    )
+
+
+def _repeats(value: Plain) -> int:
+    """Return the innermost stride, 1 or 0: 0 if one element serves the whole row."""
+    return 0 if value.strides[-1] == 0 else 1
+
+
+def _one_or_free(stride: int) -> int:
+    return 1 if stride == 1 else FREE
+
+
+def _dense_copy(lowering: Lowering, value: Plain, nodes: Sequence[str]) -> Plain:
+    """Return a dense copy of a value, repetitions included."""
+    storage = Storage("temporary", value.storage.dtype, value.shape)
+    target = Plain(storage, value.shape, dense_strides(value.shape))
+    lowering.emit(copy, (value, target), tuple(nodes))
+    return target
