@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import secrets
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,7 +78,7 @@ def _read(memo: Path, state: list[str | int]) -> str | None:
 
 def _write(memo: Path, state: list[str | int], digest: str) -> None:
     """Remember a digest; a folder that can not be written costs only the reading next time."""
-    temporary = memo.with_name(f".{memo.name}.{secrets.token_hex(8)}.tmp")
+    temporary = memo.with_name(f".{memo.name}.{os.urandom(8).hex()}.tmp")
     try:
         make_folder(memo.parent)
         write_new(temporary, json.dumps({"file": state, "blake3": digest}).encode())

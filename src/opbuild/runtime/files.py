@@ -13,6 +13,7 @@ import numpy as np
 
 from opbuild.digest import fast
 from opbuild.graph.types import Array
+from opbuild.kernel.files import make_folder
 
 
 def publish(path: Path, data: bytes | memoryview) -> None:
@@ -21,7 +22,7 @@ def publish(path: Path, data: bytes | memoryview) -> None:
     Raises:
         OSError: If it can not be written; nothing is left behind then.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = path.with_name(f".{path.name[:80]}.{os.urandom(8).hex()}.tmp")
     try:
         with temporary.open("xb") as file:
