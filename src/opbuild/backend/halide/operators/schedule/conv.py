@@ -13,6 +13,9 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition
 from opbuild.kernel.opdesc import OpDesc
 
+UNROLLED_CHANNELS = 4
+"""Input channels in the body of the innermost loop: with one, a small tile spends a tenth of its time on the loop."""
+
 
 def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
     """Schedule by ``variant``: ``width``, ``blocks`` (the register tile) and ``parallel``."""
@@ -26,4 +29,6 @@ def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
     if desc.variant["parallel"]:
         out.fuse(oy, bo, task).parallel(task)
     acc.compute_at(out, xo).vectorize(lane).unroll(block).unroll(ox).bound_extent(ox, width).bound_extent(block, blocks)
-    acc.update().reorder(lane, block, ox, *(r[axis] for axis in range(4))).vectorize(lane).unroll(block).unroll(ox)
+    channel, step = hl.RVar("channel"), hl.RVar("step")
+    update = acc.update().split(r[0], channel, step, UNROLLED_CHANNELS)
+    update.reorder(lane, block, ox, step, channel, r[1], r[2], r[3]).vectorize(lane).unroll(block).unroll(ox).unroll(step)
