@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from samples import conv, entry_of, key_of
 
 from opbuild.kernel.interfaces import Found, Missing, Store
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
+from samples import conv, entry_of, key_of
 
 KINDS: dict[str, Callable[[Path], Store]] = {
     "disk": lambda folder: DiskStore(folder / "kernel_meta"),

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from samples import TARGET, IDENTITY, conv, entry_of
-
 from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.kernel.runtime_desc import runtime_desc
+from samples import IDENTITY, TARGET, conv, entry_of
 
 SQUARE = OpDesc(
     op_types=("Square",),

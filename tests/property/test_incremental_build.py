@@ -1,4 +1,4 @@
-"""Correctness as a function: after any edits, an incremental build equals a clean one, and compiles only what is missing."""
+"""After any edits, an incremental build equals a clean one, and compiles only what is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import TARGET, conv, needed
 
 from opbuild.backend.fake import FakeCompiler, fake_object
 from opbuild.builder import build as build_module
@@ -19,6 +18,7 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
+from samples import TARGET, conv, needed
 
 networks = st.lists(st.lists(st.integers(0, 9), unique=True, max_size=6), min_size=1, max_size=5)
 damages = st.sampled_from(["none", "delete", "empty", "cut", "evict"])
@@ -38,7 +38,12 @@ class InstantServer:
         desc = OpDesc.from_components(request["desc"])  # type: ignore[arg-type]
         self.compiled.append(str(request["symbol"]))
         code = sha256(desc.canonical().encode()).encode()
-        answer = {"kind": "done", "id": request["id"], "milliseconds": 1.0, "sources": FakeCompiler().sources_digest(desc)}
+        answer = {
+            "kind": "done",
+            "id": request["id"],
+            "milliseconds": 1.0,
+            "sources": FakeCompiler().sources_digest(desc),
+        }
         self.answers.append((answer, fake_object(code, (str(request["symbol"]),))))
 
     def receive(self) -> list[tuple[dict[str, object], bytes]]:
@@ -75,7 +80,7 @@ def damage(folder: Path, kind: str, number: int) -> str | None:
 def test_incremental_builds_equal_clean_ones_and_compile_only_missing_keys(
     history: list[list[int]], kind: str, number: int
 ) -> None:
-    """Whatever was built before and whatever befell the store, results are the clean build's, and no work is repeated."""
+    """Whatever was built before and befell the store, results are the clean build's, and no work is repeated."""
     original, build_module.CompileServer = build_module.CompileServer, InstantServer  # type: ignore[assignment,misc]
     try:
         with tempfile.TemporaryDirectory() as folder:

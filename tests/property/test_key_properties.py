@@ -8,14 +8,16 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import key_of
 
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand, canonical_json
+from samples import key_of
 
 words = st.text("abcdefxyz_", min_size=1, max_size=8)
 scalars = st.one_of(st.integers(-(2**31), 2**31), st.booleans(), st.none(), words, st.floats(allow_nan=False, width=32))
 finite = scalars.filter(lambda value: not (isinstance(value, float) and abs(value) == float("inf")))
-values = st.recursive(finite, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3), max_leaves=6)
+values = st.recursive(
+    finite, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3), max_leaves=6
+)
 extents = st.one_of(st.just(FREE), st.integers(0, 4096))
 dims = st.builds(Dim, extents, extents, st.integers(0, 64), extents, st.integers(1, 64))
 operands = st.builds(
@@ -76,7 +78,7 @@ def mutations(value: Any) -> list[Any]:
 @settings(max_examples=60)
 @given(descs)
 def test_every_field_of_a_descriptor_changes_its_key(desc: OpDesc) -> None:
-    """Whichever field differs, in whichever operand and dimension, the key differs, and the difference is named (F27)."""
+    """Whichever field differs, in whichever operand and dimension, the key differs and says where (F27)."""
     key = key_of(desc)
     for field in fields(desc):
         for value in mutations(getattr(desc, field.name)):

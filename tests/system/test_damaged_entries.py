@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from samples import conv, disk_builder, needed
 
 from opbuild.config import Config
 from opbuild.kernel.entry import SUFFIXES
+from samples import conv, disk_builder, needed
 
 WANTED = needed(*(conv(tile) for tile in range(5)))
 VICTIM = conv(2)
@@ -75,7 +75,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_costs_one_operator_once(config: Config, damage: str, suffix: str) -> None:
-    """Only the damaged operator is built again, with one reason; the run after that builds nothing (F01 F02 F07 F08 F09)."""
+    """Only the damaged operator is built again, with a reason; the next run builds nothing (F01 F02 F07 F08 F09)."""
     with disk_builder(config) as builder:
         clean = builder.build(WANTED, "net")
         name = clean.entries[VICTIM].name

@@ -11,9 +11,9 @@ import time
 from dataclasses import replace
 
 import pytest
-from samples import conv, disk_builder, needed
 
 from opbuild.config import Config
+from samples import conv, disk_builder, needed
 
 COUNT = 40
 SCRIPT = f"""

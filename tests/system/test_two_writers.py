@@ -7,12 +7,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from samples import conv, disk_builder, key_of, needed
-
 from opbuild.backend.fake import fake_object
 from opbuild.config import Config
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.store.disk import DiskStore
+from samples import conv, disk_builder, key_of, needed
 
 WRITER = f"""
 import sys
@@ -63,11 +62,13 @@ def finish(*processes: subprocess.Popen[str]) -> list[str]:
 
 
 def test_no_mixture_of_two_writers_ever_loads(tmp_path: Path) -> None:
-    """Two writers of one key with different bytes, 1,000 rounds: what is found is one writer's, whole (F11, F13, F16)."""
+    """Two writers of one key with different bytes, 1,000 rounds: all that is found is whole (F11, F13, F16)."""
     store = DiskStore(tmp_path)
     key = key_of(conv())
     whole = {
-        (fake_object((me * 40 + str(number)).encode(), (key.symbol,)), number % 7) for me in "ab" for number in range(500)
+        (fake_object((me * 40 + str(number)).encode(), (key.symbol,)), number % 7)
+        for me in "ab"
+        for number in range(500)
     }
     writers = [start(WRITER, tmp_path, me, 500) for me in "ab"]
     release(*writers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from samples import TARGET, Recorder, conv, disk_builder, needed
 
 from opbuild import events
 from opbuild.backend.fake import FakeCompiler
@@ -16,6 +15,7 @@ from opbuild.errors import BuildError, CompileForbiddenError
 from opbuild.kernel.interfaces import Found, Missing, Reason
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
+from samples import TARGET, Recorder, conv, disk_builder, needed
 
 
 def test_deciding_is_a_function_of_the_answer() -> None:
@@ -94,9 +94,9 @@ def test_forbidden_compiling_names_operators_nodes_and_reasons(config: Config) -
     """With compiling forbidden, the error says what would have been compiled, for whom and why."""
     with disk_builder(config) as builder:
         builder.build(needed(conv(1)), "net")
-    with disk_builder(replace(config, forbid_compile=True)) as builder:
-        with pytest.raises(CompileForbiddenError) as caught:
-            builder.build(needed(conv(1), conv(2)), "net")
+    builder = disk_builder(replace(config, forbid_compile=True))
+    with pytest.raises(CompileForbiddenError) as caught:
+        builder.build(needed(conv(1), conv(2)), "net")
     message = str(caught.value)
     assert f"{builder.key(conv(2)).name(0)} (of node_1): variant.tile 1 -> 2" in message
     assert "[changed]" in message
@@ -105,9 +105,9 @@ def test_forbidden_compiling_names_operators_nodes_and_reasons(config: Config) -
 
 def test_many_forbidden_operators_make_a_short_message(config: Config) -> None:
     """The list is cut, and says how many more there are."""
-    with disk_builder(replace(config, forbid_compile=True)) as builder:
-        with pytest.raises(CompileForbiddenError, match="100 operators would have") as caught:
-            builder.build(needed(*(conv(tile) for tile in range(100))), "net")
+    builder = disk_builder(replace(config, forbid_compile=True))
+    with pytest.raises(CompileForbiddenError, match="100 operators would have") as caught:
+        builder.build(needed(*(conv(tile) for tile in range(100))), "net")
     assert "and 80 more" in str(caught.value)
 
 

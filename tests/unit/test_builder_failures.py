@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from samples import TARGET, Recorder, conv, disk_builder, needed
 
 from opbuild import events
 from opbuild.backend.fake import FakeCompiler
@@ -21,6 +20,7 @@ from opbuild.config import Config
 from opbuild.errors import BuildError, CompileError
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.memory import MemoryStore
+from samples import TARGET, Recorder, conv, disk_builder, needed
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,6 @@ def test_a_server_that_dies_is_replaced_once(config: Config) -> None:
 
 def test_servers_that_keep_dying_are_an_error(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """When its replacement dies too, the operators under way are reported with what the server said."""
-
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with disk_builder(config) as builder, pytest.raises(CompileError, match="server ended with code 1"):
         builder.build(needed(conv()), "net")
@@ -129,7 +128,9 @@ def test_closing_ends_the_server_and_what_it_compiles(config: Config) -> None:
     builder = disk_builder(config)
     builder.warm_up()
     server = builder.take_server()
-    server.send({"id": 0, "desc": conv(1, fake="hang").components(), "symbol": "k", "target": "x86-64-linux", "timeout": 99})
+    server.send(
+        {"id": 0, "desc": conv(1, fake="hang").components(), "symbol": "k", "target": "x86-64-linux", "timeout": 99}
+    )
     pid = server._process.pid
     time.sleep(0.5)
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
@@ -152,7 +153,7 @@ def test_a_server_nobody_needs_is_ended(config: Config) -> None:
 
 
 def test_the_server_ends_with_a_killed_parent(config: Config) -> None:
-    """kill -9 of the user's process leaves neither the server nor a hung compile (F18)."""
+    """A kill -9 of the user's process leaves neither the server nor a hung compile (F18)."""
     script = f"""
 import sys, time
 sys.path[:0] = {sys.path!r}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from samples import Recorder, conv, disk_builder, needed
 
 from opbuild import events
 from opbuild.builder.order import longest_first
@@ -15,6 +14,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
+from samples import Recorder, conv, disk_builder, needed
 
 
 def test_an_object_that_calls_the_runtime_gets_it(config: Config) -> None:
@@ -49,9 +49,9 @@ def test_a_stored_object_that_calls_a_missing_runtime_has_it_built(config: Confi
         result = builder.build(needed(conv(fake="runtime")), "net")
     assert result.built == 0
     assert result.runtime is not None
-    with disk_builder(replace(config, forbid_compile=True), runtime_store=MemoryStore()) as builder:
-        with pytest.raises(CompileForbiddenError, match="halideruntime_"):
-            builder.build(needed(conv(fake="runtime")), "net")
+    forbidden = disk_builder(replace(config, forbid_compile=True), runtime_store=MemoryStore())
+    with pytest.raises(CompileForbiddenError, match="halideruntime_"):
+        forbidden.build(needed(conv(fake="runtime")), "net")
 
 
 def test_the_runtime_is_compiled_first(config: Config) -> None:
@@ -72,4 +72,5 @@ def test_longest_operators_come_first_in_one_order() -> None:
         assert sorted(shuffled, key=longest_first)[:2] == expected[:2]
         assert sorted(shuffled, key=longest_first)[-1] == copy
     descs: list[OpDesc] = [conv(tile) for tile in range(9)]
-    assert sorted(descs, key=longest_first) == sorted(reversed(descs), key=longest_first)
+    backwards = descs[::-1]
+    assert sorted(descs, key=longest_first) == sorted(backwards, key=longest_first)

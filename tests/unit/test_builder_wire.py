@@ -13,7 +13,9 @@ def test_messages_come_through_however_the_stream_is_cut(size: int) -> None:
     messages = [({"id": 1}, b""), ({"text": "ü\n"}, b"\0\1\2" * 100), ({}, b"x")]
     stream = b"".join(pack(header, payload) for header, payload in messages)
     unpacker = Unpacker()
-    received = [message for start in range(0, len(stream), size) for message in unpacker.feed(stream[start : start + size])]
+    received = [
+        message for start in range(0, len(stream), size) for message in unpacker.feed(stream[start : start + size])
+    ]
     assert received == messages
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from samples import conv, entry_of, key_of
 
 from opbuild.backend.fake import fake_object
 from opbuild.digest import sha256
 from opbuild.kernel.elf import NotAnObjectError
 from opbuild.kernel.entry import make_entry, read_entry
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
+from samples import conv, entry_of, key_of
 
 
 def test_info_has_every_mindspore_field_and_the_whole_key() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from samples import IDENTITY, TARGET, conv, key_of
-
 from opbuild.kernel.key import KEY_FORMAT, file_op_type, key_digest
+from samples import IDENTITY, TARGET, conv, key_of
 
 
 def test_every_component_is_named_and_ordered_for_readers() -> None:

@@ -64,7 +64,9 @@ def test_the_order_of_features_does_not_matter() -> None:
     assert parse_target("x86-64-linux-sse41-avx") == parse_target("x86-64-linux-avx-sse41-avx")
 
 
-@pytest.mark.parametrize("text", ["", "x86", "x86-64", "vax-32-linux", "x86-64-windows", "x86-64-linux-", "x86-64-linux-A+"])
+@pytest.mark.parametrize(
+    "text", ["", "x86", "x86-64", "vax-32-linux", "x86-64-windows", "x86-64-linux-", "x86-64-linux-A+"]
+)
 def test_what_is_no_target_is_refused(text: str) -> None:
     """A misspelt target is an error that quotes it."""
     with pytest.raises(TargetError, match="target"):

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
 
-from opbuild import events
 from opbuild.builder.client import CompileServer
 from opbuild.builder.decide import Decision, Rebuild, UpToDate, decide
 from opbuild.builder.explain import Explainer
@@ -17,6 +16,7 @@ from opbuild.builder.order import longest_first
 from opbuild.builder.result import BuildResult, forbidden_error
 from opbuild.builder.work import Job, Work
 from opbuild.config import Config
+from opbuild.events import BuildFinished, BuildStarted, Observer, Warned, ignore
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import identify
 from opbuild.kernel.interfaces import Compiler, Reason, Store
@@ -49,7 +49,7 @@ class Builder:
         compiler: Compiler,
         target: Target,
         config: Config,
-        observer: events.Observer = events.ignore,
+        observer: Observer = ignore,
         *,
         runtime_store: Store | None = None,
         force: bool = False,
@@ -138,7 +138,7 @@ class Builder:
         plans = self.plan(needed)
         runtime = self._plan_runtime(plans)
         missing = sum(isinstance(plan.decision, Rebuild) for plan in plans)
-        self.observer(events.BuildStarted(network, len(plans), missing))
+        self.observer(BuildStarted(network, len(plans), missing))
         work = self._work(plans, runtime, shapes or {})
         if not work.jobs:
             self.close()  # a server warmed up in vain
@@ -260,7 +260,7 @@ class PendingBuild:
         """
         if self._result is None:
             result = self._result = self._collect(self._work.join())
-            self._builder.observer(events.BuildFinished(self._network, result.built, result.reused, result.seconds))
+            self._builder.observer(BuildFinished(self._network, result.built, result.reused, result.seconds))
         return self._result
 
     def _collect(self, warnings: tuple[str, ...]) -> BuildResult:
@@ -278,7 +278,7 @@ class PendingBuild:
         problem = self._builder.store.distrust()
         if problem is None:
             return ()
-        self._builder.observer(events.Warned(problem))
+        self._builder.observer(Warned(problem))
         return (problem,)
 
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from opbuild import events
 from opbuild.builder.client import CompileServer, ServerEndedError
 from opbuild.builder.explain import Explainer
 from opbuild.builder.result import Failure, compile_error
 from opbuild.config import Config
 from opbuild.errors import BuildError
+from opbuild.events import CompileFinished, CompileStarted, Observer, Warned
 from opbuild.kernel.elf import NotAnObjectError
 from opbuild.kernel.entry import Entry, make_entry
 from opbuild.kernel.interfaces import Reason, Store
@@ -86,7 +86,7 @@ class Work:
         servers: Servers,
         config: Config,
         *,
-        observer: events.Observer,
+        observer: Observer,
         target: str,
         jobs: Sequence[Job],
         runtime: Job | None,
@@ -210,7 +210,7 @@ class Work:
         job = self.jobs[header["id"]]
         name = job.key.name(self._config.device_id)
         if kind == "started":
-            self._observer(events.CompileStarted(name, job.reason.text))
+            self._observer(CompileStarted(name, job.reason.text))
             return
         if kind == "done":
             self._finish(job, header, payload)
@@ -218,7 +218,7 @@ class Work:
             job.failure = Failure(name, job.nodes, header["step"], header["text"])
         if job is not self._runtime:
             done = sum(not job.open for job in self._operators)
-            self._observer(events.CompileFinished(name, header.get("milliseconds", 0.0), done, len(self._operators)))
+            self._observer(CompileFinished(name, header.get("milliseconds", 0.0), done, len(self._operators)))
 
     def _finish(self, job: Job, header: dict[str, Any], payload: bytes) -> None:
         device, milliseconds = self._config.device_id, header["milliseconds"]
@@ -242,7 +242,7 @@ class Work:
 
     def _warn(self, message: str) -> None:
         self._warnings.append(message)
-        self._observer(events.Warned(message))
+        self._observer(Warned(message))
 
     def _release(self) -> None:
         """Keep a server that is idle for the next build; end one that still works on what nobody waits for."""
