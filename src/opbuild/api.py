@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from opbuild.config import Config
-from opbuild.events import Observer
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.target import Target
 from opbuild.model_source import Model, ModelSource
@@ -24,6 +23,7 @@ from opbuild.session import Clock, Session, evaluate, make_report, open_session,
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.builder.result import BuildResult
+    from opbuild.events import Observer
 
 __all__ = ["Network", "Report", "compile", "compile_graph"]
 

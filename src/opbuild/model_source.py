@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from opbuild.digest import fast, fast_file
 from opbuild.errors import InvalidModelError, ShapeError
@@ -26,8 +25,7 @@ Model = str | os.PathLike[str] | bytes | Any
 """A path, a file's bytes, or an ``onnx.ModelProto``."""
 
 
-@dataclass(frozen=True)
-class Face:
+class Face(NamedTuple):
     """What a model shows without being read.
 
     Attributes:

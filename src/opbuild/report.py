@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 
-@dataclass(frozen=True)
-class OperatorReport:
+class OperatorReport(NamedTuple):
     """What happened to one distinct operator.
 
     Attributes:

@@ -11,7 +11,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opbuild import events
 from opbuild.config import Config
 from opbuild.digest import fast
 from opbuild.errors import BuildError, OpbuildError, TargetError
@@ -26,6 +25,7 @@ from opbuild.runtime.record import Record
 from opbuild.version import __version__
 
 if TYPE_CHECKING:
+    from opbuild.events import Observer
     from opbuild.kernel.interfaces import Compiler
 
 NOT_MODEL = ("cli", "mindspore", "__pycache__")
@@ -63,7 +63,7 @@ class Session:
 
     config: Config
     target: Target
-    observer: events.Observer = events.ignore
+    observer: Observer
     use_images: bool = True
     user_sources: str = ""
 
@@ -136,11 +136,13 @@ class Session:
 
     def warn(self, message: str) -> None:
         """Tell the observer what the user should know."""
-        self.observer(events.Warned(message))
+        from opbuild.events import Warned
+
+        self.observer(Warned(message))
 
 
 def open_session(
-    config: Config, target: str | Target | None, observer: events.Observer | None, *, use_images: bool = True
+    config: Config, target: str | Target | None, observer: Observer | None, *, use_images: bool = True
 ) -> Session:
     """Return a session.
 
@@ -152,7 +154,7 @@ def open_session(
     if problem:
         message = f"code for {chosen} can not run here: {problem}"
         raise TargetError(message, "leave the target out to build for this machine")
-    return Session(config, chosen, observer or events.ignore, use_images)
+    return Session(config, chosen, observer or (lambda event: None), use_images)
 
 
 def evaluate(node: Node, inputs: Sequence[Array | None], opset: int) -> Sequence[Array]:

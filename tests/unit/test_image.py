@@ -99,8 +99,8 @@ def test_a_damaged_file_is_a_miss_and_is_replaced(tmp_path: Path, suffix: str, d
 def test_another_compiler_is_a_miss_and_none_is_not(tmp_path: Path) -> None:
     """An image made by another compiler is not used; where none is installed any image is accepted."""
     store, _ = store_chain(tmp_path)
-    assert store.load(dataclasses.replace(KEY, compiler="halide-2")) == "another compiler is installed now"
-    loaded(store, dataclasses.replace(KEY, compiler=""))
+    assert store.load(KEY._replace(compiler="halide-2")) == "another compiler is installed now"
+    loaded(store, KEY._replace(compiler=""))
 
 
 @pytest.mark.parametrize("part", ["model", "inputs", "target"])

@@ -7,10 +7,13 @@ from hypothesis import strategies as st
 
 from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.program import Buffer, HostCall, Program, View
-from opbuild.runtime.memory_plan import ALIGNMENT, MemoryPlan, plan
+from opbuild.runtime.memory_plan import MemoryPlan, plan
+from opbuild.runtime.record import ALIGNMENT
 
 
 def program_of(buffers: list[Buffer], uses: list[list[int]]) -> Program:
+    """A program whose calls read these buffers."""
+
     def call(indices: list[int]) -> HostCall:
         views = tuple(View(index, 0, ((buffers[index].size, 1),)) for index in indices)
         types = tuple(TensorType(buffers[index].dtype, (buffers[index].size,)) for index in indices)
@@ -21,6 +24,7 @@ def program_of(buffers: list[Buffer], uses: list[list[int]]) -> Program:
 
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
+    """Programs of a few buffers, some zeroed, used in any order."""
     buffers = [
         Buffer(
             "temporary",
@@ -35,12 +39,14 @@ def programs(draw: st.DrawFn) -> Program:
 
 
 def extent(program: Program, memory: MemoryPlan, index: int) -> tuple[int, int]:
+    """First byte and end of a buffer."""
     buffer = program.buffers[index]
     itemsize = 4 if buffer.dtype == "float32" else 1
     return memory.offsets[index], memory.offsets[index] + buffer.size * itemsize
 
 
 def life(program: Program, index: int) -> tuple[int, int] | None:
+    """First and last call that touch a buffer."""
     touched = [at for at, call in enumerate(program.calls) if any(view.buffer == index for view in call.inputs)]
     return (touched[0], touched[-1]) if touched else None
 

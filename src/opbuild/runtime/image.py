@@ -17,9 +17,8 @@ import contextlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from opbuild.digest import fast
 from opbuild.graph.types import Array
@@ -35,8 +34,7 @@ FORMAT = 1
 _HEAD, _MIDDLE, _TAIL = b'{"blake3":"', b'","content":', b"}\n"
 
 
-@dataclass(frozen=True)
-class ImageKey:
+class ImageKey(NamedTuple):
     """What a stored network was made from.
 
     Attributes:
@@ -47,7 +45,7 @@ class ImageKey:
 
     network: str
     components: Mapping[str, Any]
-    compiler: str = field(default="")
+    compiler: str = ""
 
     @property
     def stem(self) -> str:
@@ -57,8 +55,7 @@ class ImageKey:
         return f"{name}_{int(digest[:16], 16)}"
 
 
-@dataclass(frozen=True, eq=False)
-class Image:
+class Image(NamedTuple):
     """A stored network, verified, its constants mapped."""
 
     record: Record

@@ -17,9 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opbuild.kernel.program import Buffer, Call, KernelCall, Program, View
-
-ALIGNMENT = 64
-"""Bytes; every buffer begins on a cache line."""
+from opbuild.runtime.record import ALIGNMENT
 
 
 @dataclass(frozen=True)

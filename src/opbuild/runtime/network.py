@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from opbuild.errors import InputError
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE
+from opbuild.report import Report
 from opbuild.runtime.executor import Executor
-
-if TYPE_CHECKING:
-    from opbuild.report import Report
 
 Shapes = tuple[tuple[int, ...], ...]
 """The shape of each input, in order: what one binding of a network serves."""
 
 
-@dataclass(frozen=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """An input or output of a network.
 
     Attributes:
@@ -34,8 +30,7 @@ class Endpoint:
     type: TensorType
 
 
-@dataclass(frozen=True, eq=False)
-class Binding:
+class Binding(NamedTuple):
     """A network that is ready for one input signature."""
 
     executor: Executor
@@ -98,8 +93,6 @@ class Network:
     @property
     def report(self) -> Report:
         """What the build of the signature that was bound last did; an empty report before any was."""
-        from opbuild.report import Report
-
         return self._latest.report if self._latest is not None else Report(self.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

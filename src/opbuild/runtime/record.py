@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,14 +17,17 @@ from opbuild.errors import BuildError
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.program import BufferKind, HostCall, KernelCall, Port, Program, View
-from opbuild.runtime.memory_plan import ALIGNMENT, MemoryPlan
 
+if TYPE_CHECKING:
+    from opbuild.runtime.memory_plan import MemoryPlan
+
+ALIGNMENT = 64
+"""Bytes; every buffer begins on a cache line."""
 INT32_MAX = 2**31 - 1
 """Extents and strides travel in 32 bits."""
 
 
-@dataclass(frozen=True)
-class Storage:
+class Storage(NamedTuple):
     """One buffer of a built network.
 
     Attributes:
@@ -47,8 +50,7 @@ class Storage:
         return self.size * np.dtype(self.dtype).itemsize
 
 
-@dataclass(frozen=True)
-class KernelStep:
+class KernelStep(NamedTuple):
     """One call of a kernel: its symbol in the network's library and a view for each argument."""
 
     symbol: str
@@ -56,8 +58,7 @@ class KernelStep:
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Constant:
+class Constant(NamedTuple):
     """Where the bytes of a constant are.
 
     Attributes:

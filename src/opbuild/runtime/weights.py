@@ -15,7 +15,7 @@ import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,7 @@ from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import canonical_json
 from opbuild.kernel.program import Buffer, Program
 from opbuild.runtime.files import anonymous, map_file, publish, verified
-from opbuild.runtime.memory_plan import ALIGNMENT
-from opbuild.runtime.record import Constant
+from opbuild.runtime.record import ALIGNMENT, Constant
 
 SMALL = 64 * 1024
 """Bytes below which a constant has no file of its own."""
@@ -106,8 +105,7 @@ class WeightStore:
         return self.folder / f"{fast(text.encode())}.json"
 
 
-@dataclass(frozen=True, eq=False)
-class Constants:
+class Constants(NamedTuple):
     """The constants of a program, packed.
 
     Attributes:
