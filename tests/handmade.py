@@ -131,7 +131,7 @@ def build(
         program,
         SYMBOLS,
         plan(program),
-        constant_of=constants.index,
+        constant_of=constants.positions,
         constants=constants.places,
         notes={"operators": [], "lowering": {}},
     )

@@ -150,7 +150,7 @@ def build_network(
         symbols = {desc: entry.symbol for desc, entry in built.entries.items()}
         notes = report_notes(operators, program.notes)
         record = make_record(
-            program, symbols, memory, constant_of=constants.index, constants=constants.places, notes=notes
+            program, symbols, memory, constant_of=constants.positions, constants=constants.places, notes=notes
         )
         executor = session.executor(record, library, constants.arrays)
     with clock("store"):

@@ -109,13 +109,13 @@ class Constants(NamedTuple):
     """The constants of a program, packed.
 
     Attributes:
-        index: For each constant buffer its index in ``places``.
+        positions: For each constant buffer its index in ``places``.
         places: Where their bytes are, as the record says it.
         arrays: Their bytes, ``uint8``.
         small: The bytes of all that have no file of their own.
     """
 
-    index: dict[int, int]
+    positions: dict[int, int]
     places: tuple[Constant, ...]
     arrays: tuple[Array, ...]
     small: Array
@@ -127,7 +127,7 @@ def pack_constants(program: Program, store: WeightStore) -> Constants:
     Raises:
         BuildError: If packing gives something else than the buffer that it is for.
     """
-    index: dict[int, int] = {}
+    positions: dict[int, int] = {}
     known: dict[Hashable, int] = {}
     found: list[tuple[str, Array]] = []  # digest (empty: a small one) and bytes
     for number, buffer in enumerate(program.buffers):
@@ -137,7 +137,7 @@ def pack_constants(program: Program, store: WeightStore) -> Constants:
         if identity not in known:
             known[identity] = len(found)
             found.append(_packed(buffer, store))
-        index[number] = known[identity]
+        positions[number] = known[identity]
     offsets, end = [], 0
     for digest, array in found:
         offsets.append(0 if digest else end)
@@ -152,7 +152,7 @@ def pack_constants(program: Program, store: WeightStore) -> Constants:
             target = small[place.offset : place.offset + place.nbytes]
             target[:] = arrays[position]
             arrays[position] = target
-    return Constants(index, places, tuple(arrays), small)
+    return Constants(positions, places, tuple(arrays), small)
 
 
 def load_constants(places: Sequence[Constant], small: Array, store: WeightStore, remembered: Any) -> tuple[Array, ...]:
