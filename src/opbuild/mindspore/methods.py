@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from opbuild.mindspore import ops
@@ -11,14 +12,14 @@ from opbuild.mindspore.ops.shaping import ints
 from opbuild.mindspore.tensor import Tensor
 
 _SAME = """
-abs absolute acos acosh add addcdiv addcmul addmm all amax amin any arccos arccosh arcsin arcsinh arctan arctanh argmin
-argsort asin asinh atan atan2 atanh baddbmm bitwise_and bitwise_or bitwise_xor bmm broadcast_to ceil chunk clamp clip cos cosh
-cumsum div divide dot eq equal erf erfc exp expand_dims expm1 flatten flip floor floor_divide fmod gather_elements gather_nd ge
-ger greater greater_equal gt hardshrink hypot index_select inner isclose isfinite isinf isnan le lerp less less_equal log log10
-log1p log2 logaddexp logical_and logical_not logical_or logical_xor logsumexp lt masked_fill matmul maximum mean minimum mm
-moveaxis movedim mul multiply narrow ne neg negative norm not_equal outer pow prod ravel reciprocal
-remainder repeat_interleave roll round rsqrt sigmoid sign sin sinh softmax sort split sqrt square squeeze sub subtract sum
-swapaxes tan tanh tile topk tril triu true_divide trunc unbind unsqueeze var std
+abs absolute acos acosh add addcdiv addcmul addmm amax amin arccos arccosh arcsin arcsinh arctan arctanh argmin
+argsort asin asinh atan atan2 atanh baddbmm bitwise_and bitwise_or bitwise_xor bmm broadcast_to ceil chunk clamp clip
+cos cosh cumsum div divide dot eq equal erf erfc exp expand_dims expm1 flip floor floor_divide fmod gather_elements
+gather_nd ge ger greater greater_equal gt hardshrink hypot index_select inner isclose isfinite isinf isnan le lerp
+less less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor logsumexp lt masked_fill
+matmul maximum minimum mm moveaxis movedim mul multiply narrow ne neg negative norm not_equal outer pow ravel
+reciprocal remainder repeat_interleave roll round rsqrt sigmoid sign sin sinh softmax sort split sqrt square squeeze
+sub subtract swapaxes tan tanh tile topk tril triu true_divide trunc unbind unsqueeze var std
 """.split()
 """Methods that are the function of the same name with the tensor as its first argument."""
 
@@ -78,14 +79,35 @@ def astype(self: Tensor, dtype: Any, copy: bool = True) -> Tensor:
     return ops.cast(self, to_type(dtype))
 
 
-def maximum_of(self: Tensor, axis: Any = None, keepdims: bool = False, *, return_indices: bool = False) -> Any:
-    """Return the greatest element over ``axis``; with ``return_indices`` its index too."""
-    return ops.max(self, axis, keepdims) if return_indices else ops.amax(self, axis, keepdims)
+def _reduction(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return the method of a reduction: the axis may be called ``axis`` or ``dim``, and ``keepdims`` three ways."""
+
+    def method(self: Tensor, axis: Any = None, keepdims: bool = False, **named: Any) -> Tensor:
+        axis = named.pop("dim", axis)
+        for name in ("keepdim", "keep_dims"):
+            keepdims = named.pop(name, keepdims)
+        return function(self, axis, keepdims, **named)
+
+    method.__doc__ = function.__doc__
+    return method
 
 
-def minimum_of(self: Tensor, axis: Any = None, keepdims: bool = False, *, return_indices: bool = False) -> Any:
-    """Return the smallest element over ``axis``; with ``return_indices`` its index too."""
-    return ops.min(self, axis, keepdims) if return_indices else ops.amin(self, axis, keepdims)
+def _extreme(of_all: Callable[..., Tensor], with_index: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method of an extreme: ``x.max(1)`` and ``x.max(dim=1)`` give the indices too, ``x.max(axis=1)`` does not."""
+
+    def method(self: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False,
+               return_indices: bool = False) -> Any:  # fmt: skip
+        if dim is not None:
+            return with_index(self, dim, keepdim)
+        return with_index(self, axis, keepdims) if return_indices else of_all(self, axis, keepdims)
+
+    method.__doc__ = of_all.__doc__
+    return method
+
+
+def flatten(self: Tensor, order: str = "C", *, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Return the tensor with the axes from ``start_dim`` to ``end_dim`` as one: a vector by default."""
+    return ops.flatten(self, order, start_dim=start_dim, end_dim=end_dim)
 
 
 def argmax(self: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
@@ -131,7 +153,9 @@ def attach() -> None:
     own = {
         "__eq__": _equal, "__ne__": _not_equal, "__getitem__": get_item, "__setitem__": set_item, "reshape": reshape,
         "view": reshape, "transpose": transpose, "permute": transpose, "expand": expand, "astype": astype, "to": astype,
-        "max": maximum_of, "min": minimum_of, "argmax": argmax, "take": take, "gather": gather, "repeat": repeat, "where": where,
+        "max": _extreme(ops.amax, ops.max), "min": _extreme(ops.amin, ops.min), "sum": _reduction(ops.sum),
+        "mean": _reduction(ops.mean), "prod": _reduction(ops.prod), "all": _reduction(ops.all), "any": _reduction(ops.any),
+        "flatten": flatten, "argmax": argmax, "take": take, "gather": gather, "repeat": repeat, "where": where,
         "view_as": view_as, "reshape_as": view_as, "expand_as": expand_as,
     }  # fmt: skip
     for name, function in own.items():

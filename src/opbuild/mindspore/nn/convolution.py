@@ -11,7 +11,7 @@ from opbuild.mindspore.initializer import HeUniform, Uniform, fans, initializer
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.ops.convolution import PAD_MODES, Padding, conv, conv_transpose, per_axis
 from opbuild.mindspore.ops.primitives import only_nchw
-from opbuild.mindspore.ops.shaping import pad
+from opbuild.mindspore.ops.shaping import pad, reshaped
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -88,6 +88,15 @@ class Conv1d(_Conv):
     """A convolution over one spatial axis. Arguments as ``Conv2d``."""
 
     rank = 1
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        # MindSpore keeps the weight of a convolution over one axis as one over two, of height 1.
+        return (self.out_channels, self.in_channels // self.group, 1, *self.kernel_size)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the convolution of a tensor of shape (N, in_channels, length)."""
+        weight = reshaped(self.weight, (self.out_channels, self.in_channels // self.group, *self.kernel_size))
+        return conv(x, weight, self.bias, self.stride, self.pad_mode, self.padding, self.dilation, self.group, 1)
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, pad_mode: str = "same",
                  padding: Padding = 0, dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,

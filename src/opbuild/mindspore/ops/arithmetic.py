@@ -138,14 +138,13 @@ def exp2(input: Any) -> Tensor:  # noqa: A002
 def add(input: Any, other: Any) -> Tensor:  # noqa: A002
     """Return ``input + other``."""
     common, first, second = promotion.operands(input, other, "Add")
-    if common == "bool":
-        return emit("Or", as_operand(first, common), as_operand(second, common))
-    return binary("Add", first, second)
+    return binary("Or" if common == "bool" else "Add", first, second)
 
 
 def sub(input: Any, other: Any) -> Tensor:  # noqa: A002
-    """Return ``input - other``."""
-    return binary("Sub", input, other)
+    """Return ``input - other``; of truth values whether they differ."""
+    common, first, second = promotion.operands(input, other, "Sub")
+    return binary("Xor" if common == "bool" else "Sub", first, second)
 
 
 def subtract(input: Any, other: Any, *, alpha: float = 1) -> Tensor:  # noqa: A002
@@ -156,9 +155,7 @@ def subtract(input: Any, other: Any, *, alpha: float = 1) -> Tensor:  # noqa: A0
 def mul(input: Any, other: Any) -> Tensor:  # noqa: A002
     """Return ``input * other``."""
     common, first, second = promotion.operands(input, other, "Mul")
-    if common == "bool":
-        return emit("And", as_operand(first, common), as_operand(second, common))
-    return binary("Mul", first, second)
+    return binary("And" if common == "bool" else "Mul", first, second)
 
 
 multiply = mul

@@ -50,7 +50,7 @@ Log = primitive("Log", arithmetic.log)
 Log1p = primitive("Log1p", arithmetic.log1p)
 Maximum = primitive("Maximum", arithmetic.maximum)
 Minimum = primitive("Minimum", arithmetic.minimum)
-Mod = primitive("Mod", arithmetic.floor_mod)
+Mod = primitive("Mod", arithmetic.fmod)
 Mul = primitive("Mul", arithmetic.mul)
 Neg = primitive("Neg", arithmetic.neg)
 Pow = primitive("Pow", arithmetic.pow)
@@ -164,7 +164,7 @@ def _argmin(x: Any, axis: int, output_type: Any) -> Tensor:
 def _with_value(op_type: str, extreme: str) -> Callable[..., tuple[Tensor, Tensor]]:
     def function(x: Any, axis: int, keep_dims: bool) -> tuple[Tensor, Tensor]:
         tensor = arithmetic.need_tensor(x, op_type)
-        index = reduction.index_of(op_type, tensor, axis, keep_dims, "int32")
+        index = reduction.index_of(op_type, tensor, axis, keep_dims, "int64")
         return index, reduction.reduce(extreme, tensor, axis, keep_dims)
 
     function.__doc__ = f"Return the index ({op_type}) and the value along ``axis``."

@@ -81,15 +81,15 @@ def amin(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:  # no
 def max(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:  # noqa: A001, A002
     """Return the greatest element along ``axis`` and its index; of the whole tensor (and index 0) if ``axis`` is None."""
     if axis is None:
-        return amax(input), Tensor.of(np.asarray(0, np.int32))
-    return amax(input, axis, keepdims), index_of("ArgMax", need_tensor(input, "max"), axis, keepdims, "int32")
+        return amax(input), Tensor.of(np.asarray(0, np.int64))
+    return amax(input, axis, keepdims), index_of("ArgMax", need_tensor(input, "max"), axis, keepdims, "int64")
 
 
 def min(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:  # noqa: A001, A002
     """Return the smallest element along ``axis`` and its index; of the whole tensor (and index 0) if ``axis`` is None."""
     if axis is None:
-        return amin(input), Tensor.of(np.asarray(0, np.int32))
-    return amin(input, axis, keepdims), index_of("ArgMin", need_tensor(input, "min"), axis, keepdims, "int32")
+        return amin(input), Tensor.of(np.asarray(0, np.int64))
+    return amin(input, axis, keepdims), index_of("ArgMin", need_tensor(input, "min"), axis, keepdims, "int64")
 
 
 def argmax(input: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:  # noqa: A002

@@ -1,0 +1,166 @@
+"""Runs a MindSpore script unmodified: ``import mindspore`` finds ``opbuild.mindspore`` while it runs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType, TracebackType
+
+from opbuild.errors import OpbuildError, OptionError
+
+_FACE = "opbuild.mindspore"
+_SKIPPED = (str(Path(__file__).resolve().parents[1]), "<frozen ", runpy.__file__)
+"""Beginnings of file names whose frames are not the user's."""
+
+_PLACES = {
+    "mindspore.common": _FACE,
+    "mindspore.common.api": f"{_FACE}.jit",
+    "mindspore.common.dtype": f"{_FACE}.dtype",
+    "mindspore.common.initializer": f"{_FACE}.initializer",
+    "mindspore.common.parameter": f"{_FACE}.parameter",
+    "mindspore.common.seed": f"{_FACE}.initializer",
+    "mindspore.common.tensor": f"{_FACE}.tensor",
+    "mindspore.nn.layer": f"{_FACE}.nn",
+    "mindspore.ops.function": f"{_FACE}.ops",
+    "mindspore.ops.functional": f"{_FACE}.ops",
+    "mindspore.ops.operations": f"{_FACE}.ops",
+}
+"""Modules of MindSpore that have another name here; the others have the same below ``opbuild.mindspore``."""
+
+
+class MindSporeFinder(MetaPathFinder):
+    """Finds ``mindspore`` and its modules in ``opbuild.mindspore``, also where MindSpore itself is installed."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return how to load a module of MindSpore; None for any other.
+
+        Raises:
+            ModuleNotFoundError: For a part of MindSpore that opbuild does not have.
+        """
+        if fullname.partition(".")[0] != "mindspore":
+            return None
+        place = _PLACES.get(fullname, _FACE + fullname.removeprefix("mindspore"))
+        try:
+            module = importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            if error.name is None or not error.name.startswith(_FACE):
+                raise
+            raise ModuleNotFoundError(
+                f"opbuild has no {fullname}: it builds and runs networks (mindspore, nn, ops, context, common); data "
+                "sets, training and communication are MindSpore's",
+                name=fullname,
+            ) from None
+        return ModuleSpec(fullname, _Alias(module), is_package=hasattr(module, "__path__"))
+
+
+class _Alias(Loader):
+    """Gives a module that is loaded already a second name."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+        self._spec = module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # the import system put the alias's there
+
+
+@contextmanager
+def mindspore_found_here() -> Iterator[None]:
+    """Let ``import mindspore`` find ``opbuild.mindspore`` inside the block."""
+    finder = MindSporeFinder()
+    hidden = _forget_mindspore()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        _forget_mindspore()
+        sys.modules.update(hidden)
+
+
+def _forget_mindspore() -> dict[str, ModuleType]:
+    names = [name for name in sys.modules if name.partition(".")[0] == "mindspore"]
+    return {name: sys.modules.pop(name) for name in names}
+
+
+def run_script(path: str | os.PathLike[str], args: list[str]) -> int:
+    """Run a script as Python would, with ``import mindspore`` finding ``opbuild.mindspore``.
+
+    The script is ``__main__``, its arguments are ``sys.argv[1:]`` and its folder is the first place of ``sys.path``. An
+    exception of the script is shown with the traceback that Python would show.
+
+    Args:
+        path: The script.
+        args: Its arguments.
+
+    Returns:
+        The exit code: 0, what the script gave to ``sys.exit``, or 1 after an exception of the script.
+
+    Raises:
+        OptionError: If there is no such script.
+        OpbuildError: What opbuild raised while it built or ran a network, if the script did not catch it.
+    """
+    script = Path(path)
+    if not script.is_file():
+        raise OptionError(f"there is no script {path}", "give the path of a Python file")
+    argv, search_path = sys.argv, list(sys.path)
+    sys.argv = [os.fspath(path), *args]
+    sys.path.insert(0, str(script.resolve().parent))
+    try:
+        with mindspore_found_here():
+            runpy.run_path(os.fspath(path), run_name="__main__")
+    except SystemExit as exit_:
+        return _exit_code(exit_.code)
+    except OpbuildError as error:
+        _add_place(error)
+        raise
+    except Exception as error:  # noqa: BLE001 - any exception of the user's script
+        _show(error)
+        return 1
+    finally:
+        sys.argv = argv
+        sys.path[:] = search_path
+        sys.stdout.flush()
+    return 0
+
+
+def _exit_code(code: object) -> int:
+    if code is None or isinstance(code, int):
+        return code or 0
+    sys.stderr.write(f"{code}\n")
+    return 1
+
+
+def _add_place(error: OpbuildError) -> None:
+    """Say in the message which line of the user's code asked for what failed."""
+    place = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not frame.filename.startswith(_SKIPPED):
+            place = f"{Path(frame.filename).name}:{frame.lineno}, in {frame.name}"
+    if place and place not in error.message:
+        error.message += f" ({place})"
+
+
+def _show(error: Exception) -> None:
+    """Write the traceback without the frames that ran the script."""
+    traceback.print_exception(type(error), error, _from_script(error.__traceback__))
+
+
+def _from_script(trace: TracebackType | None) -> TracebackType | None:
+    first = trace
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(_SKIPPED):
+        first = first.tb_next
+    return first or trace

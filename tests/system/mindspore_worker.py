@@ -1,0 +1,94 @@
+"""Evaluates the cases of ``mindspore_cases`` with whatever ``import mindspore`` finds, and writes what came out.
+
+``python mindspore_worker.py RESULTS.npz [graph]``; with ``graph`` each case is the construct of a cell in GRAPH_MODE.
+"""
+
+import json
+import sys
+import zlib
+
+import numpy as np
+from mindspore_cases import LAYERS, all_cases
+
+NAMES = {"f": "float", "i": "int", "u": "uint"}
+
+
+def values(spec: str, seed: int) -> np.ndarray:
+    """Return the input that a specification stands for: the same in every process."""
+    dtype, _, shape = spec.partition(":")
+    kind = shape[-1] if shape[-1:].isalpha() else ""
+    extents = tuple(map(int, shape.rstrip("abcdefghijklmnopqrstuvwxyz").split(",")))
+    random = np.random.default_rng(seed)
+    if dtype == "b":
+        return np.ones(extents, bool) if kind == "p" else random.integers(0, 2, extents).astype(bool)
+    name = NAMES[dtype[0]] + dtype[1:]
+    if kind == "n":
+        return random.integers(0, 4, extents).astype(name)
+    if kind == "u":
+        return random.uniform(-0.95, 0.95, extents).astype(name)
+    low = 1 if kind == "p" else -4 if dtype[0] != "u" else 0
+    if dtype[0] != "f" or kind == "s":
+        return random.integers(low, 5, extents).astype(name)
+    data = (np.abs(random.standard_normal(extents)) + 1.05 if kind == "p" else random.standard_normal(extents) * 2).astype(name)
+    if kind == "q":
+        data.flat[:4] = (np.nan, np.inf, -np.inf, -0.0)
+    return data
+
+
+def flat(result, tensor_type) -> list:
+    """Return tensors as arrays and other leaves as texts, in order."""
+    if isinstance(result, tensor_type):
+        return [np.asarray(result.asnumpy())]
+    if isinstance(result, dict):
+        return [leaf for key in result for leaf in flat(result[key], tensor_type)]
+    if isinstance(result, (tuple, list)):
+        return [leaf for item in result for leaf in flat(item, tensor_type)]
+    return [repr(result)]
+
+
+def main() -> None:
+    """Evaluate every case and write the results."""
+    graph = "graph" in sys.argv[2:]
+    import mindspore as ms
+    from mindspore import Tensor, nn, ops
+
+    ms.set_context(mode=ms.GRAPH_MODE if graph else ms.PYNATIVE_MODE)
+    names = {"ms": ms, "nn": nn, "ops": ops, "np": np, "Tensor": Tensor}
+    arrays: dict[str, np.ndarray] = {}
+    said: dict[str, object] = {}
+
+    def record(case: str, function) -> None:
+        try:
+            leaves = flat(function(), ms.Tensor)
+        except Exception as error:
+            said[case] = {"error": f"{type(error).__name__}: {error}"[:300]}
+            return
+        said[case] = [None if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
+        arrays.update({f"{case}|{i}": leaf for i, leaf in enumerate(leaves) if isinstance(leaf, np.ndarray)})
+
+    for case, given in all_cases().items():
+        seed = zlib.crc32(case.encode())
+        function = eval(f"lambda {', '.join('xyz'[: len(given)])}: ({case.partition('  #')[0]})", names)
+        if graph:
+            function = type("Case", (nn.Cell,), {"construct": lambda self, *args, f=function: f(*args)})()
+        record(case, lambda f=function, g=given, s=seed: f(*(Tensor(values(spec, s + i)) for i, spec in enumerate(g))))
+    for case, given in LAYERS.items():
+
+        def layer(case=case, given=given):
+            seed = zlib.crc32(case.encode())
+            cell = eval(case, names)
+            described = []
+            for path, parameter in cell.parameters_and_names():
+                described.append([path, parameter.name, tuple(parameter.shape), parameter.requires_grad])
+                low = 0.5 if "var" in path else -0.5
+                parameter.set_data(Tensor(np.random.default_rng(seed).uniform(low, low + 1, parameter.shape).astype("float32")))
+            cell.set_train(False)
+            return [cell(Tensor(values(given, seed))), repr(described)]
+
+        record(case, layer)
+    arrays["said"] = np.frombuffer(json.dumps(said).encode(), np.uint8)
+    np.savez(sys.argv[1], **arrays)
+
+
+if __name__ == "__main__":
+    main()
