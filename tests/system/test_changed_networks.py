@@ -1,0 +1,82 @@
+"""What is built again when a network changes: only what no network needed before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import networks
+import numpy as np
+import onnx
+import pytest
+from test_light_networks import onnxruntime_output, relative_error
+
+import opbuild
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that holds the operators of ResNet-50 and DenseNet-121 at 224 x 224."""
+    folder = tmp_path_factory.mktemp("changed")
+    opbuild.compile(networks.light("resnet50"), cache_path=folder)
+    opbuild.compile(networks.light("densenet121"), cache_path=folder)
+    return folder
+
+
+def check(model: onnx.ModelProto, net: opbuild.Network) -> None:
+    """Compare a network with ONNX Runtime on random input."""
+    feeds = networks.random_input(model)
+    assert relative_error(net.run(feeds)[net.outputs[0]], onnxruntime_output(model, feeds)) < 1e-3
+
+
+def test_a_5x5_kernel_in_place_of_a_3x3_builds_that_operator_alone(cache: Path) -> None:
+    """One 3 x 3 Conv made 5 x 5: built only for it, the rest reused."""
+    model = networks.conv_to_5x5(networks.light("resnet50"))
+    net = opbuild.compile(model, cache_path=cache)
+    built = [operator for operator in net.report.operators if operator.status == "built"]
+    assert len(built) == 1
+    assert len(built[0].nodes) == 1
+    check(model, net)
+
+
+def test_other_weights_build_nothing(cache: Path) -> None:
+    """Weights are arguments of the kernels."""
+    model = networks.scale_weights(networks.light("resnet50"))
+    net = opbuild.compile(model, cache_path=cache, forbid_compile=True)
+    assert net.report.built == 0
+    check(model, net)
+
+
+def test_another_number_of_channels_builds_nothing_or_names_the_variant(cache: Path) -> None:
+    """Channels are read from the buffers; what is built nevertheless is a variant, and its reason says which field differs."""
+    model = networks.resnet50_with_channels(96)
+    net = opbuild.compile(model, cache_path=cache)
+    assert all("variant" in operator.reason for operator in net.report.operators if operator.status == "built")
+    check(model, net)
+
+
+def test_resnet50_at_192x256_builds_nothing_or_names_the_variant(cache: Path) -> None:
+    """Extents are read from the buffers; what is built nevertheless is a variant, and its reason says which field differs."""
+    base = opbuild.compile(networks.resnet50_any_size(224, 224), cache_path=cache)
+    check(networks.resnet50_any_size(224, 224), base)
+    model = networks.resnet50_any_size(192, 256)
+    net = opbuild.compile(model, cache_path=cache)
+    assert all("variant" in operator.reason for operator in net.report.operators if operator.status == "built")
+    check(model, net)
+
+
+def test_densenet121_at_288x224_after_224x224_builds_nothing(cache: Path) -> None:
+    """A network compiled at one size runs at another: the signature is bound, every operator is there."""
+    model = networks.with_input_shape(networks.light("densenet121"), (1, 3, 288, 224))
+    net = opbuild.compile(model, cache_path=cache, forbid_compile=True)
+    assert net.report.built == 0
+    check(model, net)
+
+
+def test_one_network_object_takes_a_new_input_size(cache: Path) -> None:
+    """A size that the caller left open is bound at the first call that has it."""
+    net = opbuild.compile(networks.light("densenet121"), input_shapes={"data_0": (1, 3, 224, 224)}, cache_path=cache)
+    for height, width in ((224, 224), (288, 224), (224, 224)):
+        model = networks.with_input_shape(networks.light("densenet121"), (1, 3, height, width))
+        feeds = networks.random_input(model)
+        got = net(feeds["data_0"])
+        assert relative_error(np.asarray(got), onnxruntime_output(model, feeds)) < 1e-3

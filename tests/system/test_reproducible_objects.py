@@ -1,0 +1,27 @@
+"""An operator is the same bytes whenever, wherever and in whatever order it is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import networks
+import pytest
+
+import opbuild
+
+
+def objects(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of every object in a store, by file name."""
+    return {path.name: path.read_bytes() for path in sorted((folder / "rank_0" / "kernel_meta").glob("*.o"))}
+
+
+def test_objects_are_byte_identical_in_any_order_by_any_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two stores, filled in other orders with other numbers of workers and another hash seed, hold the same bytes (F40)."""
+    orders = {"one": (("squeezenet", "shufflenet"), 1, "1"), "two": (("shufflenet", "squeezenet"), 2, "77")}
+    for folder, (names, workers, seed) in orders.items():
+        monkeypatch.setenv("PYTHONHASHSEED", seed)
+        for name in names:
+            opbuild.compile(networks.light_path(name), cache_path=tmp_path / folder, workers=workers)
+    first, second = objects(tmp_path / "one"), objects(tmp_path / "two")
+    assert first
+    assert first == second
