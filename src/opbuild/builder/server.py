@@ -144,6 +144,7 @@ class Server:
         if result is not None:
             _kill(child.pid)  # with whatever it left running; without a result, how it ended is its own doing
         _, status = os.waitpid(child.pid, 0)
+        self._fill()  # the next child compiles while this one's answer is put together
         self._answer(*self._verdict(child, result, status, milliseconds))
 
     def _verdict(
