@@ -93,8 +93,6 @@ def vector_width(extent: int, itemsize: int) -> int:
     return next((width for width in (64 // itemsize, 16 // itemsize) if 1 < width <= extent), 1)
 
 
-def inner_dim(extent: int, stride: int, width: int) -> Dim:
+def inner_dim(stride: int, width: int) -> Dim:
     """Return an operand's innermost dimension: stride 0 and 1 are constants of the code."""
-    if extent == 1:
-        return Dim(stride=stride if stride in (0, 1) else FREE, min=width if width > 1 else 0)
     return Dim(stride=stride if stride in (0, 1) else FREE, min=width if width > 1 else 0)

@@ -28,13 +28,15 @@ def copy(views: Sequence[View], dtype: str = "float32", threads: int = 2) -> Mad
     kind, loops = _kind(loops, itemsize)
     loops = loops.filled(at=2 if kind == "transpose" else 1) if len(loops.extents) > 1 else loops
     extent = loops.extents[0]
+    source: tuple[Dim, ...]
+    target: tuple[Dim, ...]
     if kind == "transpose":
         width = _block(itemsize)
         source = (Dim(min=width), Dim(stride=1, min=width))
         target = (Dim(stride=1, min=width), Dim(min=width))
     else:
         width = vector_width(extent, itemsize) if loops.strides[1][0] == 1 and loops.strides[0][0] in (0, 1) else 1
-        source, target = ((inner_dim(extent, steps[0], width),) for steps in loops.strides)
+        source, target = ((inner_dim(steps[0], width),) for steps in loops.strides[:2])
     rest = (Dim(),) * (len(loops.extents) - len(source))
     desc = OpDesc(
         op_types=("Copy",),

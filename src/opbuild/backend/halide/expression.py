@@ -275,6 +275,7 @@ INTEGER: dict[str, Callable[..., Expr]] = {
     "squared_difference": _wrapping(lambda a, b: (a - b) * (a - b)),
     "reciprocal": lambda x: _divide(_one(x), x),
     "relu": lambda x: hl.select(x < _zero(x), _zero(x), x),
+    "prelu": lambda x, slope: hl.select(x < _zero(x), _multiply(x, slope), x),
     "floor": lambda x: x,
     "ceil": lambda x: x,
     "round": lambda x: x,

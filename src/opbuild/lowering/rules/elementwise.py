@@ -1,1 +1,246 @@
-"""Lowering rules, registered when imported."""
+"""Lowering of elementwise operators, fused or not: on plain values with broadcasting, and on blocked values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from opbuild.graph.elementwise import OWN, PLAIN, SPECIAL, VARIADIC, WITH_PARAMETERS, Elementwise, elementwise_of
+from opbuild.graph.types import Array, Node
+from opbuild.kernel import user_operators
+from opbuild.kernel.expression import Expression, canonical, operations, walk
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.kernel.program import View
+from opbuild.lowering.constant_expression import evaluate_scalar
+from opbuild.lowering.context import Lowering, MakeCall, NotServedError, rule
+from opbuild.lowering.loops import Loops, collapse, inner_dim, vector_width
+from opbuild.lowering.operands import BLOCK, OperandRef, Plain, blocks
+
+GATHER_ELEMENTS = 256
+"""From here on reading an operand with a stride is slower than copying it first."""
+
+PARALLEL_WORK = 1 << 17
+"""Work, in elements times operations, from which on waking a second thread costs less than it saves."""
+
+WEIGHT = 8
+"""What a function such as exp counts for, in operations like an addition."""
+
+HEAVY = frozenset(
+    (
+        "exp",
+        "expm1",
+        "log",
+        "log1p",
+        "erf",
+        "pow",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "atan2",
+        "sinh",
+        "cosh",
+        "tanh",
+    )
+    + (
+        "asinh",
+        "acosh",
+        "atanh",
+        "sigmoid",
+        "softplus",
+        "mish",
+        "gelu",
+        "gelu_tanh",
+        "silu",
+        "elu",
+        "celu",
+        "selu",
+        "mod",
+        "fmod",
+    )
+    + ("user",)
+)
+
+
+@rule(*PLAIN, *WITH_PARAMETERS, *VARIADIC, *SPECIAL)
+def onnx_elementwise(lowering: Lowering, node: Node) -> None:
+    """Lower an ONNX operator that fusion did not see."""
+    found = elementwise_of(node, lowering.graph.types, lowering.graph.constants)
+    if found is None:
+        raise NotServedError(f"{node.op_type} has no kernel for these types")
+    lower_elementwise(lowering, node, found)
+
+
+@rule("Elementwise", *OWN, domain="opbuild")
+def own_elementwise(lowering: Lowering, node: Node) -> None:
+    """Lower a fused chain, or an operation under its own name."""
+    onnx_elementwise(lowering, node)
+
+
+def lower_elementwise(lowering: Lowering, node: Node, chain: Elementwise) -> None:
+    """Emit the call of an elementwise chain."""
+    expression, order = canonical(chain.expression)
+    names = tuple(chain.inputs[index] for index in order)
+    output = node.outputs[0]
+    if lowering.type(output).size == 0:
+        lowering.new_plain(output)
+        return
+    padding = _blocked_padding(lowering, names, output, expression)
+    if padding is not None:
+        value = lowering.new_blocked(output, padding)
+        operands: list[OperandRef] = [_blocked_operand(lowering, name, output) for name in names]
+        made = _make(lowering, expression, names, output)
+        lowering.emit(made, (*operands, value.planes()), node)
+        return
+    shape = lowering.type(output).shape
+    plain = [broadcast_to(_readable(lowering, name), shape) for name in names]
+    target = lowering.new_plain(output)
+    lowering.emit(_make(lowering, expression, names, output), (*plain, target), node)
+
+
+def broadcast_to(value: Plain, shape: tuple[int, ...]) -> Plain:
+    """Return a value as one of a larger shape whose repeated dimensions have stride 0."""
+    missing = len(shape) - len(value.shape)
+    strides = [0] * missing + [
+        0 if extent == 1 and wanted != 1 else stride
+        for extent, stride, wanted in zip(value.shape, value.strides, shape[missing:], strict=True)
+    ]
+    return Plain(value.storage, shape, tuple(strides), value.offset)
+
+
+def _readable(lowering: Lowering, name: str) -> Plain:
+    """Return a value, copied first where its elements lie too far apart to be read as vectors."""
+    value = lowering.plain(name)
+    inner = next(
+        (stride for extent, stride in zip(value.shape[::-1], value.strides[::-1], strict=True) if extent > 1), 1
+    )
+    return lowering.dense(name) if inner not in (0, 1) and lowering.type(name).size >= GATHER_ELEMENTS else value
+
+
+# -- blocked values -------------------------------------------------------------------------------------------------------
+
+
+def _blocked_padding(lowering: Lowering, names: Sequence[str], output: str, expression: Expression) -> float | None:
+    """Return what unused lanes will hold if the chain is computed on channel blocks, or None if it should not be."""
+    if not any(lowering.is_blocked(name) for name in names):
+        return None
+    type_ = lowering.type(output)
+    if type_.dtype != "float32" or len(type_.shape) not in (3, 4):
+        return None
+    values = []
+    for name in names:
+        lane = _lane_value(lowering, name, type_.shape)
+        if lane is None:
+            return None
+        values.append(lane)
+    if type_.shape[1] % BLOCK == 0:
+        return 0.0
+    padding = evaluate_scalar(expression, values)
+    return padding if math.isfinite(padding) else None
+
+
+def _lane_value(lowering: Lowering, name: str, shape: tuple[int, ...]) -> float | None:
+    """Return an operand's value in unused lanes, or None if it can not be read block by block."""
+    type_ = lowering.type(name)
+    if type_.dtype != "float32":
+        return None
+    constant = lowering.constant(name)
+    if constant is not None and constant.size == 1:
+        return float(constant.reshape(-1)[0])
+    if constant is not None and _is_per_channel(constant, shape):
+        return 1.0
+    if type_.shape == shape and lowering.has_blocked(name):
+        return lowering.blocked(name).padding_value
+    if type_.shape == shape and constant is None:
+        return 0.0
+    return None
+
+
+def _is_per_channel(constant: Array, shape: tuple[int, ...]) -> bool:
+    padded = (1,) * (len(shape) - constant.ndim) + constant.shape
+    return padded == (1, shape[1]) + (1,) * (len(shape) - 2)
+
+
+def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
+    """Return an operand with dims ``(16, W, H, C1, N)``; lanes beyond the channels of a packed constant hold 1."""
+    shape = lowering.type(output).shape
+    constant = lowering.constant(name)
+    if constant is None or constant.size == lowering.type(output).size:
+        return lowering.blocked(name).planes()
+    n, c, *spatial = shape
+    h, w = spatial if len(spatial) == 2 else (1, spatial[0])
+    full = (n, blocks(c), h, w, BLOCK)
+    if constant.size == 1:
+        value = lowering.packed((name,), "scalar", (1,), "float32", lambda: constant.reshape(1))
+        return Plain(value.storage, full, (0, 0, 0, 0, 0))
+
+    def pack() -> Array:
+        packed = np.ones(blocks(c) * BLOCK, np.float32)
+        packed[:c] = constant.reshape(-1)
+        return packed
+
+    value = lowering.packed((name,), "channel blocks filled with 1", (blocks(c) * BLOCK,), "float32", pack)
+    return Plain(value.storage, full, (0, BLOCK, 0, 0, 1))
+
+
+# -- the call -------------------------------------------------------------------------------------------------------------
+
+
+def _make(lowering: Lowering, expression: Expression, names: Sequence[str], output: str) -> MakeCall:
+    dtypes = [*(lowering.type(name).dtype for name in names), lowering.type(output).dtype]
+    threads, mode = lowering.options.num_threads, lowering.options.impl_mode
+
+    def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
+        return describe(views, expression, dtypes, threads, mode)
+
+    return make
+
+
+def describe(
+    views: Sequence[View],
+    expression: Expression,
+    dtypes: Sequence[str],
+    threads: int = 2,
+    impl_mode: str = "high_performance",
+) -> tuple[OpDesc, tuple[View, ...]]:
+    """Return the descriptor of an expression over strided operands of equal extents, and the views it is called with.
+
+    Args:
+        views: The operands and the output.
+        expression: Over the operands, in canonical form.
+        dtypes: The types of the operands and of the output.
+        threads: Threads that will run it.
+        impl_mode: As in ``OpDesc``.
+    """
+    loops = collapse(views)
+    loops = loops.filled() if len(loops.extents) > 1 else loops
+    itemsize = max(np.dtype(dtype).itemsize for dtype in dtypes)
+    width = vector_width(loops.extents[0], max(itemsize, 2)) if loops.strides[-1][0] == 1 else 1
+    operands = tuple(
+        Operand("out" if index == len(dtypes) - 1 else f"x{index}", dtype, _dims(loops, index, width))
+        for index, dtype in enumerate(dtypes)
+    )
+    users = [part[1] for part in walk(expression) if part[0] == "user"]
+    work = loops.size * sum(
+        WEIGHT if part[0] in HEAVY else 1 for part in walk(expression) if part[0] not in ("arg", "const")
+    )
+    desc = OpDesc(
+        op_types=operations(expression) or ("Fill",),
+        family="elementwise",
+        attrs={"expression": expression},
+        inputs=operands[:-1],
+        outputs=operands[-1:],
+        variant={"width": width, "parallel": threads > 1 and work >= PARALLEL_WORK},
+        impl_mode=impl_mode,
+        source=user_operators.combined_source(users) if users else "",
+    )
+    return desc, loops.views(views)
+
+
+def _dims(loops: Loops, index: int, width: int) -> tuple[Dim, ...]:
+    inner = inner_dim(loops.strides[index][0], width)
+    return (inner, *(Dim() for _ in loops.extents[1:]))

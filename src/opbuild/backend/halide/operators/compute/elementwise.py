@@ -21,7 +21,7 @@ def define(desc: OpDesc) -> Definition:
     """
     inputs = parameters(desc)
     index = [hl.Var(f"i{number}") for number in range(len(desc.outputs[0].dims))]
-    args: list[Any] = [hl.Expr(x[index]) for x in inputs]
+    args: list[Any] = [x[index] for x in inputs]
     out = hl.Func("out")
     value = compile_expression(from_json(list(desc.attrs["expression"])), args, user=elementwise_functions(desc.source))
     out[index] = hl.cast(TYPES[desc.outputs[0].dtype], value)

@@ -1,0 +1,282 @@
+"""Which operators compute one element at a time, and the expression that each is.
+
+Numbers that the model fixes become literals of the expression only where they change the code (``LITERALS``) or where they are
+attributes, which take few values in practice. Any other scalar constant stays an operand with one element: kernels that
+differ in a factor would not be shared, and reading one number costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from opbuild.graph.shape_rules import ONNX_DTYPES
+from opbuild.graph.types import DTYPES, Array, Node, TensorType
+from opbuild.kernel import user_operators
+from opbuild.kernel.expression import OPERATIONS, Expression, arg, const, from_json, substitute, walk
+
+LITERALS = frozenset((-1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, math.inf, -math.inf))
+"""Scalar constants that are compiled in: bounds, exponents, halves; with them kernels are shorter, and every network has them."""
+
+PLAIN: dict[str, str] = {
+    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Add": "add", "And": "and", "Asin": "asin", "Asinh": "asinh",
+    "Atan": "atan", "Atanh": "atanh", "BitwiseAnd": "bit_and", "BitwiseNot": "bit_not", "BitwiseOr": "bit_or",
+    "BitwiseXor": "bit_xor", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Div": "div", "Equal": "equal", "Erf": "erf",
+    "Exp": "exp", "Floor": "floor", "Greater": "greater", "GreaterOrEqual": "greater_equal", "HardSwish": "hard_swish",
+    "IsNaN": "is_nan", "Less": "less", "LessOrEqual": "less_equal", "Log": "log", "Mish": "mish", "Mul": "mul", "Neg": "neg",
+    "Not": "not", "Or": "or", "PRelu": "prelu", "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round",
+    "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Softsign": "softsign",
+    "Sqrt": "sqrt", "Sub": "sub", "Tan": "tan", "Tanh": "tanh", "Where": "where", "Xor": "xor",
+}  # fmt: skip
+"""ONNX operators that are an operation of expressions as they stand."""
+
+WITH_PARAMETERS: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
+    "LeakyRelu": ("leaky_relu", (("alpha", 0.01),)),
+    "Elu": ("elu", (("alpha", 1.0),)),
+    "Celu": ("celu", (("alpha", 1.0),)),
+    "Selu": ("selu", (("alpha", 1.6732631921768188), ("gamma", 1.0507010221481323))),
+    "HardSigmoid": ("hard_sigmoid", (("alpha", 0.2), ("beta", 0.5))),
+    "ThresholdedRelu": ("thresholded_relu", (("alpha", 1.0),)),
+    "Shrink": ("shrink", (("lambd", 0.5), ("bias", 0.0))),
+}
+"""ONNX operators whose attributes are further operands of the operation, with their defaults."""
+
+VARIADIC: dict[str, str] = {"Max": "max", "Min": "min", "Sum": "add", "Mean": "add"}
+
+OWN: dict[str, str] = {"".join(part.capitalize() for part in name.split("_")): name for name in OPERATIONS}
+"""Operators of domain ``opbuild``: every operation under its own name."""
+
+INTEGER_OPERATIONS = frozenset(
+    (
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "pow",
+        "mod",
+        "fmod",
+        "max",
+        "min",
+        "neg",
+        "abs",
+        "sign",
+        "square",
+        "floor_div",
+        "relu",
+        "prelu",
+    )
+    + (
+        "squared_difference",
+        "clip",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+        "bit_and",
+        "bit_or",
+        "bit_xor",
+        "bit_not",
+        "shift_left",
+    )
+    + (
+        "shift_right",
+        "equal",
+        "not_equal",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+        "where",
+        "and",
+        "or",
+        "xor",
+        "not",
+    )
+    + ("is_nan", "is_inf", "is_finite", "reciprocal")
+)
+"""Operations that integers have too."""
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """What a node computes.
+
+    Attributes:
+        expression: Over ``inputs``.
+        inputs: Names of the values that ``("arg", i)`` stands for, each once.
+    """
+
+    expression: Expression
+    inputs: tuple[str, ...]
+
+
+def elementwise_of(node: Node, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> Elementwise | None:
+    """Return what a node computes one element at a time, or None if it is no such operator or has no kernel.
+
+    Args:
+        node: Any node.
+        types: The types of its inputs and outputs.
+        constants: The values known now.
+    """
+    if len(node.outputs) != 1 or any(types[name].dtype not in DTYPES for name in (*node.inputs, *node.outputs) if name):
+        return None
+    operands = [_operand(name, index, types, constants) for index, name in enumerate(node.inputs)]
+    expression = _expression(node, operands, [types[name].dtype if name else "" for name in node.inputs])
+    if expression is None or not _has_kernel(expression, node, types):
+        return None
+    return _numbered(simplified(expression), node.inputs)
+
+
+def split_epilogue(node: Node) -> tuple[Node, Node] | None:
+    """Return a node with a fused epilogue as the two nodes that it was made of, or None if it has none.
+
+    For a backend that does not serve the fused form; see ``passes.fuse``.
+    """
+    stored = node.attrs.get("epilogue")
+    if stored is None:
+        return None
+    own, output = int(node.attrs["own_inputs"]), str(node.attrs["accumulator"])
+    attrs = {name: value for name, value in node.attrs.items() if name not in EPILOGUE_ATTRIBUTES}
+    inputs = tuple(node.inputs[:own])
+    while inputs and not inputs[-1]:
+        inputs = inputs[:-1]
+    base = node.with_(inputs=inputs, outputs=(output,), attrs=attrs)
+    operands = node.inputs[own:]
+    expression = substitute(from_json(list(stored)), lambda e: arg(len(operands)) if e[0] == "acc" else None)
+    rest = Node("Elementwise", (*operands, output), node.outputs, {"expression": expression}, node.name, "opbuild")
+    return base, rest
+
+
+EPILOGUE_ATTRIBUTES = ("epilogue", "own_inputs", "accumulator")
+"""What ``passes.fuse`` adds to a node with an epilogue: the expression, where its operands begin, the value it replaced."""
+
+
+def _operand(name: str, index: int, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> Expression:
+    value = constants.get(name)
+    if value is not None and value.size == 1 and float(value.reshape(-1)[0]) in LITERALS:
+        number = value.reshape(-1)[0].item()
+        return const(number, types[name].dtype)
+    return arg(index)
+
+
+def _expression(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
+    user = user_operators.find(node.domain, node.op_type)
+    if user is not None and user.is_elementwise:
+        return ("user", user.name, *operands)
+    if node.domain == "opbuild":
+        if node.op_type == "Elementwise":
+            return substitute(
+                from_json(list(node.attrs["expression"])), lambda e: operands[e[1]] if e[0] == "arg" else None
+            )
+        name = OWN.get(node.op_type)
+        return (name, *operands) if name is not None and OPERATIONS[name] == len(operands) else None
+    if node.domain:
+        return None
+    if node.op_type in PLAIN:
+        return (PLAIN[node.op_type], *operands)
+    if node.op_type in WITH_PARAMETERS:
+        name, parameters = WITH_PARAMETERS[node.op_type]
+        values = [const(float(node.attrs.get(each, default)), dtypes[0]) for each, default in parameters]
+        return (name, *operands, *values) if dtypes[0].startswith("float") else None
+    if node.op_type in VARIADIC:
+        total = reduce(lambda a, b: (VARIADIC[node.op_type], a, b), operands)
+        return (
+            ("div", total, const(len(operands), dtypes[0])) if node.op_type == "Mean" and len(operands) > 1 else total
+        )
+    special = SPECIAL.get(node.op_type)
+    return None if special is None else special(node, operands, dtypes)
+
+
+def _pow(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
+    base, exponent = operands
+    if dtypes[0].startswith("float") or not dtypes[1].startswith("float"):
+        return ("pow", base, _converted(exponent, dtypes[1], dtypes[0]))
+    # An integer to a fraction: in float64, then towards zero.
+    wide = (_converted(base, dtypes[0], "float64"), _converted(exponent, dtypes[1], "float64"))
+    return ("cast", dtypes[0], ("pow", *wide))
+
+
+def _converted(operand: Expression, have: str, want: str) -> Expression:
+    if have == want:
+        return operand
+    if operand[0] == "const" and want.startswith("float"):
+        return const(float(operand[2]), want)
+    return ("cast", want, operand)
+
+
+def _clip(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
+    bounds = [operand if dtypes[1 + index] else None for index, operand in enumerate(operands[1:])]
+    low, high = (*bounds, None, None)[:2]
+    if low is not None and high is not None:
+        return ("clip", operands[0], low, high)
+    if low is not None:
+        zero = low[0] == "const" and float(low[2]) == 0.0
+        return ("relu", operands[0]) if zero else ("max", operands[0], low)
+    return operands[0] if high is None else ("min", operands[0], high)
+
+
+def _is_inf(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
+    x, zero = operands[0], const(0, dtypes[0])
+    result: Expression = ("is_inf", x)
+    if not node.attrs.get("detect_negative", 1):
+        result = ("and", result, ("greater", x, zero))
+    if not node.attrs.get("detect_positive", 1):
+        result = ("and", result, ("less", x, zero))
+    return result
+
+
+def _cast(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
+    wanted = dtypes[1] if node.op_type == "CastLike" else ONNX_DTYPES.get(int(node.attrs["to"]))
+    return ("cast", wanted, operands[0]) if wanted in DTYPES else None
+
+
+def _swish(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
+    x, alpha = operands[0], float(node.attrs.get("alpha", 1.0))
+    return ("silu", x) if alpha == 1.0 else ("mul", x, ("sigmoid", ("mul", x, const(alpha, dtypes[0]))))
+
+
+SPECIAL: dict[str, Callable[[Node, list[Expression], list[str]], Expression | None]] = {
+    "Pow": _pow,
+    "Clip": _clip,
+    "IsInf": _is_inf,
+    "Cast": _cast,
+    "CastLike": _cast,
+    "Swish": _swish,
+    "Mod": lambda node, operands, dtypes: ("fmod" if node.attrs.get("fmod", 0) else "mod", *operands),
+    "Gelu": lambda node, operands, dtypes: (
+        "gelu_tanh" if node.attrs.get("approximate", "none") in ("tanh", b"tanh") else "gelu",
+        *operands,
+    ),
+    "BitShift": lambda node, operands, dtypes: (
+        "shift_left" if node.attrs["direction"] in ("LEFT", b"LEFT") else "shift_right",
+        *operands,
+    ),
+}
+"""ONNX operators that need more than a table."""
+
+
+def _has_kernel(expression: Expression, node: Node, types: Mapping[str, TensorType]) -> bool:
+    """Return whether all operations exist for the operands' types; the chain of a fused node was checked when it was made."""
+    if node.domain == "opbuild" and node.op_type == "Elementwise":
+        return True
+    if any(part[0] in ("cast", "user") for part in walk(expression)):
+        return True
+    kinds = {types[name].dtype for name in node.inputs if name}
+    if all(kind.startswith("float") for kind in kinds - {"bool"}):
+        return True
+    return all(part[0] in INTEGER_OPERATIONS or part[0] in ("arg", "const") for part in walk(expression))
+
+
+def simplified(expression: Expression) -> Expression:
+    """Return the expression with a product of a value and itself as its square, which one operand less computes."""
+    return substitute(expression, lambda e: ("square", e[1]) if e[0] == "mul" and e[1] == e[2] else None)
+
+
+def _numbered(expression: Expression, names: tuple[str, ...]) -> Elementwise:
+    """Return the expression over distinct values, numbered in the order of ``names``."""
+    used = sorted({part[1] for part in walk(expression) if part[0] == "arg"})
+    distinct = list(dict.fromkeys(names[index] for index in used))
+    renamed = substitute(expression, lambda e: arg(distinct.index(names[e[1]])) if e[0] == "arg" else None)
+    return Elementwise(simplified(renamed), tuple(distinct))

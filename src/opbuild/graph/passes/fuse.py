@@ -1,0 +1,247 @@
+"""Fusion: chains of elementwise operators become one operator, or the epilogue of the product before them.
+
+Three steps, none of which changes a result, NaN included, because an expression rounds after each operation as the operators
+one by one do:
+
+1. every elementwise node becomes a node ``opbuild.Elementwise`` with an expression over its distinct inputs;
+2. such a node takes in the one that computes an input, if it is that input's only reader and nothing expensive would be
+   computed twice;
+3. an ``Elementwise`` whose operand is the output of a Conv, ConvTranspose, MatMul or Gemm, and which is that output's only
+   reader, becomes its epilogue: ``attrs["epilogue"]`` over ``("acc",)`` and ``("arg", i)``, with operand ``i`` at input
+   ``attrs["own_inputs"] + i``; ``attrs["accumulator"]`` is the name of the value that is computed no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from opbuild.graph.elementwise import Elementwise, elementwise_of, simplified
+from opbuild.graph.types import Graph, Node
+from opbuild.kernel.expression import ACC, Expression, arg, canonical, children, operations, substitute, walk
+
+MAX_OPERANDS = 6
+"""Operands of a fused chain: more streams than that are slower than a temporary that stays in cache."""
+
+MAX_OPERATIONS = 40
+"""Operations of a fused chain; the names of its files list them."""
+
+MAX_EXPANSION = 3000
+"""Copies of its operands in the tree that the compiler sees of a chain; its time grows with them."""
+
+EXPANSION = {
+    "exp": 40, "expm1": 45, "log": 15, "log1p": 50, "tanh": 25, "sigmoid": 45, "softplus": 150, "mish": 90, "erf": 25, "gelu": 30,
+    "gelu_tanh": 100, "silu": 45, "pow": 150, "mod": 60, "fmod": 50, "sin": 80, "cos": 80, "tan": 150, "asin": 20, "acos": 20,
+    "atan": 20, "atan2": 60, "sinh": 60, "cosh": 80, "asinh": 200, "acosh": 200, "atanh": 150, "elu": 50, "celu": 50,
+    "selu": 50, "div": 2, "floor_div": 4,
+}  # fmt: skip
+"""How often an operation's implementation mentions its operand, if more often than twice."""
+
+CHEAP = frozenset(
+    (
+        "add",
+        "sub",
+        "mul",
+        "neg",
+        "abs",
+        "relu",
+        "max",
+        "min",
+        "clip",
+        "cast",
+        "square",
+        "equal",
+        "less",
+        "greater",
+        "and",
+        "or",
+    )
+    + ("not", "where", "hard_sigmoid", "leaky_relu", "not_equal", "less_equal", "greater_equal", "const", "arg")
+)
+"""Operations that may be computed again for every element that a small tensor is broadcast to."""
+
+PRODUCTS = {"Conv": 3, "ConvTranspose": 3, "MatMul": 2, "Gemm": 3}
+"""Operators with an epilogue, and the number of their own inputs."""
+
+EXACT_TYPE = "float32"
+"""The type in which products have kernels, and so epilogues."""
+
+
+def fuse(graph: Graph) -> Graph:
+    """Return an equivalent graph with elementwise operators fused; see the module's text.
+
+    Args:
+        graph: A typed graph.
+    """
+    fusion = _Fusion(graph)
+    fusion.merge_chains()
+    fusion.attach_epilogues()
+    return graph.with_(nodes=fusion.nodes())
+
+
+@dataclass(eq=False)
+class _Item:
+    """A node while it is fused; ``chain`` is what it computes if it is elementwise."""
+
+    node: Node
+    chain: Elementwise | None
+    alive: bool = True
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.chain.inputs if self.chain is not None else self.node.inputs
+
+
+@dataclass(eq=False)
+class _Fusion:
+    graph: Graph
+    items: list[_Item] = field(init=False)
+
+    def __post_init__(self) -> None:
+        graph = self.graph
+        self.items = [_Item(node, elementwise_of(node, graph.types, graph.constants)) for node in graph.nodes]
+        self.outputs = frozenset(graph.outputs)
+        self.position = {id(item): index for index, item in enumerate(self.items)}
+        self.producers = {name: item for item in self.items for name in item.node.outputs if name}
+        self.readers: dict[str, set[int]] = {}
+        for item in self.items:
+            self._read(item, item.inputs)
+
+    def merge_chains(self) -> None:
+        """Let every elementwise node take in what computes its inputs."""
+        for item in self.items:
+            while item.chain is not None and self._merge_one(item, item.chain):
+                pass
+
+    def attach_epilogues(self) -> None:
+        """Let products take in the elementwise node that reads them."""
+        for item in self.items:
+            if item.chain is None or not item.alive:
+                continue
+            found = [name for name in item.inputs if self._takes_epilogue(name, item, item.chain)]
+            if found:
+                # The product computed last: its other operand, if that is a product too, is complete by then.
+                self._attach(max(found, key=lambda name: self.position[id(self.producers[name])]), item, item.chain)
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return the nodes that are left."""
+        return tuple(_finished(item) for item in self.items if item.alive)
+
+    # -- chains -----------------------------------------------------------------------------------------------------------
+
+    def _merge_one(self, item: _Item, chain: Elementwise) -> bool:
+        for name in chain.inputs:
+            producer = self.producers.get(name)
+            if producer is None or producer.chain is None or not self._only_reader(name, item):
+                continue
+            merged = _merged(chain, name, producer.chain)
+            if self._worthwhile(merged, name, producer.chain, item):
+                self._forget(producer)
+                self._forget(item)
+                item.chain, producer.alive, item.alive = merged, False, True
+                self._read(item, merged.inputs)
+                return True
+        return False
+
+    def _worthwhile(self, merged: Elementwise, name: str, inner: Elementwise, item: _Item) -> bool:
+        if len(merged.inputs) > MAX_OPERANDS or len(operations(merged.expression)) > MAX_OPERATIONS:
+            return False
+        if expansion(merged.expression) > MAX_EXPANSION:
+            return False
+        if self.graph.types[name].size == self.graph.types[item.node.outputs[0]].size:
+            return True
+        parts = [part[0] for part in walk(inner.expression)]
+        return len(operations(inner.expression)) <= 2 and all(part in CHEAP for part in parts)
+
+    # -- epilogues --------------------------------------------------------------------------------------------------------
+
+    def _takes_epilogue(self, name: str, item: _Item, chain: Elementwise) -> bool:
+        producer = self.producers.get(name)
+        if producer is None or producer.node.domain or producer.node.op_type not in PRODUCTS:
+            return False
+        types, output = self.graph.types, item.node.outputs[0]
+        if types[name] != types[output] or types[name].dtype != EXACT_TYPE or len(types[name].shape) < 2:
+            return False
+        if "epilogue" in producer.node.attrs or len(producer.node.outputs) != 1 or not self._only_reader(name, item):
+            return False
+        if any(part[0] == "user" for part in walk(chain.expression)):
+            return False
+        others = [other for other in chain.inputs if other != name]
+        residuals = sum(self._is_residual(other, name) for other in others)
+        return residuals <= 1 and all(self._is_operand(other, name, producer.node.op_type) for other in others)
+
+    def _is_residual(self, other: str, name: str) -> bool:
+        return self.graph.types[other] == self.graph.types[name] and self.graph.types[name].size > 1
+
+    def _is_operand(self, other: str, name: str, op_type: str) -> bool:
+        """Return whether an epilogue of this operator may read a value."""
+        shape, type_ = self.graph.types[name].shape, self.graph.types[other]
+        if type_.dtype != EXACT_TYPE or len(type_.shape) > len(shape):
+            return False
+        if type_.shape == shape:
+            return True
+        padded = (1,) * (len(shape) - len(type_.shape)) + type_.shape
+        if op_type in ("MatMul", "Gemm"):
+            return type_.size == 1 or padded == (1,) * (len(shape) - 1) + shape[-1:]
+        if other not in self.graph.constants:
+            return False
+        return type_.size == 1 or padded == (1, shape[1]) + (1,) * (len(shape) - 2)
+
+    def _attach(self, name: str, item: _Item, chain: Elementwise) -> None:
+        producer = self.producers[name]
+        own = PRODUCTS[producer.node.op_type]
+        place = chain.inputs.index(name)
+        read = substitute(chain.expression, lambda e: ACC if e == arg(place) else None)
+        expression, order = canonical(read)
+        operands = tuple(chain.inputs[index] for index in order)
+        inputs = (*producer.node.inputs, *("",) * (own - len(producer.node.inputs)), *operands)
+        attrs = {**producer.node.attrs, "epilogue": expression, "own_inputs": own, "accumulator": name}
+        self._forget(producer)
+        self._forget(item)
+        item.node = producer.node.with_(inputs=inputs, outputs=item.node.outputs, attrs=attrs)
+        item.chain, producer.alive = None, False
+        self._read(item, inputs)
+
+    # -- who reads what ---------------------------------------------------------------------------------------------------
+
+    def _only_reader(self, name: str, item: _Item) -> bool:
+        return name not in self.outputs and self.readers.get(name) == {id(item)}
+
+    def _read(self, item: _Item, names: Iterable[str]) -> None:
+        for name in names:
+            if name:
+                self.readers.setdefault(name, set()).add(id(item))
+
+    def _forget(self, item: _Item) -> None:
+        for name in item.inputs:
+            if name:
+                self.readers[name].discard(id(item))
+
+
+def expansion(expression: Expression) -> int:
+    """Return about how many copies of operands the compiler's tree of an expression holds."""
+    parts = children(expression)
+    if not parts:
+        return 1
+    return EXPANSION.get(expression[0], 1 if len(parts) > 1 else 2) * sum(expansion(part) for part in parts)
+
+
+def _merged(outer: Elementwise, name: str, inner: Elementwise) -> Elementwise:
+    """Return ``outer`` with the value ``name`` replaced by what computes it."""
+    names = list(dict.fromkeys((*(other for other in outer.inputs if other != name), *inner.inputs)))
+    moved = substitute(inner.expression, lambda e: arg(names.index(inner.inputs[e[1]])) if e[0] == "arg" else None)
+
+    def replace(e: Expression) -> Expression | None:
+        if e[0] != "arg":
+            return None
+        return moved if outer.inputs[e[1]] == name else arg(names.index(outer.inputs[e[1]]))
+
+    return Elementwise(simplified(substitute(outer.expression, replace)), tuple(names))
+
+
+def _finished(item: _Item) -> Node:
+    if item.chain is None:
+        return item.node
+    expression, order = canonical(item.chain.expression)
+    inputs = tuple(item.chain.inputs[index] for index in order)
+    return Node("Elementwise", inputs, item.node.outputs, {"expression": expression}, item.node.name, "opbuild")

@@ -1,0 +1,202 @@
+"""Operators that users define: the registry that every stage asks, and the source text that keys their kernels.
+
+An operator is known by domain and type. Its kernel is compiled, perhaps in another process, from source text: the function's
+own and that of the module-level functions and plain constants which it mentions, transitively. The text is part of the
+descriptor, so editing any of it builds the kernel again, and nothing else does.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
+from typing import Any
+
+from opbuild.errors import OptionError
+from opbuild.graph.types import TensorType
+
+Infer = Callable[..., Any]
+PROVIDED = {"hl": "halide", "math": "math", "np": "numpy"}
+"""Modules that the source may use, by the names under which it finds them."""
+
+
+@dataclass(frozen=True, eq=False)
+class UserOperator:
+    """One operator.
+
+    Attributes:
+        op_type: Its type, as in ``Node.op_type``.
+        domain: Its domain, as in ``Node.domain``.
+        source: Text that defines ``OPERATORS`` (elementwise: name -> function) or ``DEFINE`` and perhaps ``SCHEDULE``.
+        is_elementwise: Whether it computes one element at a time, and so joins fused chains.
+        arity: Number of its inputs; None for any number.
+        infer: For a whole definition: from the types of the inputs and the attributes to the output's shape, and perhaps dtype.
+    """
+
+    op_type: str
+    domain: str
+    source: str
+    is_elementwise: bool
+    arity: int | None
+    infer: Infer | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that expressions use and that files show."""
+        return self.op_type
+
+    def output_type(self, types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+        """Return the type of the output: broadcast of the inputs, or what the operator's own function says.
+
+        Raises:
+            OptionError: If that function returns something else than a shape or a TensorType.
+        """
+        if self.infer is None:
+            return TensorType(types[0].dtype, _broadcast([type_.shape for type_ in types], self.op_type))
+        found = self.infer(*types, **attrs)
+        if isinstance(found, TensorType):
+            return found
+        if isinstance(found, (tuple, list)) and all(isinstance(extent, int) for extent in found):
+            return TensorType(types[0].dtype, tuple(found))
+        raise OptionError(
+            f"the shape function of operator {self.op_type} returned {found!r}",
+            "return a tuple of ints or a TensorType",
+        )
+
+
+_REGISTERED: dict[tuple[str, str], UserOperator] = {}
+
+
+def register(operator: UserOperator) -> None:
+    """Make an operator known, in place of one of the same domain and type."""
+    _REGISTERED[operator.domain, operator.op_type] = operator
+
+
+def find(domain: str, op_type: str) -> UserOperator | None:
+    """Return the operator of this domain and type, if there is one."""
+    return _REGISTERED.get((domain, op_type))
+
+
+def by_name(name: str) -> UserOperator | None:
+    """Return the elementwise operator that expressions call ``name``, the one registered last."""
+    found = [each for each in _REGISTERED.values() if each.name == name and each.is_elementwise]
+    return found[-1] if found else None
+
+
+def combined_source(names: Sequence[str]) -> str:
+    """Return the source of several elementwise operators as one text, whatever order they are named in.
+
+    Raises:
+        OptionError: If one is not registered in this process.
+    """
+    texts = []
+    for name in sorted(set(names)):
+        operator = by_name(name)
+        if operator is None:
+            raise OptionError(
+                f"operator {name} is not registered", "import the module that defines it before compiling"
+            )
+        texts.append(operator.source)
+    return "\n".join(texts)
+
+
+def source_of(function: FunctionType) -> str:
+    """Return the text that defines a function: itself, and what it mentions of its module, transitively.
+
+    Raises:
+        OptionError: If the source can not be found, or if the function uses what no text can carry: variables of an enclosing
+            function, modules other than halide, math and numpy, or objects that are no plain constants.
+    """
+    texts: dict[str, str] = {}
+    _collect(function, texts)
+    return "\n".join(texts[name] for name in sorted(texts))
+
+
+def _collect(function: FunctionType, texts: dict[str, str]) -> None:
+    name = function.__name__
+    if name in texts:
+        return
+    if function.__closure__:
+        held = ", ".join(function.__code__.co_freevars)
+        raise OptionError(
+            f"operator function {name} uses variables of the function around it: {held}",
+            "define it, and what it uses, at the top of a module",
+        )
+    tree = _parsed(function)
+    texts[name] = ast.unparse(tree)
+    for mentioned in sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}):
+        if mentioned in function.__globals__ and mentioned not in _local_names(tree):
+            _collect_global(mentioned, function.__globals__[mentioned], name, texts)
+
+
+def _collect_global(name: str, value: Any, user: str, texts: dict[str, str]) -> None:
+    if name in texts:
+        return
+    value = getattr(value, "function", value)
+    if isinstance(value, ModuleType):
+        if PROVIDED.get(name) != value.__name__:
+            raise OptionError(
+                f"operator function {user} uses module {value.__name__} as {name}",
+                "only hl (halide), math and np (numpy) are there when it is compiled",
+            )
+    elif isinstance(value, FunctionType):
+        if value.__name__ != name:
+            raise OptionError(f"operator function {user} uses {value.__name__} as {name}", "use it under its own name")
+        _collect(value, texts)
+    elif _is_plain(value):
+        texts[name] = f"{name} = {value!r}"
+    else:
+        raise OptionError(
+            f"operator function {user} uses {name}, a {type(value).__name__}",
+            "use numbers, strings, tuples, lists and dicts of them, or functions of the same module",
+        )
+
+
+def _parsed(function: FunctionType) -> ast.FunctionDef:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError) as error:
+        raise OptionError(
+            f"the source of operator function {function.__name__} can not be read: {error}",
+            "define it with def in a file",
+        ) from error
+    definition = tree.body[0]
+    if not isinstance(definition, ast.FunctionDef):
+        raise OptionError(f"operator function {function.__name__} is no plain function", "define it with def")
+    definition.decorator_list = []
+    definition.returns = None
+    for argument in ast.walk(definition.args):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
+    if ast.get_docstring(definition) is not None and len(definition.body) > 1:
+        definition.body = definition.body[1:]
+    return definition
+
+
+def _local_names(tree: ast.FunctionDef) -> set[str]:
+    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return stored | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(_is_plain(item) for item in value)
+    if isinstance(value, dict):
+        return all(_is_plain(key) and _is_plain(item) for key, item in value.items())
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _broadcast(shapes: Sequence[tuple[int, ...]], op_type: str) -> tuple[int, ...]:
+    rank = max(len(shape) for shape in shapes)
+    result = [1] * rank
+    for shape in shapes:
+        for axis, extent in enumerate(shape, rank - len(shape)):
+            if extent != 1 and result[axis] not in (1, extent):
+                raise OptionError(
+                    f"operator {op_type}: shapes {', '.join(str(list(each)) for each in shapes)} do not broadcast together"
+                )
+            result[axis] = extent if extent != 1 else result[axis]
+    return tuple(result)
