@@ -123,7 +123,8 @@ def run_program(program: Program, inputs: Mapping[str, Array]) -> dict[str, Arra
     before = [slot.view.copy() for slot in memory]
     for call in program.calls:
         assert isinstance(call, KernelCall), f"{call.nodes} runs on the host: {dict(program.notes)}"
-        run_desc(call.desc, *(_view_array(memory[view.buffer], view) for view in call.views))
+        operands = zip(call.views, call.desc.operands, strict=True)
+        run_desc(call.desc, *(_view_array(memory[view.buffer], view, operand.dtype) for view, operand in operands))
     check_canaries(*memory)
     for index, buffer in enumerate(program.buffers):
         if buffer.kind in ("input", "constant"):
@@ -133,10 +134,12 @@ def run_program(program: Program, inputs: Mapping[str, Array]) -> dict[str, Arra
     return {port.name: memory[port.buffer].view.reshape(port.type.shape) for port in program.outputs}
 
 
-def _view_array(slot: Guarded, view: View) -> Array:
+def _view_array(slot: Guarded, view: View, dtype: str) -> Array:
     shape = tuple(extent for extent, _ in reversed(view.dims))
     strides = tuple(stride * slot.memory.itemsize for _, stride in reversed(view.dims))
-    return np.lib.stride_tricks.as_strided(slot.memory[MARGIN + view.offset :], shape, strides)
+    array = np.lib.stride_tricks.as_strided(slot.memory[MARGIN + view.offset :], shape, strides)
+    # Kernels that only move elements see them as unsigned integers of their size.
+    return array.view(dtype) if dtype.startswith("uint") and array.itemsize == np.dtype(dtype).itemsize else array
 
 
 def _check_halo(contents: Array, geometry: Any) -> None:
@@ -147,8 +150,14 @@ def _check_halo(contents: Array, geometry: Any) -> None:
 
 
 def dims_of(array: Array) -> list[tuple[int, int]]:
-    """Return ``(extent, stride)`` pairs in elements, innermost first."""
-    return [(e, s // array.itemsize) for e, s in zip(array.shape[::-1], array.strides[::-1], strict=True)]
+    """Return ``(extent, stride)`` pairs in elements, innermost first, also where numpy's strides mean nothing."""
+    if not array.flags.c_contiguous:
+        return [(e, s // array.itemsize) for e, s in zip(array.shape[::-1], array.strides[::-1], strict=True)]
+    dims, step = [], 1
+    for extent in reversed(array.shape):
+        dims.append((extent, step))
+        step *= max(extent, 1)
+    return dims
 
 
 class _HalideDimension(ctypes.Structure):

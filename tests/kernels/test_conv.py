@@ -1,0 +1,203 @@
+"""Direct convolution: every geometry, every register tile, epilogues, and the first layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels.harness import check_canaries, guarded, run_desc
+from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
+from opbuild.kernel.expression import ACC, arg
+from opbuild.lowering import conv_descriptors, tiles
+from opbuild.lowering.conv_weights import pack_direct
+from opbuild.lowering.epilogue import Epilogue
+
+RELU = ("relu", ACC)
+RESIDUAL = ("relu", ("add", arg(0), ACC))
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+GEOMETRIES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((1, 32, 9, 11), (48, 32, 1, 1), {}),
+    ((2, 20, 9, 11), (37, 20, 3, 3), {"pads": (1, 1, 1, 1), "strides": (2, 2)}),
+    ((1, 17, 13, 15), (33, 17, 3, 2), {"pads": (1, 0, 2, 1), "dilations": (2, 3)}),
+    ((1, 16, 6, 5), (16, 16, 5, 7), {"pads": (2, 3, 2, 3)}),
+    ((1, 40, 8, 8), (16, 40, 1, 1), {"strides": (3, 2)}),
+    ((1, 16, 1, 1), (16, 16, 1, 1), {}),
+    ((1, 16, 1, 3), (1, 16, 1, 3), {}),
+    ((1, 16, 3, 2), (20, 16, 3, 2), {}),
+    ((1, 9, 40, 2), (70, 9, 5, 1), {"strides": (4, 1)}),
+]
+
+
+@pytest.mark.parametrize(("data", "weights", "attrs"), GEOMETRIES)
+def test_convolution_equals_numpy(data: tuple[int, ...], weights: tuple[int, ...], attrs: dict[str, Any]) -> None:
+    """Odd extents, rectangular kernels, strides, dilations, asymmetric padding and batches give numpy's result."""
+    x, w, bias = numbers(*data), numbers(*weights, seed=1), numbers(weights[0], seed=2)
+    expected = convolve(x, w, bias, **attrs)
+    assert_close(run_node("Conv", [x], [w, bias], expected.shape, **attrs), expected)
+
+
+def test_auto_pad_same_splits_the_padding_as_onnx_says() -> None:
+    """SAME_UPPER puts the odd element after the data, SAME_LOWER before it."""
+    x, w = numbers(1, 16, 8, 8), numbers(16, 16, 2, 2, seed=1)
+    for mode, pads in (("SAME_UPPER", (0, 0, 1, 1)), ("SAME_LOWER", (1, 1, 0, 0))):
+        expected = convolve(x, w, pads=pads)
+        assert_close(run_node("Conv", [x], [w], expected.shape, auto_pad=mode), expected)
+
+
+def test_one_dimensional_convolution_is_a_row() -> None:
+    """A Conv over one dimension is the two-dimensional one with height 1."""
+    x, w = numbers(2, 40, 50), numbers(33, 40, 3, seed=1)
+    expected = convolve(x[:, :, None], w[:, :, None], pads=(0, 1, 0, 2), strides=(1, 2))[:, :, 0]
+    assert_close(run_node("Conv", [x], [w], expected.shape, pads=(1, 2), strides=(2,)), expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("data", "weights", "attrs"),
+    [
+        ((1, 3, 37, 41), (24, 3, 7, 7), {"pads": (3, 3, 3, 3), "strides": (2, 2)}),
+        ((2, 1, 5, 3), (16, 1, 3, 3), {"pads": (1, 1, 1, 1)}),
+        ((1, 4, 20, 20), (40, 4, 3, 3), {"dilations": (2, 2)}),
+        ((1, 3, 1, 1), (8, 3, 1, 1), {}),
+        ((1, 2, 9, 30), (16, 2, 4, 3), {"pads": (0, 2, 3, 1), "strides": (1, 3)}),
+    ],
+)
+def test_first_layer_reads_a_plain_image(
+    data: tuple[int, ...], weights: tuple[int, ...], attrs: dict[str, Any], threads: int
+) -> None:
+    """Few channels are read as they lie, padding included."""
+    x, w, bias = numbers(*data), numbers(*weights, seed=1), numbers(weights[0], seed=2)
+    expected = convolve(x, w, bias, **attrs)
+    program = lower_node("Conv", [x], [w, bias], expected.shape, threads, **attrs)
+    assert len(variants(program, "conv_first")) == data[0]
+    assert_close(run_node("Conv", [x], [w, bias], expected.shape, threads, **attrs), expected)
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize(("width", "blocks"), sorted({tile[:2] for tile in tiles.ROW_TILES}))
+def test_every_tile_writes_its_output_and_nothing_else(width: int, blocks: int, parallel: bool) -> None:
+    """At the least extents of a tile, and where it does not divide them, nothing outside the output changes."""
+    desc = conv_descriptors.direct(
+        "Conv", (1, 1), (1, 1), (1, 1), Epilogue(RELU), tiles.RowTile(width, blocks, parallel)
+    )
+    for columns, rows, count in ((width, 1, blocks), (width + 1, 3, blocks + 1), (2 * width - 1, 2, 2 * blocks - 1)):
+        x, w = numbers(1, 16, rows, columns), numbers(16 * count, 16, 1, 1, seed=1)
+        out = guarded((count, rows, columns, 16))
+        blocked = np.ascontiguousarray(x[0].transpose(1, 2, 0)[None])
+        run_desc(desc, blocked, pack_direct(w), np.zeros((count, 16), np.float32), out)
+        check_canaries(out)
+        expected = np.maximum(convolve(x, w), 0)[0].reshape(count, 16, rows, columns).transpose(0, 2, 3, 1)
+        assert_close(out.view, expected)
+
+
+@pytest.mark.parametrize(("width", "blocks"), sorted({tile[:2] for tile in tiles.ROW_TILES}))
+def test_extents_below_a_tile_are_refused(width: int, blocks: int) -> None:
+    """The descriptor says that an extent below a tile is not legal; a tile of one position by one block has no least."""
+    desc = conv_descriptors.direct("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiles.RowTile(width, blocks, False))
+
+    def problem(columns: int, count: int) -> str | None:
+        image = [(16, 1), (columns, 16), (1, 16 * columns), (1, 16 * columns)]
+        weights = [(16, 1), (16, 16), (1, 256), (1, 256), (1, 256), (count, 256)]
+        out = [(16, 1), (columns, 16), (1, 16 * columns), (count, 16 * columns)]
+        return desc.problem([image, weights, [(16, 1), (count, 16)], out])
+
+    assert problem(width, blocks) is None
+    assert (problem(width - 1, blocks) is None) == (width == 1)
+    assert (problem(width, blocks - 1) is None) == (blocks == 1)
+
+
+def test_no_position_and_no_block_are_legal_for_the_smallest_tile() -> None:
+    """Extents of 0 write nothing."""
+    desc = conv_descriptors.direct("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiles.RowTile(1, 1, True))
+    for shape in ((0, 2, 3, 16), (2, 0, 3, 16), (2, 2, 0, 16)):
+        out = guarded(shape)
+        x = np.zeros((1, shape[1], shape[2], 16), np.float32)
+        w = np.zeros((shape[0], 1, 1, 1, 16, 16), np.float32)
+        run_desc(desc, x, w, np.zeros((shape[0], 16), np.float32), out)
+        check_canaries(out)
+
+
+def test_cost_model_reaches_every_tile() -> None:
+    """Each register tile of the table is the cheapest one somewhere."""
+    reached = {
+        (tile.width, tile.blocks)
+        for width in (*range(1, 60), 112, 224)
+        for channels in (16, 32, 48, 64)
+        for tile in (tiles.row_tile(width, channels, True),)
+    }
+    assert reached == {tile[:2] for tile in tiles.ROW_TILES}
+
+
+def test_epilogue_reads_residuals_channels_and_scalars() -> None:
+    """A fused expression is applied to each output, with operands in the order of the node."""
+    x, w, bias = numbers(1, 24, 9, 10), numbers(40, 24, 1, 1, seed=1), numbers(40, seed=2)
+    scale, residual = numbers(40, 1, 1, seed=3), numbers(1, 40, 9, 10, seed=4)
+    epilogue = ("mul", ("relu", ("add", ("mul", arg(0), ACC), arg(2))), arg(1))
+    expected = np.maximum(convolve(x, w, bias) * scale + residual, 0) * 0.5
+    constants = [w, bias, scale, np.array(0.5, np.float32)]
+    actual = run_node("Conv", [x, residual], constants, expected.shape, epilogue=epilogue)
+    assert_close(actual, expected)
+
+
+def test_order_of_a_sum_does_not_change_the_descriptor() -> None:
+    """``conv + x`` and ``x + conv`` are one operator."""
+    x, w, residual = numbers(1, 16, 8, 8), numbers(16, 16, 1, 1), numbers(1, 16, 8, 8)
+    descs = [
+        next(
+            call.desc  # type: ignore[union-attr]
+            for call in lower_node("Conv", [x, residual], [w, None], x.shape, epilogue=epilogue).calls
+            if call.desc.family == "conv"  # type: ignore[union-attr]
+        )
+        for epilogue in (("add", arg(0), ACC), ("add", ACC, arg(0)))
+    ]
+    assert descs[0] == descs[1]
+
+
+def test_lanes_beyond_the_channels_stay_finite() -> None:
+    """Where an epilogue of zero is infinite, padding lanes get another bias, so that they never become NaN downstream."""
+    x, w, bias = np.abs(numbers(1, 16, 4, 8)) + 1, np.abs(numbers(20, 16, 1, 1)), np.ones(20, np.float32)
+    expected = 1 / convolve(x, w, bias)
+    program = lower_node("Conv", [x], [w, bias], expected.shape, epilogue=("reciprocal", ACC))
+    packed = [buffer.pack() for buffer in program.buffers if buffer.pack is not None and buffer.size == 32]
+    assert [float(lanes.reshape(-1)[-1]) for lanes in packed] == [1.0]
+    assert_close(run_node("Conv", [x], [w, bias], expected.shape, epilogue=("reciprocal", ACC)), expected)
+
+
+def test_infinities_and_nan_come_through_as_sums_of_products_give_them() -> None:
+    """A relu keeps NaN; an infinity times a weight is an infinity; padding lanes never mix in."""
+    x, w = numbers(1, 20, 6, 9), numbers(20, 20, 1, 1, seed=1)
+    x[0, 3, 2, 4], x[0, 19, 5, 8], x[0, 0, 0, 0] = np.nan, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        expected = np.maximum(convolve(x, w), 0)
+    assert_close(run_node("Conv", [x], [w], expected.shape, epilogue=RELU), expected)
+
+
+def test_equal_geometry_of_other_extents_is_one_descriptor() -> None:
+    """Channels and extents travel in the buffers: two layers of one kind need one kernel."""
+    descs = []
+    for channels, extent in ((64, 14), (128, 28)):
+        x, w = numbers(1, channels, extent, extent), numbers(2 * channels, channels, 1, 1)
+        program = lower_node("Conv", [x], [w], (1, 2 * channels, extent, extent))
+        descs += [call.desc for call in program.calls if call.desc.family == "conv"]  # type: ignore[union-attr]
+    assert descs[0] == descs[1]
+
+
+def test_dilation_of_a_single_tap_is_not_in_the_key() -> None:
+    """A 1 x 1 convolution is the same operator whatever dilation it states."""
+    x, w = numbers(1, 16, 8, 8), numbers(16, 16, 1, 1)
+    descs = [
+        next(
+            call.desc  # type: ignore[union-attr]
+            for call in lower_node("Conv", [x], [w], x.shape, dilations=dilations).calls
+            if call.desc.family == "conv"  # type: ignore[union-attr]
+        )
+        for dilations in ((1, 1), (3, 2))
+    ]
+    assert descs[0] == descs[1]
