@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.cell import Trace, location
+from opbuild.mindspore import execution
 from opbuild.mindspore.arguments import ArgumentTypeError
-from opbuild.mindspore.execution import Call, build, new_trace
+from opbuild.mindspore.execution import Call, new_trace
 from opbuild.mindspore.tensor import Tensor
 
 _LIMIT = 64
@@ -79,7 +80,7 @@ class Networks:
             outputs: list[Tensor] = []
             result = _split(returned, outputs)
             symbols = [output.symbol or _constant(trace, output) for output in outputs]
-        return _Built(build(trace.finish(symbols)) if symbols else None, result)
+        return _Built(execution.build(trace.finish(symbols)) if symbols else None, result)
 
 
 def _constant(trace: Trace, output: Tensor) -> Any:

@@ -73,6 +73,12 @@ class Parameter(Tensor):
             raise ArgumentValueError(f"clone was given init={init!r}", "only 'same' is supported")
         return Parameter(self.asnumpy(), self.name, self.requires_grad)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        new = self.clone()
+        new.named = self.named
+        memo[id(self)] = new  # what two cells share stays shared
+        return new
+
     def __repr__(self) -> str:
         return (
             f"Parameter (name={self.name}, shape={self.shape}, dtype={self.dtype}, requires_grad={self.requires_grad})"

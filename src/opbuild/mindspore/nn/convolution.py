@@ -9,7 +9,7 @@ from opbuild.mindspore.arguments import ArgumentValueError, one_of, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, fans, initializer
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.ops.convolution import PAD_MODES, Padding, conv, conv_transpose, per_axis
+from opbuild.mindspore.ops.convolution import PAD_MODES, Padding, conv, conv_transpose, pads_of, per_axis
 from opbuild.mindspore.ops.primitives import only_nchw
 from opbuild.mindspore.ops.shaping import pad, reshaped
 from opbuild.mindspore.parameter import Parameter
@@ -46,6 +46,7 @@ class _Conv(Cell):
         self.dilation = per_axis(dilation, self.rank, f"dilation of {name}")
         self.pad_mode = one_of(pad_mode, PAD_MODES, f"pad_mode of {name}")
         self.padding = padding
+        pads_of(pad_mode, padding, (1,) * self.rank, (1,) * self.rank, (1,) * self.rank, (1,) * self.rank, name)
         self.group = positive(group, f"group of {name}")
         self.has_bias = bool(has_bias)
         self.data_format = data_format

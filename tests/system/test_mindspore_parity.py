@@ -1,0 +1,99 @@
+"""The same expressions in opbuild and in the real MindSpore: results, shapes, element types, parameters' names.
+
+The real package runs in its own interpreter: ``OPBUILD_MINDSPORE_PYTHON`` names it, else this one is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from processes import environment
+
+HERE = Path(__file__).resolve().parent
+WORKER = HERE / "mindspore_worker.py"
+INTERPRETER = os.environ.get("OPBUILD_MINDSPORE_PYTHON", sys.executable)
+
+
+@lru_cache(maxsize=1)
+def why_not() -> str:
+    """Return why the real MindSpore can not be asked, or an empty text."""
+    probe = subprocess.run([INTERPRETER, "-c", "import mindspore"], capture_output=True, text=True, check=False)
+    return "" if probe.returncode == 0 else f"{INTERPRETER} has no mindspore: set OPBUILD_MINDSPORE_PYTHON to one that has"
+
+
+class Results:
+    """What one run of the worker wrote."""
+
+    def __init__(self, path: Path) -> None:
+        with np.load(path) as file:
+            self.arrays = {name: file[name] for name in file.files}
+        self.said: dict[str, Any] = json.loads(bytes(self.arrays.pop("said")))
+
+    def leaves(self, case: str) -> list[Any]:
+        """Return the leaves of a case's result: arrays, and the texts of what is no tensor."""
+        return [self.arrays[f"{case}|{i}"] if text is None else text for i, text in enumerate(self.said[case])]
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Run every case in the real package."""
+    if why_not():
+        pytest.skip(why_not())
+    path = tmp_path_factory.mktemp("real") / "results.npz"
+    done = subprocess.run([INTERPRETER, str(WORKER), str(path)], cwd=path.parent, capture_output=True, text=True, check=False)
+    assert path.exists(), done.stderr[-2000:]
+    return Results(path)
+
+
+def ours(folder: Path, *arguments: str) -> Results:
+    """Run every case in opbuild."""
+    path = folder / "results.npz"
+    command = [sys.executable, "-m", "opbuild", "run", str(WORKER), str(path), *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return Results(path)
+
+
+def difference(expected: Any, found: Any) -> str:
+    """Return in which way two leaves differ, or an empty text."""
+    if isinstance(expected, str) or isinstance(found, str):
+        return "" if expected == found else f"{found} is not {expected}"
+    if (expected.dtype, expected.shape) != (found.dtype, found.shape):
+        return f"{found.dtype}{found.shape} is not {expected.dtype}{expected.shape}"
+    tolerance = 1e-2 if expected.dtype == np.float16 else 1e-4
+    first, second = (np.asarray(array, np.float64) for array in (expected, found))
+    close = np.isclose(first, second, rtol=tolerance, atol=tolerance / 10, equal_nan=True)
+    return "" if close.all() else f"{second[~close][:3]} is not {first[~close][:3]}"
+
+
+def compare(expected: Results, found: Results) -> list[str]:
+    """Return a line for each case that differs."""
+    problems = []
+    for case, said in expected.said.items():
+        if isinstance(said, dict):
+            problems.append(f"{case}: the real package refuses: {said['error']}")
+        elif isinstance(found.said[case], dict):
+            problems.append(f"{case}: {found.said[case]['error']}")
+        elif len(said) != len(found.said[case]):
+            problems.append(f"{case}: {len(found.said[case])} results, not {len(said)}")
+        else:
+            pairs: list[tuple[npt.NDArray[Any] | str, Any]] = list(zip(expected.leaves(case), found.leaves(case), strict=True))
+            problems += [f"{case} result {i}: {text}" for i, pair in enumerate(pairs) if (text := difference(*pair))]
+    return problems
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", [[], ["graph"]], ids=["pynative", "graph"])
+def test_every_case_gives_what_mindspore_gives(real, tmp_path, mode):
+    """Operators alone and as networks; layers with the same parameters."""
+    problems = compare(real, ours(tmp_path, *mode))
+    assert not problems, "\n".join(problems)

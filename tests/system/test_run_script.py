@@ -1,0 +1,204 @@
+"""``opbuild run SCRIPT.py``: unmodified scripts, the files they leave, exit codes and error texts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import environment
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "test_square.py"
+
+FROM_IMPORTS = """
+import numpy
+from mindspore import Tensor, context, nn, ops
+import mindspore.common.dtype as mstype
+from mindspore.common.initializer import Normal, initializer
+import mindspore.ops.operations as P
+
+context.set_context(mode=context.GRAPH_MODE, device_target="Ascend")
+
+class Power(nn.Cell):
+    def __init__(self):
+        super(Power, self).__init__()
+        self.op = P.Square()
+
+    def construct(self, value):
+        return self.op(value)
+
+if __name__ == "__main__":
+    assert initializer(Normal(), (2, 3), mstype.float32).shape == (2, 3)
+    print("output: ", Power()(Tensor(numpy.asarray([1, 4, 9], numpy.float32))))
+"""
+
+THROUGH_MS = """
+import mindspore.nn as nn
+import mindspore.ops as ops
+import mindspore as ms
+import numpy as np
+
+ms.set_context(mode=ms.GRAPH_MODE, device_target="Ascend")
+
+class Squared(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.square = ops.Square()
+
+    def construct(self, x):
+        return self.square(x)
+
+def main():
+    print("output: ", Squared()(ms.Tensor(np.array([1.0, 4.0, 9.0], dtype=np.float32))))
+
+main()
+"""
+
+
+def opbuild_run(folder: Path, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run ``opbuild run`` in a folder, without the variables that would move its store."""
+    env = environment(**{"PYTHONDONTWRITEBYTECODE": "1", **variables})
+    for name in {"RANK_ID", "MS_COMPILER_CACHE_PATH", "DEVICE_ID"} - variables.keys():
+        env.pop(name, None)
+    command = [sys.executable, "-m", "opbuild", "run", *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False)
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    """Write a script beside the folder it will run in."""
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """Return a new empty folder."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("text", [FROM_IMPORTS, THROUGH_MS, EXAMPLE.read_text(encoding="utf-8")], ids=["from", "ms", "example"])
+def test_a_script_prints_its_result_and_leaves_three_files(tmp_path, empty, text):
+    """In a new empty folder; the second run compiles nothing; the .json holds the object's SHA-256."""
+    script = written(tmp_path, "script.py", text)
+    first = opbuild_run(empty, script)
+    assert first.returncode == 0, first.stderr
+    assert re.search(r"output:\s+\[ 1\. 16\. 81\.\]", first.stdout)
+    assert first.stderr.count("\n") == 1
+    assert "Ascend" in first.stderr
+    files = sorted(path.name for path in (empty / "rank_0" / "kernel_meta").iterdir())
+    stem = files[0].removesuffix(".info")
+    assert re.fullmatch(r"square_\d+_0", stem)
+    assert files == [f"{stem}.info", f"{stem}.json", f"{stem}.o"]
+    record = json.loads((empty / "rank_0" / "kernel_meta" / f"{stem}.json").read_text(encoding="utf-8"))
+    assert record["sha256"] == hashlib.sha256((empty / "rank_0" / "kernel_meta" / f"{stem}.o").read_bytes()).hexdigest()
+    second = opbuild_run(empty, script, OPBUILD_FORBID_COMPILE="1")
+    assert (second.returncode, second.stdout) == (0, first.stdout), second.stderr
+
+
+def test_rank_and_cache_path_move_the_files(tmp_path, empty):
+    """RANK_ID and MS_COMPILER_CACHE_PATH name the folder; the working folder stays empty; DEVICE_ID ends the names."""
+    cache = tmp_path / "elsewhere"
+    done = opbuild_run(empty, EXAMPLE, RANK_ID="3", MS_COMPILER_CACHE_PATH=str(cache), DEVICE_ID="5")
+    assert done.returncode == 0, done.stderr
+    assert list(empty.iterdir()) == []
+    names = sorted(path.suffix for path in (cache / "rank_3" / "kernel_meta").glob("square_*_5.*"))
+    assert names == [".info", ".json", ".o"]
+    assert len(list((cache / "rank_3" / "kernel_meta").iterdir())) == 3
+
+
+def test_a_warm_run_loads_neither_halide_nor_onnx(tmp_path, empty):
+    """A script whose network is stored starts without the compiler and without the model reader."""
+    script = written(
+        tmp_path, "script.py", THROUGH_MS + "\nimport sys\nprint('loaded', sorted({'halide', 'onnx'} & set(sys.modules)))\n"
+    )
+    assert opbuild_run(empty, script).returncode == 0
+    assert "loaded []" in opbuild_run(empty, script, OPBUILD_FORBID_COMPILE="1").stdout
+
+
+def test_a_forbidden_compile_is_one_clear_error(empty):
+    """The message names the operator and ends with the exit code of a build error; no traceback."""
+    done = opbuild_run(empty, EXAMPLE, OPBUILD_FORBID_COMPILE="1")
+    assert done.returncode == 5
+    assert "square" in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+
+
+def test_the_script_sees_its_arguments_its_folder_and_main(tmp_path, empty):
+    """sys.argv, sys.path[0] and __name__ are those that Python would give it; options after it are its own."""
+    written(tmp_path, "beside.py", "VALUE = 42\n")
+    script = written(
+        tmp_path, "script.py", "import sys, beside\nprint(__name__, sys.argv[1:], beside.VALUE, sys.path[0], __file__)\n"
+    )
+    done = opbuild_run(empty, script, "a", "--repeat", "-x")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == f"__main__ ['a', '--repeat', '-x'] 42 {tmp_path} {script}"
+
+
+def test_an_exception_of_the_script_is_shown_as_python_shows_it(tmp_path, empty):
+    """The traceback begins in the script, and the exit code is 1."""
+    script = written(tmp_path, "script.py", "def wrong():\n    return {}['key']\n\nwrong()\n")
+    done = opbuild_run(empty, script)
+    plain = subprocess.run([sys.executable, str(script)], cwd=empty, capture_output=True, text=True, check=False)
+    assert done.returncode == plain.returncode == 1
+    assert done.stderr == plain.stderr
+
+
+@pytest.mark.parametrize(("call", "code"), [("sys.exit(7)", 7), ("sys.exit()", 0), ("sys.exit('bye')", 1), ("pass", 0)])
+def test_the_exit_code_is_the_scripts(tmp_path, empty, call, code):
+    """What the script gives to sys.exit."""
+    done = opbuild_run(empty, written(tmp_path, "script.py", f"import sys\n{call}\n"))
+    assert done.returncode == code
+    assert ("bye" in done.stderr) == ("bye" in call)
+
+
+def test_an_error_of_opbuild_is_one_message_with_the_line(tmp_path, empty):
+    """A network that can not be traced: what, where in the script, what to do; no traceback."""
+    text = THROUGH_MS.replace("return self.square(x)", "return x if x.sum() > 0 else -x")
+    done = opbuild_run(empty, written(tmp_path, "script.py", text))
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+    assert re.search(r"script\.py:\d+, in construct", done.stderr)
+    assert "ops.where" in done.stderr
+
+
+def test_a_script_may_catch_errors_as_mindspores(tmp_path, empty):
+    """ValueError and TypeError catch what MindSpore would raise as such."""
+    text = (
+        "import mindspore as ms\nfor call in (lambda: ms.set_context(foo=1), lambda: ms.ops.add(ms.Tensor([1, 2]), ms.Tensor([1] * 3)),"
+        "\n             lambda: ms.ops.Square()('x')):\n    try:\n        call()\n    except (ValueError, TypeError) as error:\n"
+        "        print(type(error).__mro__[-4].__name__ != '', 'caught')\n"
+    )
+    done = opbuild_run(empty, written(tmp_path, "script.py", text))
+    assert done.stdout.count("caught") == 3, done.stderr
+
+
+def test_a_missing_part_of_mindspore_says_so(tmp_path, empty):
+    """A ModuleNotFoundError that says what opbuild has."""
+    done = opbuild_run(empty, written(tmp_path, "script.py", "import mindspore.dataset as ds\n"))
+    assert done.returncode == 1
+    assert "opbuild has no mindspore.dataset" in done.stderr
+
+
+def test_a_missing_script_is_an_option_error(empty):
+    """Exit code 2, with the name."""
+    done = opbuild_run(empty, "nothing.py")
+    assert done.returncode == 2
+    assert "nothing.py" in done.stderr
+
+
+def test_in_pynative_mode_operators_are_built_one_by_one(tmp_path, empty):
+    """Each operator leaves its own three files, and a second run builds none."""
+    text = THROUGH_MS.replace("GRAPH_MODE", "PYNATIVE_MODE").replace("return self.square(x)", "return -self.square(x) * x")
+    script = written(tmp_path, "script.py", text)
+    first = opbuild_run(empty, script)
+    assert first.returncode == 0, first.stderr
+    assert "[  -1.  -64. -729.]" in first.stdout
+    assert len(list((empty / "rank_0" / "kernel_meta").glob("*.o"))) == 3
+    assert opbuild_run(empty, script, OPBUILD_FORBID_COMPILE="1").stdout == first.stdout
