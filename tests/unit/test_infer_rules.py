@@ -19,11 +19,14 @@ from opbuild.graph.passes.infer import has_rule, infer, infer_node, register_rul
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.expression import OPERATIONS
 
-_RANDOM = ("bernoulli", "dropout", "random")
+Case = tuple[str, onnx.ModelProto, list[Array], list[Array], float]
+
+_UNFIT = ("bernoulli", "dropout", "random", "range_")
+"""Random ones, and Range written out as a Loop, for which onnx's reference evaluator gives another shape."""
 
 
 @lru_cache(maxsize=1)
-def cases() -> tuple[tuple[str, onnx.ModelProto, list[Array], list[Array], float], ...]:
+def cases() -> tuple[Case, ...]:
     """Return onnx's node tests that have tensors only: name, model, inputs, outputs, relative tolerance."""
     from onnx.backend.test.loader import load_model_tests
 
@@ -60,10 +63,10 @@ def bound(model: onnx.ModelProto, inputs: list[Array]) -> Graph:
 
 
 def test_rules_give_the_types_of_every_node_test() -> None:
-    """For each of onnx's node tests whose operators have rules, the inferred types are those of the expected outputs."""
+    """For onnx's node tests whose operators have rules, the inferred types are those of the expected outputs."""
     checked = 0
     for name, model, inputs, outputs, _ in cases():
-        if not with_rule(model) or onnx_opset(model) < 7:
+        if onnx_opset(model) < 7 or not with_rule(model):
             continue
         try:
             graph = bound(model, inputs)
@@ -79,7 +82,7 @@ def test_rules_agree_with_shape_inference_of_onnx() -> None:
     """Where onnx's inference finds a static type for a one-node model, the rule finds the same."""
     checked = 0
     for name, model, inputs, _, _ in cases():
-        if not with_rule(model) or len(model.graph.node) != 1 or onnx_opset(model) < 18:
+        if len(model.graph.node) != 1 or not with_rule(model) or onnx_opset(model) < 18:
             continue
         inferred = onnx.ModelProto()
         inferred.CopyFrom(model)
@@ -102,14 +105,14 @@ def test_rules_agree_with_shape_inference_of_onnx() -> None:
 
 def onnx_opset(model: onnx.ModelProto) -> int:
     """Return the version of ONNX's own operator set in a model."""
-    return max(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    return max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
 
 
 def test_numpy_implementations_give_the_results_of_every_node_test() -> None:
     """Operators that numpy serves on the host give the expected values, in the expected types."""
     checked = 0
     for name, model, inputs, outputs, tolerance in cases():
-        if onnx_opset(model) < 7 or any(word in name for word in _RANDOM):
+        if onnx_opset(model) < 7 or any(word in name for word in _UNFIT):
             continue
         try:
             graph = bound(model, inputs)
@@ -140,7 +143,7 @@ def kinds(*shapes: tuple[int, ...], dtype: str = "float32") -> list[TensorType |
     [
         ("Add", [(2, 3), (4, 3)], {}, "do not broadcast"),
         ("MatMul", [(2, 3), (4, 5)], {}, "inner extents 3 and 4 differ"),
-        ("Gemm", [(2, 3), (3, 5), (4, 5)], {}, "C does not broadcast"),
+        ("Gemm", [(2, 3), (3, 5), (4, 5)], {}, "not broadcast"),
         ("Conv", [(1, 3, 8, 8), (4, 2, 3, 3)], {}, "3 input channels do not fit"),
         ("Conv", [(1, 3, 8, 8), (4, 3, 3, 3)], {"kernel_shape": (5, 5)}, "is not that of the weights"),
         ("Conv", [(1, 3, 2, 2), (4, 3, 3, 3)], {}, "does not fit the padded input"),
@@ -150,7 +153,7 @@ def kinds(*shapes: tuple[int, ...], dtype: str = "float32") -> list[TensorType |
         ("Transpose", [(2, 3)], {"perm": (0, 2)}, "is not an order"),
         ("Softmax", [(2, 3)], {"axis": 2}, "axis 2 is outside"),
         ("BatchNormalization", [(1, 3, 2, 2), (3,), (4,), (3,), (3,)], {}, r"input 2 has shape \[4\]"),
-        ("LayerNormalization", [(2, 8), (4,)], {}, "does not broadcast"),
+        ("LayerNormalization", [(2, 8), (4,)], {}, "not broadcast"),
         ("Split", [(2, 5)], {"axis": 5}, "axis 5 is outside"),
         ("DepthToSpace", [(1, 6, 2, 2)], {"blocksize": 2}, "6 channels do not divide"),
     ],
@@ -177,7 +180,7 @@ def test_element_types_that_differ_are_an_error() -> None:
 def test_a_shape_that_depends_on_unknown_values_is_an_error_that_says_so() -> None:
     """Only static shapes are supported; the message names the input to make constant."""
     node = Node("Reshape", ("x", "shape"), ("y",), {}, "flat")
-    with pytest.raises(UnsupportedOperatorError, match="'shape'.*known only at run time.*make that input a constant"):
+    with pytest.raises(UnsupportedOperatorError, match=r"'shape'.*known only at run time.*make that input a constant"):
         infer_node(node, [TensorType("float32", (2, 3)), TensorType("int64", (1,))], [None, None])
 
 

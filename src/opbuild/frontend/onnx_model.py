@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 from onnx import inliner
 
-from opbuild.errors import DTypeError, InvalidModelError, ShapeError
+from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError
 from opbuild.frontend.onnx_bind import Binder
 from opbuild.frontend.onnx_read import Source, dtype_name, external_tensors, read_model
 from opbuild.frontend.onnx_single import evaluate_single
@@ -75,9 +76,10 @@ class OnnxModel:
             UnsupportedOperatorError: If an operator is unknown, or its shape is known only at run time.
             InvalidModelError: If the graph is not valid.
         """
-        types = self._input_types(input_shapes or {})
-        binder = Binder(self._proto, self._folder, onnx.defs.onnx_opset_version(), evaluate)
-        return binder.bind(self.name, self._proto.graph, types)
+        with _only_own_errors():
+            types = self._input_types(input_shapes or {})
+            binder = Binder(self._proto, self._folder, onnx.defs.onnx_opset_version(), evaluate)
+            return binder.bind(self.name, self._proto.graph, types)
 
     def _input_types(self, given: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:
         for name in given:
@@ -123,13 +125,27 @@ def load_model(source: Source) -> OnnxModel:
         DTypeError: If an input's element type is not supported.
         UnsupportedOperatorError: If the operator set is older than 7 or newer than the onnx package knows.
     """
-    proto, folder, digest, name = read_model(source)
-    if proto.functions:
-        proto = _inlined(proto)
-    known = {tensor.name for tensor in proto.graph.initializer}
-    inputs = {value.name: _declared(value) for value in proto.graph.input if value.name not in known}
-    outputs = tuple(value.name for value in proto.graph.output)
-    return OnnxModel(name, inputs, outputs, digest, proto, folder)
+    with _only_own_errors():
+        proto, folder, digest, name = read_model(source)
+        if proto.functions:
+            proto = _inlined(proto)
+        known = {tensor.name for tensor in proto.graph.initializer}
+        inputs = {value.name: _declared(value) for value in proto.graph.input if value.name not in known}
+        return OnnxModel(name, inputs, tuple(value.name for value in proto.graph.output), digest, proto, folder)
+
+
+@contextmanager
+def _only_own_errors() -> Iterator[None]:
+    """Turn what onnx and protobuf raise for a damaged model, which may be of any type, into an error of opbuild."""
+    try:
+        yield
+    except (OpbuildError, MemoryError):
+        raise
+    except Exception as error:
+        raise InvalidModelError(
+            f"the model is not valid: {type(error).__name__}: {' '.join(str(error).split())[:300]}",
+            "check it with onnx.checker.check_model, and export it again",
+        ) from error
 
 
 def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:

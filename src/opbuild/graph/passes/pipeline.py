@@ -6,16 +6,28 @@ from opbuild.graph.passes.batchnorm import fold_batchnorm
 from opbuild.graph.passes.cleanup import eliminate_dead, remove_identities
 from opbuild.graph.passes.decompose import decompose
 from opbuild.graph.passes.fold import Evaluate, fold
+from opbuild.graph.passes.fuse import fuse
 from opbuild.graph.passes.patterns import fuse_gelu, fuse_layer_normalization
 from opbuild.graph.types import Graph
 
 
 def optimize(graph: Graph, evaluate: Evaluate) -> Graph:
-    """Return an equivalent graph with fewer and simpler nodes.
+    """Return an equivalent graph for lowering: simplified, with elementwise operators fused.
 
     Args:
         graph: A typed graph.
         evaluate: Evaluates a node whose inputs are known, e.g. the host backend's ``evaluate``.
+    """
+    graph = simplify(graph, evaluate)
+    return fuse(graph)
+
+
+def simplify(graph: Graph, evaluate: Evaluate) -> Graph:
+    """Return an equivalent graph with fewer and simpler nodes, all of them operators that the host backend runs.
+
+    Args:
+        graph: A typed graph.
+        evaluate: As for ``optimize``.
     """
     graph = eliminate_dead(graph)
     graph = fold(graph, evaluate)
