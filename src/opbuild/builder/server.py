@@ -47,6 +47,7 @@ class _Child:
 
     request: dict[str, Any]
     pid: int
+    sources: str
     started: float
     deadline: float
     unpacker: Unpacker = field(default_factory=Unpacker)
@@ -128,7 +129,8 @@ class Server:
         if pid == 0:
             run_child(self._compiler, request, write, server)
         os.close(write)
-        self._children[read] = _Child(request, pid, started, started + float(request["timeout"]))
+        sources = self._compiler.sources_digest(OpDesc.from_components(request["desc"]))  # while the child compiles
+        self._children[read] = _Child(request, pid, sources, started, started + float(request["timeout"]))
         self._selector.register(read, selectors.EVENT_READ)
 
     def _read_child(self, descriptor: int) -> None:
@@ -144,7 +146,6 @@ class Server:
         if result is not None:
             _kill(child.pid)  # with whatever it left running; without a result, how it ended is its own doing
         _, status = os.waitpid(child.pid, 0)
-        self._fill()  # the next child compiles while this one's answer is put together
         self._answer(*self._verdict(child, result, status, milliseconds))
 
     def _verdict(
@@ -158,8 +159,7 @@ class Server:
         header, payload = result
         if header["kind"] != "object":
             return _failure(request, header["step"], header["text"]), b""
-        sources = self._compiler.sources_digest(OpDesc.from_components(request["desc"]))
-        return {"kind": "done", "id": request["id"], "milliseconds": milliseconds, "sources": sources}, payload
+        return {"kind": "done", "id": request["id"], "milliseconds": milliseconds, "sources": child.sources}, payload
 
     def _expire(self) -> None:
         now = time.monotonic()
