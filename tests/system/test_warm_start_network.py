@@ -1,0 +1,87 @@
+"""Warm starts: a network that was built before starts in a new process without the compiler and the model's reader."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import networks
+import opbuild
+from processes import build_and_run
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which SqueezeNet was built."""
+    folder = tmp_path_factory.mktemp("warm")
+    opbuild.compile(networks.light_path("squeezenet"), cache_path=folder)
+    return folder
+
+
+def test_a_new_process_loads_neither_halide_nor_onnx(cache: Path) -> None:
+    """F66: everything comes from the stored network; its operators count as reused and the output is the same."""
+    path = networks.light_path("squeezenet")
+    x = networks.light_input("squeezenet")
+    here = opbuild.compile(path, cache_path=cache)
+    there = build_and_run(path, cache, {here.inputs[0].name: x}, OPBUILD_FORBID_COMPILE="1")
+    assert there.image
+    assert there.built == []
+    assert sorted(there.reused) == sorted(operator.name for operator in here.report.operators)
+    assert there.loaded == []
+    np.testing.assert_array_equal(there.outputs[0], here(x))
+
+
+def test_the_store_can_be_moved(cache: Path, tmp_path: Path) -> None:
+    """F37: a copy of the folder elsewhere starts the network too, though its files have other states."""
+    shutil.copytree(cache, tmp_path / "copy")
+    net = opbuild.compile(networks.light_path("squeezenet"), cache_path=tmp_path / "copy", forbid_compile=True)
+    assert net.report.image
+
+
+def test_a_start_reads_each_stored_file_and_writes_none(cache: Path) -> None:
+    """F55: on the hit path the store is only read: no file is made, changed or removed."""
+
+    def state() -> dict[str, int]:
+        return {str(path): path.stat().st_ctime_ns for path in sorted(cache.rglob("*"))}
+
+    opbuild.compile(networks.light_path("squeezenet"), cache_path=cache)
+    before = state()
+    assert opbuild.compile(networks.light_path("squeezenet"), cache_path=cache).report.image
+    assert state() == before
+
+
+def test_weights_are_mapped_and_shared_between_signatures(cache: Path) -> None:
+    """Another input size packs no large weights again: the folder of weights gets no new bytes for the same layers."""
+    weights = cache / "rank_0" / "network_meta" / "weights"
+    before = {path.name for path in weights.glob("*.bin")}
+    path = networks.light_path("squeezenet")
+    net = opbuild.compile(path, cache_path=cache)
+    name = net.inputs[0].name
+    other = opbuild.compile(path, cache_path=cache, input_shapes={name: net.inputs[0].type.shape})
+    assert other.report.image
+    assert {path.name for path in weights.glob("*.bin")} == before
+    maps = Path("/proc/self/maps").read_text()
+    assert all(name in maps for name in before)
+
+
+def test_two_networks_in_one_process_run_with_their_own_threads(cache: Path) -> None:
+    """``num_threads`` belongs to the network: one with a single thread starts none, another keeps its three."""
+    x = networks.light_input("squeezenet")
+
+    def tasks() -> int:
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    path = networks.light_path("squeezenet")
+    before = tasks()
+    one = opbuild.compile(path, cache_path=cache, num_threads=1)
+    one(x)
+    assert tasks() == before
+    three = opbuild.compile(path, cache_path=cache, num_threads=3)
+    three(x)
+    assert tasks() == before + 2
+    one(x)
+    assert tasks() == before + 2
+    np.testing.assert_allclose(one(x), three(x), rtol=1e-5, atol=1e-7)
