@@ -1,13 +1,13 @@
 """Calls that multiply matrices: from operands that lie anywhere to one of the layouts that kernels read.
 
-A product is ``out[..., m, n] = epilogue(sum of lhs[..., m, k] * rhs[..., k, n])``. Constant right operands are packed into
-panels when the network is built. Others are read where they lie, transposed or not; where neither columns nor rows are
-adjacent, or fewer than a vector, they are copied into panels first. Batches that share the right operand become rows.
+A product is ``out[..., m, n] = epilogue(sum of lhs[..., m, k] * rhs[..., k, n])``. Constant right operands are packed
+into panels when the network is built. Others are read where they lie, transposed or not; where neither columns nor rows
+are adjacent, or fewer than a vector, they are copied into panels first. Batches that share the right operand become
+rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -21,7 +21,6 @@ from opbuild.lowering.context import Lowering
 from opbuild.lowering.matrix_variant import PANEL, SERIAL, choose
 from opbuild.lowering.operands import Plain, Storage, dense_strides
 from opbuild.lowering.strided import broadcast, made, merge, padded, seen_as, with_inner_stride
-from opbuild.lowering.transfer import copy
 
 BATCH_RANK = 2
 """Batch dimensions of kernels whose right operand is no constant."""
@@ -39,7 +38,7 @@ class Product:
         out: ``(..., M, N)``, dense.
         expression: The epilogue over the sum and ``operands``.
         operands: Values of the output's shape; strides of 0 repeat.
-        nodes: Names of the nodes, for reports.
+        node: The node's name, for reports.
         constant: The right operand's name and how to make it as ``(K, N)``, if it is a constant.
     """
 
@@ -48,7 +47,7 @@ class Product:
     out: Plain
     expression: Expression
     operands: tuple[Plain, ...]
-    nodes: tuple[str, ...]
+    node: str
     constant: tuple[str, bool] | None = None
 
 
@@ -85,36 +84,37 @@ def emit_product(lowering: Lowering, product: Product) -> None:
     if n == 1 and adjacent:
         _vector_right(lowering, product)
     elif product.constant is not None:
-        _constant_right(lowering, product)
+        _constant_right(lowering, product, product.constant)
     else:
         _any_right(lowering, product)
 
 
-def _constant_right(lowering: Lowering, product: Product) -> None:
-    assert product.constant is not None
-    weights = panels(lowering, *product.constant)
-    lhs = _rows_of(lowering, product.lhs)
+def _constant_right(lowering: Lowering, product: Product, constant: tuple[str, bool]) -> None:
+    weights = panels(lowering, *constant)
+    lhs = _rows_of(lowering, product)
     n, m = product.out.shape[-1], prod(product.out.shape[:-1])
     out = seen_as(product.out, (m, n), (n, 1))
     operands = []
     for operand in product.operands:
         extents, strides = merge(operand.shape[:-1], [operand.strides[:-1]])
         if len(extents) > 1:
-            operand = _dense_copy(lowering, operand, product.nodes)
-            extents, strides = merge(operand.shape[:-1], [operand.strides[:-1]])
-        step = strides[0][0] if extents else 0
-        operands.append(seen_as(operand, (m, n), (step, operand.strides[-1])))
+            copied = _dense_copy(lowering, operand, product.node)
+            operands.append(seen_as(copied, (m, n), (n, 1)))
+        else:
+            step = strides[0][0] if extents else 0
+            operands.append(seen_as(operand, (m, n), (step, operand.strides[-1])))
     _emit(lowering, replace(product, lhs=lhs, rhs=weights, out=out, operands=tuple(operands)), "panels", 1)
 
 
-def _rows_of(lowering: Lowering, lhs: Plain) -> Plain:
+def _rows_of(lowering: Lowering, product: Product) -> Plain:
     """Return the left operand with its batches as rows: ``(M, K)``."""
+    lhs = product.lhs
+    k = lhs.shape[-1]
     extents, strides = merge(lhs.shape[:-1], [lhs.strides[:-1]])
     if len(extents) > 1:
-        lhs = _dense_copy(lowering, lhs, ())
-        extents, strides = merge(lhs.shape[:-1], [lhs.strides[:-1]])
+        return seen_as(_dense_copy(lowering, lhs, product.node), (prod(extents), k), (k, 1))
     rows = (extents[0], strides[0][0]) if extents else (1, 0)
-    return seen_as(lhs, (rows[0], lhs.shape[-1]), (rows[1], lhs.strides[-1]))
+    return seen_as(lhs, (rows[0], k), (rows[1], lhs.strides[-1]))
 
 
 def _any_right(lowering: Lowering, product: Product) -> None:
@@ -180,13 +180,13 @@ def _copied_panels(lowering: Lowering, product: Product) -> Plain:
     whole, rest = divmod(n, PANEL)
     if whole:
         source = seen_as(product.rhs, (*once, whole, k, PANEL), (*outer, PANEL * column, row, column))
-        lowering.emit(copy, (source, seen_as(target, source.shape, target.strides)), product.nodes)
+        lowering.copy(source, seen_as(target, source.shape, target.strides), product.node)
     if rest:
         start = whole * PANEL * column
         source = Plain(product.rhs.storage, (*once, k, rest), (*outer, row, column), product.rhs.offset + start)
         strides = (*target.strides[:-3], *target.strides[-2:])
         offset = whole * target.strides[-3]
-        lowering.emit(copy, (source, Plain(target.storage, source.shape, strides, offset)), product.nodes)
+        lowering.copy(source, Plain(target.storage, source.shape, strides, offset), product.node)
     repeated = [step if have > 1 else 0 for have, step in zip(once, target.strides, strict=False)]
     return seen_as(target, (*batch, count, k, PANEL), (*repeated, *target.strides[-3:]))
 
@@ -225,7 +225,7 @@ def _vector_right(lowering: Lowering, product: Product) -> None:
     for part in _batches(product):
         lhs = part.lhs
         if lhs.shape[-1] != 1 and lhs.strides[-1] != 1:
-            lhs = _dense_copy(lowering, lhs, part.nodes)
+            lhs = _dense_copy(lowering, lhs, part.node)
         vector = seen_as(part.rhs, part.rhs.shape[:-1], part.rhs.strides[:-1])
         out, *operands = (seen_as(v, v.shape[:-1], v.strides[:-1]) for v in (part.out, *part.operands))
         _dot(lowering, replace(part, out=out, operands=tuple(operands)), lhs, vector)
@@ -235,7 +235,7 @@ def _vector_left(lowering: Lowering, part: Product) -> None:
     """Emit products with a single row and a transposed right operand: a dot product a column."""
     lhs = part.lhs
     if lhs.shape[-1] != 1 and lhs.strides[-1] != 1:
-        lhs = _dense_copy(lowering, lhs, part.nodes)
+        lhs = _dense_copy(lowering, lhs, part.node)
     *batch, k, n = part.rhs.shape
     *outer, row, column = part.rhs.strides
     matrix = seen_as(part.rhs, (*batch, n, k), (*outer, column, row))
@@ -280,7 +280,7 @@ def _call(
         lowering.options.impl_mode,
     )
     result = product.out if out.dims[0].stride == FREE else with_inner_stride(product.out, out.dims[0].stride)
-    lowering.emit(made(desc), (*references, *product.operands, result), product.nodes)
+    lowering.emit(made(desc), (*references, *product.operands, result), (product.node,))
 
 
 def _epilogue_inputs(product: Product, inner: bool = True) -> tuple[Operand, ...]:
@@ -302,9 +302,9 @@ def _one_or_free(stride: int) -> int:
     return 1 if stride == 1 else FREE
 
 
-def _dense_copy(lowering: Lowering, value: Plain, nodes: Sequence[str]) -> Plain:
+def _dense_copy(lowering: Lowering, value: Plain, node: str) -> Plain:
     """Return a dense copy of a value, repetitions included."""
     storage = Storage("temporary", value.storage.dtype, value.shape)
     target = Plain(storage, value.shape, dense_strides(value.shape))
-    lowering.emit(copy, (value, target), tuple(nodes))
+    lowering.copy(value, target, node)
     return target

@@ -14,7 +14,8 @@ STAGED_ROWS, STAGED_COLUMNS = 64, 256
 """From so many rows and columns on, copying a panel together first beats jumping from row to row."""
 
 _ROWS = ((12, 0.97), (8, 1.0), (4, 1.2), (2, 1.7), (1, 2.5))
-"""Rows of a tile and what a row costs in it: few rows reuse little of what is loaded; twelve keep all registers busy."""
+"""Rows of a tile and what a row costs in it: few rows reuse little of what is loaded; twelve keep all registers
+busy."""
 
 
 def choose(layout: str, batches: int, m: int, n: int, k: int, threads: int) -> dict[str, Any]:
@@ -54,5 +55,5 @@ def _columns(layout: str, n: int, rows: int) -> int:
 
 
 def _balance(tasks: int, threads: int) -> float:
-    """Return the share of time in which threads work if equal tasks are dealt out; in eighths, so that ties stay ties."""
+    """Return the share of time in which threads work on equal tasks; in eighths, so that near ties are ties."""
     return round(8 * tasks / (-(-tasks // threads) * threads)) / 8 if tasks else 0.0

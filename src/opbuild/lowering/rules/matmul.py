@@ -29,7 +29,7 @@ def matmul(lowering: Lowering, node: Node) -> None:
     constant = None
     if lowering.constant(right) is not None and rhs_rank > 1 and all(extent == 1 for extent in rhs.shape[:-2]):
         constant = (right, False)
-    emit_product(lowering, Product(lhs, rhs, out, expression, tuple(operands), (node.name,), constant))
+    emit_product(lowering, Product(lhs, rhs, out, expression, tuple(operands), node.name, constant))
 
 
 @rule("Gemm")
@@ -54,7 +54,7 @@ def gemm(lowering: Lowering, node: Node) -> None:
     out = lowering.new_plain(node.outputs[0])
     operands = tuple(broadcast(operand, out.shape) for operand in found)
     constant = (right, transposed) if lowering.constant(right) is not None else None
-    emit_product(lowering, Product(lhs, rhs, out, expression, operands, (node.name,), constant))
+    emit_product(lowering, Product(lhs, rhs, out, expression, operands, node.name, constant))
 
 
 def _check_types(lowering: Lowering, node: Node, count: int) -> None:

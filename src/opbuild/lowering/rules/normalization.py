@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,10 @@ def softmax(lowering: Lowering, node: Node) -> None:
     if inner == 1:
         count = type_.shape[axis]
         x = _rows(lowering, node.inputs[0], axis)
-        variant = {"row": "stack" if attrs["log"] or count <= STACK_ROW else "heap", "parallel": parallel}
+        variant: dict[str, Any] = {
+            "row": "stack" if attrs["log"] or count <= STACK_ROW else "heap",
+            "parallel": parallel,
+        }
         limit = FREE if attrs["log"] or variant["row"] == "heap" else STACK_ROW
         dims = free_dims(3, inner_stride=1, inner_max=limit)
         out = _shaped(lowering.new_plain(node.outputs[0]), x.shape)
@@ -118,7 +122,7 @@ def _normalize(lowering: Lowering, node: Node, x: Plain, scales: list[Plain], ce
 
 
 def _rows(lowering: Lowering, name: str, axis: int) -> Plain:
-    """Return a value as ``(rows, rows, elements)``: the axes from ``axis`` on as one dense row; copied if it must be."""
+    """Return a value as ``(rows, rows, elements)``: the axes from ``axis`` on as one dense row; a copy if needed."""
     for value in (lowering.plain(name), lowering.dense(name)):
         length = prod(value.shape[axis:])
         row_extents, row_strides = merge(value.shape[axis:], [value.strides[axis:]])

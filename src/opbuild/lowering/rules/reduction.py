@@ -13,7 +13,7 @@ from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain, dense_strides
-from opbuild.lowering.strided import free_dims, made, merge, seen_as
+from opbuild.lowering.strided import free_dims, made, seen_as
 
 FLOATS = ("float32", "float64")
 INTEGERS = ("int32", "int64")

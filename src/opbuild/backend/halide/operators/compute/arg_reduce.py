@@ -1,10 +1,11 @@
 """ArgMax and ArgMin: what they compute: positions, as int64.
 
-Attributes: ``least`` (ArgMin); ``last``: the last of equal elements instead of the first; ``layout``: ``inner`` for ``x``
-of ``(C, rows, rows)`` and an output ``(rows, rows)``, ``outer`` for ``x`` of ``(I, C, rows)`` and an output ``(I, rows)``.
+Attributes: ``least`` (ArgMin); ``last``: the last of equal elements instead of the first; ``layout``: ``inner`` for
+``x`` of ``(C, rows, rows)`` and an output ``(rows, rows)``, ``outer`` for ``x`` of ``(I, C, rows)`` and an output ``(I,
+rows)``.
 
-Elements are compared as integers that sort as they do: NaN above all (it wins in both operators), zeros of both signs equal.
-A pair (key, position) wins by its key, then by its position, so pairs can be combined in any order.
+Elements are compared as integers that sort as they do: NaN above all (it wins in both operators), zeros of both signs
+equal. A pair (key, position) wins by its key, then by its position, so pairs can be combined in any order.
 """
 
 from __future__ import annotations

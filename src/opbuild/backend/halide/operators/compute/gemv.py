@@ -1,7 +1,7 @@
 """Products of a matrix and a vector: what they compute.
 
-``out[r, ...] = epilogue(sum over k of matrix[k, r, ...] * vector[k, ...])``: a dot product along adjacent elements for each
-row. The epilogue is an expression over the sum and further operands of the output's rank; a stride of 0 repeats.
+``out[r, ...] = epilogue(sum over k of matrix[k, r, ...] * vector[k, ...])``: a dot product along adjacent elements for
+each row. The epilogue is an expression over the sum and further operands of the output's rank; a stride of 0 repeats.
 """
 
 from __future__ import annotations
@@ -31,6 +31,6 @@ def define(desc: OpDesc) -> Definition:
     )
     out = hl.Func("out")
     operands = [other[kept] for other in others]
-    out[kept] = compile_expression(from_json(desc.attrs["epilogue"]), operands, dot.total[kept])
+    out[kept] = compile_expression(from_json(desc.attrs["epilogue"]), operands, hl.Expr(dot.total[kept]))
     constrain_output(out, desc.outputs[0])
     return Definition(inputs, [out], {"r": r, "b0": b0, "b1": b1}, {"dot": dot})

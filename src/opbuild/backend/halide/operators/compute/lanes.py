@@ -1,8 +1,8 @@
 """Reductions along the innermost dimension, kept as partial results in vector lanes.
 
-A loop that adds one element after another to one sum can not be vectorized as it stands, and rounds worse. Here ``LANES``
-partial results are kept, one for each position within a chunk of ``LANES`` elements, then folded to ``VECTOR`` of them,
-which take up the elements beyond the last whole chunk, and are combined at the end.
+A loop that adds one element after another to one sum can not be vectorized as it stands, and rounds worse. Here
+``LANES`` partial results are kept, one for each position within a chunk of ``LANES`` elements, then folded to
+``VECTOR`` of them, which take up the elements beyond the last whole chunk, and are combined at the end.
 """
 
 from __future__ import annotations

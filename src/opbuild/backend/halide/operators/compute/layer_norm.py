@@ -1,9 +1,10 @@
 """Normalisation of rows to mean 0 and variance 1: what it computes.
 
-Layer, group and instance normalisation are one: ``x`` is ``(I, J, rows, rows)`` and each row of ``I * J`` elements becomes
-``(x - mean) / sqrt(variance + epsilon) * scale + bias``. ``scale`` and ``bias`` have the rank of ``x``; strides of 0 repeat,
-so that they vary along the row (layer) or from row to row (instance). Attributes: ``centered``: false leaves the mean out
-(root mean square normalisation); ``bias``: whether there is one. ``epsilon`` is an operand of one element.
+Layer, group and instance normalisation are one: ``x`` is ``(I, J, rows, rows)`` and each row of ``I * J`` elements
+becomes ``(x - mean) / sqrt(variance + epsilon) * scale + bias``. ``scale`` and ``bias`` have the rank of ``x``; strides
+of 0 repeat, so that they vary along the row (layer) or from row to row (instance). Attributes: ``centered``: false
+leaves the mean out (root mean square normalisation); ``bias``: whether there is one. ``epsilon`` is an operand of one
+element.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 ``out[n, m] = epilogue(sum over k of lhs[k, m] * rhs[n, k])``, as many times as there are batches. Attributes:
 
-* ``rhs``: how the right operand lies. ``panels``: ``(32, K, N/32)``, the columns in panels of 32, zero beyond N; one matrix
-  for all batches or one each. ``rows``: ``(N, K, ...)`` with neighbouring columns adjacent. ``columns``: ``(N, K, ...)``
-  with neighbours along K adjacent (a transposed matrix).
-* ``epilogue``: an expression over the sum and the operands after ``rhs``, each of the output's rank; a stride of 0 repeats.
+* ``rhs``: how the right operand lies. ``panels``: ``(32, K, N/32)``, the columns in panels of 32, zero beyond N; one
+  matrix for all batches or one each. ``rows``: ``(N, K, ...)`` with neighbouring columns adjacent. ``columns``: ``(N,
+  K, ...)`` with neighbours along K adjacent (a transposed matrix).
+* ``epilogue``: an expression over the sum and the operands after ``rhs``, each of the output's rank; a stride of 0
+  repeats.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def define(desc: OpDesc) -> Definition:
     acc[(n, m, *batch)] = hl.f32(0)
     acc[(n, m, *batch)] += lhs[(k.x, m, *batch)] * right
     operands = [other[(n, m, *batch)] for other in others]
-    out[(n, m, *batch)] = compile_expression(from_json(desc.attrs["epilogue"]), operands, acc[(n, m, *batch)])
+    out[(n, m, *batch)] = compile_expression(from_json(desc.attrs["epilogue"]), operands, hl.Expr(acc[(n, m, *batch)]))
     constrain_output(out, desc.outputs[0])
     functions["acc"] = acc
     names = {"n": n, "m": m, **{var.name(): var for var in batch}}

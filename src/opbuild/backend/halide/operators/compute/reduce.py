@@ -1,8 +1,8 @@
 """Reductions: what they compute.
 
-Attributes: ``reduction``, one of ``REDUCTIONS``, and ``layout``. ``inner``: ``x`` is ``(R, R, rows, rows)``, the first two
-dimensions are reduced, elements along the first one adjacent, and the output is ``(rows, rows)``. ``outer``: ``x`` is
-``(I, R, R, rows, rows)``, the second and third one are reduced for ``I`` adjacent columns at once, and the output is
+Attributes: ``reduction``, one of ``REDUCTIONS``, and ``layout``. ``inner``: ``x`` is ``(R, R, rows, rows)``, the first
+two dimensions are reduced, elements along the first one adjacent, and the output is ``(rows, rows)``. ``outer``: ``x``
+is ``(I, R, R, rows, rows)``, the second and third one are reduced for ``I`` adjacent columns at once, and the output is
 ``(I, rows, rows)``. NaN wins over every number; a mean of nothing is NaN, a maximum of nothing the least value.
 """
 

@@ -1,10 +1,11 @@
 """Softmax and its logarithm along one axis: what they compute.
 
-Attributes: ``log``; ``axis``: ``inner`` for operands ``(C, rows, rows)``, reduced along adjacent elements, or ``outer`` for
-``(I, C, rows)``, reduced for ``I`` adjacent columns at once.
+Attributes: ``log``; ``axis``: ``inner`` for operands ``(C, rows, rows)``, reduced along adjacent elements, or ``outer``
+for ``(I, C, rows)``, reduced for ``I`` adjacent columns at once.
 
 Special values come out as the definition has them: a row that holds NaN or +inf, or -inf only, is NaN throughout; other
-elements of -inf are 0. The maximum may ignore NaN, because ``x - maximum`` is then NaN where ``x`` is, and with it the sum.
+elements of -inf are 0. The maximum may ignore NaN, because ``x - maximum`` is then NaN where ``x`` is, and with it the
+sum.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
 from opbuild.backend.halide.operators.compute.lanes import reduce_lanes
 from opbuild.kernel.opdesc import OpDesc
-
 
 ROUNDER = 12582912.0
 """1.5 * 2**23: adding it to a small float32 leaves the nearest integer in the low bits of the sum."""

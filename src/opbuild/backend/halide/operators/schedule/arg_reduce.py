@@ -1,7 +1,7 @@
 """ArgMax and ArgMin: how they are computed.
 
-``inner``: a row at a time, lanes side by side. ``outer``: ``lanes`` columns at a time. Variant: ``parallel``, and ``lanes``
-for ``outer``. Limits: ``lanes`` <= I.
+``inner``: a row at a time, lanes side by side. ``outer``: ``lanes`` columns at a time. Variant: ``parallel``, and
+``lanes`` for ``outer``. Limits: ``lanes`` <= I.
 """
 
 from __future__ import annotations

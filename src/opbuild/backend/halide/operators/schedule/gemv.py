@@ -1,4 +1,7 @@
-"""Products of a matrix and a vector: how they are computed: one row after the other. Variant: ``parallel``; no limits."""
+"""Products of a matrix and a vector: how they are computed: one row after the other.
+
+Variant: ``parallel``. No limits.
+"""
 
 from __future__ import annotations
 

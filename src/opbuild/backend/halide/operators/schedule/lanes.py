@@ -28,7 +28,8 @@ def schedule_lanes(reduction: LaneReduction, consumer: Any, at: Any, tree: bool 
     outer = [reduction.chunks[axis] for axis in range(reduction.chunks.dimensions())]
     partial.update().reorder(lane, *outer).vectorize(lane, VECTOR).unroll(lane)
     folded.compute_at(consumer, at).bound_extent(lane, VECTOR).vectorize(lane, VECTOR)
-    # Elements of one vector go to different lanes: element modulo the vector's width, and vectors begin at multiples of it.
+    # Elements of one vector go to different lanes: element modulo the vector's width, and vectors begin at multiples
+    # of it.
     tail = folded.update().allow_race_conditions()
     tail.vectorize(reduction.tail[0], VECTOR, hl.TailStrategy.GuardWithIf)
     total.compute_at(consumer, at)

@@ -1,4 +1,7 @@
-"""Normalisation of rows: how it is computed: a row at a time, three passes over it. Variant: ``parallel``; no limits."""
+"""Normalisation of rows: how it is computed: a row at a time, three passes over it.
+
+Variant: ``parallel``. No limits.
+"""
 
 from __future__ import annotations
 

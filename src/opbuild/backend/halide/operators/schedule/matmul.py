@@ -1,10 +1,11 @@
 """Matrix products: how they are computed.
 
-A tile of ``rows`` by ``columns`` sums stays in registers while K passes. One panel of columns is kept close while all rows
-pass by it. Variant: ``rows``, ``columns`` (a multiple of 16), ``stage`` (copy the panel first), ``parallel`` (``none``,
-``columns``, ``rows`` or ``batch``).
+A tile of ``rows`` by ``columns`` sums stays in registers while K passes. One panel of columns is kept close while all
+rows pass by it. Variant: ``rows``, ``columns`` (a multiple of 16), ``stage`` (copy the panel first), ``parallel``
+(``none``, ``columns``, ``rows`` or ``batch``).
 
-Limits: ``rows`` <= M always; ``columns`` <= N for ``rhs`` other than ``panels``; a staged ``columns`` operand needs K >= 16.
+Limits: ``rows`` <= M always; ``columns`` <= N for ``rhs`` other than ``panels``; a staged ``columns`` operand needs K
+>= 16.
 """
 
 from __future__ import annotations

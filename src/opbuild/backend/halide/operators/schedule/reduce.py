@@ -1,7 +1,7 @@
 """Reductions: how they are computed.
 
-``inner``: a row at a time in vector lanes. ``outer``: ``lanes`` columns at a time in registers. Variant: ``parallel``, and
-``lanes`` for ``outer``. Limits: ``lanes`` <= I.
+``inner``: a row at a time in vector lanes. ``outer``: ``lanes`` columns at a time in registers. Variant: ``parallel``,
+and ``lanes`` for ``outer``. Limits: ``lanes`` <= I.
 """
 
 from __future__ import annotations

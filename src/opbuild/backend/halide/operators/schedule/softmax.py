@@ -1,7 +1,8 @@
 """Softmax and its logarithm: how they are computed: a row (or sixteen columns) at a time, three passes over it.
 
-Variant: ``row``: ``stack`` keeps the powers of a row of at most ``STACK_ROW`` elements on the stack, ``heap`` of any row on
-the heap; ``lanes`` for outer axes: columns at a time; ``parallel``. Limits: ``lanes`` <= I; ``stack``: C <= ``STACK_ROW``.
+Variant: ``row``: ``stack`` keeps the powers of a row of at most ``STACK_ROW`` elements on the stack, ``heap`` of any
+row on the heap; ``lanes`` for outer axes: columns at a time; ``parallel``. Limits: ``lanes`` <= I; ``stack``: C <=
+``STACK_ROW``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
-from opbuild.backend.halide.operators.schedule.lanes import VECTOR, parallel_rows, schedule_lanes
+from opbuild.backend.halide.operators.compute.lanes import VECTOR
+from opbuild.backend.halide.operators.schedule.lanes import parallel_rows, schedule_lanes
 from opbuild.kernel.opdesc import OpDesc
 
 STACK_ROW = 4096

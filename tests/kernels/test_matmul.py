@@ -1,0 +1,180 @@
+"""Matrix products of any shape, on operands that lie anywhere, are numpy's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from kernels.harness import run_program
+from kernels.lowered import program_of, random, run_node, variants
+from opbuild.graph.types import Graph, Node, TensorType
+from opbuild.kernel.expression import ACC, arg, const
+from opbuild.kernel.program import HostCall
+from opbuild.kernel.target import host_target
+from opbuild.lowering.context import Lowering, Options
+from opbuild.lowering.matrix_variant import choose
+from opbuild.lowering.rules.matmul import matmul
+from opbuild.lowering.strided import seen_as
+
+Array = npt.NDArray[Any]
+NODE = Node("MatMul", ("a", "b"), ("y",), {}, "product")
+
+
+def check(actual: Array, expected: Array) -> None:
+    """Assert that sums in float32 are near those in float64."""
+    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
+
+
+def product(a: Array, b: Array, constant: bool, threads: int = 2) -> Array:
+    """Check a product against numpy, the right operand known when the network is built or not; return it."""
+    expected = np.matmul(a.astype(np.float64), b.astype(np.float64))
+    inputs, constants = ({"a": a}, {"b": b}) if constant else ({"a": a, "b": b}, {})
+    actual = run_node(NODE, inputs, "float32", expected.shape, constants, threads)
+    check(actual, expected)
+    return actual
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 7, 8, 12, 13, 25])
+@pytest.mark.parametrize("n", [2, 31, 33, 64, 130])
+def test_constant_weights_are_packed_for_any_number_of_rows_and_columns(m: int, n: int) -> None:
+    """Every tile of rows is reached, below, at and beyond its height; columns need not fill a panel."""
+    product(random(m, 37), random(37, n, seed=1), constant=True)
+
+
+@pytest.mark.parametrize(
+    "shape", [(0, 5, 3), (4, 0, 3), (4, 5, 0), (1, 1, 1), (1, 1, 40), (40, 1, 1), (1, 40, 1), (3, 1, 40)]
+)
+@pytest.mark.parametrize("constant", [True, False])
+def test_extents_of_zero_and_one_are_served(shape: tuple[int, int, int], constant: bool) -> None:
+    """A sum of nothing is 0; a product without elements writes nothing."""
+    m, k, n = shape
+    product(random(m, k), random(k, n, seed=1), constant)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((5,), (5,)), ((5,), (5, 40)), ((40, 5), (5,)), ((5,), (2, 5, 40)), ((2, 3, 40, 5), (5,)),
+        ((2, 3, 20, 5), (5, 40)), ((2, 3, 20, 5), (3, 5, 40)), ((2, 1, 20, 5), (1, 3, 5, 40)),
+        ((3, 20, 5), (2, 3, 5, 40)),
+        ((2, 1, 2, 3, 5), (2, 3, 2, 5, 17)), ((1, 1, 1, 5), (2, 2, 5, 3)), ((2, 3, 1, 18), (2, 3, 18, 20)),
+    ],
+)  # fmt: skip
+def test_batches_broadcast_as_numpy_does(a: Sequence[int], b: Sequence[int]) -> None:
+    """Vectors, shared matrices, batches repeated on either side, three batch dimensions."""
+    product(random(*a), random(*b, seed=1), constant=False)
+    product(random(*a), random(*b, seed=1), constant=True)
+
+
+@pytest.mark.parametrize(
+    "shape", [(20, 15, 40), (20, 16, 16), (20, 33, 47), (5, 64, 31), (70, 20, 260), (13, 5, 7), (1, 40, 33)]
+)
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("right", [False, True])
+def test_transposed_operands_are_read_where_they_lie(shape: tuple[int, int, int], left: bool, right: bool) -> None:
+    """A value that is a transposed view of memory gives the same product, whichever layout the kernel takes."""
+    m, k, n = shape
+    a, b = random(2, m, k), random(2, k, n, seed=1)
+
+    def stored(value: Array, transposed: bool) -> Array:
+        return np.ascontiguousarray(value.transpose(0, 2, 1)) if transposed else value
+
+    inputs = {"at": stored(a, left), "bt": stored(b, right)}
+    types = {"at": a.shape, "bt": b.shape, "a": a.shape, "b": b.shape, "y": (2, m, n)}
+    kinds = {name: TensorType("float32", extents) for name, extents in types.items()}
+    kinds |= {name: TensorType("float32", value.shape) for name, value in inputs.items()}
+    lowering = Lowering(Graph("test", (NODE,), ("at", "bt"), ("y",), kinds, {}), host_target(), Options())
+    for name, transposed in (("a", left), ("b", right)):
+        value = lowering.plain(f"{name}t")
+        order = (0, 2, 1) if transposed else (0, 1, 2)
+        lowering.bind(name, seen_as(value, [value.shape[i] for i in order], [value.strides[i] for i in order]))
+    matmul(lowering, NODE)
+    check(run_program(lowering.finish(), inputs)["y"], a.astype(np.float64) @ b)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_work_is_shared_only_among_the_threads_allowed(threads: int) -> None:
+    """One thread gets serial variants; more share columns, rows or batches, with the same result."""
+    for a, b in [((4, 200), (200, 300)), ((600, 40), (40, 20)), ((6, 30, 40), (6, 40, 50)), ((3, 600), (600, 300))]:
+        for constant in (True, False):
+            product(random(*a), random(*b, seed=1), constant, threads)
+    inputs = {"a": random(64, 200)}
+    program = program_of([NODE], inputs, {"y": ("float32", (64, 300))}, {"b": random(200, 300)}, threads)
+    assert [variant["parallel"] for _, variant in variants(program)] == ["none" if threads == 1 else "columns"]
+
+
+def test_every_variant_of_a_tile_is_chosen_for_some_shape() -> None:
+    """The cost model reaches each height of a tile, and each way to share work."""
+    chosen = [
+        choose(layout, batches, m, n, 64, 2)
+        for layout in ("panels", "rows", "columns")
+        for batches in (1, 12)
+        for m in (1, 2, 5, 8, 24, 1000)
+        for n in (17, 64, 128, 500)
+    ]
+    assert {variant["rows"] for variant in chosen} == {1, 2, 4, 8, 12}
+    assert {variant["columns"] for variant in chosen} == {16, 32, 64, 128}
+    assert {variant["parallel"] for variant in chosen} == {"none", "batch", "columns", "rows"}
+    assert {variant["stage"] for variant in chosen} == {True, False}
+
+
+@pytest.mark.parametrize("shape", [(9, 30, 50), (2, 9, 30, 50), (9, 30, 1), (1, 30, 50)])
+@pytest.mark.parametrize("constant", [True, False])
+def test_an_epilogue_reads_residuals_rows_and_scalars(shape: Sequence[int], constant: bool) -> None:
+    """Bias, residual of the output's shape, scalar and activation are applied in the order of the expression."""
+    *batch, m, k, n = shape
+    a, b = random(*batch, m, k), random(k, n, seed=1)
+    bias, residual, scale = random(n, seed=2), random(*batch, m, n, seed=3), random(1, seed=4)
+    expected = np.maximum((a.astype(np.float64) @ b + bias) * scale, 0) + residual
+    value = ("add", ("relu", ("mul", ("add", ACC, arg(0)), arg(2))), arg(1))
+    node = Node("MatMul", ("a", "b", "bias", "residual", "scale"), ("y",), {"epilogue": value}, "product")
+    inputs, constants = {"a": a, "residual": residual}, {"bias": bias, "scale": scale}
+    (constants if constant else inputs)["b"] = b
+    check(run_node(node, inputs, "float32", expected.shape, constants), expected)
+
+
+def test_equal_epilogues_written_differently_share_one_kernel() -> None:
+    """The order of summands and the numbering of operands are no part of the key."""
+
+    def kernels(value: Any, names: tuple[str, ...]) -> list[Any]:
+        inputs = {"a": random(9, 30), "r": random(9, 50)}
+        node = Node("MatMul", ("a", "b", *names), ("y",), {"epilogue": value}, "product")
+        constants = {"b": random(30, 50), "c": random(50)}
+        program = program_of([node], inputs, {"y": ("float32", (9, 50))}, constants)
+        return list(program.descriptors())
+
+    first = kernels(("add", ("add", ACC, arg(0)), arg(1)), ("c", "r"))
+    assert first == kernels(("add", arg(0), ("add", arg(1), ACC)), ("r", "c"))
+
+
+def test_nan_and_infinity_pass_through_sums_and_epilogues() -> None:
+    """NaN reaches every column of its row and no other row; a rectifier keeps it."""
+    a, b = random(9, 30), np.abs(random(30, 50, seed=1)) + 1
+    a[2, 3], a[5, 7], a[6, 0], a[6, 1] = np.nan, np.inf, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        sums = a.astype(np.float64) @ b
+    node = Node("MatMul", ("a", "b"), ("y",), {"epilogue": ("relu", ("mul", ACC, const(1.0)))}, "product")
+    actual = run_node(node, {"a": a}, "float32", sums.shape, {"b": b})
+    check(actual, np.where(sums < 0, 0, sums))
+
+
+def test_shapes_of_one_network_share_kernels() -> None:
+    """Weights of other extents need no other kernel as long as the variant is the same."""
+    descs = set()
+    for k, n in [(768, 768), (768, 3072), (3072, 768), (512, 1000)]:
+        inputs = {"a": random(128, k)}
+        program = program_of([NODE], inputs, {"y": ("float32", (128, n))}, {"b": np.zeros((k, n), np.float32)})
+        descs |= set(program.descriptors())
+    assert len(descs) == 1
+
+
+def test_element_types_without_a_kernel_go_to_the_host() -> None:
+    """An integer product is left to the host backend, with the reason noted."""
+    inputs = {"a": random(2, 3, dtype="int64"), "b": random(3, 2, dtype="int64")}
+    program = program_of([NODE], inputs, {"y": ("int64", (2, 2))})
+    assert [type(call) for call in program.calls] == [HostCall]
+    assert "int64" in program.notes["product"]

@@ -1,0 +1,144 @@
+"""Reductions over any axes are numpy's, special values and integers included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from kernels.lowered import program_of, random, run_node
+from opbuild.graph.types import Node
+from opbuild.kernel.program import HostCall
+
+Array = npt.NDArray[Any]
+
+
+def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Any:
+    return np.log(np.exp(x).sum(axes, keepdims=True))
+
+
+REFERENCES: dict[str, Callable[[Array, tuple[int, ...]], Any]] = {
+    "ReduceSum": lambda x, axes: x.sum(axes, keepdims=True),
+    "ReduceMean": lambda x, axes: x.mean(axes, keepdims=True),
+    "ReduceMax": lambda x, axes: x.max(axes, keepdims=True),
+    "ReduceMin": lambda x, axes: x.min(axes, keepdims=True),
+    "ReduceProd": lambda x, axes: x.prod(axes, keepdims=True),
+    "ReduceL1": lambda x, axes: abs(x).sum(axes, keepdims=True),
+    "ReduceL2": lambda x, axes: np.sqrt((x * x).sum(axes, keepdims=True)),
+    "ReduceLogSum": lambda x, axes: np.log(x.sum(axes, keepdims=True)),
+    "ReduceLogSumExp": _log_sum_exp,
+    "ReduceSumSquare": lambda x, axes: (x * x).sum(axes, keepdims=True),
+}
+
+
+def check(op_type: str, x: Array, axes: Sequence[int], keepdims: int = 1) -> None:
+    """Check a reduction against numpy, floats in float64."""
+    wide = x.astype(np.float64) if x.dtype.kind == "f" else x
+    with np.errstate(all="ignore"):
+        expected = np.asarray(REFERENCES[op_type](wide, tuple(axes)), x.dtype)
+    expected = expected if keepdims else expected.squeeze(tuple(axes))
+    node = Node(op_type, ("x", "axes"), ("y",), {"keepdims": keepdims}, "reduce")
+    actual = run_node(node, {"x": x}, str(x.dtype), expected.shape, {"axes": np.array(axes, np.int64)})
+    if x.dtype.kind == "f":
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+    else:
+        np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("op_type", sorted(REFERENCES))
+@pytest.mark.parametrize("axes", [(3,), (1, 2)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_reduction_along_rows_and_across_columns(op_type: str, axes: tuple[int, ...], dtype: str) -> None:
+    """Both layouts of every reduction, with rows and columns that are no multiple of a vector."""
+    check(op_type, abs(random(2, 3, 5, 77, dtype=dtype)) + 0.1, axes)
+
+
+@pytest.mark.parametrize("axes", [axes for count in range(1, 5) for axes in combinations(range(4), count)])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (3, 1, 2, 20), (2, 2, 3, 130)])
+def test_any_axes(axes: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Reduced and kept axes in every order, neighbours merged, axes of one element anywhere."""
+    check("ReduceSum", random(*shape), axes, keepdims=len(axes) % 2)
+
+
+@pytest.mark.parametrize(
+    "op_type", ["ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceSumSquare"]
+)
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("axes", [(1,), (0,)])
+def test_integers(op_type: str, dtype: str, axes: tuple[int, ...]) -> None:
+    """Integers are reduced in their own type and wrap as numpy's do."""
+    check(op_type, random(37, 40, dtype=dtype), axes)
+
+
+@pytest.mark.parametrize("op_type", ["ReduceMax", "ReduceMin"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_extremes_of_bytes(op_type: str, dtype: str) -> None:
+    """Greatest and least bytes, along rows and across columns."""
+    for axes in ((1,), (0,)):
+        check(op_type, random(9, 100, dtype=dtype), axes)
+
+
+@pytest.mark.parametrize(
+    "op_type", ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceLogSum", "ReduceLogSumExp", "ReduceL2"]
+)
+@pytest.mark.parametrize("across", [False, True])
+def test_nan_and_infinity(op_type: str, across: bool) -> None:
+    """NaN wins everywhere, infinities of both signs give NaN in a sum, and a logarithm of 0 is -inf."""
+    x = random(9, 70)
+    x[0, 69], x[1, 0], x[2, 5], x[3, [1, 64]], x[4] = np.nan, np.inf, -np.inf, (np.inf, -np.inf), -np.inf
+    x[5, [0, 66]], x[6], x[7] = (np.nan, np.inf), 0, np.nan
+    check(op_type, np.ascontiguousarray(x.T) if across else x, (0,) if across else (1,))
+
+
+@pytest.mark.parametrize(
+    ("op_type", "expected"),
+    [("ReduceSum", 0), ("ReduceProd", 1), ("ReduceMax", -np.inf), ("ReduceMin", np.inf), ("ReduceMean", np.nan)],
+)
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (20, 0)])
+def test_reductions_of_nothing(op_type: str, expected: float, shape: tuple[int, int]) -> None:
+    """An empty row gives the value that changes nothing; an output without elements is not written."""
+    axis = shape.index(0)
+    node = Node(op_type, ("x",), ("y",), {"axes": (axis,), "keepdims": 0}, "reduce")
+    x = np.zeros(shape, np.float32)
+    kept = (shape[1 - axis],)
+    np.testing.assert_array_equal(run_node(node, {"x": x}, "float32", kept), np.full(kept, expected, np.float32))
+    node = Node(op_type, ("x",), ("y",), {"axes": (1 - axis,), "keepdims": 0}, "reduce")
+    assert run_node(node, {"x": x}, "float32", (0,)).shape == (0,)
+
+
+def test_no_axes_mean_all_of_them_unless_the_node_says_none() -> None:
+    """Without axes everything is reduced to one number; with ``noop_with_empty_axes`` the host takes the node."""
+    x = random(3, 40, 5)
+    actual = run_node(Node("ReduceMean", ("x",), ("y",), {"keepdims": 0}, "reduce"), {"x": x}, "float32", ())
+    np.testing.assert_allclose(actual, x.mean(), rtol=1e-5)
+    node = Node("ReduceSum", ("x",), ("y",), {"noop_with_empty_axes": 1}, "reduce")
+    program = program_of([node], {"x": x}, {"y": ("float32", x.shape)})
+    assert [type(call) for call in program.calls] == [HostCall]
+
+
+@pytest.mark.parametrize("shape", [(300, 200), (2, 40000), (40000, 2)])
+def test_much_work_is_shared_among_threads(shape: tuple[int, int]) -> None:
+    """Parallel variants give what serial ones give, for rows and for columns."""
+    for axes in ((0,), (1,)):
+        check("ReduceSum", random(*shape), axes)
+        check("ReduceMax", random(*shape), axes)
+
+
+def test_shapes_share_kernels() -> None:
+    """The extents of rows and columns, and how many axes they were, are no part of the key."""
+    descs = set()
+    for shape, axes in [
+        ((4, 5, 6), (2,)),
+        ((30, 99), (1,)),
+        ((2, 3, 4, 5), (2, 3)),
+        ((7, 8), (0, 1)),
+        ((2, 3, 4), (0, 2)),
+    ]:
+        node = Node("ReduceMean", ("x",), ("y",), {"axes": axes}, "reduce")
+        kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
+        descs |= set(program_of([node], {"x": np.zeros(shape, np.float32)}, {"y": ("float32", kept)}).descriptors())
+    assert len(descs) == 1

@@ -1,0 +1,77 @@
+"""Softmax and its logarithm over any axis are the reference's, special values included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from kernels.lowered import program_of, random, run_node, variants
+from opbuild.graph.types import Node
+
+Array = npt.NDArray[Any]
+
+
+def reference(x: Array, axis: int, log: bool) -> Array:
+    """Return the softmax, or its logarithm, in float64."""
+    wide = x.astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shifted = wide - wide.max(axis, keepdims=True)
+        total = np.exp(shifted).sum(axis, keepdims=True)
+        result = shifted - np.log(total) if log else np.exp(shifted) / total
+    return np.asarray(result)
+
+
+def check(x: Array, axis: int, log: bool, threads: int = 2) -> Array:
+    """Check a softmax against the definition and return it."""
+    node = Node("LogSoftmax" if log else "Softmax", ("x",), ("y",), {"axis": axis}, "softmax")
+    actual = run_node(node, {"x": x}, "float32", x.shape, threads=threads)
+    np.testing.assert_allclose(actual, reference(x, axis, log), rtol=1e-5, atol=3e-6 if log else 1e-7)
+    return actual
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (3, 15), (5, 16), (2, 17), (4, 63), (3, 64), (2, 200), (7, 1000), (2, 5000), (9, 2, 30)]
+)
+@pytest.mark.parametrize("log", [False, True])
+def test_rows_of_any_length(shape: Sequence[int], log: bool) -> None:
+    """Below a vector, at its multiples and beyond them; long rows go through the heap."""
+    check(random(*shape) * 4, -1, log)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((2, 7, 5, 5), 1), ((3, 20, 1), 1), ((5, 33), 0), ((2, 4, 15), 1), ((4, 1, 16), 0)]
+)
+@pytest.mark.parametrize("log", [False, True])
+def test_any_axis(shape: Sequence[int], axis: int, log: bool) -> None:
+    """Axes that are not the last one are reduced for many columns at once, or one by one below a vector."""
+    check(random(*shape) * 4, axis, log)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("log", [False, True])
+def test_nan_and_infinities_stay_in_their_row(axis: int, log: bool) -> None:
+    """NaN or +inf make a row NaN, -inf alone too; a single -inf is a probability of exactly 0."""
+    x = random(7, 90)
+    x[0, 80], x[1, 5], x[2, :], x[3, 7], x[4, 3:6] = np.nan, np.inf, -np.inf, -np.inf, (np.inf, -np.inf, np.nan)
+    x[5, 0] = 3e38
+    actual = check(x if axis else np.ascontiguousarray(x.T), axis, log)
+    assert log or (actual if axis else actual.T)[3, 7] == 0
+
+
+def test_variants_follow_length_axis_and_threads() -> None:
+    """Long rows leave the stack, few columns are taken one by one, one thread gets no parallel loop."""
+
+    def variant(shape: Sequence[int], axis: int, threads: int = 2) -> dict[str, Any]:
+        node = Node("Softmax", ("x",), ("y",), {"axis": axis}, "softmax")
+        x = np.zeros(shape, np.float32)
+        return variants(program_of([node], {"x": x}, {"y": ("float32", shape)}, threads=threads))[0][1]
+
+    assert variant((64, 1000), 1) == {"row": "stack", "parallel": True}
+    assert variant((64, 1000), 1, threads=1) == {"row": "stack", "parallel": False}
+    assert variant((1, 5000), 1) == {"row": "heap", "parallel": False}
+    assert variant((4, 30, 15), 1) == {"lanes": 1, "parallel": False}
+    assert variant((4, 300, 16), 1) == {"lanes": 16, "parallel": True}
