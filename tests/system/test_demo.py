@@ -35,7 +35,7 @@ def test_the_demo_runs_and_shows_each_step(tmp_path: Path) -> None:
     command = [sys.executable, str(DEMO), "--folder", str(tmp_path / "demo")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "output:  [ 1. 16. 81.]" in done.stdout
+    assert "output: [ 1. 16. 81.]" in done.stdout
     for suffix in (".o", ".info", ".json"):
         assert f"_0{suffix} " in done.stdout
     for row in ("cold", "again", "3x3 -> 5x5"):

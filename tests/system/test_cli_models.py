@@ -1,0 +1,164 @@
+"""``opbuild build`` and ``opbuild run`` on models, each command in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.reference
+import pytest
+
+import networks
+
+
+def opbuild(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in ``folder``, with variables added to the environment."""
+    return subprocess.run(
+        [sys.executable, "-m", "opbuild", *arguments],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with ``mlp.onnx``, built by ``opbuild build``."""
+    folder = tmp_path_factory.mktemp("models")
+    onnx.save(networks.mlp(), folder / "mlp.onnx")
+    done = opbuild(folder, "build", "mlp.onnx")
+    assert done.returncode == 0, done.stderr
+    assert "operators built, 0 reused" in done.stdout
+    return folder
+
+
+def test_a_build_names_each_operator_with_its_reason(tmp_path: Path) -> None:
+    """The table has the names of the files in kernel_meta; progress goes to the standard error as plain lines."""
+    onnx.save(networks.mlp(), tmp_path / "mlp.onnx")
+    done = opbuild(tmp_path, "build", "mlp.onnx")
+    objects = sorted(path.stem for path in tmp_path.glob("rank_0/kernel_meta/*.o"))
+    assert objects
+    for name in objects:
+        (line,) = (line for line in done.stdout.splitlines() if f" {name} " in line)
+        assert " built " in line
+        assert "the store has no" in line
+    assert f"mlp: {len(objects)} of {len(objects)} operators to compile" in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_a_second_build_reuses_everything(built: Path) -> None:
+    """Nothing is compiled where compiling is forbidden; the report says that all was reused."""
+    done = opbuild(built, "build", "mlp.onnx", "--forbid-compile")
+    assert done.returncode == 0, done.stderr
+    assert "0 operators built, " in done.stdout
+
+
+def test_forbidden_compiles_fail_with_the_operator_and_the_reason(built: Path, tmp_path: Path) -> None:
+    """In an empty folder a forbidden compile ends with exit code 5 and names what is missing; nothing is written."""
+    for arguments, environment in ((["--forbid_compile"], {}), ([], {"OPBUILD_FORBID_COMPILE": "1"})):
+        done = opbuild(tmp_path, "build", str(built / "mlp.onnx"), *arguments, **environment)
+        assert done.returncode == 5
+        assert "\nerror (compile forbidden): " in done.stderr
+        assert "the store has no" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not list(tmp_path.glob("rank_0/kernel_meta/*"))
+
+
+def test_a_model_runs_on_given_data_and_its_outputs_are_written(built: Path, tmp_path: Path) -> None:
+    """What ``--output_dir`` receives is what the reference evaluator gives for the same ``--input``."""
+    x = np.random.default_rng(5).standard_normal((4, 64)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    done = opbuild(built, "run", "mlp.onnx", "--input", f"x={tmp_path}/x.npy", "--output-dir", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert "0 operators built" in done.stdout
+    assert "latency: median " in done.stdout
+    (expected,) = onnx.reference.ReferenceEvaluator(networks.mlp()).run(None, {"x": x})
+    (file,) = (tmp_path / "out").iterdir()
+    np.testing.assert_allclose(np.load(file), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_random_inputs_repeat_with_their_seed(built: Path, tmp_path: Path) -> None:
+    """Two runs with one seed write the same bytes, another seed writes others."""
+    written = []
+    for index, seed in enumerate(("1", "1", "2")):
+        done = opbuild(
+            built, "run", "mlp.onnx", "--seed", seed, "--repeat", "1", "--output_dir", str(tmp_path / str(index))
+        )
+        assert done.returncode == 0, done.stderr
+        written.append(next((tmp_path / str(index)).iterdir()).read_bytes())
+    assert written[0] == written[1] != written[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["run", "mlp.onnx", "--input", "z=x.npy"], 4, "has no input 'z'"),
+        (["run", "mlp.onnx", "--input", "x=wrong.npy"], 4, "'x'"),
+        (["run", "mlp.onnx", "--input", "x=missing.npy"], 2, "missing.npy"),
+        (["build", "mlp.onnx", "--input_shape", "y:1,2"], 3, "'y'"),
+        (["build", "mlp.onnx", "--input_shape", "x:1,two"], 2, "'two'"),
+        (["build", "garbage.onnx"], 3, "garbage.onnx"),
+        (["build", "nothing.onnx"], 3, "nothing.onnx"),
+    ],
+)
+def test_what_is_wrong_is_one_block_with_a_hint(built: Path, arguments: list[str], code: int, said: str) -> None:
+    """Each fault of model, option or data ends with its exit code, says what and what to do, and shows no traceback."""
+    (built / "garbage.onnx").write_bytes(b"not a model" * 10)
+    np.save(built / "wrong.npy", np.zeros((3, 3, 3), np.float32))
+    np.save(built / "x.npy", np.zeros((4, 64), np.float32))
+    done = opbuild(built, *arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert done.stderr.startswith("error (")
+    assert said in done.stderr
+    assert "\n  hint: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_wrong_variable_is_named(built: Path) -> None:
+    """A variable with a value that is not allowed ends the command with exit code 2 and is named."""
+    done = opbuild(built, "build", "mlp.onnx", RANK_ID="first")
+    assert done.returncode == 2
+    assert "RANK_ID is 'first'" in done.stderr
+
+
+def test_ctrl_c_in_a_build_is_quiet_and_loses_nothing(tmp_path: Path) -> None:
+    """Ctrl-C ends with 130 and no traceback from any process; the next run completes the build (F03, F04)."""
+    onnx.save(networks.light("squeezenet"), tmp_path / "net.onnx")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "opbuild", "build", "net.onnx", "--workers", "1"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("rank_0/kernel_meta/*.json")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert opbuild(tmp_path, "build", "net.onnx").returncode == 0
+
+
+def test_env_shows_what_a_build_would_use(tmp_path: Path) -> None:
+    """Target, compiler, linker and folders, with the variables obeyed."""
+    done = opbuild(tmp_path, "env", RANK_ID="3", MS_COMPILER_CACHE_PATH=str(tmp_path / "cache"))
+    assert done.returncode == 0, done.stderr
+    shown = dict(line.split(None, 1) for line in done.stdout.splitlines())
+    assert shown["operators"] == str(tmp_path / "cache" / "rank_3" / "kernel_meta")
+    assert shown["compiler"].startswith("halide ")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_env_fails_where_there_is_no_linker(tmp_path: Path) -> None:
+    """Everything is shown, then what is missing is the error."""
+    done = opbuild(tmp_path, "env", OPBUILD_LINKER="/no/such/linker")
+    assert done.returncode == 5
+    assert "threads" in done.stdout
+    assert done.stderr.startswith("error (link): ")
