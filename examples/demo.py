@@ -99,14 +99,17 @@ def show_network(folder: Path, console: Console) -> list[str]:
     again = run_step(model, expected, folder)
     edited = run_step(changed, Path("none"), folder)
     table = Table(box=SIMPLE_HEAD)
-    for column in ("a new process each", "built", "reused", "ready", "first call", "process", "error"):
+    for column in ("a new process", "built", "reused", "ready", "call", "all", "error"):
         table.add_column(column, justify="left" if column.startswith("a") else "right", no_wrap=True)
     for label, step in (("cold", cold), ("again", again), (f"{layer} 3x3 -> 5x5", edited)):
         error = "" if step.error is None else f"{step.error:.1e}"
         times = (f"{step.ready * 1e3:.0f} ms", f"{step.call * 1e3:.1f} ms", f"{step.process:.2f} s")
         table.add_row(label, str(step.built), str(step.reused), *times, error)
     console.print(table)
-    console.print("  error: the greatest relative difference from the expected output", style="dim")
+    console.print(
+        "  ready: from compile() to callable; all: the whole process; error: greatest relative difference from the expected output",
+        style="dim",
+    )
     for name, reason in edited.operators:
         console.print(f"  built for the changed layer: {name}: {reason}", highlight=False, soft_wrap=True)
     console.print()
