@@ -107,7 +107,7 @@ def show_network(folder: Path, console: Console) -> list[str]:
         table.add_row(label, str(step.built), str(step.reused), *times, error)
     console.print(table)
     console.print(
-        "  ready: from compile() to callable; all: the whole process; error: greatest relative difference from the expected output",
+        "  ready: compile() to callable; all: the whole process; error: relative, from the expected output",
         style="dim",
     )
     for name, reason in edited.operators:
