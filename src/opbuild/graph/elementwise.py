@@ -228,7 +228,8 @@ def _is_inf(node: Node, operands: list[Expression], dtypes: list[str]) -> Expres
 
 
 def _cast(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
-    wanted = dtypes[1] if node.op_type == "CastLike" else ONNX_DTYPES.get(int(node.attrs["to"]))
+    to = node.attrs.get("to")
+    wanted = dtypes[1] if node.op_type == "CastLike" else to if isinstance(to, str) else ONNX_DTYPES.get(to)  # type: ignore[arg-type]  # an int
     return ("cast", wanted, operands[0]) if wanted in DTYPES else None
 
 

@@ -110,8 +110,9 @@ def _rank(expression: Expression) -> tuple[int, str]:
 
 
 def operations(expression: Expression) -> tuple[str, ...]:
-    """Return the operations in evaluation order; they name the fused operator, e.g. ``("Mul", "Add", "Relu")``."""
-    names = [e[1] if e[0] == "user" else e[0] for e in walk(expression) if e[0] not in ("arg", "acc", "const")]
+    """Return the operations in evaluation order, each shared one once: ``("Mul", "Add", "Relu")`` names the operator."""
+    distinct = dict.fromkeys(e for e in walk(expression) if e[0] not in ("arg", "acc", "const"))
+    names = [e[1] if e[0] == "user" else e[0] for e in distinct]
     return tuple("".join(part.capitalize() for part in name.split("_")) for name in names)
 
 

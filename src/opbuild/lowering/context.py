@@ -258,7 +258,11 @@ class Lowering:
             return storage
         type_ = self.type(name)
         target = Plain(Storage("output", type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
-        self.copy(value, target, name)
+        if value.whole:
+            # Whatever writes the value writes the output.
+            storage.alias = (target.storage, 0)
+        else:
+            self.copy(value, target, name)
         return target.storage
 
     def _new_blocked_storage(self, name: str, padding_value: float) -> Blocked:

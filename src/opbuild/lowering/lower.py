@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from opbuild.graph.types import Graph
+from opbuild.graph.elementwise import split_epilogue
+from opbuild.graph.types import Graph, Node
 from opbuild.kernel.program import Program
 from opbuild.kernel.target import Target
 from opbuild.lowering.context import RULES, Lowering, NotServedError, Options
 
-MODULES = ("conv", "conv_transpose", "pool", "elementwise", "matmul", "movement", "normalization", "reduction", "resize", "user")
+MODULES = (
+    "conv",
+    "conv_transpose",
+    "pool",
+    "elementwise",
+    "matmul",
+    "movement",
+    "normalization",
+    "reduction",
+    "resize",
+    "user",
+)
 """The modules of ``lowering.rules``; importing one registers its rules."""
 
 
@@ -28,14 +40,22 @@ def lower(graph: Graph, target: Target, options: Options | None = None) -> Progr
         import_module(f"opbuild.lowering.rules.{module}")
     lowering = Lowering(graph, target, options or Options())
     for node in graph.nodes:
-        serve = RULES.get((node.domain, node.op_type))
-        if serve is None:
-            lowering.notes[node.name] = f"no kernel for {node.op_type}"
-            lowering.host(node)
-            continue
-        try:
-            serve(lowering, node)
-        except NotServedError as reason:
-            lowering.notes[node.name] = str(reason)
-            lowering.host(node)
+        _lower_node(lowering, node)
     return lowering.finish()
+
+
+def _lower_node(lowering: Lowering, node: Node) -> None:
+    serve = RULES.get((node.domain, node.op_type))
+    try:
+        if serve is None:
+            raise NotServedError(f"no kernel for {node.op_type}")
+        serve(lowering, node)
+    except NotServedError as reason:
+        lowering.notes[node.name] = str(reason)
+        parts = split_epilogue(node)
+        if parts is None:
+            lowering.host(node)
+            return
+        # The host knows nothing of epilogues: what was fused runs as a kernel of its own, and perhaps the rest does too.
+        for part in parts:
+            _lower_node(lowering, part)

@@ -98,6 +98,13 @@ class Plain:
         """Whether the elements are contiguous in row-major order."""
         return self.strides == dense_strides(self.shape) or prod(self.shape) == 0
 
+    @property
+    def whole(self) -> bool:
+        """Whether the value is all of a temporary memory of its own, which may then become part of another one."""
+        storage = self.storage
+        own = storage.kind == "temporary" and storage.alias is None and not storage.blocked
+        return own and self.offset == 0 and self.dense and prod(storage.shape) == prod(self.shape) > 0
+
     def resolve(self, index_of: Callable[[Storage], int]) -> View:
         """Return the view, dimensions innermost first."""
         owner, start = self.storage.root()

@@ -17,6 +17,7 @@ from opbuild.lowering.constant_expression import evaluate_scalar
 from opbuild.lowering.context import Lowering, MakeCall, NotServedError, rule
 from opbuild.lowering.loops import Loops, collapse, inner_dim, vector_width
 from opbuild.lowering.operands import BLOCK, OperandRef, Plain, blocks
+from opbuild.lowering.strided import broadcast
 
 GATHER_ELEMENTS = 256
 """From here on reading an operand with a stride is slower than copying it first."""
@@ -97,19 +98,9 @@ def lower_elementwise(lowering: Lowering, node: Node, chain: Elementwise) -> Non
         lowering.emit(made, (*operands, value.planes()), node)
         return
     shape = lowering.type(output).shape
-    plain = [broadcast_to(_readable(lowering, name), shape) for name in names]
+    plain = [broadcast(_readable(lowering, name), shape) for name in names]
     target = lowering.new_plain(output)
     lowering.emit(_make(lowering, expression, names, output), (*plain, target), node)
-
-
-def broadcast_to(value: Plain, shape: tuple[int, ...]) -> Plain:
-    """Return a value as one of a larger shape whose repeated dimensions have stride 0."""
-    missing = len(shape) - len(value.shape)
-    strides = [0] * missing + [
-        0 if extent == 1 and wanted != 1 else stride
-        for extent, stride, wanted in zip(value.shape, value.strides, shape[missing:], strict=True)
-    ]
-    return Plain(value.storage, shape, tuple(strides), value.offset)
 
 
 def _readable(lowering: Lowering, name: str) -> Plain:

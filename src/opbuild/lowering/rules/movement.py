@@ -1,1 +1,264 @@
-"""Lowering rules, registered when imported."""
+"""Lowering of operators that move elements: most only see them otherwise, the rest copy between strided places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from opbuild.graph.types import Node
+from opbuild.lowering.blocked_concat import concat_blocked
+from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.operands import Plain, dense_strides
+from opbuild.lowering.seen import narrowed, reshaped, transposed
+from opbuild.lowering.strided import broadcast
+
+
+def integers(lowering: Lowering, node: Node, index: int) -> tuple[int, ...] | None:
+    """Return an input that must be known when the network is built, or None if it is absent.
+
+    Raises:
+        NotServedError: If it is known only at run time.
+    """
+    if index >= len(node.inputs) or not node.inputs[index]:
+        return None
+    value = lowering.constant(node.inputs[index])
+    if value is None:
+        raise NotServedError(f"input {node.inputs[index]} of {node.op_type} is known only at run time")
+    return tuple(int(item) for item in value.reshape(-1))
+
+
+def move(lowering: Lowering, source: Plain, target: Plain, name: str) -> None:
+    """Copy between strided places of one shape, if there is anything to copy."""
+    if prod(source.shape):
+        lowering.copy(source, target, name)
+
+
+def in_shape(lowering: Lowering, value: Plain, shape: Sequence[int], name: str) -> Plain:
+    """Return a value in another shape, copied if its memory does not allow that."""
+    found = reshaped(value, shape)
+    if found is not None:
+        return found
+    target = Plain(lowering.temporary(lowering.type(name)).storage, value.shape, dense_strides(value.shape))
+    move(lowering, value, target, name)
+    return Plain(target.storage, tuple(shape), dense_strides(tuple(shape)))
+
+
+@rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+def reshape(lowering: Lowering, node: Node) -> None:
+    """Lower the operators that keep the elements and their order."""
+    source, output = node.inputs[0], node.outputs[0]
+    shape = lowering.type(output).shape
+    value = reshaped(lowering.plain(source), shape) or reshaped(lowering.dense(source), shape)
+    assert value is not None, "a dense value has any shape"
+    lowering.bind(output, value)
+
+
+@rule("Identity", "Dropout")
+def identity(lowering: Lowering, node: Node) -> None:
+    """Lower the operators that do nothing at inference: the output is the input."""
+    if (
+        len(node.outputs) > 1
+        and node.outputs[1]
+        and (lowering.consumers.get(node.outputs[1]) or node.outputs[1] in lowering.graph.outputs)
+    ):
+        raise NotServedError("the mask of Dropout has no kernel")
+    if len(node.inputs) > 2 and node.inputs[2]:
+        training = lowering.constant(node.inputs[2])
+        if training is None or training.any():
+            raise NotServedError("Dropout in training has no kernel")
+    source, output = node.inputs[0], node.outputs[0]
+    if lowering.is_blocked(source):
+        lowering.bind(output, lowering.blocked(source))
+    else:
+        lowering.bind(output, lowering.plain(source))
+
+
+@rule("Transpose")
+def transpose(lowering: Lowering, node: Node) -> None:
+    """Lower Transpose to strides; whoever needs the elements adjacent copies them."""
+    value = lowering.plain(node.inputs[0])
+    order = node.attrs.get("perm") or tuple(reversed(range(len(value.shape))))
+    lowering.bind(node.outputs[0], transposed(value, [int(axis) for axis in order]))
+
+
+@rule("Expand")
+def expand(lowering: Lowering, node: Node) -> None:
+    """Lower Expand to strides of 0."""
+    lowering.bind(node.outputs[0], broadcast(lowering.plain(node.inputs[0]), lowering.type(node.outputs[0]).shape))
+
+
+@rule("Slice")
+def slice_(lowering: Lowering, node: Node) -> None:
+    """Lower Slice to an offset and strides, negative steps too."""
+    starts, ends = integers(lowering, node, 1), integers(lowering, node, 2)
+    if starts is None or ends is None:
+        raise NotServedError("Slice without bounds")
+    axes = integers(lowering, node, 3) or tuple(range(len(starts)))
+    steps = integers(lowering, node, 4) or (1,) * len(starts)
+    value = lowering.plain(node.inputs[0])
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        extent = value.shape[axis]
+        least = -extent - 1 if step < 0 else -extent
+        chosen = range(*slice(start, None if end < least and step < 0 else end, step).indices(extent))
+        value = narrowed(value, axis % len(value.shape), chosen.start, len(chosen), step)
+    lowering.bind(node.outputs[0], value)
+
+
+@rule("Split")
+def split(lowering: Lowering, node: Node) -> None:
+    """Lower Split to offsets."""
+    value, start = lowering.plain(node.inputs[0]), 0
+    axis = int(node.attrs.get("axis", 0)) % len(value.shape)
+    sizes = integers(lowering, node, 1)
+    for index, output in enumerate(node.outputs):
+        count = sizes[index] if sizes else lowering.type(output).shape[axis] if output else 0
+        if not output and not sizes:
+            raise NotServedError("Split into equal parts of which one is not read")
+        if output:
+            lowering.bind(output, narrowed(value, axis, start, count))
+        start += count
+
+
+@rule("Concat")
+def concat(lowering: Lowering, node: Node) -> None:
+    """Lower Concat: channel blocks and rows of the outermost axis lie in the output from the start, the rest is copied."""
+    names, output = [name for name in node.inputs if name], node.outputs[0]
+    if concat_blocked(lowering, node):
+        return
+    shape = lowering.type(output).shape
+    axis = int(node.attrs.get("axis", 0)) % len(shape)
+    parts = [lowering.plain(name) for name in names]
+    whole, start = lowering.new_plain(output), 0
+    outermost = all(extent == 1 for extent in shape[:axis])
+    for name, part in zip(names, parts, strict=True):
+        count = part.shape[axis]
+        place = narrowed(whole, axis, start, count)
+        if outermost and names.count(name) == 1 and part.whole:
+            part.storage.alias = (whole.storage, place.offset)
+        else:
+            move(lowering, part, place, output)
+        start += count
+
+
+@rule("Tile")
+def tile(lowering: Lowering, node: Node) -> None:
+    """Lower Tile to one copy in which every repeated dimension is read with stride 0."""
+    repeats = integers(lowering, node, 1)
+    if repeats is None:
+        raise NotServedError("Tile without repeats")
+    value, output = lowering.plain(node.inputs[0]), node.outputs[0]
+    whole = lowering.new_plain(output)
+    shape = [extent for pair in zip(repeats, value.shape, strict=True) for extent in pair]
+    strides = [stride for own in value.strides for stride in (0, own)]
+    target = reshaped(whole, shape)
+    assert target is not None, "a new value is dense"
+    move(lowering, Plain(value.storage, tuple(shape), tuple(strides), value.offset), target, output)
+
+
+@rule("DepthToSpace")
+def depth_to_space(lowering: Lowering, node: Node) -> None:
+    """Lower DepthToSpace to a transposition between two shapes."""
+    n, c, h, w = lowering.type(node.inputs[0]).shape
+    b = int(node.attrs["blocksize"])
+    depth_first = node.attrs.get("mode", "DCR") in ("DCR", b"DCR")
+    split_shape = (n, b, b, c // b**2, h, w) if depth_first else (n, c // b**2, b, b, h, w)
+    _rearranged(lowering, node, split_shape, (0, 3, 4, 1, 5, 2) if depth_first else (0, 1, 4, 2, 5, 3))
+
+
+@rule("SpaceToDepth")
+def space_to_depth(lowering: Lowering, node: Node) -> None:
+    """Lower SpaceToDepth to a transposition between two shapes."""
+    n, c, h, w = lowering.type(node.inputs[0]).shape
+    b = int(node.attrs["blocksize"])
+    _rearranged(lowering, node, (n, c, h // b, b, w // b, b), (0, 3, 5, 1, 2, 4))
+
+
+def _rearranged(lowering: Lowering, node: Node, shape: Sequence[int], order: Sequence[int]) -> None:
+    source, output = node.inputs[0], node.outputs[0]
+    value = in_shape(lowering, lowering.plain(source), shape, source)
+    lowering.bind(output, in_shape(lowering, transposed(value, order), lowering.type(output).shape, output))
+
+
+@rule("Pad")
+def pad(lowering: Lowering, node: Node) -> None:
+    """Lower Pad to copies: the inside first, then each axis' two margins from what the output holds by then."""
+    source, output = node.inputs[0], node.outputs[0]
+    mode = str(node.attrs.get("mode", "constant"))
+    widths = _pad_widths(lowering, node, len(lowering.type(source).shape))
+    value = lowering.plain(source)
+    for axis, (before, after) in enumerate(widths):
+        first, last = max(0, -before), value.shape[axis] - max(0, -after)
+        value = narrowed(value, axis, first, max(0, last - first))
+    margins = [(max(0, before), max(0, after)) for before, after in widths]
+    if mode != "constant":
+        _check_margins(mode, margins, value.shape)
+    fill = _fill_value(lowering, node) if mode == "constant" and any(map(any, margins)) else None
+    whole = lowering.new_plain(output)
+    inside = whole
+    for axis, (before, _) in enumerate(margins):
+        inside = narrowed(inside, axis, before, value.shape[axis])
+    if fill is not None:
+        move(lowering, broadcast(fill, whole.shape), whole, output)
+    move(lowering, value, inside, output)
+    if mode != "constant":
+        for target, origin in _margins(mode, whole, inside, margins):
+            move(lowering, origin, target, output)
+
+
+def _pad_widths(lowering: Lowering, node: Node, rank: int) -> list[tuple[int, int]]:
+    pads = integers(lowering, node, 1)
+    if pads is None:
+        raise NotServedError("Pad without pads")
+    given = integers(lowering, node, 3)
+    axes = tuple(range(rank)) if given is None else tuple(axis % rank for axis in given)
+    widths = [(0, 0)] * rank
+    for index, axis in enumerate(axes):
+        widths[axis] = (pads[index], pads[len(axes) + index])
+    return widths
+
+
+def _fill_value(lowering: Lowering, node: Node) -> Plain:
+    type_ = lowering.type(node.inputs[0])
+    if len(node.inputs) > 2 and node.inputs[2]:
+        return Plain(lowering.plain(node.inputs[2]).storage, (), (), lowering.plain(node.inputs[2]).offset)
+    return lowering.packed((), f"zero {type_.dtype}", (), type_.dtype, lambda: np.zeros((), type_.dtype))
+
+
+def _check_margins(mode: str, margins: Sequence[tuple[int, int]], shape: Sequence[int]) -> None:
+    if mode not in ("edge", "reflect", "wrap"):
+        raise NotServedError(f"Pad in mode {mode} has no kernel")
+    for (before, after), extent in zip(margins, shape, strict=True):
+        limit = extent - 1 if mode == "reflect" else extent
+        if (before or after) and (extent == 0 or (mode != "edge" and max(before, after) > limit)):
+            raise NotServedError(f"Pad by more than the {mode} of {extent} elements has no kernel")
+
+
+def _margins(mode: str, whole: Plain, inside: Plain, margins: Sequence[tuple[int, int]]) -> list[tuple[Plain, Plain]]:
+    """Return pairs of a margin and what it repeats; the axes before are complete when an axis is copied."""
+    pairs = []
+    for axis, (before, after) in enumerate(margins):
+        extent = inside.shape[axis]
+        # All of the axes already done, the inside of those to come.
+        current = whole
+        for other in range(axis + 1, len(margins)):
+            current = narrowed(current, other, margins[other][0], inside.shape[other])
+        if before:
+            pairs.append((narrowed(current, axis, 0, before), _repeated(mode, current, axis, before, extent, before)))
+        if after:
+            end = before + extent
+            pairs.append((narrowed(current, axis, end, after), _repeated(mode, current, axis, before, extent, -after)))
+    return pairs
+
+
+def _repeated(mode: str, current: Plain, axis: int, first: int, extent: int, width: int) -> Plain:
+    """Return what a margin of ``width`` elements (negative: behind) repeats; the inside begins at ``first``."""
+    count, last = abs(width), first + extent - 1
+    if mode == "edge":
+        edge = narrowed(current, axis, first if width > 0 else last, 1)
+        shape = (*current.shape[:axis], count, *current.shape[axis + 1 :])
+        return broadcast(edge, shape)
+    if mode == "reflect":
+        return narrowed(current, axis, first + count if width > 0 else last - 1, count, -1)
+    return narrowed(current, axis, last - count + 1 if width > 0 else first, count)
