@@ -5,9 +5,8 @@ nothing. With MindSpore installed, ``python examples/test_square.py`` runs it th
 """
 
 import mindspore as ms
-import mindspore.nn as nn
-import mindspore.ops as ops
 import numpy as np
+from mindspore import nn, ops
 
 ms.set_context(mode=ms.GRAPH_MODE, device_target="Ascend")
 

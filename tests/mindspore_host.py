@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 import pytest
-from graph_runner import run_graph
 
+from graph_runner import run_graph
 from opbuild.graph.types import Graph
 from opbuild.mindspore import context, execution
 

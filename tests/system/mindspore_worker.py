@@ -29,7 +29,9 @@ def values(spec: str, seed: int) -> np.ndarray:
     low = 1 if kind == "p" else -4 if dtype[0] != "u" else 0
     if dtype[0] != "f" or kind == "s":
         return random.integers(low, 5, extents).astype(name)
-    data = (np.abs(random.standard_normal(extents)) + 1.05 if kind == "p" else random.standard_normal(extents) * 2).astype(name)
+    data = (
+        np.abs(random.standard_normal(extents)) + 1.05 if kind == "p" else random.standard_normal(extents) * 2
+    ).astype(name)
     if kind == "q":
         data.flat[:4] = (np.nan, np.inf, -np.inf, -0.0)
     return data
@@ -81,7 +83,9 @@ def main() -> None:
             for path, parameter in cell.parameters_and_names():
                 described.append([path, parameter.name, tuple(parameter.shape), parameter.requires_grad])
                 low = 0.5 if "var" in path else -0.5
-                parameter.set_data(Tensor(np.random.default_rng(seed).uniform(low, low + 1, parameter.shape).astype("float32")))
+                parameter.set_data(
+                    Tensor(np.random.default_rng(seed).uniform(low, low + 1, parameter.shape).astype("float32"))
+                )
             cell.set_train(False)
             return [cell(Tensor(values(given, seed))), repr(described)]
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from processes import environment
 
 HERE = Path(__file__).resolve().parent
@@ -27,7 +28,9 @@ INTERPRETER = os.environ.get("OPBUILD_MINDSPORE_PYTHON", sys.executable)
 def why_not() -> str:
     """Return why the real MindSpore can not be asked, or an empty text."""
     probe = subprocess.run([INTERPRETER, "-c", "import mindspore"], capture_output=True, text=True, check=False)
-    return "" if probe.returncode == 0 else f"{INTERPRETER} has no mindspore: set OPBUILD_MINDSPORE_PYTHON to one that has"
+    return (
+        "" if probe.returncode == 0 else f"{INTERPRETER} has no mindspore: set OPBUILD_MINDSPORE_PYTHON to one that has"
+    )
 
 
 class Results:
@@ -49,7 +52,9 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Results:
     if why_not():
         pytest.skip(why_not())
     path = tmp_path_factory.mktemp("real") / "results.npz"
-    done = subprocess.run([INTERPRETER, str(WORKER), str(path)], cwd=path.parent, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [INTERPRETER, str(WORKER), str(path)], cwd=path.parent, capture_output=True, text=True, check=False
+    )
     assert path.exists(), done.stderr[-2000:]
     return Results(path)
 
@@ -86,7 +91,9 @@ def compare(expected: Results, found: Results) -> list[str]:
         elif len(said) != len(found.said[case]):
             problems.append(f"{case}: {len(found.said[case])} results, not {len(said)}")
         else:
-            pairs: list[tuple[npt.NDArray[Any] | str, Any]] = list(zip(expected.leaves(case), found.leaves(case), strict=True))
+            pairs: list[tuple[npt.NDArray[Any] | str, Any]] = list(
+                zip(expected.leaves(case), found.leaves(case), strict=True)
+            )
             problems += [f"{case} result {i}: {text}" for i, pair in enumerate(pairs) if (text := difference(*pair))]
     return problems
 

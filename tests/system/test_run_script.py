@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from processes import environment
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "test_square.py"
@@ -83,7 +84,9 @@ def empty(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("text", [FROM_IMPORTS, THROUGH_MS, EXAMPLE.read_text(encoding="utf-8")], ids=["from", "ms", "example"])
+@pytest.mark.parametrize(
+    "text", [FROM_IMPORTS, THROUGH_MS, EXAMPLE.read_text(encoding="utf-8")], ids=["from", "ms", "example"]
+)
 def test_a_script_prints_its_result_and_leaves_three_files(tmp_path, empty, text):
     """In a new empty folder; the second run compiles nothing; the .json holds the object's SHA-256."""
     script = written(tmp_path, "script.py", text)
@@ -116,7 +119,9 @@ def test_rank_and_cache_path_move_the_files(tmp_path, empty):
 def test_a_warm_run_loads_neither_halide_nor_onnx(tmp_path, empty):
     """A script whose network is stored starts without the compiler and without the model reader."""
     script = written(
-        tmp_path, "script.py", THROUGH_MS + "\nimport sys\nprint('loaded', sorted({'halide', 'onnx'} & set(sys.modules)))\n"
+        tmp_path,
+        "script.py",
+        THROUGH_MS + "\nimport sys\nprint('loaded', sorted({'halide', 'onnx'} & set(sys.modules)))\n",
     )
     assert opbuild_run(empty, script).returncode == 0
     assert "loaded []" in opbuild_run(empty, script, OPBUILD_FORBID_COMPILE="1").stdout
@@ -134,7 +139,9 @@ def test_the_script_sees_its_arguments_its_folder_and_main(tmp_path, empty):
     """sys.argv, sys.path[0] and __name__ are those that Python would give it; options after it are its own."""
     written(tmp_path, "beside.py", "VALUE = 42\n")
     script = written(
-        tmp_path, "script.py", "import sys, beside\nprint(__name__, sys.argv[1:], beside.VALUE, sys.path[0], __file__)\n"
+        tmp_path,
+        "script.py",
+        "import sys, beside\nprint(__name__, sys.argv[1:], beside.VALUE, sys.path[0], __file__)\n",
     )
     done = opbuild_run(empty, script, "a", "--repeat", "-x")
     assert done.returncode == 0, done.stderr
@@ -195,7 +202,9 @@ def test_a_missing_script_is_an_option_error(empty):
 
 def test_in_pynative_mode_operators_are_built_one_by_one(tmp_path, empty):
     """Each operator leaves its own three files, and a second run builds none."""
-    text = THROUGH_MS.replace("GRAPH_MODE", "PYNATIVE_MODE").replace("return self.square(x)", "return -self.square(x) * x")
+    text = THROUGH_MS.replace("GRAPH_MODE", "PYNATIVE_MODE").replace(
+        "return self.square(x)", "return -self.square(x) * x"
+    )
     script = written(tmp_path, "script.py", text)
     first = opbuild_run(empty, script)
     assert first.returncode == 0, first.stderr

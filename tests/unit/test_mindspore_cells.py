@@ -7,9 +7,9 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
-from mindspore_host import graphs  # noqa: F401 - a fixture
 
 import opbuild.mindspore as ms
+from mindspore_host import graphs  # noqa: F401 - a fixture
 from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.mindspore import Parameter, Tensor, nn, ops
 
@@ -37,7 +37,15 @@ def tensor(*values: float) -> Tensor:
 def test_parameters_are_named_by_the_attributes_that_lead_to_them(graphs):
     """The order and the names are MindSpore's: a cell's own parameters first, then its parts'."""
     net = nn.SequentialCell(Block(), nn.ReLU())
-    names = ["0.scale", "0.fc.weight", "0.fc.bias", "0.norm.moving_mean", "0.norm.moving_variance", "0.norm.gamma", "0.norm.beta"]
+    names = [
+        "0.scale",
+        "0.fc.weight",
+        "0.fc.bias",
+        "0.norm.moving_mean",
+        "0.norm.moving_variance",
+        "0.norm.gamma",
+        "0.norm.beta",
+    ]
     assert [parameter.name for parameter in net.get_parameters()] == names
     assert list(net.parameters_dict()) == names
     assert [p.name for p in net.untrainable_params()] == ["0.norm.moving_mean", "0.norm.moving_variance"]
@@ -162,7 +170,7 @@ def test_an_assignment_to_a_traced_tensor_is_refused(graphs):
 
 
 def test_in_pynative_mode_branches_on_data_work(graphs):
-    """construct runs as it stands: one network for each operator, reused for equal types."""
+    """Construct runs as it stands: one network for each operator, reused for equal types."""
 
     class Branch(nn.Cell):
         def construct(self, x):
@@ -219,7 +227,7 @@ def test_containers_number_or_name_their_cells(graphs):
 
 
 def test_a_copied_cell_has_its_own_parameters(graphs):
-    """deepcopy copies parameters and drops built networks."""
+    """Deepcopy copies parameters and drops built networks."""
     net = Block()
     x = Tensor(np.ones((1, 3), np.float32))
     before = net(x).asnumpy()

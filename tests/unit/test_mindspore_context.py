@@ -22,7 +22,9 @@ def test_the_defaults_are_mindspores():
 
 def test_options_are_kept():
     """What was set is what is returned."""
-    context.set_context(mode=context.GRAPH_MODE, save_graphs=True, device_id=3, max_call_depth=10, jit_config={"jit_level": "O0"})
+    context.set_context(
+        mode=context.GRAPH_MODE, save_graphs=True, device_id=3, max_call_depth=10, jit_config={"jit_level": "O0"}
+    )
     assert context.is_graph_mode()
     assert context.get_context("device_id") == 3
     assert context.get_context("jit_config") == {"jit_level": "O0"}

@@ -6,9 +6,9 @@ import pickle
 
 import numpy as np
 import pytest
-from mindspore_host import graphs  # noqa: F401 - a fixture
 
 import opbuild.mindspore as ms
+from mindspore_host import graphs  # noqa: F401 - a fixture
 from opbuild.errors import OpbuildError
 from opbuild.mindspore import Parameter, Tensor, ops
 
@@ -66,7 +66,10 @@ def test_str_is_numpys():
     """What print shows, as MindSpore does."""
     assert str(Tensor(np.float32([1, 16, 81]))) == "[ 1. 16. 81.]"
     assert f"{Tensor(np.float32(2)):.2f}" == "2.00"
-    assert str(Parameter(np.zeros(2, np.float32), name="w")) == "Parameter (name=w, shape=(2,), dtype=Float32, requires_grad=True)"
+    assert (
+        str(Parameter(np.zeros(2, np.float32), name="w"))
+        == "Parameter (name=w, shape=(2,), dtype=Float32, requires_grad=True)"
+    )
 
 
 def test_element_types_compare_print_and_convert():

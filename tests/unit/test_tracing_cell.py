@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graph_runner import run_graph
 
+from graph_runner import run_graph
 from opbuild.errors import InvalidModelError, ShapeError
 from opbuild.frontend.cell import Trace, current, location
 from opbuild.graph.passes.infer import infer_node

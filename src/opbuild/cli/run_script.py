@@ -127,7 +127,7 @@ def run_script(path: str | os.PathLike[str], args: list[str]) -> int:
     except OpbuildError as error:
         _add_place(error)
         raise
-    except Exception as error:  # noqa: BLE001 - any exception of the user's script
+    except Exception as error:
         _show(error)
         return 1
     finally:

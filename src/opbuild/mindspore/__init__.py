@@ -5,11 +5,44 @@
 
 from opbuild.mindspore import context, dtype, methods, nn, ops
 from opbuild.mindspore.context import (
-    COMPATIBLE, GRAPH_MODE, LAX, PYNATIVE_MODE, STRICT, get_context, set_context, set_device,
+    COMPATIBLE,
+    GRAPH_MODE,
+    LAX,
+    PYNATIVE_MODE,
+    STRICT,
+    get_context,
+    set_context,
+    set_device,
 )  # fmt: skip
 from opbuild.mindspore.dtype import (
-    Type, bool_, byte, double, dtype_to_nptype, dtype_to_pytype, float16, float32, float64, half, int8, int16, int32, int64,
-    intc, intp, long, pytype_to_dtype, short, single, ubyte, uint8, uint16, uint32, uint64, uintc, uintp, ushort,
+    Type,
+    bool_,
+    byte,
+    double,
+    dtype_to_nptype,
+    dtype_to_pytype,
+    float16,
+    float32,
+    float64,
+    half,
+    int8,
+    int16,
+    int32,
+    int64,
+    intc,
+    intp,
+    long,
+    pytype_to_dtype,
+    short,
+    single,
+    ubyte,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+    uintc,
+    uintp,
+    ushort,
 )  # fmt: skip
 from opbuild.mindspore.initializer import get_seed, set_seed
 from opbuild.mindspore.jit import jit, jit_class, ms_function, mutable

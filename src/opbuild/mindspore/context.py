@@ -78,7 +78,7 @@ class _Context:
         _check(name, value)
         self.values[name] = value
         if name == "device_target" and value != "CPU":
-            self.warn(value)
+            self.warn(str(value))
 
     def warn(self, target: str) -> None:
         if not self.warned:

@@ -80,7 +80,9 @@ def to_type(value: object) -> Type:
         return _BY_NAME[np.dtype(value).name]  # type: ignore[call-overload]
     except (TypeError, KeyError):
         allowed = ", ".join(_BY_NAME)
-        raise ArgumentTypeError(f"{value!r} is not an element type that opbuild knows", f"use one of {allowed}") from None
+        raise ArgumentTypeError(
+            f"{value!r} is not an element type that opbuild knows", f"use one of {allowed}"
+        ) from None
 
 
 def dtype_to_nptype(type_: Type) -> type[np.generic]:

@@ -56,7 +56,7 @@ def build(graph: Graph) -> Call:
     Raises:
         BuildError: If an operator can not be built.
     """
-    from opbuild.api import compile_graph  # noqa: PLC0415 - the data path loads when something is built, not on import
+    from opbuild.api import compile_graph
 
     network = compile_graph(graph, config=Config.from_environment(num_threads=num_threads()))
 

@@ -97,7 +97,9 @@ class _Reader:
     def _expanded(self, items: tuple[Any, ...]) -> list[Any]:
         used = sum(item is not None and item is not Ellipsis for item in items)
         if used > self.tensor.ndim:
-            raise ArgumentValueError(f"{used} indices of a tensor of shape {self.tensor.shape}{location()}", "give fewer")
+            raise ArgumentValueError(
+                f"{used} indices of a tensor of shape {self.tensor.shape}{location()}", "give fewer"
+            )
         rest = [slice(None)] * (self.tensor.ndim - used)
         if not any(item is Ellipsis for item in items):
             return [*items, *rest]
@@ -120,7 +122,8 @@ class _Reader:
             self.advanced.append((axis, self._indices(item)))
         else:
             raise ArgumentTypeError(
-                f"an index of type {type(item).__name__}{location()}", "use integers, slices, ..., None or tensors of indices"
+                f"an index of type {type(item).__name__}{location()}",
+                "use integers, slices, ..., None or tensors of indices",
             )
 
     def _indices(self, item: Any) -> Tensor:
@@ -137,15 +140,23 @@ class _Reader:
 
     def _gathered(self, tensor: Tensor) -> Tensor:
         axes = [axis for axis, _ in self.advanced]
-        if self.added or (self.dropped and axes[0] > min(self.dropped)) or axes != list(range(axes[0], axes[0] + len(axes))):
-            raise ArgumentValueError(f"an index that mixes tensors with None or integers{location()}", "index in two steps")
+        if (
+            self.added
+            or (self.dropped and axes[0] > min(self.dropped))
+            or axes != list(range(axes[0], axes[0] + len(axes)))
+        ):
+            raise ArgumentValueError(
+                f"an index that mixes tensors with None or integers{location()}", "index in two steps"
+            )
         if self.dropped:
             kept = [extent for axis, extent in enumerate(tensor.shape) if axis not in self.dropped]
             tensor = reshaped(tensor, tuple(kept))
         if len(axes) == 1:
             return gather(tensor, self.advanced[0][1], axes[0])
         if axes[0] != 0:
-            raise ArgumentValueError(f"several tensors that index axes {axes}{location()}", "transpose these axes to the front")
+            raise ArgumentValueError(
+                f"several tensors that index axes {axes}{location()}", "transpose these axes to the front"
+            )
         shape = np.broadcast_shapes(*(indices.shape for _, indices in self.advanced))
         columns = [broadcast_to(emit("Cast", indices, to=7), shape) for _, indices in self.advanced]
         return gather_nd(tensor, stack(columns, len(shape)))

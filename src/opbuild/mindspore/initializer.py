@@ -183,7 +183,9 @@ def fans(shape: tuple[int, ...]) -> tuple[int, int]:
         ArgumentValueError: If the shape has fewer than two dimensions.
     """
     if len(shape) < 2:
-        raise ArgumentValueError(f"a weight of shape {shape} has no inputs and outputs", "it needs at least 2 dimensions")
+        raise ArgumentValueError(
+            f"a weight of shape {shape} has no inputs and outputs", "it needs at least 2 dimensions"
+        )
     window = math.prod(shape[2:])
     return shape[1] * window, shape[0] * window
 
@@ -206,5 +208,7 @@ def initializer(init: Any, shape: int | Sequence[int] | None = None, dtype: Any 
     elif isinstance(init, (int, float)):
         init = Constant(init)
     if not isinstance(init, Initializer):
-        raise ArgumentTypeError(f"an initializer of type {type(init).__name__}", "give a tensor, number, name or Initializer")
+        raise ArgumentTypeError(
+            f"an initializer of type {type(init).__name__}", "give a tensor, number, name or Initializer"
+        )
     return Tensor.of(init.make(() if shape is None else shape, to_type(dtype).name))

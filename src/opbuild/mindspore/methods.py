@@ -11,16 +11,20 @@ from opbuild.mindspore.indexing import get_item, set_item
 from opbuild.mindspore.ops.shaping import ints
 from opbuild.mindspore.tensor import Tensor
 
-_SAME = """
-abs absolute acos acosh add addcdiv addcmul addmm amax amin arccos arccosh arcsin arcsinh arctan arctanh argmin
-argsort asin asinh atan atan2 atanh baddbmm bitwise_and bitwise_or bitwise_xor bmm broadcast_to ceil chunk clamp clip
-cos cosh cumsum div divide dot eq equal erf erfc exp expand_dims expm1 flip floor floor_divide fmod gather_elements
-gather_nd ge ger greater greater_equal gt hardshrink hypot index_select inner isclose isfinite isinf isnan le lerp
-less less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor logsumexp lt masked_fill
-matmul maximum minimum mm moveaxis movedim mul multiply narrow ne neg negative norm not_equal outer pow ravel
-reciprocal remainder repeat_interleave roll round rsqrt sigmoid sign sin sinh softmax sort split sqrt square squeeze
-sub subtract swapaxes tan tanh tile topk tril triu true_divide trunc unbind unsqueeze var std
-""".split()
+_SAME = [
+    "abs", "absolute", "acos", "acosh", "add", "addcdiv", "addcmul", "addmm", "amax", "amin", "arccos", "arccosh",
+    "arcsin", "arcsinh", "arctan", "arctanh", "argmin", "argsort", "asin", "asinh", "atan", "atan2", "atanh",
+    "baddbmm", "bitwise_and", "bitwise_or", "bitwise_xor", "bmm", "broadcast_to", "ceil", "chunk", "clamp",
+    "clip", "cos", "cosh", "cumsum", "div", "divide", "dot", "eq", "equal", "erf", "erfc", "exp", "expand_dims",
+    "expm1", "flip", "floor", "floor_divide", "fmod", "gather_elements", "gather_nd", "ge", "ger", "greater",
+    "greater_equal", "gt", "hardshrink", "hypot", "index_select", "inner", "isclose", "isfinite", "isinf",
+    "isnan", "le", "lerp", "less", "less_equal", "log", "log10", "log1p", "log2", "logaddexp", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logsumexp", "lt", "masked_fill", "matmul", "maximum", "minimum",
+    "mm", "moveaxis", "movedim", "mul", "multiply", "narrow", "ne", "neg", "negative", "norm", "not_equal",
+    "outer", "pow", "ravel", "reciprocal", "remainder", "repeat_interleave", "roll", "round", "rsqrt", "sigmoid",
+    "sign", "sin", "sinh", "softmax", "sort", "split", "sqrt", "square", "squeeze", "sub", "subtract", "swapaxes",
+    "tan", "tanh", "tile", "topk", "tril", "triu", "true_divide", "trunc", "unbind", "unsqueeze", "var", "std",
+]  # fmt: skip
 """Methods that are the function of the same name with the tensor as its first argument."""
 
 
@@ -36,9 +40,14 @@ def _attach_operators() -> None:
     comparison = {"lt": ops.less, "le": ops.less_equal, "gt": ops.greater, "ge": ops.greater_equal}
     for name, function in comparison.items():
         setattr(Tensor, f"__{name}__", lambda self, other, function=function: function(self, other))
-    unary = {"neg": ops.neg, "abs": ops.abs, "invert": ops.bitwise_not, "pos": ops.identity}
-    for name, function in unary.items():
-        setattr(Tensor, f"__{name}__", lambda self, function=function: function(self))
+    unary: dict[str, Callable[[Any], Tensor]] = {
+        "neg": ops.neg,
+        "abs": ops.abs,
+        "invert": ops.bitwise_not,
+        "pos": ops.identity,
+    }
+    for name, apply in unary.items():
+        setattr(Tensor, f"__{name}__", lambda self, apply=apply: apply(self))
 
 
 def _equal(self: Tensor, other: Any) -> Any:

@@ -100,7 +100,9 @@ def _split(value: Any, leaves: list[Tensor]) -> Any:
     if isinstance(value, list):
         return [_split(item, leaves) for item in value]
     if isinstance(value, np.ndarray):
-        raise ArgumentTypeError(f"a numpy array where a network takes or gives tensors{location()}", "wrap it in Tensor()")
+        raise ArgumentTypeError(
+            f"a numpy array where a network takes or gives tensors{location()}", "wrap it in Tensor()"
+        )
     return value
 
 
@@ -129,4 +131,3 @@ def _signature(nest: Any) -> Hashable:
             f"an argument of type {type(nest).__name__}{location()}", "a network takes tensors and plain values"
         ) from None
     return (type(nest).__name__, nest)
-

@@ -160,7 +160,9 @@ class Embedding(Cell):
         table = initializer(embedding_table, (vocab_size, embedding_size)).asnumpy()
         if padding_idx is not None:
             if not 0 <= padding_idx < vocab_size:
-                raise ArgumentValueError(f"padding_idx of Embedding is {padding_idx}", f"it must be in [0, {vocab_size})")
+                raise ArgumentValueError(
+                    f"padding_idx of Embedding is {padding_idx}", f"it must be in [0, {vocab_size})"
+                )
             table = table.copy()
             table[padding_idx] = 0
         self.embedding_table = Parameter(np.asarray(table), name="embedding_table")

@@ -62,10 +62,11 @@ class Cell:
                 return self.construct(*args, **kwargs)
         if not is_graph_mode():
             return self.construct(*args, **kwargs)
-        if self._networks is None:
-            object.__setattr__(self, "_networks", Networks(type(self).__name__, self.construct))
-        assert self._networks is not None
-        return self._networks.call(args, kwargs, self._state())
+        networks = self._networks
+        if networks is None:
+            networks = Networks(type(self).__name__, self.construct)
+            object.__setattr__(self, "_networks", networks)
+        return networks.call(args, kwargs, self._state())
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Build the network for these arguments' signature; it is run once."""
@@ -233,7 +234,9 @@ class Cell:
         Raises:
             ArgumentValueError: Always.
         """
-        raise ArgumentValueError(f"to_float({dst_type}) is not supported", "convert inputs and parameters with .astype()")
+        raise ArgumentValueError(
+            f"to_float({dst_type}) is not supported", "convert inputs and parameters with .astype()"
+        )
 
     def recompute(self, **options: Any) -> None:
         """Do nothing: it matters only to training."""

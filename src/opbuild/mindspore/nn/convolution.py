@@ -9,8 +9,7 @@ from opbuild.mindspore.arguments import ArgumentValueError, one_of, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, fans, initializer
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.ops.convolution import PAD_MODES, Padding, conv, conv_transpose, pads_of, per_axis
-from opbuild.mindspore.ops.primitives import only_nchw
+from opbuild.mindspore.ops.convolution import PAD_MODES, Padding, conv, conv_transpose, only_nchw, pads_of, per_axis
 from opbuild.mindspore.ops.shaping import pad, reshaped
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
@@ -53,7 +52,8 @@ class _Conv(Cell):
         only_nchw(data_format)
         if in_channels % group or out_channels % group:
             raise ArgumentValueError(
-                f"{name} of {in_channels} to {out_channels} channels in {group} groups", "both must be multiples of group"
+                f"{name} of {in_channels} to {out_channels} channels in {group} groups",
+                "both must be multiples of group",
             )
         shape = self._weight_shape()
         self.weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init

@@ -8,9 +8,9 @@ from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, T
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import initializer
 from opbuild.mindspore.nn.cell import NO_TRAINING, Cell
+from opbuild.mindspore.ops.convolution import only_nchw
 from opbuild.mindspore.ops.normalization import batch_norm, group_norm
-from opbuild.mindspore.ops.primitives import LayerNorm as _LayerNorm
-from opbuild.mindspore.ops.primitives import only_nchw
+from opbuild.mindspore.ops.structure_primitives import LayerNorm as _LayerNorm
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -70,7 +70,9 @@ class _BatchNorm(Cell):
         """Return the normalized tensor."""
         name = type(self).__name__
         if x.ndim not in self.ranks:
-            raise TensorShapeError(f"{name} of shape {x.shape}", f"it needs {' or '.join(map(str, self.ranks))} dimensions")
+            raise TensorShapeError(
+                f"{name} of shape {x.shape}", f"it needs {' or '.join(map(str, self.ranks))} dimensions"
+            )
         if self.use_batch_statistics or (self.use_batch_statistics is None and self.training):
             raise ArgumentValueError(f"{name} is called with training set", NO_TRAINING)
         return batch_norm(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, eps=self.eps)
@@ -126,7 +128,9 @@ class LayerNorm(Cell):
     ) -> None:
         super().__init__()
         if not isinstance(normalized_shape, (tuple, list)):
-            raise ArgumentTypeError(f"normalized_shape of LayerNorm is {normalized_shape!r}", "give a tuple of integers")
+            raise ArgumentTypeError(
+                f"normalized_shape of LayerNorm is {normalized_shape!r}", "give a tuple of integers"
+            )
         self.normalized_shape = tuple(normalized_shape)
         self.begin_norm_axis = begin_norm_axis
         self.begin_params_axis = begin_params_axis
@@ -165,7 +169,9 @@ class GroupNorm(Cell):
         self.num_groups = positive(num_groups, "num_groups of GroupNorm")
         self.num_channels = positive(num_channels, "num_channels of GroupNorm")
         if num_channels % num_groups:
-            raise ArgumentValueError(f"GroupNorm of {num_channels} channels in {num_groups} groups", "groups must be equal")
+            raise ArgumentValueError(
+                f"GroupNorm of {num_channels} channels in {num_groups} groups", "groups must be equal"
+            )
         self.eps = eps
         self.gamma = Parameter(initializer(gamma_init, (num_channels,), dtype), "gamma", requires_grad=affine)
         self.beta = Parameter(initializer(beta_init, (num_channels,), dtype), "beta", requires_grad=affine)

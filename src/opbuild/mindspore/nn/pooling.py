@@ -6,9 +6,8 @@ from typing import Any
 
 from opbuild.mindspore.arguments import ArgumentValueError, one_of
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.ops.convolution import PAD_MODES, Padding, per_axis
+from opbuild.mindspore.ops.convolution import PAD_MODES, Padding, only_nchw, per_axis
 from opbuild.mindspore.ops.pooling import adaptive_avg_pool2d, adaptive_max_pool2d, averaged, no_indices, pool
-from opbuild.mindspore.ops.primitives import only_nchw
 from opbuild.mindspore.tensor import Tensor
 
 
@@ -27,7 +26,9 @@ class _Pool(Cell):
         self.padding = padding
         self.ceil_mode = ceil_mode
         if self.pad_mode != "pad" and (padding != 0 or ceil_mode):
-            raise ArgumentValueError(f"{name} with padding or ceil_mode and pad_mode={pad_mode!r}", "use pad_mode='pad'")
+            raise ArgumentValueError(
+                f"{name} with padding or ceil_mode and pad_mode={pad_mode!r}", "use pad_mode='pad'"
+            )
 
     def extend_repr(self) -> str:
         """Return the layer's arguments."""

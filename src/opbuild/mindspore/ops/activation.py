@@ -180,7 +180,7 @@ def swiglu(input: Any, dim: int = -1) -> Tensor:  # noqa: A002
 
 
 def _halves(value: Any, axis: int, name: str) -> tuple[Tensor, Tensor]:
-    from opbuild.mindspore.ops.shaping import split  # noqa: PLC0415 - shaping needs arithmetic
+    from opbuild.mindspore.ops.shaping import split
 
     tensor = need_tensor(value, name)
     extent = tensor.shape[axis_in(axis, tensor.ndim, name)]
@@ -193,4 +193,3 @@ def _halves(value: Any, axis: int, name: str) -> tuple[Tensor, Tensor]:
 def fast_gelu(x: Any) -> Tensor:
     """Return ``x * sigmoid(1.702 * x)``."""
     return mul(x, sigmoid(mul(x, 1.702)))
-

@@ -14,6 +14,14 @@ Padding = int | tuple[int, ...] | list[int]
 PAD_MODES = ("valid", "same", "pad")
 
 
+def only_nchw(data_format: str) -> None:
+    """Refuse formats other than channels-first."""
+    if data_format not in ("NCHW", "NCDHW"):
+        raise ArgumentValueError(
+            f"data_format is {data_format!r}", "opbuild takes NCHW; it chooses its own layout inside"
+        )
+
+
 def per_axis(value: Any, rank: int, what: str) -> tuple[int, ...]:
     """Return one positive integer for each spatial axis; of four (MindSpore's NCHW form) the last two count."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
@@ -60,8 +68,8 @@ def _explicit(padding: Padding, rank: int, what: str) -> tuple[int, ...]:
     raise ArgumentValueError(f"the padding of {what} is {padding!r}", f"give 1, {rank} or {2 * rank} integers")
 
 
-def conv(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
-         dilation: Any = 1, groups: int = 1, rank: int = 2) -> Tensor:  # noqa: A002 # fmt: skip
+def conv(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,  # noqa: A002
+         dilation: Any = 1, groups: int = 1, rank: int = 2) -> Tensor:  # fmt: skip
     """Return a convolution over ``rank`` spatial axes.
 
     Args:
@@ -82,34 +90,43 @@ def conv(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: s
             f"{what} of shapes {tensor.shape} and {kernel.shape}{location()}", f"both need {rank + 2} dimensions"
         )
     shape = kernel.shape[2:]
-    strides, dilations = per_axis(stride, rank, f"the stride of {what}"), per_axis(dilation, rank, f"the dilation of {what}")
+    strides, dilations = (
+        per_axis(stride, rank, f"the stride of {what}"),
+        per_axis(dilation, rank, f"the dilation of {what}"),
+    )
     pads = pads_of(pad_mode, padding, tensor.shape[2:], shape, strides, dilations, what)
-    attrs = {"kernel_shape": shape, "strides": strides, "pads": pads, "dilations": dilations, "group": groups}
+    attrs: dict[str, Any] = {
+        "kernel_shape": shape,
+        "strides": strides,
+        "pads": pads,
+        "dilations": dilations,
+        "group": groups,
+    }
     operands = (tensor, kernel) if bias is None else (tensor, kernel, need_tensor(bias, what))
     return emit("Conv", *operands, **attrs)
 
 
-def conv1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
-           dilation: Any = 1, groups: int = 1) -> Tensor:  # noqa: A002 # fmt: skip
+def conv1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,  # noqa: A002
+           dilation: Any = 1, groups: int = 1) -> Tensor:  # fmt: skip
     """Return a convolution over one spatial axis; see ``conv``."""
     return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, 1)
 
 
-def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
-           dilation: Any = 1, groups: int = 1) -> Tensor:  # noqa: A002 # fmt: skip
+def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,  # noqa: A002
+           dilation: Any = 1, groups: int = 1) -> Tensor:  # fmt: skip
     """Return a convolution over two spatial axes; see ``conv``."""
     return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, 2)
 
 
-def conv3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
-           dilation: Any = 1, groups: int = 1) -> Tensor:  # noqa: A002 # fmt: skip
+def conv3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,  # noqa: A002
+           dilation: Any = 1, groups: int = 1) -> Tensor:  # fmt: skip
     """Return a convolution over three spatial axes; see ``conv``."""
     return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, 3)
 
 
-def conv_transpose(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid",
+def conv_transpose(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid",  # noqa: A002
                    padding: Padding = 0, output_padding: Any = 0, dilation: Any = 1, groups: int = 1,
-                   rank: int = 2) -> Tensor:  # noqa: A002 # fmt: skip
+                   rank: int = 2) -> Tensor:  # fmt: skip
     """Return a transposed convolution; ``weight`` has the shape (C, O / groups, ...).
 
     With ``pad_mode`` ``same`` the output has ``stride`` times the input's extents; with ``valid`` none is cut off.
@@ -117,7 +134,10 @@ def conv_transpose(input: Any, weight: Any, bias: Any = None, stride: Any = 1, p
     tensor, kernel = need_tensor(input, "conv_transpose"), need_tensor(weight, "conv_transpose")
     what = f"conv_transpose{rank}d"
     shape = kernel.shape[2:]
-    strides, dilations = per_axis(stride, rank, f"the stride of {what}"), per_axis(dilation, rank, f"the dilation of {what}")
+    strides, dilations = (
+        per_axis(stride, rank, f"the stride of {what}"),
+        per_axis(dilation, rank, f"the dilation of {what}"),
+    )
     extra = (output_padding,) * rank if isinstance(output_padding, int) else tuple(output_padding)
     one_of(str(pad_mode).lower(), PAD_MODES, f"the pad_mode of {what}")
     if pad_mode.lower() == "same":
@@ -132,13 +152,13 @@ def conv_transpose(input: Any, weight: Any, bias: Any = None, stride: Any = 1, p
         extra = tuple(max(-span, 0) for span in spans)
     else:
         pads = _explicit(padding, rank, what)
-    attrs = {"kernel_shape": shape, "strides": strides, "pads": pads, "dilations": dilations, "group": groups,
+    attrs: dict[str, Any] = {"kernel_shape": shape, "strides": strides, "pads": pads, "dilations": dilations, "group": groups,
              "output_padding": extra}  # fmt: skip
     operands = (tensor, kernel) if bias is None else (tensor, kernel, need_tensor(bias, what))
     return emit("ConvTranspose", *operands, **attrs)
 
 
-def conv_transpose2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Padding = 0,
-                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:  # noqa: A002 # fmt: skip
+def conv_transpose2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Padding = 0,  # noqa: A002
+                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:  # fmt: skip
     """Return a transposed convolution over two spatial axes; see ``conv_transpose``."""
     return conv_transpose(input, weight, bias, stride, "pad", padding, output_padding, dilation, groups)

@@ -125,7 +125,11 @@ def dense(input: Any, weight: Any, bias: Any = None) -> Tensor:  # noqa: A002
     tensor, matrix = need_tensor(input, "dense"), need_tensor(weight, "dense")
     result = product(_rows(tensor), matrix, False, True, "dense", 2)
     result = result if bias is None else add(result, bias)
-    return emit("Reshape", result, np.array((*tensor.shape[:-1], matrix.shape[0]), np.int64)) if tensor.ndim != 2 else result
+    return (
+        emit("Reshape", result, np.array((*tensor.shape[:-1], matrix.shape[0]), np.int64))
+        if tensor.ndim != 2
+        else result
+    )
 
 
 def _rows(tensor: Tensor) -> Tensor:
@@ -141,7 +145,8 @@ def bias_add(input_x: Any, bias: Any) -> Tensor:
     tensor, numbers = need_tensor(input_x, "bias_add"), need_tensor(bias, "bias_add")
     if numbers.ndim != 1 or tensor.ndim < 2 or numbers.shape[0] != tensor.shape[1]:
         raise TensorShapeError(
-            f"bias_add of shapes {tensor.shape} and {numbers.shape}{location()}", "the bias has one number for each channel"
+            f"bias_add of shapes {tensor.shape} and {numbers.shape}{location()}",
+            "the bias has one number for each channel",
         )
     if tensor.ndim > 2:
         numbers = emit("Reshape", numbers, np.array([-1] + [1] * (tensor.ndim - 2), np.int64))

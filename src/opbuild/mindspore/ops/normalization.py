@@ -35,7 +35,8 @@ def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any 
     extents = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if tensor.shape[tensor.ndim - len(extents) :] != extents:
         raise ArgumentValueError(
-            f"layer_norm of shape {tensor.shape} over {extents}", "normalized_shape must be the last extents of the tensor"
+            f"layer_norm of shape {tensor.shape} over {extents}",
+            "normalized_shape must be the last extents of the tensor",
         )
     return normalized(tensor, weight, bias, tensor.ndim - len(extents), eps)
 
@@ -53,7 +54,9 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
     tensor = need_tensor(input, "group_norm")
     channels = tensor.shape[1]
     if channels % num_groups:
-        raise ArgumentValueError(f"group_norm of {channels} channels in {num_groups} groups", "the groups must be equal")
+        raise ArgumentValueError(
+            f"group_norm of {channels} channels in {num_groups} groups", "the groups must be equal"
+        )
     rows = reshaped(tensor, (tensor.shape[0], num_groups, tensor.size // max(tensor.shape[0] * num_groups, 1)))
     result = reshaped(normalized(rows, None, None, 2, eps), tensor.shape)
     per_channel = (channels,) + (1,) * (tensor.ndim - 2)
@@ -94,4 +97,3 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, seed: int | None 
     if training and p:
         raise ArgumentValueError("dropout was given training=True", NO_TRAINING)
     return need_tensor(input, "dropout")
-

@@ -29,9 +29,7 @@ def pool(op_type: str, value: Any, kernel_size: Any, stride: Any, pad_mode: str,
     pads = pads_of(pad_mode, padding, batched.shape[2:], kernel, strides, dilations, op_type)
     if any(dilation != 1 for dilation in dilations):
         attrs["dilations"] = dilations
-    result = emit(
-        op_type, batched, kernel_shape=kernel, strides=strides, pads=pads, ceil_mode=int(ceil_mode), **attrs
-    )
+    result = emit(op_type, batched, kernel_shape=kernel, strides=strides, pads=pads, ceil_mode=int(ceil_mode), **attrs)
     return result if tensor.ndim == rank + 2 else squeeze(result, 0)
 
 
@@ -110,8 +108,8 @@ def _windows(reduction: str, tensor: Tensor, axis: int, size: int) -> Tensor:
     return concat([reduce(reduction, part, axis, True) for part in parts], axis)
 
 
-def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-                align_corners: bool | None = None, recompute_scale_factor: bool | None = None) -> Tensor:  # noqa: A002 # fmt: skip
+def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",  # noqa: A002
+                align_corners: bool | None = None, recompute_scale_factor: bool | None = None) -> Tensor:  # fmt: skip
     """Return a tensor of shape (N, C, ...) resized to ``size`` or by ``scale_factor``; ``nearest``, ``linear``, ``bilinear``.
 
     Raises:
@@ -131,4 +129,6 @@ def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: st
         spatial = tuple(int(extent * factor) for extent, factor in zip(tensor.shape[2:], factors, strict=True))
     place = "asymmetric" if kind == "nearest" else "align_corners" if align_corners else "half_pixel"
     sizes = np.array((*tensor.shape[:2], *spatial), np.int64)
-    return emit("Resize", tensor, None, None, sizes, mode=kind, coordinate_transformation_mode=place, nearest_mode="floor")
+    return emit(
+        "Resize", tensor, None, None, sizes, mode=kind, coordinate_transformation_mode=place, nearest_mode="floor"
+    )

@@ -41,7 +41,7 @@ class Primitive:
         return f"Prim[{self.name}]<{listed}>" if listed else f"Prim[{self.name}]"
 
 
-def primitive(name: str, function: Callable[..., Any], **attributes: Any) -> type[Primitive]:
+def primitive(name: str, function: Callable[..., Any], **attributes: Any) -> Callable[..., Primitive]:
     """Return the class of an operator.
 
     Args:

@@ -167,7 +167,9 @@ def norm(A: Any, ord: Any = None, dim: Axis = None, keepdim: bool = False, *, dt
     axes = axes_of(dim, tensor.ndim, "norm")
     kinds = {None: "ReduceL2", 2: "ReduceL2", 1: "ReduceL1", float("inf"): "ReduceMax", float("-inf"): "ReduceMin"}
     if ord not in kinds or (ord is not None and len(axes) != 1):
-        raise ArgumentValueError(f"norm of order {ord!r} over {len(axes)} axes", "use order None, or 1, 2, inf over one axis")
+        raise ArgumentValueError(
+            f"norm of order {ord!r} over {len(axes)} axes", "use order None, or 1, 2, inf over one axis"
+        )
     kind = kinds[ord]
     return reduce(kind, emit("Abs", tensor) if kind in ("ReduceMax", "ReduceMin") else tensor, axes, keepdim)
 
@@ -185,14 +187,19 @@ def count_nonzero(x: Any, axis: Axis = (), keep_dims: bool = False, dtype: Any =
     return cast(reduce("ReduceSum", counted, axis, keep_dims), "int32" if dtype is None else to_type(dtype).name)
 
 
-def topk(input: Any, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:  # noqa: A002
+def topk(
+    input: Any, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True  # noqa: A002
+) -> tuple[Tensor, Tensor]:
     """Return the ``k`` greatest (or smallest) elements along ``dim`` and their indices (int32)."""
     tensor = need_tensor(input, "topk")
     if not isinstance(k, int):
         raise ArgumentTypeError(f"topk was given k={k!r}", "give an integer")
     axis = axis_in(-1 if dim is None else dim, tensor.ndim, "topk")
     values, indices = emit_many(
-        "TopK", (tensor, np.array([k], np.int64)), {"axis": axis, "largest": int(largest), "sorted": int(sorted)}, outputs=2
+        "TopK",
+        (tensor, np.array([k], np.int64)),
+        {"axis": axis, "largest": int(largest), "sorted": int(sorted)},
+        outputs=2,
     )
     return values, cast(indices, "int32")
 

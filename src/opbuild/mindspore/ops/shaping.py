@@ -135,7 +135,9 @@ def flatten(input: Any, order: str = "C", *, start_dim: int = 1, end_dim: int = 
         return reshaped(tensor, (tensor.size,))
     start, end = axis_in(start_dim, tensor.ndim, "flatten"), axis_in(end_dim, tensor.ndim, "flatten")
     if start > end:
-        raise ArgumentValueError(f"flatten from axis {start_dim} to {end_dim}", "the first must not be after the second")
+        raise ArgumentValueError(
+            f"flatten from axis {start_dim} to {end_dim}", "the first must not be after the second"
+        )
     return reshaped(tensor, (*tensor.shape[:start], prod(tensor.shape[start : end + 1]), *tensor.shape[end + 1 :]))
 
 
@@ -189,7 +191,9 @@ def split(tensor: Any, split_size_or_sections: Any, axis: int = 0) -> tuple[Tens
     else:
         sizes = ints(split_size_or_sections, "the sections of split")
     if sum(sizes) != extent:
-        raise ArgumentValueError(f"split of extent {extent} into {sizes}{location()}", "the parts must make up the whole")
+        raise ArgumentValueError(
+            f"split of extent {extent} into {sizes}{location()}", "the parts must make up the whole"
+        )
     if len(sizes) == 1:
         return (tensor,)
     return emit_many("Split", (tensor, _vector(*sizes)), {"axis": place}, outputs=len(sizes))
@@ -258,7 +262,9 @@ def pad(input_x: Any, padding: Any, mode: str = "constant", value: Any = None) -
     modes = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
     one_of(mode, tuple(modes), "the mode of pad")
     if len(amounts) % 2 or len(amounts) > 2 * tensor.ndim:
-        raise ArgumentValueError(f"pad of {tensor.ndim} axes by {padding}{location()}", "give a pair for each axis, the last first")
+        raise ArgumentValueError(
+            f"pad of {tensor.ndim} axes by {padding}{location()}", "give a pair for each axis, the last first"
+        )
     if not any(amounts):
         return tensor
     before, after = [0] * tensor.ndim, [0] * tensor.ndim
@@ -290,7 +296,9 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:  # noqa: A002
     return tensor
 
 
-def cut(tensor: Tensor, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]) -> Tensor:
+def cut(
+    tensor: Tensor, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]
+) -> Tensor:
     """Apply ONNX's Slice."""
     return emit("Slice", tensor, _vector(*starts), _vector(*ends), _vector(*axes), _vector(*steps))
 
@@ -298,9 +306,14 @@ def cut(tensor: Tensor, starts: Sequence[int], ends: Sequence[int], axes: Sequen
 def slice(input_x: Any, begin: Any, size: Any) -> Tensor:  # noqa: A001
     """Return ``size`` elements from ``begin`` along each axis; a size of -1 takes the rest."""
     tensor, first, sizes = need_tensor(input_x, "slice"), ints(begin, "begin"), ints(size, "size")
-    ends = [tensor.shape[i] if extent == -1 else start + extent for i, (start, extent) in enumerate(zip(first, sizes, strict=True))]
+    ends = [
+        tensor.shape[i] if extent == -1 else start + extent
+        for i, (start, extent) in enumerate(zip(first, sizes, strict=True))
+    ]
     if any(end > extent for end, extent in zip(ends, tensor.shape, strict=False)):
-        raise ArgumentValueError(f"slice of {tensor.shape} from {first} of size {sizes}{location()}", "it goes beyond the tensor")
+        raise ArgumentValueError(
+            f"slice of {tensor.shape} from {first} of size {sizes}{location()}", "it goes beyond the tensor"
+        )
     axes = list(range(len(first)))
     return cut(tensor, first, ends, axes, [1] * len(axes))
 
@@ -310,7 +323,9 @@ def narrow(input: Any, axis: int, start: int, length: int) -> Tensor:  # noqa: A
     tensor = need_tensor(input, "narrow")
     place = axis_in(axis, tensor.ndim, "narrow")
     if start < 0 or start + length > tensor.shape[place]:
-        raise ArgumentValueError(f"narrow of {tensor.shape} to {length} from {start}{location()}", "it goes beyond the tensor")
+        raise ArgumentValueError(
+            f"narrow of {tensor.shape} to {length} from {start}{location()}", "it goes beyond the tensor"
+        )
     return cut(tensor, [start], [start + length], [place], [1])
 
 

@@ -1,0 +1,220 @@
+"""Operators as classes: convolution, pooling, normalization, shapes, gather and creation.
+
+Each line names MindSpore's class, what computes it, and the attributes of its constructor with MindSpore's defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opbuild.mindspore.arguments import ArgumentValueError
+from opbuild.mindspore.ops import arithmetic, creation, gathering, normalization, reduction, shaping
+from opbuild.mindspore.ops.convolution import conv, conv_transpose, only_nchw
+from opbuild.mindspore.ops.pooling import adaptive_avg_pool2d, averaged, interpolate, pool
+from opbuild.mindspore.ops.primitive import primitive
+from opbuild.mindspore.tensor import Tensor
+
+
+# Convolution and pooling
+def _conv2d(x: Any, weight: Any, out_channel: int, kernel_size: Any, mode: int, pad_mode: str, pad: Any, stride: Any,
+            dilation: Any, group: int, data_format: str) -> Tensor:  # fmt: skip
+    """Return a convolution over two spatial axes."""
+    only_nchw(data_format)
+    expected = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
+    if weight.shape[0] != out_channel or weight.shape[2:] != expected:
+        raise ArgumentValueError(
+            f"Conv2D with out_channel={out_channel}, kernel_size={kernel_size} was given a weight of {weight.shape}",
+            "its shape is (out_channel, channels / group, kernel height, kernel width)",
+        )
+    return conv(x, weight, None, stride, pad_mode, pad, dilation, group)
+
+
+def _conv2d_transpose(x: Any, weight: Any, output_size: Any = None, *, out_channel: int, kernel_size: Any, pad_mode: str,
+                      pad: Any, pad_list: Any, mode: int, stride: Any, dilation: Any, group: int,
+                      data_format: str) -> Tensor:  # fmt: skip
+    """Return a transposed convolution over two spatial axes."""
+    only_nchw(data_format)
+    return conv_transpose(x, weight, None, stride, pad_mode, pad if pad_list is None else pad_list, 0, dilation, group)
+
+
+def _max_pool(x: Any, kernel_size: Any, strides: Any, pad_mode: str, data_format: str) -> Tensor:
+    """Return the greatest element under a window."""
+    only_nchw(data_format)
+    return pool("MaxPool", x, kernel_size, strides, pad_mode, 0, False, 2)
+
+
+def _avg_pool(x: Any, kernel_size: Any, strides: Any, pad_mode: str, data_format: str) -> Tensor:
+    """Return the mean under a window."""
+    only_nchw(data_format)
+    return averaged(x, kernel_size, strides, pad_mode, 0, False, False, None, 2)
+
+
+Conv2D = primitive("Conv2D", _conv2d, out_channel=..., kernel_size=..., mode=1, pad_mode="valid", pad=0, stride=1,
+                   dilation=1, group=1, data_format="NCHW")  # fmt: skip
+Conv2DTranspose = primitive("Conv2DTranspose", _conv2d_transpose, out_channel=..., kernel_size=..., pad_mode="valid", pad=0,
+                            pad_list=None, mode=1, stride=1, dilation=1, group=1, data_format="NCHW")  # fmt: skip
+MaxPool = primitive("MaxPool", _max_pool, kernel_size=1, strides=1, pad_mode="valid", data_format="NCHW")
+AvgPool = primitive("AvgPool", _avg_pool, kernel_size=1, strides=1, pad_mode="valid", data_format="NCHW")
+AdaptiveAvgPool2D = primitive("AdaptiveAvgPool2D", adaptive_avg_pool2d, output_size=...)
+
+
+def _nearest(x: Any, size: Any, align_corners: bool, half_pixel_centers: bool) -> Tensor:
+    """Return the tensor resized to ``size`` by its nearest elements."""
+    if align_corners or half_pixel_centers:
+        raise ArgumentValueError("ResizeNearestNeighbor with align_corners or half_pixel_centers", "use its defaults")
+    return interpolate(x, tuple(size))
+
+
+ResizeNearestNeighbor = primitive(
+    "ResizeNearestNeighbor", _nearest, size=..., align_corners=False, half_pixel_centers=False
+)
+
+
+# Normalization
+def _batch_norm(x: Any, scale: Any, bias: Any, mean: Any, variance: Any, is_training: bool, epsilon: float,
+                momentum: float, data_format: str) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return the tensor normalized for each channel, and the statistics used."""
+    only_nchw(data_format)
+    result = normalization.batch_norm(x, mean, variance, scale, bias, is_training, momentum, epsilon)
+    return result, mean, variance, mean, variance
+
+
+def _layer_norm(
+    x: Any, gamma: Any, beta: Any, begin_norm_axis: int, begin_params_axis: int, epsilon: float
+) -> tuple[Tensor, ...]:
+    """Return the tensor normalized from an axis on, the mean and the variance."""
+    tensor = arithmetic.need_tensor(x, "LayerNorm")
+    axis = begin_norm_axis % tensor.ndim
+    axes = tuple(range(axis, tensor.ndim))
+    mean, variance = reduction.mean(tensor, axes, True), reduction.var(tensor, axes, 0, True)
+    if begin_params_axis % tensor.ndim == axis:
+        return normalization.normalized(tensor, gamma, beta, axis, epsilon), mean, variance
+    plain = normalization.normalized(tensor, None, None, axis, epsilon)
+    return arithmetic.add(arithmetic.mul(plain, gamma), beta), mean, variance
+
+
+def _dropout(x: Any, keep_prob: float, Seed0: int, Seed1: int) -> tuple[Tensor, Tensor]:  # noqa: N803
+    """Return the tensor and a mask of ones if nothing is dropped."""
+    return normalization.dropout(x, 1.0 - keep_prob), creation.ones_like(x)
+
+
+BatchNorm = primitive("BatchNorm", _batch_norm, is_training=False, epsilon=1e-5, momentum=0.1, data_format="NCHW")
+LayerNorm = primitive("LayerNorm", _layer_norm, begin_norm_axis=1, begin_params_axis=1, epsilon=1e-7)
+RmsNorm = primitive("RmsNorm", normalization.rms_norm, epsilon=1e-6)
+LRN = primitive("LRN", normalization.lrn, depth_radius=5, bias=1.0, alpha=1.0, beta=0.5, norm_region="ACROSS_CHANNELS")
+Dropout = primitive("Dropout", _dropout, keep_prob=0.5, Seed0=0, Seed1=0)
+
+
+# Shapes
+def _pad(x: Any, paddings: Any) -> Tensor:
+    """Return the tensor with zeros around it, a pair of amounts for each axis."""
+    return shaping.pad(x, [amount for pair in reversed(tuple(paddings)) for amount in pair])
+
+
+def _split(x: Any, axis: int, output_num: int) -> tuple[Tensor, ...]:
+    """Return the tensor in ``output_num`` equal parts along ``axis``."""
+    extent = x.shape[axis]
+    if extent % output_num:
+        raise ArgumentValueError(f"Split of extent {extent} into {output_num} parts", "the parts must be equal")
+    return shaping.split(x, extent // output_num, axis)
+
+
+def _squeeze(x: Any, axis: Any) -> Tensor:
+    """Return the tensor without axes of extent 1."""
+    return shaping.squeeze(x, axis)
+
+
+def _unstack(x: Any, axis: int, num: int | None) -> tuple[Tensor, ...]:
+    """Return the slices of a tensor along ``axis``."""
+    return shaping.unstack(x, axis)
+
+
+def _dtype(x: Any) -> Any:
+    """Return the element type."""
+    return x.dtype
+
+
+def _tensor_shape(x: Any) -> Tensor:
+    """Return the extents as a tensor."""
+    return Tensor.of(np.array(shaping.shape(x), np.int64))
+
+
+def _strided_slice(x: Any, begin: Any, end: Any, strides: Any, begin_mask: int, end_mask: int, ellipsis_mask: int,
+                   new_axis_mask: int, shrink_axis_mask: int) -> Tensor:  # fmt: skip
+    """Return every ``strides``-th element between ``begin`` and ``end``; a bit of a mask ignores that bound."""
+    if ellipsis_mask or new_axis_mask:
+        raise ArgumentValueError(
+            "StridedSlice with an ellipsis or new axis mask", "index the tensor with x[...] instead"
+        )
+    starts, ends, steps = list(begin), list(end), list(strides)
+    for index, step in enumerate(steps):
+        if shrink_axis_mask >> index & 1:
+            ends[index], steps[index] = starts[index] + 1 or x.shape[index], 1
+            continue
+        if begin_mask >> index & 1:
+            starts[index] = 0 if step > 0 else x.shape[index]
+        if end_mask >> index & 1:
+            ends[index] = x.shape[index] if step > 0 else -(2**31)
+    result = shaping.cut(x, starts, ends, list(range(len(starts))), steps)
+    gone = tuple(index for index in range(len(starts)) if shrink_axis_mask >> index & 1)
+    return shaping.squeeze(result, gone) if gone else result
+
+
+BroadcastTo = primitive("BroadcastTo", shaping.broadcast_to, shape=...)
+Cast = primitive("Cast", shaping.cast)
+Concat = primitive("Concat", shaping.concat, axis=0)
+DType = primitive("DType", _dtype)
+ExpandDims = primitive("ExpandDims", shaping.expand_dims)
+Flatten = primitive("Flatten", shaping.flatten)
+Identity = primitive("Identity", shaping.identity)
+Meshgrid = primitive("Meshgrid", lambda inputs, indexing: shaping.meshgrid(*inputs, indexing=indexing), indexing="xy")
+Pad = primitive("Pad", _pad, paddings=...)
+Rank = primitive("Rank", shaping.rank)
+Reshape = primitive("Reshape", shaping.reshape)
+ReverseV2 = primitive("ReverseV2", lambda x, axis: shaping.flip(x, axis), axis=...)  # noqa: PLW0108 - the argument is dims there
+Roll = primitive("Roll", shaping.roll, shifts=..., dims=None)
+Shape = primitive("Shape", shaping.shape)
+Size = primitive("Size", shaping.size)
+Slice = primitive("Slice", shaping.slice)
+Split = primitive("Split", _split, axis=0, output_num=1)
+Squeeze = primitive("Squeeze", _squeeze, axis=())
+Stack = primitive("Stack", shaping.stack, axis=0)
+StridedSlice = primitive("StridedSlice", _strided_slice, begin_mask=0, end_mask=0, ellipsis_mask=0, new_axis_mask=0,
+                         shrink_axis_mask=0)  # fmt: skip
+TensorShape = primitive("TensorShape", _tensor_shape)
+Tile = primitive("Tile", shaping.tile)
+Transpose = primitive("Transpose", shaping.transpose)
+Tril = primitive("Tril", shaping.tril, diagonal=0)
+Triu = primitive("Triu", shaping.triu, diagonal=0)
+Unstack = primitive("Unstack", _unstack, axis=0, num=None)
+
+
+# Gather, scatter, creation
+def _one_hot(indices: Any, depth: int, on_value: Any, off_value: Any, axis: int) -> Tensor:
+    """Return ``on_value`` at each index along a new axis, ``off_value`` elsewhere."""
+    return gathering.one_hot(indices, depth, on_value, off_value, axis)
+
+
+def _fill(dtype: Any, shape: Any, value: Any) -> Tensor:
+    """Return one number in every element."""
+    return creation.fill(dtype, shape, value)
+
+
+Gather = GatherV2 = primitive("Gather", gathering.gather, batch_dims=0)
+GatherD = primitive("GatherD", gathering.gather_d)
+GatherNd = primitive("GatherNd", gathering.gather_nd)
+OneHot = primitive("OneHot", _one_hot, axis=-1)
+ScatterNd = primitive("ScatterNd", gathering.scatter_nd)
+TensorScatterUpdate = primitive("TensorScatterUpdate", gathering.tensor_scatter_update)
+Eye = primitive("Eye", creation.eye)
+Fill = primitive("Fill", _fill)
+LinSpace = primitive("LinSpace", creation.linspace)
+Ones = primitive("Ones", creation.ones)
+OnesLike = primitive("OnesLike", creation.ones_like)
+Range = primitive("Range", lambda start, end, step, maxlen: creation.arange(start, end, step), maxlen=1000000)
+ScalarToTensor = primitive("ScalarToTensor", creation.scalar_to_tensor)
+Zeros = primitive("Zeros", creation.zeros)
+ZerosLike = primitive("ZerosLike", creation.zeros_like)
+Pack, Unpack = Stack, Unstack
