@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from opbuild.graph.elementwise import Elementwise, elementwise_of, simplified
+from opbuild.graph.passes.affine import spell_out_batchnorm
 from opbuild.graph.types import Graph, Node
 from opbuild.kernel.expression import ACC, Expression, arg, canonical, children, operations, substitute, walk
 
@@ -73,6 +74,7 @@ def fuse(graph: Graph) -> Graph:
     Args:
         graph: A typed graph.
     """
+    graph = spell_out_batchnorm(graph)
     fusion = _Fusion(graph)
     fusion.merge_chains()
     fusion.attach_epilogues()
