@@ -1,6 +1,7 @@
 """The smallest network: one operator that squares its input.
 
-``opbuild run examples/test_square.py`` builds it and leaves its three files in ``rank_0/kernel_meta``; a second run builds
+``opbuild run examples/test_square.py`` builds it and leaves its three files in ``rank_0/kernel_meta``; a second run
+builds
 nothing. With MindSpore installed, ``python examples/test_square.py`` runs it there.
 """
 

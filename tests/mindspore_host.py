@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ Array = npt.NDArray[np.generic]
 
 
 @pytest.fixture
-def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Graph]]:
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     """Evaluate networks on the host and list the graphs that were built; context and caches are fresh."""
     built: list[Graph] = []
 
@@ -32,4 +32,4 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Graph]]:
     monkeypatch.setattr(execution, "_EAGER", execution._EagerNetworks())
     monkeypatch.setattr(context, "_CONTEXT", context._Context())
     context.set_context(mode=context.GRAPH_MODE)
-    yield built
+    return built

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - scripts and cases stay on one line
 """Cases of the comparison with the real MindSpore: expressions over inputs ``x``, ``y``, ``z``, evaluated by both.
 
 ``CASES`` maps an expression to its inputs. An input is written ``dtype:shape``; a trailing letter chooses the values:
@@ -7,10 +8,13 @@
 
 UNARY = {
     "f32:3,5": """ops.abs ops.neg ops.sign ops.square ops.exp ops.expm1 ops.erf ops.erfc ops.sin ops.cos ops.tan ops.atan ops.sinh
-        ops.cosh ops.tanh ops.asinh ops.floor ops.ceil ops.round ops.trunc ops.exp2 ops.relu ops.relu6 ops.sigmoid ops.gelu ops.silu
+        ops.cosh ops.tanh ops.asinh ops.floor ops.ceil ops.round ops.trunc ops.exp2 ops.relu ops.relu6 ops.sigmoid
+        ops.gelu ops.silu
         ops.mish ops.hardswish ops.hardsigmoid ops.leaky_relu ops.elu ops.celu ops.selu ops.hardtanh ops.hardshrink
-        ops.softshrink ops.softplus ops.softsign ops.logsigmoid ops.tanhshrink ops.softmax ops.log_softmax ops.fast_gelu ops.isnan
-        ops.isinf ops.isfinite ops.logical_not ops.sum ops.mean ops.prod ops.amax ops.amin ops.argmax ops.argmin ops.std ops.var
+        ops.softshrink ops.softplus ops.softsign ops.logsigmoid ops.tanhshrink ops.softmax ops.log_softmax
+        ops.fast_gelu ops.isnan
+        ops.isinf ops.isfinite ops.logical_not ops.sum ops.mean ops.prod ops.amax ops.amin ops.argmax ops.argmin
+        ops.std ops.var
         ops.any ops.all ops.ravel ops.zeros_like ops.ones_like ops.norm ops.tril ops.triu ops.negative ops.absolute""",
     "f32:3,5q": "ops.abs ops.isnan ops.isinf ops.isfinite ops.exp ops.sigmoid ops.tanh ops.square",
     "f32:3,5p": "ops.sqrt ops.rsqrt ops.log ops.log1p ops.log2 ops.log10 ops.reciprocal ops.acosh",
@@ -23,7 +27,8 @@ UNARY = {
 
 PRIMITIVES = {
     "f32:3,5": """Abs Square Neg Sign Exp Expm1 Erf Erfc Sin Cos Tan Atan Sinh Cosh Tanh Asinh Floor Ceil Round Rint ReLU ReLU6
-        Sigmoid GeLU Mish HSwish HSigmoid Elu CeLU SeLU HShrink SoftShrink Softplus Softsign Softmax LogSoftmax FastGeLU IsNan
+        Sigmoid GeLU Mish HSwish HSigmoid Elu CeLU SeLU HShrink SoftShrink Softplus Softsign Softmax LogSoftmax
+        FastGeLU IsNan
         IsInf IsFinite ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd Argmax Argmin ArgMaxWithValue ArgMinWithValue
         Shape Rank Size Flatten ZerosLike OnesLike DType L2Normalize Tril Triu Identity Trunc""",
     "f32:3,5p": "Sqrt Rsqrt Log Log1p Reciprocal Inv Acosh",
@@ -60,7 +65,8 @@ BINARY = {
 DTYPES = ("b", "u8", "i8", "i16", "i32", "i64", "f16", "f32", "f64")
 OPERATORS = ("x + y", "x - y", "x * y", "x / y", "x // y", "x % y", "x == y", "x < y", "x >= y", "x != y")
 SCALARS = (
-    "x + 2", "x - 2", "x * 2", "x / 2", "x // 2", "x % 2", "x ** 2", "2 + x", "2 - x", "2 * x", "2 / x", "x + 2.5", "x * 2.5",
+    "x + 2", "x - 2", "x * 2", "x / 2", "x // 2", "x % 2", "x ** 2", "2 + x", "2 - x", "2 * x", "2 / x", "x + 2.5",
+    "x * 2.5",
     "2.5 - x", "x > 1", "x <= 1.5", "x == 1", "-x", "abs(x)", "+x",
 )  # fmt: skip
 

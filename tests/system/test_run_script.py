@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - scripts and cases stay on one line
 """``opbuild run SCRIPT.py``: unmodified scripts, the files they leave, exit codes and error texts."""
 
 from __future__ import annotations

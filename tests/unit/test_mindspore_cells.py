@@ -1,3 +1,4 @@
+# ruff: noqa: F811, E501, D103 - a fixture is imported; texts stay as MindSpore prints them
 """Cells: parts, parameters, tracing by signature, modes, and what is refused."""
 
 from __future__ import annotations

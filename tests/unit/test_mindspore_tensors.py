@@ -1,3 +1,4 @@
+# ruff: noqa: F811, E501 - a fixture is imported; texts stay as MindSpore prints them
 """Tensors: data, element types, printing, indexing, and errors of operators."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# ruff: noqa: D103, PT012 - scripts and cases stay on one line
 """Tracing: what a trace records, and what it refuses."""
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Tracing: records the operators that Python code applies to symbolic values, as one ``Graph``.
 
-A ``Trace`` is a stack-like context of one thread. While it is active every operator that the code applies is appended to
-it instead of being run; the values that code sees are ``Symbol``: a name and a type, never data. Python's own control flow
+A ``Trace`` is a stack-like context of one thread. While it is active every operator that the code applies is
+appended to
+it instead of being run; the values that code sees are ``Symbol``: a name and a type, never data. Python's own
+control flow
 runs as written, so loops are unrolled and only the branch taken is recorded.
 
 The machinery knows no user interface: ``opbuild.mindspore`` wraps symbols in its ``Tensor``.
@@ -104,7 +106,10 @@ class Trace:
         return tuple(self._value(name, type_) for name, type_ in zip(names, types, strict=True))
 
     def finish(self, outputs: Sequence[Symbol]) -> Graph:
-        """Return the graph that computes ``outputs``; an output that is an input, a constant or named twice is copied."""
+        """Return the graph that computes ``outputs``.
+
+        An output that is an input, a constant or named twice is copied.
+        """
         names: list[str] = []
         produced = {name for node in self._nodes for name in node.outputs}
         for symbol in outputs:
@@ -177,7 +182,7 @@ def location() -> str:
 
 
 def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
-    """Return the nodes that ``outputs`` depend on, in order: what was computed and thrown away is not part of the network."""
+    """Return the nodes that ``outputs`` depend on, in order; what was thrown away is not part of the network."""
     wanted = set(outputs)
     kept: list[Node] = []
     for node in reversed(nodes):

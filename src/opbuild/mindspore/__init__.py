@@ -1,6 +1,7 @@
 """MindSpore's interface on opbuild: ``Tensor``, ``Parameter``, ``nn``, ``ops``, ``context`` and element types.
 
-``opbuild run SCRIPT.py`` lets ``import mindspore`` find this package. It builds and runs networks and does not train them.
+``opbuild run SCRIPT.py`` lets ``import mindspore`` find this package. It builds and runs networks and does not
+train them.
 """
 
 from opbuild.mindspore import context, dtype, methods, nn, ops
@@ -56,9 +57,12 @@ __version__ = "2.10.0"
 """The version of MindSpore whose interface this is."""
 
 __all__ = [
-    "COMPATIBLE", "GRAPH_MODE", "LAX", "PYNATIVE_MODE", "STRICT", "Parameter", "ParameterTuple", "Tensor", "Type", "bool_",
-    "byte", "context", "double", "dtype", "dtype_to_nptype", "dtype_to_pytype", "float16", "float32", "float64", "from_numpy",
-    "get_context", "get_seed", "half", "int8", "int16", "int32", "int64", "intc", "intp", "is_tensor", "jit", "jit_class",
+    "COMPATIBLE", "GRAPH_MODE", "LAX", "PYNATIVE_MODE", "STRICT", "Parameter", "ParameterTuple", "Tensor", "Type",
+    "bool_",
+    "byte", "context", "double", "dtype", "dtype_to_nptype", "dtype_to_pytype", "float16", "float32", "float64",
+    "from_numpy",
+    "get_context", "get_seed", "half", "int8", "int16", "int32", "int64", "intc", "intp", "is_tensor", "jit",
+    "jit_class",
     "long", "ms_function", "mutable", "nn", "ops", "pytype_to_dtype", "set_context", "set_device", "set_seed", "short",
     "single", "tensor", "ubyte", "uint8", "uint16", "uint32", "uint64", "uintc", "uintp", "ushort",
 ]  # fmt: skip

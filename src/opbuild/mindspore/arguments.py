@@ -1,4 +1,4 @@
-"""Argument checks: MindSpore raises ``TypeError`` and ``ValueError`` for them, opbuild its own errors; these are both."""
+"""Argument checks: MindSpore raises ``TypeError`` and ``ValueError``, opbuild its own errors; these are both."""
 
 from __future__ import annotations
 

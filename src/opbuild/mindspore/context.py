@@ -1,4 +1,7 @@
-"""``context``: the settings of MindSpore programs. opbuild obeys the mode and the target and keeps the others as given."""
+"""``context``: the settings of MindSpore programs.
+
+Opbuild obeys the mode and the target and keeps the others as given.
+"""
 
 from __future__ import annotations
 
@@ -113,8 +116,10 @@ def set_context(**options: Any) -> None:
     """Change settings.
 
     ``mode`` is ``GRAPH_MODE`` (a cell is built as one network) or ``PYNATIVE_MODE`` (each operator is built and run at
-    once). ``device_target`` may name a device that is not here: operators are then built for the host CPU, and one line on
-    the standard error says so. ``runtime_num_threads`` is the number of threads that run a network. The other options of
+    once). ``device_target`` may name a device that is not here: operators are then built for the host CPU, and one
+    line on
+    the standard error says so. ``runtime_num_threads`` is the number of threads that run a network. The other
+    options of
     MindSpore are checked and kept, and change nothing.
 
     Raises:

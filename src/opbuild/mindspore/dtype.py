@@ -11,7 +11,7 @@ from opbuild.mindspore.arguments import ArgumentTypeError
 
 
 class Type:
-    """An element type. ``str`` gives MindSpore's class name (``Float32``), ``repr`` its public one (``mindspore.float32``).
+    """An element type. ``str`` gives MindSpore's class name (``Float32``), ``repr`` the public one.
 
     Attributes:
         name: The numpy name.

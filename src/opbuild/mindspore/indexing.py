@@ -132,7 +132,8 @@ class _Reader:
             if indices.symbol is not None:
                 raise InvalidModelError(
                     f"construct selects by a mask that is computed{location()}",
-                    "how many elements it selects is not known when the network is built: use ops.where or ops.masked_fill",
+                    "how many elements it selects is not known when the network is built: "
+                    "use ops.where or ops.masked_fill",
                 )
             (places,) = np.nonzero(indices.asnumpy())
             return Tensor.of(places)

@@ -11,7 +11,7 @@ from opbuild.mindspore.networks import Networks
 
 
 def jit(function: Callable[..., Any] | None = None, **options: Any) -> Callable[..., Any]:
-    """Return the function as a network of its own for each input signature; inside a cell it becomes part of the cell's.
+    """Return the function as a network of its own for each input signature; inside a cell it is part of the cell's.
 
     Args:
         function: A function of tensors.

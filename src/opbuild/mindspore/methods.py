@@ -30,7 +30,8 @@ _SAME = [
 
 def _attach_operators() -> None:
     arithmetic = {
-        "add": ops.add, "sub": ops.sub, "mul": ops.mul, "truediv": ops.div, "floordiv": ops.floor_divide, "mod": ops.floor_mod,
+        "add": ops.add, "sub": ops.sub, "mul": ops.mul, "truediv": ops.div, "floordiv": ops.floor_divide, "mod":
+        ops.floor_mod,
         "pow": ops.pow, "matmul": ops.matmul, "and": ops.bitwise_and, "or": ops.bitwise_or, "xor": ops.bitwise_xor,
         "lshift": ops.bitwise_left_shift, "rshift": ops.bitwise_right_shift,
     }  # fmt: skip
@@ -102,7 +103,7 @@ def _reduction(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _extreme(of_all: Callable[..., Tensor], with_index: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method of an extreme: ``x.max(1)`` and ``x.max(dim=1)`` give the indices too, ``x.max(axis=1)`` does not."""
+    """Return the method of an extreme: ``x.max(1)``, ``x.max(dim=1)`` give indices too, ``x.max(axis=1)`` does not."""
 
     def method(self: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False,
                return_indices: bool = False) -> Any:  # fmt: skip
@@ -163,7 +164,8 @@ def attach() -> None:
         "__eq__": _equal, "__ne__": _not_equal, "__getitem__": get_item, "__setitem__": set_item, "reshape": reshape,
         "view": reshape, "transpose": transpose, "permute": transpose, "expand": expand, "astype": astype, "to": astype,
         "max": _extreme(ops.amax, ops.max), "min": _extreme(ops.amin, ops.min), "sum": _reduction(ops.sum),
-        "mean": _reduction(ops.mean), "prod": _reduction(ops.prod), "all": _reduction(ops.all), "any": _reduction(ops.any),
+        "mean": _reduction(ops.mean), "prod": _reduction(ops.prod), "all": _reduction(ops.all),
+        "any": _reduction(ops.any),
         "flatten": flatten, "argmax": argmax, "take": take, "gather": gather, "repeat": repeat, "where": where,
         "view_as": view_as, "reshape_as": view_as, "expand_as": expand_as,
     }  # fmt: skip

@@ -24,7 +24,7 @@ def promote(first: str, second: str) -> str:
     Raises:
         TensorTypeError: For uint16, uint32 and uint64 with any other type but bool, as in MindSpore.
     """
-    if first == second or second == "bool":
+    if second in (first, "bool"):
         return first
     if first == "bool":
         return second

@@ -1,7 +1,7 @@
 """``Tensor``: data, or while a cell is traced a symbolic value.
 
-The operators and methods that compute (``+``, ``reshape``, ``sum``, ...) are attached by ``methods``, from the functions of
-``ops``: a tensor itself only holds.
+The operators and methods that compute (``+``, ``reshape``, ``sum``, ...) are attached by ``methods``, from the
+functions of ``ops``: a tensor itself only holds.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ class Tensor:
         if isinstance(value, Symbol):
             raise InvalidModelError(
                 f"construct needs the data of a tensor{location()}, but a network is traced before it runs",
-                "compute with opbuild.mindspore.ops and select with ops.where instead of Python's if, while and numpy; or use "
-                "set_context(mode=PYNATIVE_MODE), which runs each operator at once",
+                "compute with opbuild.mindspore.ops and select with ops.where instead of Python's if, while and "
+                "numpy; or use set_context(mode=PYNATIVE_MODE), which runs each operator at once",
             )
         return value
 

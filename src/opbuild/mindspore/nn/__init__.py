@@ -40,9 +40,12 @@ from opbuild.mindspore.nn.pooling import (
 )  # fmt: skip
 
 __all__ = [
-    "CELU", "ELU", "GELU", "AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "AvgPool1d", "AvgPool2d", "BatchNorm1d", "BatchNorm2d",
+    "CELU", "ELU", "GELU", "AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "AvgPool1d", "AvgPool2d", "BatchNorm1d",
+    "BatchNorm2d",
     "BatchNorm3d", "Cell", "CellDict", "CellList", "Conv1d", "Conv2d", "Conv2dTranspose", "Conv3d", "Dense", "Dropout",
-    "Embedding", "FastGelu", "Flatten", "GroupNorm", "HShrink", "HSigmoid", "HSwish", "Identity", "LayerNorm", "LeakyReLU",
-    "LogSigmoid", "LogSoftmax", "MaxPool1d", "MaxPool2d", "Mish", "PReLU", "ReLU", "ReLU6", "SeLU", "SequentialCell", "SiLU",
+    "Embedding", "FastGelu", "Flatten", "GroupNorm", "HShrink", "HSigmoid", "HSwish", "Identity", "LayerNorm",
+    "LeakyReLU",
+    "LogSigmoid", "LogSoftmax", "MaxPool1d", "MaxPool2d", "Mish", "PReLU", "ReLU", "ReLU6", "SeLU",
+    "SequentialCell", "SiLU",
     "Sigmoid", "SoftShrink", "Softmax", "Softsign", "Tanh", "Tanhshrink", "get_activation",
 ]  # fmt: skip

@@ -19,8 +19,9 @@ NO_TRAINING = "opbuild builds and runs networks and does not train them; train w
 class Cell:
     """A network or a part of one. Subclasses make their parts in ``__init__`` and compute in ``construct``.
 
-    In ``GRAPH_MODE`` a call traces ``construct`` once for each input signature (shapes, element types, plain values, the
-    ``training`` flags) and runs what was built; in ``PYNATIVE_MODE`` ``construct`` runs as it stands, operator by operator.
+    In ``GRAPH_MODE`` a call traces ``construct`` once for each signature (shapes, element types, plain values, the
+    ``training`` flags) and runs what was built; in ``PYNATIVE_MODE`` ``construct`` runs as it stands, operator by
+    operator.
 
     Args:
         auto_prefix: Whether parameters are named after the attributes that lead to them.
@@ -73,7 +74,7 @@ class Cell:
         self(*args, **kwargs)
 
     def _state(self) -> tuple[Any, ...]:
-        """Return what decides the network beside its inputs: parts, their training flags and the parameters' versions."""
+        """Return what decides the network beside its inputs: parts, training flags, the parameters' versions."""
         cells = tuple((id(cell), cell._version, cell.training) for _, cell in self.cells_and_names())
         return cells, tuple((id(parameter), parameter.version) for parameter in self.get_parameters())
 

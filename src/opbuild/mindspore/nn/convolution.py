@@ -80,7 +80,8 @@ class _Conv(Cell):
         return (
             f"input_channels={self.in_channels}, output_channels={self.out_channels}, kernel_size={self.kernel_size}, "
             f"stride={self.stride}, pad_mode={self.pad_mode}, padding={self.padding}, dilation={self.dilation}, "
-            f"group={self.group}, has_bias={self.has_bias}, weight_init={self.weight_init}, bias_init={self.bias_init}, "
+            f"group={self.group}, has_bias={self.has_bias}, "
+            f"weight_init={self.weight_init}, bias_init={self.bias_init}, "
             f"format={self.data_format}"
         )
 
@@ -99,8 +100,9 @@ class Conv1d(_Conv):
         weight = reshaped(self.weight, (self.out_channels, self.in_channels // self.group, *self.kernel_size))
         return conv(x, weight, self.bias, self.stride, self.pad_mode, self.padding, self.dilation, self.group, 1)
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, pad_mode: str = "same",
-                 padding: Padding = 0, dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
+                 pad_mode: str = "same", padding: Padding = 0,
+                 dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,
                  bias_init: Any = None, dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
         self._prepare(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
@@ -126,8 +128,9 @@ class Conv2d(_Conv):
         dtype: Element type of the parameters.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, pad_mode: str = "same",
-                 padding: Padding = 0, dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
+                 pad_mode: str = "same", padding: Padding = 0,
+                 dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,
                  bias_init: Any = None, data_format: str = "NCHW", dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
         self._prepare(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
@@ -139,8 +142,9 @@ class Conv3d(_Conv):
 
     rank = 3
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, pad_mode: str = "same",
-                 padding: Padding = 0, dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
+                 pad_mode: str = "same", padding: Padding = 0,
+                 dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,
                  bias_init: Any = None, data_format: str = "NCDHW", dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
         self._prepare(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
@@ -155,8 +159,9 @@ class Conv2dTranspose(_Conv):
 
     transposed = True
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, pad_mode: str = "same",
-                 padding: Padding = 0, output_padding: Any = 0, dilation: Any = 1, group: int = 1, has_bias: bool = False,
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
+                 pad_mode: str = "same", padding: Padding = 0,
+                 output_padding: Any = 0, dilation: Any = 1, group: int = 1, has_bias: bool = False,
                  weight_init: Any = None, bias_init: Any = None, dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
         self._prepare(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,

@@ -105,7 +105,7 @@ def softsign(x: Any) -> Tensor:
 
 
 def prelu(input: Any, weight: Any) -> Tensor:  # noqa: A002
-    """Return ``input`` where it is positive, ``weight * input`` elsewhere, with one weight or one for each channel (axis 1)."""
+    """Return ``input`` where it is positive, ``weight * input`` elsewhere, one weight or one a channel."""
     tensor, slope = need_tensor(input, "prelu"), need_tensor(weight, "prelu")
     if slope.size > 1 and tensor.ndim > 2:
         slope = emit("Reshape", slope, np.array([-1] + [1] * (tensor.ndim - 2), np.int64))

@@ -152,8 +152,8 @@ def conv_transpose(input: Any, weight: Any, bias: Any = None, stride: Any = 1, p
         extra = tuple(max(-span, 0) for span in spans)
     else:
         pads = _explicit(padding, rank, what)
-    attrs: dict[str, Any] = {"kernel_shape": shape, "strides": strides, "pads": pads, "dilations": dilations, "group": groups,
-             "output_padding": extra}  # fmt: skip
+    attrs: dict[str, Any] = {"kernel_shape": shape, "strides": strides, "pads": pads, "dilations": dilations,
+                             "group": groups, "output_padding": extra}  # fmt: skip
     operands = (tensor, kernel) if bias is None else (tensor, kernel, need_tensor(bias, what))
     return emit("ConvTranspose", *operands, **attrs)
 

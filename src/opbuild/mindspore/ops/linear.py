@@ -56,7 +56,7 @@ def mv(mat: Any, vec: Any) -> Tensor:
 
 
 def dot(input: Any, other: Any) -> Tensor:  # noqa: A002
-    """Return the sums of products over the last axis of ``input`` and the last but one of ``other`` (or its only one)."""
+    """Return the sums of products over the last axis of ``input`` and the last but one of ``other``."""
     first, second = need_tensor(input, "dot"), need_tensor(other, "dot")
     if second.ndim < 3:
         return matmul(first, second)

@@ -101,7 +101,10 @@ def _adaptive(reduction: str, pooling: str, value: Any, output_size: Any) -> Ten
 
 
 def _windows(reduction: str, tensor: Tensor, axis: int, size: int) -> Tensor:
-    """Reduce each of ``size`` windows of unequal extents along one axis; means of means are exact: windows are rectangles."""
+    """Reduce each of ``size`` windows of unequal extents along one axis.
+
+    Means of means are exact: windows are rectangles.
+    """
     extent = tensor.shape[axis]
     bounds = [(index * extent // size, -(-(index + 1) * extent // size)) for index in range(size)]
     parts = [cut(tensor, [start], [end], [axis], [1]) for start, end in bounds]
@@ -110,7 +113,7 @@ def _windows(reduction: str, tensor: Tensor, axis: int, size: int) -> Tensor:
 
 def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",  # noqa: A002
                 align_corners: bool | None = None, recompute_scale_factor: bool | None = None) -> Tensor:  # fmt: skip
-    """Return a tensor of shape (N, C, ...) resized to ``size`` or by ``scale_factor``; ``nearest``, ``linear``, ``bilinear``.
+    """Return a tensor of shape (N, C, ...) resized to ``size`` or by ``scale_factor``.
 
     Raises:
         ArgumentValueError: If the mode is another, or not exactly one of size and scale is given.

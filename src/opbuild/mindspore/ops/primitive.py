@@ -47,7 +47,8 @@ def primitive(name: str, function: Callable[..., Any], **attributes: Any) -> Cal
     Args:
         name: MindSpore's name of the primitive.
         function: Computes it: called with the operands, and with the attributes by name.
-        attributes: The attributes that the class's constructor takes, in order, with their defaults; ``...`` for one that must
+        attributes: The attributes that the class's constructor takes, in order, with their defaults; ``...`` for
+        one that must
             be given.
     """
     parameters = [

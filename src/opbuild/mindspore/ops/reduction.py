@@ -79,14 +79,20 @@ def amin(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:  # no
 
 
 def max(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:  # noqa: A001, A002
-    """Return the greatest element along ``axis`` and its index; of the whole tensor (and index 0) if ``axis`` is None."""
+    """Return the greatest element along ``axis`` and its index.
+
+    Of the whole tensor (and index 0) if ``axis`` is None.
+    """
     if axis is None:
         return amax(input), Tensor.of(np.asarray(0, np.int64))
     return amax(input, axis, keepdims), index_of("ArgMax", need_tensor(input, "max"), axis, keepdims, "int64")
 
 
 def min(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:  # noqa: A001, A002
-    """Return the smallest element along ``axis`` and its index; of the whole tensor (and index 0) if ``axis`` is None."""
+    """Return the smallest element along ``axis`` and its index.
+
+    Of the whole tensor (and index 0) if ``axis`` is None.
+    """
     if axis is None:
         return amin(input), Tensor.of(np.asarray(0, np.int64))
     return amin(input, axis, keepdims), index_of("ArgMin", need_tensor(input, "min"), axis, keepdims, "int64")
@@ -188,7 +194,11 @@ def count_nonzero(x: Any, axis: Axis = (), keep_dims: bool = False, dtype: Any =
 
 
 def topk(
-    input: Any, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True  # noqa: A002
+    input: Any,  # noqa: A002
+    k: int,
+    dim: int | None = None,
+    largest: bool = True,
+    sorted: bool = True,  # noqa: A002
 ) -> tuple[Tensor, Tensor]:
     """Return the ``k`` greatest (or smallest) elements along ``dim`` and their indices (int32)."""
     tensor = need_tensor(input, "topk")

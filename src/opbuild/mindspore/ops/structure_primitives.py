@@ -31,8 +31,8 @@ def _conv2d(x: Any, weight: Any, out_channel: int, kernel_size: Any, mode: int, 
     return conv(x, weight, None, stride, pad_mode, pad, dilation, group)
 
 
-def _conv2d_transpose(x: Any, weight: Any, output_size: Any = None, *, out_channel: int, kernel_size: Any, pad_mode: str,
-                      pad: Any, pad_list: Any, mode: int, stride: Any, dilation: Any, group: int,
+def _conv2d_transpose(x: Any, weight: Any, output_size: Any = None, *, out_channel: int, kernel_size: Any,
+                      pad_mode: str, pad: Any, pad_list: Any, mode: int, stride: Any, dilation: Any, group: int,
                       data_format: str) -> Tensor:  # fmt: skip
     """Return a transposed convolution over two spatial axes."""
     only_nchw(data_format)
@@ -53,8 +53,9 @@ def _avg_pool(x: Any, kernel_size: Any, strides: Any, pad_mode: str, data_format
 
 Conv2D = primitive("Conv2D", _conv2d, out_channel=..., kernel_size=..., mode=1, pad_mode="valid", pad=0, stride=1,
                    dilation=1, group=1, data_format="NCHW")  # fmt: skip
-Conv2DTranspose = primitive("Conv2DTranspose", _conv2d_transpose, out_channel=..., kernel_size=..., pad_mode="valid", pad=0,
-                            pad_list=None, mode=1, stride=1, dilation=1, group=1, data_format="NCHW")  # fmt: skip
+Conv2DTranspose = primitive("Conv2DTranspose", _conv2d_transpose, out_channel=..., kernel_size=..., pad_mode="valid",
+                            pad=0, pad_list=None, mode=1, stride=1, dilation=1, group=1,
+                            data_format="NCHW")  # fmt: skip
 MaxPool = primitive("MaxPool", _max_pool, kernel_size=1, strides=1, pad_mode="valid", data_format="NCHW")
 AvgPool = primitive("AvgPool", _avg_pool, kernel_size=1, strides=1, pad_mode="valid", data_format="NCHW")
 AdaptiveAvgPool2D = primitive("AdaptiveAvgPool2D", adaptive_avg_pool2d, output_size=...)
