@@ -13,9 +13,11 @@ SERIAL = 100_000
 STAGED_ROWS, STAGED_COLUMNS = 64, 256
 """From so many rows and columns on, copying a panel together first beats jumping from row to row."""
 
-_ROWS = ((12, 0.97), (8, 1.0), (4, 1.2), (2, 1.7), (1, 2.5))
-"""Rows of a tile and what a row costs in it: few rows reuse little of what is loaded; twelve keep all registers
-busy."""
+_TILES = (
+    (12, 1, 1.0), (8, 1, 1.02), (6, 2, 0.96), (4, 2, 1.1), (4, 1, 1.4), (2, 2, 1.6), (2, 1, 2.1),
+    (1, 4, 2.5), (1, 2, 2.6), (1, 1, 3.0),
+)  # fmt: skip
+"""Tiles: rows, panels side by side, cost of an element of the output (small tiles reuse little of what is loaded)."""
 
 
 def choose(layout: str, batches: int, m: int, n: int, k: int, threads: int) -> dict[str, Any]:
@@ -29,9 +31,7 @@ def choose(layout: str, batches: int, m: int, n: int, k: int, threads: int) -> d
         k: Products to sum up.
         threads: Threads that share the work.
     """
-    fitting = [(rows, cost) for rows, cost in _ROWS if rows <= m]
-    rows, _ = min(fitting, key=lambda tile: -(-m // tile[0]) * tile[0] * tile[1])
-    columns = _columns(layout, n, rows)
+    rows, columns = _tile(layout, m, n)
     staged = layout == "columns" or (layout == "rows" and m >= STAGED_ROWS and n >= STAGED_COLUMNS)
     tasks = {"batch": batches, "columns": -(-n // columns), "rows": -(-m // rows)}
     if staged:
@@ -43,15 +43,18 @@ def choose(layout: str, batches: int, m: int, n: int, k: int, threads: int) -> d
     return {"rows": rows, "columns": columns, "stage": staged, "parallel": parallel}
 
 
-def _columns(layout: str, n: int, rows: int) -> int:
-    """Return the columns of a tile: more of them where few rows leave registers free."""
-    if layout != "panels":
-        return 32 if n >= 32 else 16
+def _tile(layout: str, m: int, n: int) -> tuple[int, int]:
+    """Return rows and columns of the tile that costs least; what a last tile computes twice or in vain is counted."""
+    narrow = 16 if layout != "panels" and n < PANEL else PANEL
     panels = -(-n // PANEL)
-    for wide, at_most in ((4, 1), (2, 4)):
-        if rows <= at_most and panels % wide == 0:
-            return wide * PANEL
-    return PANEL
+    best = (float("inf"), 1, narrow)
+    for rows, wide, cost in _TILES:
+        columns = wide * narrow
+        fits = panels % wide == 0 if layout == "panels" else columns <= n
+        if rows <= m and fits:
+            work = -(-m // rows) * rows * -(-n // columns) * columns
+            best = min(best, (work * cost, rows, columns))
+    return best[1:]
 
 
 def _balance(tasks: int, threads: int) -> float:
