@@ -12,7 +12,6 @@ LIMIT = 400
 LONGER = {
     "opbuild/backend/halide/expression.py": "a table: one small function for each operation of an expression",
     "opbuild/backend/halide/mathematics.py": "a table: one approximation after another, each with its error",
-    "opbuild/mindspore/ops/__init__.py": "a list: the names that MindSpore has in ops, one a line",
 }
 """Files that may be longer, each with its reason."""
 
