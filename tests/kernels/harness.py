@@ -93,11 +93,15 @@ def run_desc(desc: OpDesc, *operands: Array | Guarded) -> None:
         operands: Row-major arrays of any strides: their last axis is the descriptor's dimension 0.
     """
     views = [operand.view if isinstance(operand, Guarded) else operand for operand in operands]
-    problem = desc.problem([dims_of(view) for view in views])
+    _call(desc, views, [dims_of(view) for view in views])
+
+
+def _call(desc: OpDesc, views: Sequence[Array], dims: Sequence[Sequence[tuple[int, int]]]) -> None:
+    problem = desc.problem(dims)
     assert problem is None, problem
     for view, operand in zip(views, desc.operands, strict=True):
         assert view.dtype == np.dtype(operand.dtype), f"{operand.name} is {view.dtype}"
-    buffers = [HalideBuffer.of(view) for view in views]
+    buffers = [HalideBuffer.of(view, given) for view, given in zip(views, dims, strict=True)]
     status = kernel(desc)(*(ctypes.byref(buffer) for buffer in buffers))
     assert status == 0, f"the kernel returned {status}"
 
@@ -124,7 +128,8 @@ def run_program(program: Program, inputs: Mapping[str, Array]) -> dict[str, Arra
     for call in program.calls:
         assert isinstance(call, KernelCall), f"{call.nodes} runs on the host: {dict(program.notes)}"
         operands = zip(call.views, call.desc.operands, strict=True)
-        run_desc(call.desc, *(_view_array(memory[view.buffer], view, operand.dtype) for view, operand in operands))
+        arrays = [_view_array(memory[view.buffer], view, operand.dtype) for view, operand in operands]
+        _call(call.desc, arrays, [view.dims for view in call.views])
     check_canaries(*memory)
     for index, buffer in enumerate(program.buffers):
         if buffer.kind in ("input", "constant"):
@@ -186,9 +191,8 @@ class HalideBuffer(ctypes.Structure):
     )
 
     @staticmethod
-    def of(array: Array) -> HalideBuffer:
-        """Describe an array, which must outlive the result."""
-        dims = dims_of(array)
+    def of(array: Array, dims: Sequence[tuple[int, int]]) -> HalideBuffer:
+        """Describe an array, which must outlive the result, by its ``(extent, stride)`` pairs, innermost first."""
         table = (_HalideDimension * max(len(dims), 1))(*(_HalideDimension(0, e, s, 0) for e, s in dims))
         code = {"i": 0, "u": 1, "b": 1, "f": 2}[array.dtype.kind]
         buffer = HalideBuffer(0, None, array.ctypes.data, 0, code, array.itemsize * 8, 1, len(dims), table, None)

@@ -54,9 +54,7 @@ def run_node(
 def variants(program: Program, family: str) -> list[dict[str, Any]]:
     """Return the variants of a program's calls of one family."""
     return [
-        dict(call.desc.variant)
-        for call in program.calls
-        if isinstance(call, KernelCall) and call.desc.family == family
+        dict(call.desc.variant) for call in program.calls if isinstance(call, KernelCall) and call.desc.family == family
     ]
 
 

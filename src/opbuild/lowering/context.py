@@ -96,8 +96,9 @@ class Lowering:
         if name not in self._digests:
             array = self.graph.constants[name]
             head = f"{array.dtype.str}{array.shape}".encode()
-            contents = array.flat[0].tobytes() if array.size and not any(array.strides) else np.ascontiguousarray(array)
-            body = contents if isinstance(contents, bytes) else memoryview(contents.reshape(-1).view(np.uint8))
+            uniform = array.size > 0 and not any(array.strides)
+            part = array.reshape(-1)[:1] if uniform else array
+            body = memoryview(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
             self._digests[name] = fast(head + fast(body).encode())
         return self._digests[name]
 

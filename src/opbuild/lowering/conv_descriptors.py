@@ -38,7 +38,7 @@ def direct(
         attrs={"kernel": kernel, "stride": stride, "dilation": dilation, **epilogue.attrs},
         inputs=(BLOCKED_INPUT, Operand("w", "float32", weights, "FRACTAL_Z"), BIAS, *epilogue.inputs(step)),
         outputs=(_output(tile.width, tile.blocks, step),),
-        variant={"width": tile.width, "blocks": tile.blocks, "parallel": tile.parallel},
+        variant={"width": tile.width, "blocks": tile.blocks, "task": tile.task, "parallel": tile.parallel},
     )
 
 

@@ -69,7 +69,8 @@ def pack_winograd(weights: Array, tile: int) -> Array:
         column = both.sum(1) * np.float32(weights.flat[0])
         return np.broadcast_to(column[:, None, None, None], shape)
     taps = _padded(weights, 0, 1).reshape(shape[1], BLOCK, shape[2], 9).transpose(3, 0, 2, 1)
-    return (both @ np.ascontiguousarray(taps).reshape(9, -1)).reshape(shape)
+    product: Array = both @ np.ascontiguousarray(taps).reshape(9, -1)
+    return product.reshape(shape)
 
 
 def grouped_runs(inputs: int, outputs: int, groups: int) -> tuple[Array, int, bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from opbuild.graph.types import Node
@@ -136,6 +136,6 @@ def _pads(
     return spatial_pair(pads[:rank], rank, 0), spatial_pair(pads[rank:], rank, 0)
 
 
-def _pair(values: object) -> Pair:
-    x, y = values  # type: ignore[misc]  # any iterable of two integers
+def _pair(values: Iterable[int]) -> Pair:
+    x, y = values
     return x, y

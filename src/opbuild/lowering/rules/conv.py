@@ -54,19 +54,19 @@ class Convolution:
 def lower_conv(lowering: Lowering, node: Node) -> None:
     """Lower a Conv of one or two spatial dimensions to the fastest family that serves it."""
     conv = _conv(lowering, node)
-    window, parallel = conv.window, lowering.options.num_threads > 1
+    window, threads = conv.window, lowering.options.num_threads
     if conv.groups > 1:
-        _grouped(lowering, conv, parallel)
+        _grouped(lowering, conv, threads)
         return
     if conv.inputs <= FIRST_LAYER_CHANNELS and not lowering.has_blocked(node.inputs[0]):
-        _first(lowering, conv, parallel)
+        _first(lowering, conv, threads)
         return
     if window.kernel == (3, 3) and window.stride == (1, 1) and window.dilation == (1, 1):
-        tile = tiles.winograd_tile(window.out, conv.inputs, conv.outputs, lowering.options.num_threads)
-        if tile is not None:
-            _winograd(lowering, conv, tile)
+        chunks = tiles.winograd_tile(window.out, conv.inputs, conv.outputs, threads)
+        if chunks is not None:
+            _winograd(lowering, conv, chunks)
             return
-    tile = tiles.row_tile(window.out[0], conv.outputs, parallel)
+    tile = tiles.row_tile(window.out[0], conv.outputs, threads)
     desc = descriptors.direct("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, tile)
     weights = _packed(lowering, conv, "direct", packing.pack_direct, _direct_shape(conv))
     _emit(lowering, conv, desc, weights)
@@ -86,9 +86,9 @@ def _conv(lowering: Lowering, node: Node) -> Convolution:
     return Convolution(node, images, inputs, shape[0], int(node.attrs.get("group", 1)), window, weights, bias, epilogue)
 
 
-def _grouped(lowering: Lowering, conv: Convolution, parallel: bool) -> None:
+def _grouped(lowering: Lowering, conv: Convolution, threads: int) -> None:
     window = conv.window
-    tile = tiles.row_tile(window.out[0], BLOCK, parallel, tiles.SINGLE_TILES)
+    tile = tiles.single_tile(window.out[0], threads)
     if conv.groups == conv.inputs == conv.outputs:
         shape = (blocks(conv.outputs), window.kernel[1], window.kernel[0], BLOCK)
         weights = _packed(lowering, conv, "depthwise", packing.pack_depthwise, shape)
@@ -101,9 +101,9 @@ def _grouped(lowering: Lowering, conv: Convolution, parallel: bool) -> None:
         return
     starts, run, masked = packing.grouped_runs(conv.inputs, conv.outputs, conv.groups)
     desc = descriptors.grouped("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, tile, masked)
-    shape = (blocks(conv.outputs), run, window.kernel[1], window.kernel[0], BLOCK, BLOCK)
+    runs = (blocks(conv.outputs), run, window.kernel[1], window.kernel[0], BLOCK, BLOCK)
     weights = _packed(
-        lowering, conv, f"grouped {conv.groups}", lambda array: packing.pack_grouped(array, conv.groups), shape
+        lowering, conv, f"grouped {conv.groups}", lambda array: packing.pack_grouped(array, conv.groups), runs
     )
     _emit(lowering, conv, desc, weights, run_starts(lowering, starts))
 
@@ -113,9 +113,9 @@ def run_starts(lowering: Lowering, starts: Array) -> Plain:
     return lowering.packed((), f"runs {starts.tolist()}", starts.shape, "int32", lambda: starts)
 
 
-def _first(lowering: Lowering, conv: Convolution, parallel: bool) -> None:
+def _first(lowering: Lowering, conv: Convolution, threads: int) -> None:
     window = conv.window
-    tile = tiles.first_tile(window.out[0], conv.outputs, parallel)
+    tile = tiles.first_tile(window.out[0], conv.outputs, threads)
     desc = descriptors.first_layer(window.kernel, window.stride, window.dilation, window.before, conv.epilogue, tile)
     shape = (blocks(conv.outputs), conv.inputs, window.kernel[1], window.kernel[0], BLOCK)
     weights = _packed(lowering, conv, "first", packing.pack_first, shape)

@@ -160,15 +160,15 @@ def _place(value: Blocked, image: int, x: Axis, y: Axis, stride: Pair) -> Blocke
 def _kernel(lowering: Lowering, conv: Transposed, x: Axis, y: Axis, bias: Plain) -> tuple[OpDesc, list[OperandRef]]:
     """Return a phase's descriptor and its constant operands."""
     kernel, dilation = (len(x.taps), len(y.taps)), (x.dilation, y.dilation)
-    parallel, step = lowering.options.num_threads > 1, conv.stride[0]
+    threads, step = lowering.options.num_threads, conv.stride[0]
     count = blocks(conv.outputs)
     if conv.groups == 1:
-        tile = tiles.row_tile(x.count, conv.outputs, parallel)
+        tile = tiles.row_tile(x.count, conv.outputs, threads)
         desc = descriptors.direct("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, tile, step)
         shape = (count, blocks(conv.inputs), kernel[1], kernel[0], BLOCK, BLOCK)
         return desc, [_weights(lowering, conv, x.taps, y.taps, shape), bias]
     starts, run, masked = packing.grouped_runs(conv.inputs, conv.outputs, conv.groups)
-    tile = tiles.row_tile(x.count, BLOCK, parallel, tiles.SINGLE_TILES)
+    tile = tiles.single_tile(x.count, threads)
     desc = descriptors.grouped("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, tile, masked, step)
     shape = (count, run, kernel[1], kernel[0], BLOCK, BLOCK)
     return desc, [_weights(lowering, conv, x.taps, y.taps, shape), bias, run_starts(lowering, starts)]

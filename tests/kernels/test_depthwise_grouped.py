@@ -1,0 +1,106 @@
+"""Depthwise and grouped convolution: any division of channels into groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels.harness import check_canaries, guarded, run_desc
+from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
+from opbuild.kernel.expression import ACC
+from opbuild.lowering import conv_descriptors, tiles
+from opbuild.lowering.conv_weights import grouped_runs
+from opbuild.lowering.epilogue import Epilogue
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("data", "kernel", "attrs"),
+    [
+        ((1, 20, 14, 14), (3, 3), {"pads": (1, 1, 1, 1)}),
+        ((2, 48, 9, 7), (5, 5), {"pads": (2, 2, 2, 2), "strides": (2, 2)}),
+        ((1, 16, 1, 1), (1, 1), {}),
+        ((1, 17, 4, 3), (3, 2), {"dilations": (1, 2)}),
+        ((1, 32, 30, 31), (7, 7), {"pads": (3, 3, 3, 3)}),
+        ((1, 16, 5, 40), (1, 27), {"pads": (0, 13, 0, 13)}),
+    ],
+)
+def test_depthwise_equals_numpy(data: tuple[int, ...], kernel: tuple[int, int], attrs: dict[str, Any]) -> None:
+    """Each channel is convolved with its own kernel."""
+    channels = data[1]
+    x, w, bias = numbers(*data), numbers(channels, 1, *kernel, seed=1), numbers(channels, seed=2)
+    expected = convolve(x, w, bias, group=channels, **attrs)
+    program = lower_node("Conv", [x], [w, bias], expected.shape, group=channels, **attrs)
+    assert len(variants(program, "conv_depthwise")) == data[0]
+    assert_close(run_node("Conv", [x], [w, bias], expected.shape, group=channels, **attrs), expected)
+
+
+@pytest.mark.parametrize("width", sorted({tile[0] for tile in tiles.SINGLE_TILES}))
+def test_every_depthwise_tile_writes_its_output_and_nothing_else(width: int) -> None:
+    """At the least extent of a tile, and where it does not divide the row, nothing outside the output changes."""
+    epilogue = Epilogue(("clip", ACC, ("const", "float32", "0.0"), ("const", "float32", "6.0")))
+    desc = conv_descriptors.depthwise((3, 3), (1, 1), (1, 1), epilogue, tiles.RowTile(width, 1, True))
+    for columns, rows, count in ((width, 1, 1), (width + 1, 3, 2), (2 * width - 1, 0, 2)):
+        x, w = numbers(count, rows + 2, columns + 2, 16), numbers(count, 3, 3, 16, seed=1)
+        out = guarded((count, rows, columns, 16))
+        run_desc(desc, x, w, np.zeros((count, 16), np.float32), out)
+        check_canaries(out)
+        expected = sum(
+            x[:, j : j + rows, i : i + columns].astype(np.float64) * w[:, j, i][:, None, None]
+            for j in range(3)
+            for i in range(3)
+        )
+        assert_close(out.view, np.clip(expected, 0, 6))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "groups"),
+    [
+        (112, 112, 4),
+        (24, 112, 4),
+        (96, 256, 2),
+        (128, 128, 32),
+        (64, 64, 8),
+        (60, 20, 20),
+        (12, 36, 3),
+        (30, 30, 3),
+        (8, 16, 8),
+    ],
+)
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_grouped_equals_numpy(inputs: int, outputs: int, groups: int, kernel: int) -> None:
+    """Groups of any number of channels, blocks or parts of blocks."""
+    pads = (kernel // 2,) * 4
+    x, w = numbers(1, inputs, 6, 9), numbers(outputs, inputs // groups, kernel, kernel, seed=1)
+    expected = convolve(x, w, pads=pads, group=groups)
+    program = lower_node("Conv", [x], [w], expected.shape, group=groups, pads=pads)
+    assert len(variants(program, "conv_grouped")) == 1
+    assert_close(run_node("Conv", [x], [w], expected.shape, group=groups, pads=pads), expected)
+
+
+def test_infinity_never_reaches_another_group() -> None:
+    """Groups share channel blocks, but an infinity or NaN of one group leaves the others alone."""
+    x, w = numbers(1, 30, 4, 8), numbers(30, 10, 1, 1, seed=1)
+    w[3, 2] = -0.0  # a weight of minus zero is a weight: its product with infinity is NaN
+    x[0, 2, 1, 1], x[0, 25, 2, 5] = np.inf, np.nan
+    expected = convolve(x, w, group=3)
+    assert np.isfinite(expected[0, 10:20]).all()
+    assert_close(run_node("Conv", [x], [w], expected.shape, group=3), expected)
+
+
+def test_runs_stay_inside_the_input() -> None:
+    """Every run of input blocks covers its outputs' groups and ends inside the input."""
+    for inputs, outputs, groups in ((48, 48, 3), (60, 20, 20), (272, 68, 4), (17, 34, 17)):
+        starts, run, _ = grouped_runs(inputs, outputs, groups)
+        assert (starts >= 0).all()
+        assert (starts + run <= -(-inputs // 16)).all()
+        for channel in range(outputs):
+            group = channel // (outputs // groups)
+            first, last = group * inputs // groups, (group + 1) * inputs // groups - 1
+            assert starts[channel // 16] * 16 <= first
+            assert last < (starts[channel // 16] + run) * 16

@@ -1,0 +1,106 @@
+"""Winograd's convolution: all chunkings, extents that tiles do not divide, residuals, special values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
+from opbuild.kernel.expression import ACC, arg
+from opbuild.lowering import conv_descriptors, conv_weights, tiles
+from opbuild.lowering.epilogue import Epilogue
+
+TOLERANCE = 2e-5
+"""F(4 x 4) multiplies by up to 8 in its transforms; its rounding error is several times that of the direct sum."""
+
+PADS = (1, 1, 1, 1)
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+CASES = [
+    ((1, 32, 28, 30), 32),
+    ((1, 32, 30, 57), 24),
+    ((2, 16, 14, 14), 80),
+    ((1, 20, 12, 13), 128),
+    ((1, 32, 7, 7), 144),
+    ((1, 32, 5, 6), 130),
+    ((1, 16, 56, 12), 16),
+    ((1, 16, 13, 113), 17),
+]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("data", "outputs"), CASES)
+def test_winograd_equals_the_direct_sum(data: tuple[int, ...], outputs: int, threads: int) -> None:
+    """Extents that tiles and chunks do not divide give numpy's result, and the halo stays zero."""
+    x, w, bias = numbers(*data), numbers(outputs, data[1], 3, 3, seed=1), numbers(outputs, seed=2)
+    expected = convolve(x, w, bias, pads=PADS)
+    program = lower_node("Conv", [x], [w, bias], expected.shape, threads, pads=PADS)
+    assert len(variants(program, "winograd")) == data[0]
+    assert_close(run_node("Conv", [x], [w, bias], expected.shape, threads, pads=PADS), expected, TOLERANCE)
+
+
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (2, 1, 0, 3)])
+def test_any_padding_is_served(pads: tuple[int, ...]) -> None:
+    """The window begins where the padding says, at the edge of the data or further outside."""
+    x, w = numbers(1, 16, 18, 17), numbers(16, 16, 3, 3, seed=1)
+    expected = convolve(x, w, pads=pads)
+    assert variants(lower_node("Conv", [x], [w], expected.shape, pads=pads), "winograd")
+    assert_close(run_node("Conv", [x], [w], expected.shape, pads=pads), expected, TOLERANCE)
+
+
+@pytest.mark.parametrize("extent", [13, 30])
+def test_residual_is_read_only_where_it_exists(extent: int) -> None:
+    """The output is rounded up to whole tiles; a residual is not, and what lies beyond it does not matter."""
+    x, w = numbers(1, 16, extent, extent + 1), numbers(40, 16, 3, 3, seed=1)
+    expected = np.maximum(convolve(x, w, pads=PADS) + (residual := numbers(1, 40, extent, extent + 1, seed=3)), 0)
+    epilogue = ("relu", ("add", ACC, arg(0)))
+    actual = run_node("Conv", [x, residual], [w, None], expected.shape, pads=PADS, epilogue=epilogue)
+    assert_close(actual, expected, TOLERANCE)
+
+
+def test_epilogue_that_maps_zero_to_something_leaves_the_halo_zero() -> None:
+    """What lies beyond the valid extents is zero whatever the bias and the epilogue are: the next layer reads it."""
+    x, w, bias = numbers(1, 16, 13, 14), numbers(16, 16, 3, 3, seed=1), np.full(16, 5, np.float32)
+    expected = np.exp(np.minimum(convolve(x, w, bias, pads=PADS), 3))
+    epilogue = ("exp", ("min", ACC, ("const", "float32", "3.0")))
+    assert_close(run_node("Conv", [x], [w, bias], expected.shape, pads=PADS, epilogue=epilogue), expected, 1e-4)
+
+
+def test_nan_stays_within_the_tiles_that_read_it() -> None:
+    """Transforms mix a tile's inputs, so an output tile that reads a NaN is NaN as a whole; other tiles are not."""
+    x, w = numbers(1, 16, 32, 32), numbers(16, 16, 3, 3, seed=1)
+    x[0, 2, 16, 16] = np.nan
+    actual = run_node("Conv", [x], [w], x.shape, pads=PADS)
+    touched = np.isnan(actual[0, 0])
+    assert touched[15:18, 15:18].all()
+    touched[12:20, 12:20] = False
+    assert not touched.any()
+
+
+def test_fewer_blocks_than_a_tile_needs_are_refused() -> None:
+    """A part of the output blocks must hold a register tile."""
+    tile = tiles.WinogradTile(4, 4, 4, 2, 4, 2, 2, True)
+    blocks = conv_descriptors.winograd(Epilogue(), tile).outputs[0].dims[3]
+    assert blocks.problem(2, 1) is not None
+    assert blocks.problem(3, 1) is None
+
+
+def test_extents_that_are_not_whole_chunks_are_refused() -> None:
+    """The descriptor demands rounded extents: the last chunk writes all of its tiles."""
+    desc = conv_descriptors.winograd(Epilogue(), tiles.WinogradTile(4, 7, 1, 0, 7, 1, 2, True))
+    assert desc.outputs[0].dims[1].problem(28, 16) is None
+    assert desc.outputs[0].dims[1].problem(27, 16) is not None
+    assert desc.outputs[0].dims[2].problem(6, 1) is not None
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+def test_uniform_weights_are_packed_as_one_number(tile: int) -> None:
+    """A broadcast view packs to a broadcast view that equals what the same numbers pack to one by one."""
+    view = np.broadcast_to(np.float32(0.3), (32, 16, 3, 3))
+    packed = conv_weights.pack_winograd(view, tile)
+    np.testing.assert_allclose(packed, conv_weights.pack_winograd(view.copy(), tile), rtol=1e-6, atol=1e-8)
+    assert not any(packed.strides[1:])
