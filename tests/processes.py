@@ -1,4 +1,4 @@
-"""Fresh processes for tests: build and run a model file there, with the environment of this process plus some variables."""
+"""Fresh processes for tests: a model file is built and run there."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ print(json.dumps({
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a fresh process reported: operators built and reused, outputs in order, and which of halide and onnx it loaded."""
+    """What a fresh process reported: operators built and reused, outputs in order, which of halide and onnx it loaded."""
 
     built: list[list[Any]]
     reused: list[str]
@@ -74,7 +74,11 @@ def build_and_run(
         "input_shapes": {name: list(shape) for name, shape in (input_shapes or {}).items()},
     }
     done = subprocess.run(
-        [sys.executable, "-c", _RUN, json.dumps(job)], env=environment(**variables), capture_output=True, text=True
+        [sys.executable, "-c", _RUN, json.dumps(job)],
+        check=False,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])

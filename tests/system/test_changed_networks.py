@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import networks
 import numpy as np
 import onnx
 import pytest
-from test_light_networks import onnxruntime_output, relative_error
 
+import networks
 import opbuild
+from comparison import onnxruntime_output, relative_error
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def check(model: onnx.ModelProto, net: opbuild.Network) -> None:
     """Compare a network with ONNX Runtime on random input."""
     feeds = networks.random_input(model)
-    assert relative_error(net.run(feeds)[net.outputs[0]], onnxruntime_output(model, feeds)) < 1e-3
+    assert relative_error(net.run(feeds)[net.outputs[0].name], onnxruntime_output(model, feeds)) < 1e-3
 
 
 def test_a_5x5_kernel_in_place_of_a_3x3_builds_that_operator_alone(cache: Path) -> None:
@@ -47,7 +47,7 @@ def test_other_weights_build_nothing(cache: Path) -> None:
 
 
 def test_another_number_of_channels_builds_nothing_or_names_the_variant(cache: Path) -> None:
-    """Channels are read from the buffers; what is built nevertheless is a variant, and its reason says which field differs."""
+    """Channels are read from the buffers; what is built all the same is a variant, and its reason says so."""
     model = networks.resnet50_with_channels(96)
     net = opbuild.compile(model, cache_path=cache)
     assert all("variant" in operator.reason for operator in net.report.operators if operator.status == "built")
@@ -55,7 +55,7 @@ def test_another_number_of_channels_builds_nothing_or_names_the_variant(cache: P
 
 
 def test_resnet50_at_192x256_builds_nothing_or_names_the_variant(cache: Path) -> None:
-    """Extents are read from the buffers; what is built nevertheless is a variant, and its reason says which field differs."""
+    """Extents are read from the buffers; what is built all the same is a variant, and its reason says so."""
     base = opbuild.compile(networks.resnet50_any_size(224, 224), cache_path=cache)
     check(networks.resnet50_any_size(224, 224), base)
     model = networks.resnet50_any_size(192, 256)

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import networks
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
-from processes import build_and_run
 
+import networks
 import opbuild
+from comparison import onnxruntime_output, relative_error
+from processes import build_and_run
 
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One store for all networks of this module, as a user would have."""
     return tmp_path_factory.mktemp("light")
-
-
-def relative_error(got: np.ndarray, expected: np.ndarray) -> float:
-    """Return the largest difference relative to the largest expected magnitude."""
-    return float(np.abs(got.astype("f8") - expected).max() / np.abs(expected).max())
-
-
-def onnxruntime_output(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    """Return ONNX Runtime's first output."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(None, feeds)[0])
 
 
 @pytest.mark.parametrize("name", networks.LIGHT)
@@ -46,7 +32,7 @@ def test_a_light_network_gives_the_output_that_comes_with_it(name: str, cache: P
 def test_a_light_network_with_random_weights_agrees_with_onnxruntime_in_two_processes(
     name: str, cache: Path, tmp_path: Path
 ) -> None:
-    """Logits agree to 1e-3 in a first process and in a second, which compiles nothing and loads neither halide nor onnx."""
+    """Logits agree to 1e-3 in two processes; the second compiles nothing and loads neither halide nor onnx."""
     model = networks.light(name)
     path = tmp_path / f"{name}.onnx"
     path.write_bytes(model.SerializeToString())
@@ -62,9 +48,9 @@ def test_a_light_network_with_random_weights_agrees_with_onnxruntime_in_two_proc
 
 
 def test_networks_share_operators_and_a_later_one_finds_most_of_its_own(tmp_path: Path) -> None:
-    """In a store that eight networks filled, ResNet-50 finds at least half of its operators."""
+    """In a store that three networks filled, ResNet-50 finds at least half of its operators."""
     for name in ("squeezenet", "inception_v1", "densenet121"):
         opbuild.compile(networks.light_path(name), cache_path=tmp_path)
     report = opbuild.compile(networks.light_path("resnet50"), cache_path=tmp_path).report
-    assert report.reused >= report.built / 2
+    assert report.reused >= report.built
     assert all(operator.reason for operator in report.operators)

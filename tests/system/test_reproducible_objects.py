@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import networks
 import pytest
 
+import networks
 import opbuild
 
 
@@ -16,7 +16,7 @@ def objects(folder: Path) -> dict[str, bytes]:
 
 
 def test_objects_are_byte_identical_in_any_order_by_any_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two stores, filled in other orders with other numbers of workers and another hash seed, hold the same bytes (F40)."""
+    """Two stores, filled in other orders by other numbers of workers under other hash seeds, are equal (F40)."""
     orders = {"one": (("squeezenet", "shufflenet"), 1, "1"), "two": (("shufflenet", "squeezenet"), 2, "77")}
     for folder, (names, workers, seed) in orders.items():
         monkeypatch.setenv("PYTHONHASHSEED", seed)

@@ -1,0 +1,26 @@
+"""Comparing a network's outputs with ONNX Runtime's and with stored ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+
+Array = npt.NDArray[Any]
+
+
+def relative_error(got: Array, expected: Array) -> float:
+    """Return the largest difference relative to the largest expected magnitude."""
+    return float(np.abs(got.astype("f8") - expected).max() / np.abs(expected).max())
+
+
+def onnxruntime_output(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> Array:
+    """Return ONNX Runtime's first output."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, dict(feeds))[0])
