@@ -19,6 +19,7 @@ RESIDUAL = ("relu", ("add", arg(0), ACC))
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    """Return normally distributed numbers."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
@@ -99,7 +100,7 @@ def test_every_tile_writes_its_output_and_nothing_else(width: int, blocks: int, 
 
 @pytest.mark.parametrize(("width", "blocks"), sorted({tile[:2] for tile in tiles.ROW_TILES}))
 def test_extents_below_a_tile_are_refused(width: int, blocks: int) -> None:
-    """The descriptor says that an extent below a tile is not legal; a tile of one position by one block has no least."""
+    """An extent below a tile is not legal; a tile of one position by one block has no least extent."""
     desc = conv_descriptors.direct("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiles.RowTile(width, blocks, False))
 
     def problem(columns: int, count: int) -> str | None:
@@ -161,7 +162,7 @@ def test_order_of_a_sum_does_not_change_the_descriptor() -> None:
 
 
 def test_lanes_beyond_the_channels_stay_finite() -> None:
-    """Where an epilogue of zero is infinite, padding lanes get another bias, so that they never become NaN downstream."""
+    """Where an epilogue of zero is infinite, padding lanes get another bias: they never become NaN downstream."""
     x, w, bias = np.abs(numbers(1, 16, 4, 8)) + 1, np.abs(numbers(20, 16, 1, 1)), np.ones(20, np.float32)
     expected = 1 / convolve(x, w, bias)
     program = lower_node("Conv", [x], [w, bias], expected.shape, epilogue=("reciprocal", ACC))

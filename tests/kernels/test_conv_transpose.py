@@ -13,6 +13,7 @@ from opbuild.kernel.program import HostCall
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    """Return normally distributed numbers."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 

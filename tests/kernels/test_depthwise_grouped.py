@@ -16,6 +16,7 @@ from opbuild.lowering.epilogue import Epilogue
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    """Return normally distributed numbers."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 

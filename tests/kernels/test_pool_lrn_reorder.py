@@ -14,6 +14,7 @@ from opbuild.lowering.reorder import from_blocked, to_blocked
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    """Return normally distributed numbers."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
@@ -133,7 +134,7 @@ def test_lrn_equals_its_definition(channels: int, attrs: dict[str, Any]) -> None
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
 @pytest.mark.parametrize(("width", "height", "channels"), [(1, 1, 16), (1, 1, 5), (3, 2, 33), (7, 7, 32), (17, 2, 1)])
 def test_blocks_and_back_is_the_identity(width: int, height: int, channels: int, dtype: str) -> None:
-    """Into blocks and out of them: every element at its place, zero in lanes beyond the channels, nothing else written."""
+    """Every element comes back to its place, lanes beyond the channels are zero, nothing else is written."""
     rng = np.random.default_rng(0)
     image = rng.integers(0, 2 if dtype == "bool" else 100, (channels, height, width)).astype(dtype)
     count = -(-channels // 16)

@@ -17,6 +17,7 @@ PADS = (1, 1, 1, 1)
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    """Return normally distributed numbers."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 

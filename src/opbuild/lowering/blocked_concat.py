@@ -10,8 +10,8 @@ from opbuild.lowering.operands import BLOCK, Blocked, Storage, blocks
 def concat_blocked(lowering: Lowering, node: Node) -> bool:
     """Lower a Concat along channels by letting its inputs lie inside its output; return whether that was possible.
 
-    It is if one input at least lies blocked, every input but the last fills its blocks, and none lies inside another value
-    already. Inputs that lie plain are converted into their place.
+    It is if one input at least lies blocked, every input but the last fills its blocks, and none lies inside another
+    value already. Inputs that lie plain are converted into their place.
     """
     shape = lowering.type(node.outputs[0]).shape
     names = list(node.inputs)

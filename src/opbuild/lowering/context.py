@@ -12,7 +12,7 @@ from opbuild.digest import fast
 from opbuild.errors import ShapeError
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.program import Buffer, Call, HostCall, KernelCall, Port, Program, View
+from opbuild.kernel.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, View
 from opbuild.kernel.target import Target
 from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, blocks, dense_strides
 from opbuild.lowering.reorder import for_type, from_blocked, to_blocked
@@ -133,7 +133,7 @@ class Lowering:
         return target
 
     def blocked(self, name: str, halo: tuple[int, int, int, int] = (0, 0, 0, 0)) -> Blocked:
-        """Return a value of rank 3 or 4 in blocked layout, with a halo of at least ``(left, top, right, bottom)`` zeros."""
+        """Return a value of rank 3 or 4 in blocked layout, with at least ``(left, top, right, bottom)`` zeros around it."""
         if name not in self._blocked:
             self._blocked[name] = self._block(name)
         value = self._blocked[name]
@@ -147,10 +147,10 @@ class Lowering:
         return Plain(Storage("temporary", type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
 
     def new_plain(self, name: str) -> Plain:
-        """Declare that a value is written in plain, dense layout and return where; a graph output is written in place."""
+        """Declare that a value is written in plain, dense layout and return where; a graph output lies in place."""
         type_ = self.type(name)
-        kind = "output" if name in self._outputs else "temporary"
-        self._plain[name] = Plain(Storage(kind, type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))  # type: ignore[arg-type]  # kind is one of the two literals
+        kind: BufferKind = "output" if name in self._outputs else "temporary"
+        self._plain[name] = Plain(Storage(kind, type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
         return self._plain[name]
 
     def new_blocked(self, name: str, padding_value: float = 0.0) -> Blocked:

@@ -99,7 +99,7 @@ def first_layer(
 
 
 def winograd(epilogue: Epilogue, tile: WinogradTile) -> OpDesc:
-    """Return the descriptor of a 3 x 3 convolution by Winograd's algorithm; operands x, u, bias, the epilogue's, out."""
+    """Return the descriptor of Winograd's 3 x 3 convolution; operands x, u, bias, the epilogue's, out."""
     points = (tile.tile + 2) ** 2
     weights = (_LANE, Dim(stride=BLOCK, multiple=BLOCK), Dim(), Dim(points))
     least = tile.blocks if tile.split == 0 else tile.split * (tile.blocks - 1) + 1
@@ -133,7 +133,7 @@ def _winograd_variant(tile: WinogradTile) -> dict[str, Any]:
 
 
 def _output(width: int, blocks: int, step: int = 1) -> Operand:
-    """Return a blocked output whose tile has these extents; its tails are shifted inwards, so no extent may be below."""
+    """Return a blocked output; tails of a tile are shifted inwards, so no extent may be below the tile's."""
     least_width = width if width > 1 else 0
     least_blocks = blocks if blocks > 1 else 0
     dims = (_LANE, Dim(stride=BLOCK * step, min=least_width), Dim(), Dim(min=least_blocks))

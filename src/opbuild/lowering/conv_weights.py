@@ -1,7 +1,7 @@
 """Packing of convolution weights: from ONNX's ``(co, ci, kh, kw)`` to what each family reads.
 
-Lanes beyond the channels hold zero weights. A weight that is one number throughout (a broadcast view) is packed as one, so that
-a network of generated weights costs no time.
+Lanes beyond the channels hold zero weights. A weight that is one number throughout (a broadcast view) is packed as
+one, so that a network of generated weights costs no time.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def grouped_runs(inputs: int, outputs: int, groups: int) -> tuple[Array, int, bo
         groups: Groups of both.
 
     Returns:
-        The first input block of each output block, the blocks of a run, and whether some pairs of channels in a run have no
-        weight.
+        The first input block of each output block, the blocks of a run, and whether some pairs of channels in a run
+        have no weight.
     """
     ins, outs = inputs // groups, outputs // groups
     firsts, lasts = [], []

@@ -1,8 +1,8 @@
 """Epilogues: what a convolution applies to its accumulator before it stores it, in the one form that keys use.
 
-The fusion pass leaves ``attrs["epilogue"]``, an expression over ``("acc",)`` and ``("arg", i)``, on a node, and the operands as
-inputs beyond the weights and the bias. Here operands of commutative operations are put in order, and operands are numbered in
-order of appearance, so that ``x + conv`` and ``conv + x`` have one key.
+The fusion pass leaves ``attrs["epilogue"]``, an expression over ``("acc",)`` and ``("arg", i)``, on a node, and the
+operands as inputs beyond the weights and the bias. Here operands of commutative operations are put in order, and
+operands are numbered in order of appearance, so that ``x + conv`` and ``conv + x`` have one key.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def epilogue_of(lowering: Lowering, node: Node, first: int) -> Epilogue:
 
 
 def pack_channels(lowering: Lowering, name: str, channels: int, fill: float) -> Plain:
-    """Return a constant of one value a channel as ``(C1, 16)``, lanes beyond the channels holding ``fill``; ``""`` is zero."""
+    """Return one value a channel (``""``: zero) as ``(C1, 16)``, lanes beyond the channels holding ``fill``."""
     array = lowering.constant(name)
     shape = (blocks(channels), BLOCK)
 

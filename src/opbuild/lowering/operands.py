@@ -7,9 +7,9 @@ A storage becomes one buffer of the program. Two layouts exist:
 * *blocked* (NC1HWC0): a value ``(N, C, H, W)`` (or ``(N, C, W)``, with H = 1) lies as ``[N][C1][H'][W'][16]`` with
   ``C1 = ceil(C / 16)``. ``H'`` and ``W'`` include a halo of zeros, so that a convolution reads its padding from memory.
 
-The halo of a storage grows as later consumers ask for it; that is why references are resolved to views only after the last
-rule has run. A blocked storage may be a slice of channel blocks of another one (a concatenation without a copy); it then
-shares the other one's halo.
+The halo of a storage grows as later consumers ask for it; that is why references are resolved to views only after the
+last rule has run. A blocked storage may be a slice of channel blocks of another one (a concatenation without a copy);
+it then shares the other one's halo.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Storage:
 
 @dataclass(frozen=True, eq=False)
 class Plain:
-    """A plain value: ``shape`` and ``strides`` (elements) are row-major, outermost first; ``offset`` counts elements."""
+    """A plain value: ``shape`` and ``strides`` (elements) are row-major; ``offset`` counts elements."""
 
     storage: Storage
     shape: tuple[int, ...]

@@ -21,7 +21,8 @@ class Window:
         stride: Input positions from one output to the next.
         dilation: Input positions from one tap to the next; 1 where there is one tap.
         before: Padding on the left and at the top.
-        after: Padding on the right and at the bottom, as the node says (a window may reach less far, or further in ceil mode).
+        after: Padding on the right and at the bottom, as the node says (a window may reach less far, or further in
+            ceil mode).
         size: Extents of the input.
         out: Extents of the output.
     """

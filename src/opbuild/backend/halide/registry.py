@@ -1,7 +1,7 @@
 """The operator families that Halide compiles, as data: family -> module name in ``compute`` and ``schedule``.
 
-``compute/<module>.py`` has ``define(desc) -> Definition``; ``schedule/<module>.py`` has ``schedule(definition, desc, target)``.
-The sources in a family's key are these two modules and what they import from ``opbuild``, transitively.
+``compute/<module>.py`` has ``define(desc) -> Definition``; ``schedule/<module>.py`` has ``schedule(definition, desc,
+target)``. The sources in a family's key are these two modules and what they import from ``opbuild``, transitively.
 """
 
 from __future__ import annotations

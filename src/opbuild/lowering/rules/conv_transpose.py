@@ -1,7 +1,8 @@
 """ConvTranspose: each phase of the output is a convolution of stride 1.
 
-With stride s, the outputs whose position is p modulo s read every s-th tap only. Such a phase is an ordinary convolution with
-those taps, reversed, that writes every s-th position; so a transposed convolution needs no kernel of its own.
+With stride s, the outputs whose position is p modulo s read every s-th tap only. Such a phase is an ordinary
+convolution with those taps, reversed, that writes every s-th position; so a transposed convolution needs no kernel of
+its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Convolution of blocked values: the definition.
 
-``x (16, W, H, C1)`` is a window that starts at the first tap of the first output; ``w (16 out, 16 in, kx, ky, C1 in, C1 out)``;
-``bias (16, C1 out)``; ``out (16, OW, OH, C1 out)``.
+``x (16, W, H, C1)`` is a window that starts at the first tap of the first output; ``w (16 out, 16 in, kx, ky, C1 in,
+C1 out)``; ``bias (16, C1 out)``; ``out (16, OW, OH, C1 out)``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Depthwise convolution of blocked values: the definition.
 
-``x (16, W, H, C1)`` is a window that starts at the first tap of the first output; ``w (16, kx, ky, C1)``; ``bias (16, C1)``;
-``out (16, OW, OH, C1)``.
+``x (16, W, H, C1)`` is a window that starts at the first tap of the first output; ``w (16, kx, ky, C1)``; ``bias (16,
+C1)``; ``out (16, OW, OH, C1)``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Grouped convolution of blocked values: the definition.
 
-A block of 16 output channels reads a run of input blocks, the same number for every output block: ``first (C1 out)`` says where
-the run begins, and ``w (16 out, 16 in, kx, ky, run, C1 out)`` has the weights of the run. Where groups end inside a block, some
-pairs of an output and an input channel have no weight; their places hold minus zero, and nothing is accumulated for them, so
-that an infinity in one group never reaches another. Packing stores no other minus zero.
+A block of 16 output channels reads a run of input blocks, the same number for every output block: ``first (C1 out)``
+says where the run begins, and ``w (16 out, 16 in, kx, ky, run, C1 out)`` has the weights of the run. Where groups end
+inside a block, some pairs of an output and an input channel have no weight; their places hold minus zero, and nothing
+is accumulated for them, so that an infinity in one group never reaches another. Packing stores no other minus zero.
 """
 
 from __future__ import annotations

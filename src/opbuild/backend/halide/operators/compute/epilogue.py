@@ -17,8 +17,8 @@ PREFIX = "e"
 def apply_epilogue(desc: OpDesc, params: dict[str, Any], accumulator: Any, index: tuple[Any, ...]) -> Any:
     """Return the value to store at ``index`` = (lane, x, y, block).
 
-    An epilogue operand of rank 4 is read at the same index (a residual), one of rank 2 at (lane, block) (a value for each
-    channel), one of rank 1 at 0 (a scalar).
+    An epilogue operand of rank 4 is read at the same index (a residual), one of rank 2 at (lane, block) (a value for
+    each channel), one of rank 1 at 0 (a scalar).
     """
     lane, _, _, block = index
     args = []

@@ -1,7 +1,7 @@
 """Global average and max pooling of blocked values: the definition.
 
-``x (16, W, H, C1)``, ``out (16, C1)``. A row is reduced into ``variant["partials"]`` accumulators, so that additions do not wait
-for each other, and what is left of the row into the first of them.
+``x (16, W, H, C1)``, ``out (16, C1)``. A row is reduced into ``variant["partials"]`` accumulators, so that additions
+do not wait for each other, and what is left of the row into the first of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Local response normalization across channels of blocked values: the definition.
 
-``x (16, W, H, C1)``, ``out`` alike; lanes beyond the channels must hold zero. The squares of a block and its two neighbours are
-laid out in a row of 48 numbers, so that a window of channels is a sum of shifted vectors.
+``x (16, W, H, C1)``, ``out`` alike; lanes beyond the channels must hold zero. The squares of a block and its two
+neighbours are laid out in a row of 48 numbers, so that a window of channels is a sum of shifted vectors.
 """
 
 from __future__ import annotations

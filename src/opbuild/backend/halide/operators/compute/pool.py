@@ -3,7 +3,8 @@
 ``x (16, W, H, C1)``, ``out (16, OW, OH, C1)``. How a window meets the edge is ``attrs["edge"]``:
 
 * ``none``: every window lies inside the input.
-* ``clamp``: coordinates are clamped; with neighbouring taps the tap at the edge is in the window anyway, so a maximum is right.
+* ``clamp``: coordinates are clamped; with neighbouring taps the tap at the edge is in the window anyway, so a maximum
+  is right.
 * ``select``: taps outside are left out.
 
 A NaN in a window gives NaN, as numpy has it (ONNX Runtime depends on the order of elements there).
@@ -20,7 +21,7 @@ from opbuild.kernel.opdesc import OpDesc
 
 
 def define(desc: OpDesc) -> Definition:
-    """Define it: ``attrs`` has ``kind`` (max, average), ``kernel``, ``stride``, ``dilation``, ``before``, ``after``, ``edge``.
+    """Define it by ``kind`` (max, average), ``kernel``, ``stride``, ``dilation``, ``before``, ``after`` and ``edge``.
 
     ``after`` is the padding that an average counts, -1 where none (left and top included) counts.
     """

@@ -1,9 +1,10 @@
 """Winograd's convolution, F(m x m, 3 x 3) with m = 2 or 4, of blocked values: the definition.
 
-``x (16, W + 2, H + 2, C1)`` is a window of the valid extents plus the kernel's two; ``u (16 out, C in, C1 out, n * n)`` with
-n = m + 2 are the transformed weights; ``bias (16, C1 out)``; ``out (16, OW, OH, C1 out)`` has extents rounded up to whole
-chunks of tiles: what lies beyond the valid extents gets zero, which is what the halo holds anyway. Reads beyond the valid
-extents meet the halo of the input. Matrices are those of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks".
+``x (16, W + 2, H + 2, C1)`` is a window of the valid extents plus the kernel's two; ``u (16 out, C in, C1 out, n *
+n)`` with n = m + 2 are the transformed weights; ``bias (16, C1 out)``; ``out (16, OW, OH, C1 out)`` has extents
+rounded up to whole chunks of tiles: what lies beyond the valid extents gets zero, which is what the halo holds
+anyway. Reads beyond the valid extents meet the halo of the input. Matrices are those of Lavin and Gray, "Fast
+Algorithms for Convolutional Neural Networks".
 """
 
 from __future__ import annotations
@@ -71,8 +72,20 @@ def define(desc: OpDesc) -> Definition:
     valid = (ox < x.dim(1).extent() - 2) & (oy < x.dim(2).extent() - 2)
     out[lane, ox, oy, block] = hl.select(valid, result, hl.f32(0))
     constrain_output(out, desc.outputs[0])
-    names = dict(lane=lane, block=block, tx=tx, ty=ty, a=a, b=b, i=i, j=j, point=point, ox=ox, oy=oy)
-    functions = dict(columns=columns, v=v, acc=acc, product=product, half=half, tile=tile)
+    names = {
+        "lane": lane,
+        "block": block,
+        "tx": tx,
+        "ty": ty,
+        "a": a,
+        "b": b,
+        "i": i,
+        "j": j,
+        "point": point,
+        "ox": ox,
+        "oy": oy,
+    }
+    functions = {"columns": columns, "v": v, "acc": acc, "product": product, "half": half, "tile": tile}
     return Definition(list(params.values()), [out], names, functions, {"r": r})
 
 

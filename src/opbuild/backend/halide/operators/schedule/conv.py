@@ -1,7 +1,8 @@
 """Convolution of blocked values: the schedule.
 
-A tile of ``width`` positions of a row by ``blocks`` channel blocks is accumulated in registers. Both loops of the tile have
-constant bounds and tails are shifted inwards, so an extent below a tile is not legal. What a task is decides the traffic:
+A tile of ``width`` positions of a row by ``blocks`` channel blocks is accumulated in registers. Both loops of the
+tile have constant bounds and tails are shifted inwards, so an extent below a tile is not legal. What a task is
+decides the traffic:
 
 * ``rows``: one row of all blocks. The input is read once; the weights should fit the second-level cache.
 * ``blocks``: all rows of one tile of blocks. The weights are read once, each by one core only.
@@ -35,4 +36,6 @@ def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
     acc.compute_at(out, xo).vectorize(lane).unroll(block).unroll(ox).bound_extent(ox, width).bound_extent(block, blocks)
     channel, step = hl.RVar("channel"), hl.RVar("step")
     update = acc.update().split(r[0], channel, step, UNROLLED_CHANNELS)
-    update.reorder(lane, block, ox, step, channel, r[1], r[2], r[3]).vectorize(lane).unroll(block).unroll(ox).unroll(step)
+    update.reorder(lane, block, ox, step, channel, r[1], r[2], r[3]).vectorize(lane).unroll(block).unroll(ox).unroll(
+        step
+    )

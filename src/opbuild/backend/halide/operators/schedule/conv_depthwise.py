@@ -1,6 +1,7 @@
 """Depthwise convolution of blocked values: the schedule.
 
-``width`` positions of a row are accumulated in registers; the loops over a small kernel are unrolled. A task is one plane.
+``width`` positions of a row are accumulated in registers; the loops over a small kernel are unrolled. A task is one
+plane.
 """
 
 from __future__ import annotations

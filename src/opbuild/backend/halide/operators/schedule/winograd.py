@@ -1,13 +1,14 @@
 """Winograd's convolution: the schedule.
 
-Tiles are taken in chunks of ``chunk_x`` by ``chunk_y`` tiles, a constant, so that scratch has constant strides. Everything of a chunk is
-computed by one task, and nothing crosses cores:
+Tiles are taken in chunks of ``chunk_x`` by ``chunk_y`` tiles, a constant, so that scratch has constant strides.
+Everything of a chunk is computed by one task, and nothing crosses cores:
 
 * ``split`` = 0: a task is one row of chunks, for images with many tiles.
-* ``split`` = s > 0: the output blocks are divided into s parts, a task is one part of all chunks, for small images with many
-  channels: the input is transformed s times, and each core reads only its part of the weights.
+* ``split`` = s > 0: the output blocks are divided into s parts, a task is one part of all chunks, for small images
+  with many channels: the input is transformed s times, and each core reads only its part of the weights.
 
-Each of the n * n products is a matrix product of a register tile ``width`` x ``height`` tiles by ``blocks`` channel blocks.
+Each of the n * n products is a matrix product of a register tile ``width`` x ``height`` tiles by ``blocks`` channel
+blocks.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from opbuild.kernel.opdesc import OpDesc
 
 
 def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
-    """Schedule by ``variant``: ``tile``, ``chunk_x``, ``chunk_y``, ``split``, ``width``, ``height``, ``blocks`` and ``parallel``."""
+    """Schedule by ``variant``, whose fields are those of ``lowering.tiles.WinogradTile``."""
     chunk = _output(definition, desc)
     _transforms(definition, desc, chunk)
     _products(definition, desc, chunk)
