@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from kernels.harness import check_canaries, guarded, run_desc
-from kernels.one_node import assert_close, lower_node, run_node
+from kernels.one_node import assert_close, run_node
+from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.program import HostCall, View
+from opbuild.kernel.target import host_target
+from opbuild.lowering.lower import lower
 from opbuild.lowering.reorder import from_blocked, to_blocked
 
 
@@ -93,9 +96,12 @@ def test_nan_in_a_window_gives_nan() -> None:
 
 def test_maximum_with_indices_is_left_to_the_host() -> None:
     """The second output of MaxPool has no kernel."""
-    x = numbers(1, 16, 4, 4)
-    program = lower_node("MaxPool", [x], [], (1, 16, 2, 2), kernel_shape=(2, 2), strides=(2, 2))
-    assert not any(isinstance(call, HostCall) for call in program.calls)
+    image, pooled = TensorType("float32", (1, 16, 4, 4)), TensorType("float32", (1, 16, 2, 2))
+    types = {"x": image, "y": pooled, "i": TensorType("int64", pooled.shape)}
+    for outputs, host in ((("y", "i"), True), (("y",), False)):
+        node = Node("MaxPool", ("x",), outputs, {"kernel_shape": (2, 2), "strides": (2, 2)}, "pool")
+        program = lower(Graph("one", (node,), ("x",), outputs, types, {}), host_target())
+        assert any(isinstance(call, HostCall) for call in program.calls) == host
 
 
 @pytest.mark.parametrize("data", [(1, 32, 7, 9), (2, 30, 1, 1), (1, 16, 3, 2), (2, 64, 40, 33), (1, 5, 8)])

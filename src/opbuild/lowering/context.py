@@ -133,7 +133,7 @@ class Lowering:
         return target
 
     def blocked(self, name: str, halo: tuple[int, int, int, int] = (0, 0, 0, 0)) -> Blocked:
-        """Return a value of rank 3 or 4 in blocked layout, with at least ``(left, top, right, bottom)`` zeros around it."""
+        """Return a value of rank 3 or 4 in blocked layout, in ``(left, top, right, bottom)`` zeros at least."""
         if name not in self._blocked:
             self._blocked[name] = self._block(name)
         value = self._blocked[name]

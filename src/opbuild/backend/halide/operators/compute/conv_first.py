@@ -14,7 +14,7 @@ from opbuild.kernel.opdesc import OpDesc
 
 
 def define(desc: OpDesc) -> Definition:
-    """Define it: ``attrs`` has ``kernel``, ``stride``, ``dilation``, ``before`` (padding) as (x, y), and ``epilogue``."""
+    """Define it: ``kernel``, ``stride``, ``dilation`` and ``before`` (padding) are (x, y); and ``epilogue``."""
     kernel, stride, dilation, before = (desc.attrs[name] for name in ("kernel", "stride", "dilation", "before"))
     params = {operand.name: parameter(operand) for operand in desc.inputs}
     x, w, bias = params["x"], params["w"], params["bias"]
