@@ -19,6 +19,9 @@ from opbuild.errors import OptionError
 from opbuild.graph.types import TensorType
 
 Infer = Callable[..., Any]
+SEPARATOR = "\n# next operator\n"
+"""Stands between the sources of several operators, which are executed apart: they may use the same names."""
+
 PROVIDED = {"hl": "halide", "math": "math", "np": "numpy"}
 """Modules that the source may use, by the names under which it finds them."""
 
@@ -30,10 +33,12 @@ class UserOperator:
     Attributes:
         op_type: Its type, as in ``Node.op_type``.
         domain: Its domain, as in ``Node.domain``.
-        source: Text that defines ``OPERATORS`` (elementwise: name -> function) or ``DEFINE`` and perhaps ``SCHEDULE``.
+        source: Text that defines it; of an elementwise one also ``OPERATORS``, a dict from its name to its function.
         is_elementwise: Whether it computes one element at a time, and so joins fused chains.
         arity: Number of its inputs; None for any number.
         infer: For a whole definition: from the types of the inputs and the attributes to the output's shape, and perhaps dtype.
+        function: Name of the defining function in ``source``.
+        schedule: Name of the scheduling function in ``source``, empty for the default schedule.
     """
 
     op_type: str
@@ -42,6 +47,8 @@ class UserOperator:
     is_elementwise: bool
     arity: int | None
     infer: Infer | None = None
+    function: str = ""
+    schedule: str = ""
 
     @property
     def name(self) -> str:
@@ -71,7 +78,17 @@ _REGISTERED: dict[tuple[str, str], UserOperator] = {}
 
 
 def register(operator: UserOperator) -> None:
-    """Make an operator known, in place of one of the same domain and type."""
+    """Make an operator known, in place of one of the same domain and type.
+
+    Raises:
+        OptionError: If an elementwise operator of this type is known in another domain: expressions have no domains.
+    """
+    other = by_name(operator.op_type)
+    if operator.is_elementwise and other is not None and other.domain != operator.domain:
+        raise OptionError(
+            f"an elementwise operator {operator.op_type} is already defined in domain {other.domain}",
+            "choose another name",
+        )
     _REGISTERED[operator.domain, operator.op_type] = operator
 
 
@@ -100,18 +117,19 @@ def combined_source(names: Sequence[str]) -> str:
                 f"operator {name} is not registered", "import the module that defines it before compiling"
             )
         texts.append(operator.source)
-    return "\n".join(texts)
+    return SEPARATOR.join(texts)
 
 
-def source_of(function: FunctionType) -> str:
-    """Return the text that defines a function: itself, and what it mentions of its module, transitively.
+def source_of(*functions: FunctionType) -> str:
+    """Return the text that defines functions: themselves, and what they mention of their module, transitively.
 
     Raises:
         OptionError: If the source can not be found, or if the function uses what no text can carry: variables of an enclosing
             function, modules other than halide, math and numpy, or objects that are no plain constants.
     """
     texts: dict[str, str] = {}
-    _collect(function, texts)
+    for function in functions:
+        _collect(function, texts)
     return "\n".join(texts[name] for name in sorted(texts))
 
 

@@ -8,19 +8,21 @@ from opbuild.graph.elementwise import split_epilogue
 from opbuild.graph.types import Graph, Node
 from opbuild.kernel.program import Program
 from opbuild.kernel.target import Target
+from opbuild.kernel.user_operators import find
 from opbuild.lowering.context import RULES, Lowering, NotServedError, Options
+from opbuild.lowering.rules.user import lower_user
 
 MODULES = (
     "conv",
     "conv_transpose",
     "pool",
     "elementwise",
+    "gather",
     "matmul",
     "movement",
     "normalization",
     "reduction",
     "resize",
-    "user",
 )
 """The modules of ``lowering.rules``; importing one registers its rules."""
 
@@ -46,6 +48,10 @@ def lower(graph: Graph, target: Target, options: Options | None = None) -> Progr
 
 def _lower_node(lowering: Lowering, node: Node) -> None:
     serve = RULES.get((node.domain, node.op_type))
+    user = find(node.domain, node.op_type)
+    if user is not None:
+        lower_user(lowering, node, user)
+        return
     try:
         if serve is None:
             raise NotServedError(f"no kernel for {node.op_type}")

@@ -10,6 +10,7 @@ import halide as hl
 import numpy as np
 
 from opbuild.errors import CompileError
+from opbuild.kernel.user_operators import SEPARATOR
 
 
 def functions(source: str) -> dict[str, Any]:
@@ -31,6 +32,7 @@ def functions(source: str) -> dict[str, Any]:
 
 def elementwise_functions(source: str) -> Mapping[str, Callable[..., Any]]:
     """Return the elementwise operators by the names that expressions use; they are in ``OPERATORS`` of the source."""
-    if not source:
-        return {}
-    return dict(functions(source).get("OPERATORS", {}))
+    found: dict[str, Callable[..., Any]] = {}
+    for part in source.split(SEPARATOR) if source else ():
+        found.update(functions(part)["OPERATORS"])
+    return found

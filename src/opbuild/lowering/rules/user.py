@@ -1,1 +1,78 @@
-"""Lowering rules, registered when imported."""
+"""Lowering of operators that users define as whole Halide definitions; elementwise ones are lowered with the expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opbuild.errors import UnsupportedOperatorError
+from opbuild.graph.elementwise import elementwise_of
+from opbuild.graph.types import Node
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.kernel.program import View
+from opbuild.kernel.user_operators import UserOperator
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.rules.elementwise import lower_elementwise
+
+
+def lower_user(lowering: Lowering, node: Node, operator: UserOperator) -> None:
+    """Emit the call of an operator that a user defined.
+
+    Raises:
+        UnsupportedOperatorError: If the node has absent inputs, several outputs or attributes that are no plain values.
+    """
+    if not all(node.inputs) or len(node.outputs) != 1:
+        raise UnsupportedOperatorError(
+            f"{node.op_type} node {node.name!r}: a user-defined operator has all its inputs and one output"
+        )
+    chain = elementwise_of(node, lowering.graph.types, lowering.graph.constants)
+    if chain is not None:
+        lower_elementwise(lowering, node, chain)
+        return
+    operands = [lowering.dense(name) for name in node.inputs]
+    target = lowering.new_plain(node.outputs[0])
+    if not lowering.type(node.outputs[0]).size:
+        return
+    dtypes = [lowering.type(name).dtype for name in (*node.inputs, node.outputs[0])]
+    attrs = {
+        "function": operator.function,
+        "schedule": operator.schedule,
+        "arguments": {name: _plain(node, name, value) for name, value in sorted(node.attrs.items())},
+    }
+
+    def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
+        described = tuple(
+            Operand("out" if number == len(node.inputs) else f"x{number}", dtype, _dims(view))
+            for number, (view, dtype) in enumerate(zip(views, dtypes, strict=True))
+        )
+        return (
+            OpDesc(
+                (operator.op_type,),
+                "user",
+                described[:-1],
+                described[-1:],
+                attrs,
+                impl_mode=lowering.options.impl_mode,
+                source=operator.source,
+            ),
+            views,
+        )
+
+    lowering.emit(make, (*operands, target), node)
+
+
+def _dims(view: View) -> tuple[Dim, ...]:
+    """Return free extents; data is dense, so the innermost stride is 1 wherever it has a meaning."""
+    return tuple(Dim(stride=1 if index == 0 and stride == 1 else -1) for index, (_, stride) in enumerate(view.dims))
+
+
+def _plain(node: Node, name: str, value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, (int, float, str, tuple, list)):
+        return value
+    raise UnsupportedOperatorError(
+        f"{node.op_type} node {node.name!r}: attribute {name} is a {type(value).__name__}",
+        "a user-defined operator has numbers and strings as attributes",
+    )

@@ -1,0 +1,34 @@
+"""How whole definitions of users run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import Definition
+from opbuild.errors import CompileError
+from opbuild.kernel.opdesc import OpDesc
+
+VECTOR = 8
+
+
+def schedule(definition: Definition, desc: OpDesc, _target: Any) -> None:
+    """Call the user's schedule if there is one; else vectorise the innermost dimension, guarded, and share the outermost.
+
+    Raises:
+        CompileError: If the user's schedule fails.
+    """
+    (out,) = definition.outputs
+    name = desc.attrs["schedule"]
+    if name:
+        try:
+            definition.variables["scope"][name](out, *definition.inputs)
+        except Exception as error:
+            raise CompileError(f"schedule function {name} fails: {type(error).__name__}: {error}") from error
+        return
+    index = out.args()
+    if index:
+        out.vectorize(index[0], VECTOR, hl.TailStrategy.GuardWithIf)
+    if len(index) > 1:
+        out.parallel(index[-1])

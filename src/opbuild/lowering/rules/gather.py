@@ -1,0 +1,130 @@
+"""Lowering of Gather, GatherElements and GatherND.
+
+Indices may be negative. Kernels have no way to fail: an index that is out of range, for which ONNX defines no result, reads the
+nearest element of its axis. Nothing outside the tensor is ever read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from opbuild.graph.types import Node
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.kernel.program import View
+from opbuild.lowering.context import Lowering, MakeCall, NotServedError, rule
+from opbuild.lowering.loops import inner_dim, vector_width
+from opbuild.lowering.operands import Plain
+from opbuild.lowering.seen import narrowed, reshaped, without
+from opbuild.lowering.transfer import PARALLEL_BYTES, storage_type
+
+
+@rule("Gather")
+def gather(lowering: Lowering, node: Node) -> None:
+    """Lower Gather; a single known index is a view, and so is an even sequence of them."""
+    source, indices, output = node.inputs[0], node.inputs[1], node.outputs[0]
+    shape = lowering.type(source).shape
+    axis = int(node.attrs.get("axis", 0)) % max(1, len(shape))
+    if _view(lowering, source, indices, output, axis):
+        return
+    data, places = _dense(lowering, source), _dense(lowering, indices)
+    x = _seen(data, (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])))
+    index = _seen(places, (prod(places.shape),))
+    out = lowering.new_plain(output)
+    target = _seen(out, (x.shape[0], index.shape[0], x.shape[2]))
+    emit_gather(lowering, node, (x, index, target), {"kind": "rows"}, "Gather")
+
+
+@rule("GatherElements")
+def gather_elements(lowering: Lowering, node: Node) -> None:
+    """Lower GatherElements."""
+    x, index = lowering.plain(node.inputs[0]), lowering.plain(node.inputs[1])
+    axis = int(node.attrs.get("axis", 0)) % max(1, len(x.shape))
+    out = lowering.new_plain(node.outputs[0])
+    emit_gather(
+        lowering, node, (x, index, out), {"kind": "elements", "axis": len(x.shape) - 1 - axis}, "GatherElements"
+    )
+
+
+@rule("GatherND")
+def gather_nd(lowering: Lowering, node: Node) -> None:
+    """Lower GatherND with its batch dimensions as one."""
+    batch = int(node.attrs.get("batch_dims", 0))
+    data, places = _dense(lowering, node.inputs[0]), _dense(lowering, node.inputs[1])
+    count = places.shape[-1]
+    shape, outer = data.shape, prod(data.shape[:batch])
+    x = _seen(data, (outer, *shape[batch : batch + count], prod(shape[batch + count :])))
+    index = _seen(places, (outer, prod(places.shape[batch:-1]), count))
+    out = lowering.new_plain(node.outputs[0])
+    target = _seen(out, (outer, index.shape[1], x.shape[-1]))
+    emit_gather(lowering, node, (x, index, target), {"kind": "nd"}, "GatherND")
+
+
+def _view(lowering: Lowering, source: str, indices: str, output: str, axis: int) -> bool:
+    known = lowering.constant(indices)
+    value = lowering.plain(source)
+    if known is None or known.ndim > 1 or not known.size or not prod(value.shape):
+        return False
+    extent = value.shape[axis]
+    places = [int(place) + (extent if place < 0 else 0) for place in known.reshape(-1)]
+    steps = set(np.diff(places).tolist()) or {1}
+    if len(steps) > 1 or not all(0 <= place < extent for place in places):
+        return False
+    part = narrowed(value, axis, places[0], len(places), steps.pop())
+    lowering.bind(output, part if known.ndim else without(part, axis))
+    return True
+
+
+def _dense(lowering: Lowering, name: str) -> Plain:
+    return lowering.dense(name)
+
+
+def _seen(value: Plain, shape: Sequence[int]) -> Plain:
+    found = reshaped(value, shape)
+    assert found is not None, "a dense value has any shape"
+    return found
+
+
+def emit_gather(
+    lowering: Lowering, node: Node, operands: tuple[Plain, Plain, Plain], attrs: dict[str, object], op_type: str
+) -> None:
+    """Emit a gather; operands are the data, the indices and the output, with the dimensions that the kernel has."""
+    x, index, out = operands
+    if not prod(out.shape):
+        return
+    if not prod(x.shape):
+        raise NotServedError(f"{node.op_type} of an empty tensor")
+    dtype, index_type = x.storage.dtype, index.storage.dtype
+    itemsize = np.dtype(dtype).itemsize
+    width = vector_width(out.shape[-1], itemsize) if attrs["kind"] != "elements" else 1
+    parallel = lowering.options.num_threads > 1 and prod(out.shape) * itemsize >= PARALLEL_BYTES
+    lowering.emit(_make(op_type, attrs, dtype, index_type, width, parallel), operands, node)
+
+
+def _make(op_type: str, attrs: dict[str, object], dtype: str, index_type: str, width: int, parallel: bool) -> MakeCall:
+    moved = storage_type(dtype)
+
+    def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
+        x, index, out = views
+        desc = OpDesc(
+            op_types=(op_type,),
+            family="gather",
+            attrs=attrs,
+            inputs=(
+                Operand("x", moved, _dims(x, width, 1)),
+                Operand("indices", index_type, _dims(index, 1, 0)),
+            ),
+            outputs=(Operand("out", moved, _dims(out, width, 0)),),
+            variant={"width": width, "parallel": parallel},
+        )
+        return desc, views
+
+    return make
+
+
+def _dims(view: View, width: int, least: int) -> tuple[Dim, ...]:
+    extent, stride = view.dims[0]
+    first = inner_dim(1 if extent == 1 and width == 1 and stride not in (0, 1) else stride, width)
+    return (Dim(stride=first.stride, min=max(first.min, least)), *(Dim(min=least) for _ in view.dims[1:]))

@@ -1,0 +1,107 @@
+"""``@opbuild.operator``: operators that users add in Python, as Halide expressions or whole Halide definitions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from opbuild.errors import OptionError
+from opbuild.graph import shape_rules
+from opbuild.graph.types import TensorType
+from opbuild.kernel import user_operators
+from opbuild.kernel.user_operators import UserOperator
+
+Shape = Callable[..., "tuple[int, ...] | TensorType"]
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """What ``@operator`` makes of a function.
+
+    Attributes:
+        function: The function itself; calling the operator calls it, so that one definition may use another.
+        definition: What the build knows of it.
+    """
+
+    function: FunctionType
+    definition: UserOperator
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, on Halide expressions or parameters."""
+        return self.function(*args, **kwargs)
+
+
+def operator(
+    op_type: str, domain: str = "custom", *, shape: Shape | None = None, schedule: FunctionType | None = None
+) -> Callable[[FunctionType], Operator]:
+    """Make a function an operator of networks: nodes of this domain and type are built from it.
+
+    Without ``shape`` the function is elementwise: it gets one Halide expression for each input and returns one. Its inputs
+    broadcast together, the output has the type of the first, and it joins the elementwise chains around it. With ``shape`` it is a
+    whole definition: it gets one ``hl.ImageParam`` for each input (dimensions innermost first, row-major data) and returns an
+    ``hl.Func``; the node's attributes are passed by name.
+
+    The kernel is keyed by the text of the function and of what it mentions of its module: functions and plain constants.
+    ``hl`` (halide), ``math`` and ``np`` (numpy) may be used. See ``docs/guides/custom_operators.md``.
+
+    Args:
+        op_type: The operator's type; a name like ``MyOp``.
+        domain: Its domain in models.
+        shape: Gets the ``TensorType`` of each input and the attributes by name; returns the output's row-major shape (its
+            element type is then the first input's), or its ``TensorType``.
+        schedule: Gets the ``hl.Func`` returned and the parameters; schedules it. By default the innermost dimension is
+            vectorised and the outermost one runs in parallel. It must be legal for every extent, e.g. by splitting with
+            ``hl.TailStrategy.GuardWithIf``: kernels have no checks.
+
+    Raises:
+        OptionError: If a name is not allowed or taken, or if the source can not be carried by text.
+    """
+    if not op_type.isidentifier() or not domain or domain in ("ai.onnx", "opbuild"):
+        raise OptionError(
+            f"operator {op_type!r} of domain {domain!r} is not allowed",
+            "give a type that is an identifier and a domain of your own, such as 'my'",
+        )
+
+    def define(function: FunctionType) -> Operator:
+        if shape is None and schedule is not None:
+            raise OptionError(
+                f"operator {op_type} has a schedule but no shape", "an elementwise operator needs no schedule"
+            )
+        definition = UserOperator(
+            op_type,
+            domain,
+            _source(op_type, function, schedule, elementwise=shape is None),
+            shape is None,
+            _arity(function) if shape is None else None,
+            shape,
+            function.__name__,
+            schedule.__name__ if schedule is not None else "",
+        )
+        user_operators.register(definition)
+        _register_shape(definition)
+        return Operator(function, definition)
+
+    return define
+
+
+def _source(op_type: str, function: FunctionType, schedule: FunctionType | None, elementwise: bool) -> str:
+    text = user_operators.source_of(function, *([schedule] if schedule is not None else []))
+    return f"{text}\nOPERATORS = {{{op_type!r}: {function.__name__}}}" if elementwise else text
+
+
+def _arity(function: FunctionType) -> int | None:
+    parameters = inspect.signature(function).parameters.values()
+    return None if any(p.kind is p.VAR_POSITIONAL for p in parameters) else len(parameters)
+
+
+def _register_shape(definition: UserOperator) -> None:
+    def typed(call: shape_rules.Call) -> shape_rules.Types:
+        types = [call.type(index) for index in range(len(call.types))]
+        if definition.arity is not None and len(types) != definition.arity:
+            call.fail(f"it takes {definition.arity} inputs, not {len(types)}")
+        return (definition.output_type(types, dict(call.node.attrs)),)
+
+    shape_rules.rule(definition.op_type, domain=definition.domain)(typed)
