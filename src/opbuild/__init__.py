@@ -11,14 +11,16 @@ from opbuild.version import __version__
 
 if TYPE_CHECKING:
     from opbuild.api import compile, compile_graph  # noqa: A004  as in torch.compile
+    from opbuild.user_operator import operator
     from opbuild.report import Report
     from opbuild.runtime.network import Network
 
-__all__ = ["Network", "Report", "__version__", "compile", "compile_graph"]
+__all__ = ["Network", "Report", "__version__", "compile", "compile_graph", "operator"]
 
 _WHERE = {
     "compile": "opbuild.api",
     "compile_graph": "opbuild.api",
+    "operator": "opbuild.user_operator",
     "Network": "opbuild.runtime.network",
     "Report": "opbuild.report",
 }

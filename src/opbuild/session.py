@@ -15,6 +15,7 @@ from opbuild.config import Config
 from opbuild.digest import fast
 from opbuild.errors import BuildError, OpbuildError, TargetError
 from opbuild.graph.types import Array, Node, TensorType
+from opbuild.kernel import user_operators
 from opbuild.kernel.target import Target, host_target, parse_target, runs_here
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.executor import Executor
@@ -58,14 +59,12 @@ class Session:
         target: The machine that code is made for, and runs on.
         observer: Told what happens.
         use_images: Whether networks are started from stored images, and stored.
-        user_sources: Digest of the operators that the user defined; part of an image's key.
     """
 
     config: Config
     target: Target
     observer: Observer
     use_images: bool = True
-    user_sources: str = ""
 
     @cached_property
     def compiler(self) -> Compiler:
@@ -106,7 +105,7 @@ class Session:
             "num_threads": self.config.num_threads,
             "opbuild": __version__,
             "sources": own_sources(),
-            "user_sources": self.user_sources,
+            "user_operators": user_operators.digest(),
             "target": str(self.target),
         }
         return ImageKey(network, components, self.compiler_digest)

@@ -14,6 +14,7 @@ from onnx import AttributeProto, GraphProto, NodeProto
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.frontend.onnx_read import to_array
 from opbuild.graph.types import Node
+from opbuild.kernel import user_operators
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ def check_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
         InvalidModelError: If inputs, outputs or attributes do not fit the schema.
     """
     domain = "" if proto.domain == "ai.onnx" else proto.domain
+    if user_operators.find(domain, proto.op_type) is not None:
+        return
     version = opsets.get(domain, 0)
     found = _signature(proto.op_type, version, domain) if version else None
     if found is None:

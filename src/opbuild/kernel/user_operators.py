@@ -7,23 +7,17 @@ descriptor, so editing any of it builds the kernel again, and nothing else does.
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FunctionType, ModuleType
 from typing import Any
 
+from opbuild.digest import fast
 from opbuild.errors import OptionError
 from opbuild.graph.types import TensorType
 
 Infer = Callable[..., Any]
 SEPARATOR = "\n# next operator\n"
 """Stands between the sources of several operators, which are executed apart: they may use the same names."""
-
-PROVIDED = {"hl": "halide", "math": "math", "np": "numpy"}
-"""Modules that the source may use, by the names under which it finds them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +33,7 @@ class UserOperator:
         infer: For a whole definition: from the types of the inputs and the attributes to the output's shape, and perhaps dtype.
         function: Name of the defining function in ``source``.
         schedule: Name of the scheduling function in ``source``, empty for the default schedule.
+        shape_source: What identifies ``infer``.
     """
 
     op_type: str
@@ -49,6 +44,7 @@ class UserOperator:
     infer: Infer | None = None
     function: str = ""
     schedule: str = ""
+    shape_source: str = ""
 
     @property
     def name(self) -> str:
@@ -120,91 +116,12 @@ def combined_source(names: Sequence[str]) -> str:
     return SEPARATOR.join(texts)
 
 
-def source_of(*functions: FunctionType) -> str:
-    """Return the text that defines functions: themselves, and what they mention of their module, transitively.
-
-    Raises:
-        OptionError: If the source can not be found, or if the function uses what no text can carry: variables of an enclosing
-            function, modules other than halide, math and numpy, or objects that are no plain constants.
-    """
-    texts: dict[str, str] = {}
-    for function in functions:
-        _collect(function, texts)
-    return "\n".join(texts[name] for name in sorted(texts))
-
-
-def _collect(function: FunctionType, texts: dict[str, str]) -> None:
-    name = function.__name__
-    if name in texts:
-        return
-    if function.__closure__:
-        held = ", ".join(function.__code__.co_freevars)
-        raise OptionError(
-            f"operator function {name} uses variables of the function around it: {held}",
-            "define it, and what it uses, at the top of a module",
-        )
-    tree = _parsed(function)
-    texts[name] = ast.unparse(tree)
-    for mentioned in sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}):
-        if mentioned in function.__globals__ and mentioned not in _local_names(tree):
-            _collect_global(mentioned, function.__globals__[mentioned], name, texts)
-
-
-def _collect_global(name: str, value: Any, user: str, texts: dict[str, str]) -> None:
-    if name in texts:
-        return
-    value = getattr(value, "function", value)
-    if isinstance(value, ModuleType):
-        if PROVIDED.get(name) != value.__name__:
-            raise OptionError(
-                f"operator function {user} uses module {value.__name__} as {name}",
-                "only hl (halide), math and np (numpy) are there when it is compiled",
-            )
-    elif isinstance(value, FunctionType):
-        if value.__name__ != name:
-            raise OptionError(f"operator function {user} uses {value.__name__} as {name}", "use it under its own name")
-        _collect(value, texts)
-    elif _is_plain(value):
-        texts[name] = f"{name} = {value!r}"
-    else:
-        raise OptionError(
-            f"operator function {user} uses {name}, a {type(value).__name__}",
-            "use numbers, strings, tuples, lists and dicts of them, or functions of the same module",
-        )
-
-
-def _parsed(function: FunctionType) -> ast.FunctionDef:
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError) as error:
-        raise OptionError(
-            f"the source of operator function {function.__name__} can not be read: {error}",
-            "define it with def in a file",
-        ) from error
-    definition = tree.body[0]
-    if not isinstance(definition, ast.FunctionDef):
-        raise OptionError(f"operator function {function.__name__} is no plain function", "define it with def")
-    definition.decorator_list = []
-    definition.returns = None
-    for argument in ast.walk(definition.args):
-        if isinstance(argument, ast.arg):
-            argument.annotation = None
-    if ast.get_docstring(definition) is not None and len(definition.body) > 1:
-        definition.body = definition.body[1:]
-    return definition
-
-
-def _local_names(tree: ast.FunctionDef) -> set[str]:
-    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return stored | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return all(_is_plain(item) for item in value)
-    if isinstance(value, dict):
-        return all(_is_plain(key) and _is_plain(item) for key, item in value.items())
-    return value is None or isinstance(value, (bool, int, float, str))
+def digest() -> str:
+    """Return a digest of all operators known in this process, empty if there are none; stored networks depend on it."""
+    if not _REGISTERED:
+        return ""
+    texts = [[*key, operator.source, operator.shape_source] for key, operator in sorted(_REGISTERED.items())]
+    return fast(repr(texts).encode())
 
 
 def _broadcast(shapes: Sequence[tuple[int, ...]], op_type: str) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from opbuild.graph import shape_rules
 from opbuild.graph.types import TensorType
 from opbuild.kernel import user_operators
 from opbuild.kernel.user_operators import UserOperator
+from opbuild.operator_source import source_of, text_of
 
 Shape = Callable[..., "tuple[int, ...] | TensorType"]
 
@@ -79,6 +80,7 @@ def operator(
             shape,
             function.__name__,
             schedule.__name__ if schedule is not None else "",
+            text_of(shape) if shape is not None else "",
         )
         user_operators.register(definition)
         _register_shape(definition)
@@ -88,7 +90,7 @@ def operator(
 
 
 def _source(op_type: str, function: FunctionType, schedule: FunctionType | None, elementwise: bool) -> str:
-    text = user_operators.source_of(function, *([schedule] if schedule is not None else []))
+    text = source_of(function, *([schedule] if schedule is not None else []))
     return f"{text}\nOPERATORS = {{{op_type!r}: {function.__name__}}}" if elementwise else text
 
 

@@ -1,0 +1,110 @@
+"""The source text of operators that users define: a function with all that it mentions of its module."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from types import FunctionType, ModuleType
+from typing import Any
+
+from opbuild.errors import OptionError
+
+PROVIDED = {"hl": "halide", "math": "math", "np": "numpy"}
+"""Modules that the source may use, by the names under which it finds them."""
+
+
+def source_of(*functions: FunctionType) -> str:
+    """Return the text that defines functions: themselves, and what they mention of their module, transitively.
+
+    Raises:
+        OptionError: If the source can not be found, or if the function uses what no text can carry: variables of an enclosing
+            function, modules other than halide, math and numpy, or objects that are no plain constants.
+    """
+    texts: dict[str, str] = {}
+    for function in functions:
+        _collect(function, texts)
+    return "\n".join(texts[name] for name in sorted(texts))
+
+
+def _collect(function: FunctionType, texts: dict[str, str]) -> None:
+    name = function.__name__
+    if name in texts:
+        return
+    if function.__closure__:
+        held = ", ".join(function.__code__.co_freevars)
+        raise OptionError(
+            f"operator function {name} uses variables of the function around it: {held}",
+            "define it, and what it uses, at the top of a module",
+        )
+    tree = _parsed(function)
+    texts[name] = ast.unparse(tree)
+    for mentioned in sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}):
+        if mentioned in function.__globals__ and mentioned not in _local_names(tree):
+            _collect_global(mentioned, function.__globals__[mentioned], name, texts)
+
+
+def _collect_global(name: str, value: Any, user: str, texts: dict[str, str]) -> None:
+    if name in texts:
+        return
+    value = getattr(value, "function", value)
+    if isinstance(value, ModuleType):
+        if PROVIDED.get(name) != value.__name__:
+            raise OptionError(
+                f"operator function {user} uses module {value.__name__} as {name}",
+                "only hl (halide), math and np (numpy) are there when it is compiled",
+            )
+    elif isinstance(value, FunctionType):
+        if value.__name__ != name:
+            raise OptionError(f"operator function {user} uses {value.__name__} as {name}", "use it under its own name")
+        _collect(value, texts)
+    elif _is_plain(value):
+        texts[name] = f"{name} = {value!r}"
+    else:
+        raise OptionError(
+            f"operator function {user} uses {name}, a {type(value).__name__}",
+            "use numbers, strings, tuples, lists and dicts of them, or functions of the same module",
+        )
+
+
+def _parsed(function: FunctionType) -> ast.FunctionDef:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError) as error:
+        raise OptionError(
+            f"the source of operator function {function.__name__} can not be read: {error}",
+            "define it with def in a file",
+        ) from error
+    definition = tree.body[0]
+    if not isinstance(definition, ast.FunctionDef):
+        raise OptionError(f"operator function {function.__name__} is no plain function", "define it with def")
+    definition.decorator_list = []
+    definition.returns = None
+    for argument in ast.walk(definition.args):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
+    if ast.get_docstring(definition) is not None and len(definition.body) > 1:
+        definition.body = definition.body[1:]
+    return definition
+
+
+def _local_names(tree: ast.FunctionDef) -> set[str]:
+    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return stored | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(_is_plain(item) for item in value)
+    if isinstance(value, dict):
+        return all(_is_plain(key) and _is_plain(item) for key, item in value.items())
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def text_of(function: object) -> str:
+    """Return what identifies a function that is called in this process only: its source, or its code if that is not to be had."""
+    try:
+        return inspect.getsource(function)  # type: ignore[arg-type]  # anything else raises TypeError
+    except (OSError, TypeError):
+        code = getattr(function, "__code__", None)
+        return repr((code.co_code, code.co_consts, code.co_names)) if code is not None else repr(function)
