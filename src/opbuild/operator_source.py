@@ -18,8 +18,8 @@ def source_of(*functions: FunctionType) -> str:
     """Return the text that defines functions: themselves, and what they mention of their module, transitively.
 
     Raises:
-        OptionError: If the source can not be found, or if the function uses what no text can carry: variables of an enclosing
-            function, modules other than halide, math and numpy, or objects that are no plain constants.
+        OptionError: If the source can not be found, or if the function uses what no text can carry: variables of an
+            enclosing function, modules other than halide, math and numpy, or objects that are no plain constants.
     """
     texts: dict[str, str] = {}
     for function in functions:
@@ -102,7 +102,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def text_of(function: object) -> str:
-    """Return what identifies a function that is called in this process only: its source, or its code if that is not to be had."""
+    """Return what identifies a function that is called in this process only: its source, or else its code."""
     try:
         return inspect.getsource(function)  # type: ignore[arg-type]  # anything else raises TypeError
     except (OSError, TypeError):

@@ -40,19 +40,19 @@ def operator(
 ) -> Callable[[FunctionType], Operator]:
     """Make a function an operator of networks: nodes of this domain and type are built from it.
 
-    Without ``shape`` the function is elementwise: it gets one Halide expression for each input and returns one. Its inputs
-    broadcast together, the output has the type of the first, and it joins the elementwise chains around it. With ``shape`` it is a
-    whole definition: it gets one ``hl.ImageParam`` for each input (dimensions innermost first, row-major data) and returns an
-    ``hl.Func``; the node's attributes are passed by name.
+    Without ``shape`` the function is elementwise: it gets one Halide expression for each input and returns one. Its
+    inputs broadcast together, the output has the type of the first, and it joins the elementwise chains around it.
+    With ``shape`` it is a whole definition: it gets one ``hl.ImageParam`` for each input (dimensions innermost first,
+    row-major data) and returns an ``hl.Func``; the node's attributes are passed by name.
 
-    The kernel is keyed by the text of the function and of what it mentions of its module: functions and plain constants.
-    ``hl`` (halide), ``math`` and ``np`` (numpy) may be used. See ``docs/guides/custom_operators.md``.
+    The kernel is keyed by the text of the function and of what it mentions of its module: functions and plain
+    constants. ``hl`` (halide), ``math`` and ``np`` (numpy) may be used. See ``docs/guides/custom_operators.md``.
 
     Args:
         op_type: The operator's type; a name like ``MyOp``.
         domain: Its domain in models.
-        shape: Gets the ``TensorType`` of each input and the attributes by name; returns the output's row-major shape (its
-            element type is then the first input's), or its ``TensorType``.
+        shape: Gets the ``TensorType`` of each input and the attributes by name; returns the output's row-major shape
+            (its element type is then the first input's), or its ``TensorType``.
         schedule: Gets the ``hl.Func`` returned and the parameters; schedules it. By default the innermost dimension is
             vectorised and the outermost one runs in parallel. It must be legal for every extent, e.g. by splitting with
             ``hl.TailStrategy.GuardWithIf``: kernels have no checks.

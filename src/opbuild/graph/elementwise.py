@@ -1,8 +1,8 @@
 """Which operators compute one element at a time, and the expression that each is.
 
-Numbers that the model fixes become literals of the expression only where they change the code (``LITERALS``) or where they are
-attributes, which take few values in practice. Any other scalar constant stays an operand with one element: kernels that
-differ in a factor would not be shared, and reading one number costs nothing.
+Numbers that the model fixes become literals of the expression only where they change the code (``LITERALS``) or where
+they are attributes, which take few values in practice. Any other scalar constant stays an operand with one element:
+kernels that differ in a factor would not be shared, and reading one number costs nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from opbuild.kernel import user_operators
 from opbuild.kernel.expression import OPERATIONS, Expression, arg, const, from_json, substitute, walk
 
 LITERALS = frozenset((-1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, math.inf, -math.inf))
-"""Scalar constants that are compiled in: bounds, exponents, halves; with them kernels are shorter, and every network has them."""
+"""Scalar constants that are compiled in: bounds, exponents, halves. Every network has them, and kernels get shorter."""
 
 PLAIN: dict[str, str] = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Add": "add", "And": "and", "Asin": "asin", "Asinh": "asinh",
     "Atan": "atan", "Atanh": "atanh", "BitwiseAnd": "bit_and", "BitwiseNot": "bit_not", "BitwiseOr": "bit_or",
     "BitwiseXor": "bit_xor", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Div": "div", "Equal": "equal", "Erf": "erf",
     "Exp": "exp", "Floor": "floor", "Greater": "greater", "GreaterOrEqual": "greater_equal", "HardSwish": "hard_swish",
-    "IsNaN": "is_nan", "Less": "less", "LessOrEqual": "less_equal", "Log": "log", "Mish": "mish", "Mul": "mul", "Neg": "neg",
+    "IsNaN": "is_nan",
+    "Less": "less", "LessOrEqual": "less_equal", "Log": "log", "Mish": "mish", "Mul": "mul",
+    "Neg": "neg",
     "Not": "not", "Or": "or", "PRelu": "prelu", "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round",
     "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Softsign": "softsign",
     "Sqrt": "sqrt", "Sub": "sub", "Tan": "tan", "Tanh": "tanh", "Where": "where", "Xor": "xor",
@@ -48,54 +50,12 @@ VARIADIC: dict[str, str] = {"Max": "max", "Min": "min", "Sum": "add", "Mean": "a
 OWN: dict[str, str] = {"".join(part.capitalize() for part in name.split("_")): name for name in OPERATIONS}
 """Operators of domain ``opbuild``: every operation under its own name."""
 
-INTEGER_OPERATIONS = frozenset(
-    (
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "pow",
-        "mod",
-        "fmod",
-        "max",
-        "min",
-        "neg",
-        "abs",
-        "sign",
-        "square",
-        "floor_div",
-        "relu",
-        "prelu",
-    )
-    + (
-        "squared_difference",
-        "clip",
-        "floor",
-        "ceil",
-        "round",
-        "trunc",
-        "bit_and",
-        "bit_or",
-        "bit_xor",
-        "bit_not",
-        "shift_left",
-    )
-    + (
-        "shift_right",
-        "equal",
-        "not_equal",
-        "less",
-        "less_equal",
-        "greater",
-        "greater_equal",
-        "where",
-        "and",
-        "or",
-        "xor",
-        "not",
-    )
-    + ("is_nan", "is_inf", "is_finite", "reciprocal")
-)
+INTEGER_OPERATIONS = frozenset((
+    "abs", "add", "and", "bit_and", "bit_not", "bit_or", "bit_xor", "ceil", "clip", "div", "equal", "floor",
+    "floor_div", "fmod", "greater", "greater_equal", "is_finite", "is_inf", "is_nan", "less", "less_equal",
+    "max", "min", "mod", "mul", "neg", "not", "not_equal", "or", "pow", "prelu", "reciprocal", "relu", "round",
+    "shift_left", "shift_right", "sign", "square", "squared_difference", "sub", "trunc", "where", "xor",
+))  # fmt: skip
 """Operations that integers have too."""
 
 
@@ -167,9 +127,7 @@ def _expression(node: Node, operands: list[Expression], dtypes: list[str]) -> Ex
         return ("user", user.name, *operands)
     if node.domain == "opbuild":
         if node.op_type == "Elementwise":
-            return substitute(
-                from_json(list(node.attrs["expression"])), lambda e: operands[e[1]] if e[0] == "arg" else None
-            )
+            return _fused(node, operands)
         name = OWN.get(node.op_type)
         return (name, *operands) if name is not None and OPERATIONS[name] == len(operands) else None
     if node.domain:
@@ -187,6 +145,11 @@ def _expression(node: Node, operands: list[Expression], dtypes: list[str]) -> Ex
         )
     special = SPECIAL.get(node.op_type)
     return None if special is None else special(node, operands, dtypes)
+
+
+def _fused(node: Node, operands: list[Expression]) -> Expression:
+    stored = from_json(list(node.attrs["expression"]))
+    return substitute(stored, lambda e: operands[e[1]] if e[0] == "arg" else None)
 
 
 def _pow(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
@@ -259,7 +222,7 @@ SPECIAL: dict[str, Callable[[Node, list[Expression], list[str]], Expression | No
 
 
 def _has_kernel(expression: Expression, node: Node, types: Mapping[str, TensorType]) -> bool:
-    """Return whether all operations exist for the operands' types; the chain of a fused node was checked when it was made."""
+    """Return whether all operations exist for the operands' types; a fused chain was checked when it was made."""
     if node.domain == "opbuild" and node.op_type == "Elementwise":
         return True
     if any(part[0] in ("cast", "user") for part in walk(expression)):

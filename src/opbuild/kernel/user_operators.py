@@ -1,8 +1,8 @@
 """Operators that users define: the registry that every stage asks, and the source text that keys their kernels.
 
-An operator is known by domain and type. Its kernel is compiled, perhaps in another process, from source text: the function's
-own and that of the module-level functions and plain constants which it mentions, transitively. The text is part of the
-descriptor, so editing any of it builds the kernel again, and nothing else does.
+An operator is known by domain and type. Its kernel is compiled, perhaps in another process, from source text: the
+function's own and that of the module-level functions and plain constants which it mentions, transitively. The text is
+part of the descriptor, so editing any of it builds the kernel again, and nothing else does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class UserOperator:
         source: Text that defines it; of an elementwise one also ``OPERATORS``, a dict from its name to its function.
         is_elementwise: Whether it computes one element at a time, and so joins fused chains.
         arity: Number of its inputs; None for any number.
-        infer: For a whole definition: from the types of the inputs and the attributes to the output's shape, and perhaps dtype.
+        infer: For a whole definition: from the types of the inputs and the attributes to the output's shape, and
+            perhaps dtype.
         function: Name of the defining function in ``source``.
         schedule: Name of the scheduling function in ``source``, empty for the default schedule.
         shape_source: What identifies ``infer``.
@@ -130,8 +131,7 @@ def _broadcast(shapes: Sequence[tuple[int, ...]], op_type: str) -> tuple[int, ..
     for shape in shapes:
         for axis, extent in enumerate(shape, rank - len(shape)):
             if extent != 1 and result[axis] not in (1, extent):
-                raise OptionError(
-                    f"operator {op_type}: shapes {', '.join(str(list(each)) for each in shapes)} do not broadcast together"
-                )
+                shown = ", ".join(str(list(each)) for each in shapes)
+                raise OptionError(f"operator {op_type}: shapes {shown} do not broadcast together")
             result[axis] = extent if extent != 1 else result[axis]
     return tuple(result)

@@ -1,4 +1,4 @@
-"""What an expression gives for numbers known now: lowering asks it whether the unused lanes of channel blocks stay finite."""
+"""What an expression gives for numbers known now: lowering asks whether unused lanes of channel blocks stay finite."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def evaluate_scalar(expression: Expression, args: Sequence[float]) -> float:
         args: What ``("arg", i)`` stands for.
 
     Returns:
-        The value; NaN too for what can not be known here (a user-defined operator, an accumulator), and infinity for what
-        float32 can not hold.
+        The value; NaN too for what can not be known here (a user-defined operator, an accumulator), and infinity for
+        what float32 can not hold.
     """
     head = expression[0]
     if head == "arg":

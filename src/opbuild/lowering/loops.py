@@ -1,7 +1,8 @@
 """Loops over strided operands of one shape: the fewest dimensions, in the order of the output's memory.
 
-Elementwise kernels and copies may visit elements in any order, so their dimensions are dropped, sorted and merged until what
-is left depends on the shapes as little as possible: fewer ranks are fewer kernels, and one long row is the fastest loop.
+Elementwise kernels and copies may visit elements in any order, so their dimensions are dropped, sorted and merged
+until what is left depends on the shapes as little as possible: fewer ranks are fewer kernels, and one long row is the
+fastest loop.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Loops:
         )
 
     def filled(self, ranks: Sequence[int] = RANKS, at: int = 1) -> Loops:
-        """Return the loops with dimensions of one element inserted at ``at``, so that their number is one of ``ranks``."""
+        """Return the loops with dimensions of one element inserted at ``at``, to a number that is in ``ranks``."""
         missing = next((rank for rank in ranks if rank >= len(self.extents)), len(self.extents)) - len(self.extents)
         return Loops(
             (*self.extents[:at], *(1,) * missing, *self.extents[at:]),
@@ -89,7 +90,7 @@ def collapse(views: Sequence[View]) -> Loops:
 
 
 def vector_width(extent: int, itemsize: int) -> int:
-    """Return how many elements a loop over ``extent`` of them takes at once: never more than there are, 1 for short rows."""
+    """Return how many elements a loop over ``extent`` takes at once: never more than there are, 1 for short rows."""
     return next((width for width in (64 // itemsize, 16 // itemsize) if 1 < width <= extent), 1)
 
 

@@ -62,6 +62,6 @@ def _lower_node(lowering: Lowering, node: Node) -> None:
         if parts is None:
             lowering.host(node)
             return
-        # The host knows nothing of epilogues: what was fused runs as a kernel of its own, and perhaps the rest does too.
+        # The host knows nothing of epilogues: what was fused runs as a kernel of its own, perhaps the rest too.
         for part in parts:
             _lower_node(lowering, part)

@@ -23,6 +23,12 @@ def reshaped(value: Plain, shape: Sequence[int]) -> Plain | None:
     return Plain(value.storage, shape, tuple(array.strides), value.offset)
 
 
+def dense_as(value: Plain, shape: Sequence[int]) -> Plain:
+    """Return a dense value in another shape."""
+    shape = tuple(shape)
+    return Plain(value.storage, shape, dense_strides(shape), value.offset)
+
+
 def transposed(value: Plain, order: Sequence[int]) -> Plain:
     """Return the value with its dimensions in another order."""
     return Plain(

@@ -1,9 +1,9 @@
 """From an expression of ``kernel.expression`` to a Halide expression, with numpy's and ONNX's semantics.
 
-Every operation is computed in the type of its operands, float16 in float32 and then rounded, so that a fused chain gives bit
-for bit what the operators one by one give. Where Halide and C leave something open (NaN, overflow of signed integers,
-division by zero, shifts by too much) the result is defined here and never traps: integers wrap, ``x / 0`` is 0 for
-integers, a shift by the width or more gives 0 (-1 for a negative number shifted right).
+Every operation is computed in the type of its operands, float16 in float32 and then rounded, so that a fused chain
+gives bit for bit what the operators one by one give. Where Halide and C leave something open (NaN, overflow of signed
+integers, division by zero, shifts by too much) the result is defined here and never traps: integers wrap, ``x / 0``
+is 0 for integers, a shift by the width or more gives 0 (-1 for a negative number shifted right).
 
 A bool is ``UInt(1)`` inside an expression and a byte of 0 or 1 in a buffer.
 """
@@ -18,7 +18,9 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide import mathematics as m
+from opbuild.backend.halide import powers, trigonometry
 from opbuild.backend.halide.definition import TYPES
+from opbuild.backend.halide.integers import INTEGER
 from opbuild.errors import CompileError
 from opbuild.kernel.expression import Expression, children
 
@@ -171,128 +173,7 @@ def _call_user(functions: Mapping[str, Callable[..., Expr]], name: str, operands
     return result
 
 
-# -- integers: computed in unsigned arithmetic, which wraps ---------------------------------------------------------------
-
-
-def _wrapping(function: Callable[..., Expr]) -> Callable[..., Expr]:
-    def wrapped(*operands: Expr) -> Expr:
-        kind = operands[0].type()
-        unsigned = hl.UInt(kind.bits())
-        return hl.reinterpret(kind, function(*(hl.reinterpret(unsigned, x) for x in operands)))
-
-    return wrapped
-
-
-def _zero(x: Expr) -> Expr:
-    return hl.cast(x.type(), hl.i32(0))
-
-
-def _one(x: Expr) -> Expr:
-    return hl.cast(x.type(), hl.i32(1))
-
-
-_negate = _wrapping(lambda x: _zero(x) - x)
-_subtract = _wrapping(lambda a, b: a - b)
-_multiply = _wrapping(lambda a, b: a * b)
-
-
-def _divide(a: Expr, b: Expr) -> Expr:
-    """Return the quotient, truncated; neither 0 nor -1 reaches the machine's division, which traps."""
-    special = b == _zero(b)
-    result = _zero(a)
-    if b.type().is_int():
-        minus = b == -_one(b)
-        result = hl.select(minus, _negate(a), result)
-        special = special | minus
-    return hl.select(special, result, hl.div_round_to_zero(a, hl.select(special, _one(b), b)))
-
-
-def _truncated_remainder(a: Expr, b: Expr) -> Expr:
-    return hl.select(b == _zero(b), _zero(a), _subtract(a, _multiply(_divide(a, b), b)))
-
-
-def _floored_remainder(a: Expr, b: Expr) -> Expr:
-    """Return the remainder with the sign of the divisor."""
-    rest = _truncated_remainder(a, b)
-    return hl.select((rest != _zero(rest)) & ((rest < _zero(rest)) != (b < _zero(b))), rest + b, rest)
-
-
-def _floored_quotient(a: Expr, b: Expr) -> Expr:
-    rest = _truncated_remainder(a, b)
-    lower = (rest != _zero(rest)) & ((rest < _zero(rest)) != (b < _zero(b)))
-    quotient = _divide(a, b)
-    return hl.select(lower, quotient - _one(quotient), quotient)
-
-
-def _integer_power(a: Expr, b: Expr) -> Expr:
-    """Return the wrapping power; exponents from 64 on count only for the bases -1, 0 and 1; negative ones truncate."""
-    zero, one = _zero(a), _one(a)
-    result, square = one, a
-    for bit in range(min(6, a.type().bits() - 1)):
-        result = hl.select((b & hl.cast(b.type(), hl.i32(1 << bit))) != zero, _multiply(result, square), result)
-        square = _multiply(square, square)
-    unit = hl.select(a == one, one, zero)
-    if a.type().is_int():
-        odd = (b & one) != zero
-        unit = hl.select(a == -one, hl.select(odd, -one, one), unit)
-        result = hl.select(b < zero, unit, result)
-    return hl.select(b >= hl.cast(b.type(), hl.i32(64)), unit, result) if a.type().bits() > 7 else result
-
-
-def _sign(x: Expr) -> Expr:
-    positive = hl.select(x > _zero(x), _one(x), _zero(x))
-    return hl.select(x < _zero(x), -_one(x), positive) if x.type().is_int() else positive
-
-
-def _absolute(x: Expr) -> Expr:
-    return hl.select(x < _zero(x), _negate(x), x) if x.type().is_int() else x
-
-
-def _shift(a: Expr, b: Expr, left: bool) -> Expr:
-    bits = a.type().bits()
-    far = (b < _zero(b)) | (b >= hl.cast(b.type(), hl.i32(bits)))
-    amount = hl.cast(hl.UInt(bits), hl.select(far, _zero(b), b))
-    beyond = _zero(a) if left or not a.type().is_int() else hl.select(a < _zero(a), -_one(a), _zero(a))
-    return hl.select(far, beyond, a << amount if left else a >> amount)
-
-
-INTEGER: dict[str, Callable[..., Expr]] = {
-    "add": _wrapping(lambda a, b: a + b),
-    "sub": _subtract,
-    "mul": _multiply,
-    "div": _divide,
-    "floor_div": _floored_quotient,
-    "mod": _floored_remainder,
-    "fmod": _truncated_remainder,
-    "pow": _integer_power,
-    "max": lambda a, b: hl.select(a > b, a, b),
-    "min": lambda a, b: hl.select(a < b, a, b),
-    "clip": lambda x, low, high: hl.min(hl.max(x, low), high),
-    "neg": _negate,
-    "abs": _absolute,
-    "sign": _sign,
-    "square": _wrapping(lambda x: x * x),
-    "squared_difference": _wrapping(lambda a, b: (a - b) * (a - b)),
-    "reciprocal": lambda x: _divide(_one(x), x),
-    "relu": lambda x: hl.select(x < _zero(x), _zero(x), x),
-    "prelu": lambda x, slope: hl.select(x < _zero(x), _multiply(x, slope), x),
-    "floor": lambda x: x,
-    "ceil": lambda x: x,
-    "round": lambda x: x,
-    "trunc": lambda x: x,
-    "is_nan": lambda x: x != x,
-    "is_inf": lambda x: x != x,
-    "is_finite": lambda x: x == x,
-    "bit_and": lambda a, b: a & b,
-    "bit_or": lambda a, b: a | b,
-    "bit_xor": lambda a, b: a ^ b,
-    "bit_not": lambda x: ~x,
-    "shift_left": lambda a, b: _shift(a, b, True),
-    "shift_right": lambda a, b: _shift(a, b, False),
-}
-"""Operations on integers."""
-
-# -- floating point -------------------------------------------------------------------------------------------------------
+# -- floating point ---------------------------------------------------------------------------------------------------
 
 
 def _number(value: float) -> Callable[[Expr], Expr]:
@@ -310,7 +191,7 @@ def _clip(x: Expr, low: Expr, high: Expr) -> Expr:
 
 def _float_mod(a: Expr, b: Expr) -> Expr:
     """Return the remainder with the sign of the divisor, as Python's ``%``."""
-    rest = m.remainder(a, b)
+    rest = powers.remainder(a, b)
     return hl.select((rest != _F0(rest)) & ((rest < _F0(rest)) != (b < _F0(b))), rest + b, rest)
 
 
@@ -361,16 +242,35 @@ def _shrink(x: Expr, lambd: Expr, bias: Expr) -> Expr:
 
 
 FLOAT: dict[str, Callable[..., Expr]] = {
-    **m.UNARY,
+    "exp": m.exp,
+    "expm1": m.expm1,
+    "log": m.log,
+    "log1p": m.log1p,
+    "erf": m.erf,
+    "tanh": m.tanh,
+    "sinh": m.sinh,
+    "cosh": m.cosh,
+    "asinh": m.asinh,
+    "acosh": m.acosh,
+    "atanh": m.atanh,
+    "sigmoid": m.sigmoid,
+    "softplus": m.softplus,
+    "mish": m.mish,
+    "sin": trigonometry.sin,
+    "cos": trigonometry.cos,
+    "tan": trigonometry.tan,
+    "asin": trigonometry.asin,
+    "acos": trigonometry.acos,
+    "atan": trigonometry.atan,
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
     "div": lambda a, b: a / b,
     "floor_div": lambda a, b: hl.floor(a / b),
     "mod": _float_mod,
-    "fmod": m.remainder,
-    "pow": m.power,
-    "atan2": m.atan2,
+    "fmod": powers.remainder,
+    "pow": powers.power,
+    "atan2": trigonometry.atan2,
     "max": m.maximum,
     "min": m.minimum,
     "clip": _clip,

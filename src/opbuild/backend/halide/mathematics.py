@@ -3,20 +3,21 @@
 Halide's own ``exp``, ``log``, ``max`` and ``clamp`` lose NaN and infinities, and its ``tanh``, ``sin`` and the like are
 scalar library calls, 60 times slower than a vector form. The float32 functions here are vector code. Sources of the
 approximations: S. Moshier's Cephes library, single precision (exp, log, sin, cos, asin, atan, sinh: polynomials after a
-range reduction) and Eigen's packet math (tanh, erf: rational functions). ``pow`` and the reduction of angles work in float64.
-In float64 the functions are the C library's, because accuracy goes first there; erf, expm1 and log1p are built upon them.
+range reduction) and Eigen's packet math (tanh, erf: rational functions). ``pow`` and the reduction of angles work in
+float64. In float64 the functions are the C library's, because accuracy goes first there; erf, expm1 and log1p are
+built upon them.
 
-Largest errors, tested: float32 3e-7 relative (2.5e-7 absolute for tanh, erf and angles); sin, cos and tan of angles beyond 1e9 radians
-lose accuracy as the spacing of float32 there exceeds a whole turn. float64: 1e-14 relative.
+Largest errors, tested: float32 3e-7 relative (2.5e-7 absolute for tanh, erf and angles); sin, cos and tan of angles
+beyond 1e9 radians lose accuracy as the spacing of float32 there exceeds a whole turn. float64: 1e-14 relative.
 
-Every result is meant to be wrapped by ``hl.strict_float`` once, at the end, by ``expression.compile_expression``: without it
-the compiler may assume that there are no NaNs, contract and reassociate.
+Every result is meant to be wrapped by ``hl.strict_float`` once, at the end, by ``expression.compile_expression``:
+without it the compiler may assume that there are no NaNs, contract and reassociate.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import halide as hl
@@ -26,8 +27,6 @@ INT32, UINT32, INT64, UINT64 = hl.Int(32), hl.UInt(32), hl.Int(64), hl.UInt(64)
 FLOAT32, FLOAT64 = hl.Float(32), hl.Float(64)
 ROUNDER = 12582912.0
 """1.5 * 2**23: adding it to a float32 leaves the nearest integer in the low bits of the sum."""
-PI_2_HIGH, PI_2_MIDDLE, PI_2_LOW = 1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624879595063154e-21
-"""pi / 2 in three float64 parts of which the first two have 33 bits, so that small multiples are exact."""
 
 
 def literal(like: Expr, value: float) -> Expr:
@@ -100,7 +99,7 @@ def with_sign(magnitude: Expr, sign: Expr) -> Expr:
 
 
 def widen(x: Expr) -> Expr:
-    """Return a float as float64; the compiler may take Halide's own conversion for one that meets no NaN and no infinity."""
+    """Return a float as float64; of Halide's conversion the compiler may assume that it meets no NaN or infinity."""
     if is_double(x):
         return x
     finite = absolute(x) < hl.f32(math.inf)
@@ -349,192 +348,3 @@ def _erf_double(x: Expr) -> Expr:
         fraction = a + hl.f64(k / 2.0) / fraction
     complement = gauss / (fraction * hl.f64(math.sqrt(math.pi)))
     return restore_nan(x, with_sign(hl.select(a < hl.f64(2.5), series, hl.f64(1.0) - complement), x))
-
-
-# -- powers -----------------------------------------------------------------------------------------------------------
-
-
-def power(x: Expr, y: Expr) -> Expr:
-    """Return ``x`` to the power of ``y`` as C's ``pow`` defines it, special values included."""
-    if is_double(x):
-        return _power_cases(x, y, hl.pow(absolute(x), y))
-    exponent = widen(y) * _log2_double(widen(absolute(x)))
-    return _power_cases(x, y, narrow(restore_nan(exponent, _exp2_double(bounded(exponent, -200.0, 200.0)))))
-
-
-def _power_cases(x: Expr, y: Expr, magnitude: Expr) -> Expr:
-    """Give ``|x| ** y`` its sign and C's values where it has none of its own."""
-    one, zero, infinity = literal(x, 1.0), literal(x, 0.0), literal(x, math.inf)
-    a = absolute(x)
-    whole = y == hl.floor(y)
-    half = y * literal(y, 0.5)
-    odd = whole & (half != hl.floor(half))
-    negative = hl.reinterpret(INT64 if is_double(x) else INT32, x) < 0
-    magnitude = hl.select((a == one) & ~hl.is_nan(y), one, magnitude)
-    result = hl.select(negative & odd, negate(magnitude), magnitude)
-    result = hl.select(hl.is_nan(y), y, result)
-    result = hl.select((x < zero) & (a < infinity) & ~whole & (absolute(y) < infinity), literal(x, math.nan), result)
-    return hl.select((y == zero) | (x == one), one, result)
-
-
-def _log2_double(a: Expr) -> Expr:
-    """Return the base 2 logarithm of a non-negative float64 that was a float32, to 1e-12."""
-    bits = hl.reinterpret(UINT64, a)
-    mantissa = hl.reinterpret(FLOAT64, (bits & hl.u64(0x000FFFFFFFFFFFFF)) | hl.u64(0x3FE0000000000000))
-    low = mantissa < hl.f64(math.sqrt(0.5))
-    m = hl.select(low, mantissa + mantissa, mantissa)
-    exponent = hl.cast(INT32, bits >> 52) - hl.select(low, 1023, 1022)
-    z = (m - hl.f64(1.0)) / (m + hl.f64(1.0))
-    series = polynomial(z * z, [2.0 / math.log(2.0) / k for k in range(15, 0, -2)])
-    result = hl.cast(FLOAT64, exponent) + z * series
-    infinity = hl.f64(math.inf)
-    return hl.select(a > hl.f64(0.0), hl.select(a < infinity, result, a), hl.select(a == hl.f64(0.0), -infinity, a))
-
-
-def _exp2_double(t: Expr) -> Expr:
-    """Return 2 to a float64 from -200 to 200, to 1e-11."""
-    rounder = hl.f64(6755399441055744.0)
-    shifted = t + rounder
-    fraction = (t - (shifted - rounder)) * hl.f64(math.log(2.0))
-    n = hl.reinterpret(INT64, shifted) - hl.reinterpret(INT64, rounder)
-    scale = hl.reinterpret(FLOAT64, hl.cast(UINT64, n + hl.i64(1023)) << hl.u64(52))
-    return polynomial(fraction, [1.0 / math.factorial(k) for k in range(10, -1, -1)]) * scale
-
-
-# -- trigonometry -----------------------------------------------------------------------------------------------------
-
-
-def _quadrant(x: Expr) -> tuple[Expr, Expr]:
-    """Return the quadrant (0 to 3, float64) and the remaining angle (float32) of a float32 angle."""
-    wide = widen(x)
-    n = hl.round(wide * hl.f64(2.0 / math.pi))
-    rest = ((wide - n * hl.f64(PI_2_HIGH)) - n * hl.f64(PI_2_MIDDLE)) - n * hl.f64(PI_2_LOW)
-    return n - hl.f64(4.0) * hl.floor(n * hl.f64(0.25)), hl.cast(FLOAT32, restore_nan(rest, bounded(rest, -1.0, 1.0)))
-
-
-def _small_sin(r: Expr) -> Expr:
-    square = r * r
-    return polynomial(square, (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)) * square * r + r
-
-
-def _small_cos(r: Expr) -> Expr:
-    square = r * r
-    p = polynomial(square, (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2))
-    return (p * square * square - hl.f32(0.5) * square) + hl.f32(1.0)
-
-
-def _is(quadrant: Expr, *values: float) -> Expr:
-    result = quadrant == hl.f64(values[0])
-    for value in values[1:]:
-        result = result | (quadrant == hl.f64(value))
-    return result
-
-
-def sin(x: Expr) -> Expr:
-    """Return the sine of an angle in radians."""
-    if is_double(x):
-        return hl.sin(x)
-    q, r = _quadrant(x)
-    value = hl.select(_is(q, 1.0, 3.0), _small_cos(r), _small_sin(r))
-    return hl.select(_is(q, 2.0, 3.0), negate(value), value)
-
-
-def cos(x: Expr) -> Expr:
-    """Return the cosine of an angle in radians."""
-    if is_double(x):
-        return hl.cos(x)
-    q, r = _quadrant(x)
-    value = hl.select(_is(q, 1.0, 3.0), _small_sin(r), _small_cos(r))
-    return hl.select(_is(q, 1.0, 2.0), negate(value), value)
-
-
-def tan(x: Expr) -> Expr:
-    """Return the tangent of an angle in radians."""
-    if is_double(x):
-        return hl.tan(x)
-    q, r = _quadrant(x)
-    s, c = _small_sin(r), _small_cos(r)
-    turned = _is(q, 1.0, 3.0)
-    return hl.select(turned, negate(c), s) / hl.select(turned, s, c)
-
-
-def _asin_near(z: Expr, w: Expr) -> Expr:
-    p = polynomial(z, (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1))
-    return p * z * w + w
-
-
-def asin(x: Expr) -> Expr:
-    """Return the arc sine; NaN outside -1 to 1."""
-    if is_double(x):
-        return hl.asin(x)
-    a = absolute(x)
-    outer = a > hl.f32(0.5)
-    z = hl.select(outer, hl.f32(0.5) * (hl.f32(1.0) - a), a * a)
-    y = _asin_near(z, hl.select(outer, hl.sqrt(z), a))
-    return with_sign(hl.select(outer, hl.f32(math.pi / 2) - (y + y), y), x)
-
-
-def acos(x: Expr) -> Expr:
-    """Return the arc cosine; NaN outside -1 to 1."""
-    if is_double(x):
-        return hl.acos(x)
-    a = absolute(x)
-    outer = a > hl.f32(0.5)
-    z = hl.select(outer, hl.f32(0.5) * (hl.f32(1.0) - a), a * a)
-    y = _asin_near(z, hl.select(outer, hl.sqrt(z), a))
-    far = hl.select(x < hl.f32(0.0), hl.f32(math.pi) - (y + y), y + y)
-    return hl.select(outer, far, hl.f32(math.pi / 2) - with_sign(y, x))
-
-
-def atan(x: Expr) -> Expr:
-    """Return the arc tangent."""
-    if is_double(x):
-        return hl.atan(x)
-    a, one = absolute(x), hl.f32(1.0)
-    far, middle = a > hl.f32(2.414213562373095), a > hl.f32(0.4142135623730950)
-    start = hl.select(far, hl.f32(math.pi / 2), hl.select(middle, hl.f32(math.pi / 4), hl.f32(0.0)))
-    z = hl.select(far, -one / a, hl.select(middle, (a - one) / (a + one), a))
-    square = z * z
-    p = polynomial(square, (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1))
-    return with_sign(start + (p * square * z + z), x)
-
-
-def atan2(y: Expr, x: Expr) -> Expr:
-    """Return the angle of the point ``(x, y)``, from -pi to pi."""
-    zero, pi = literal(x, 0.0), literal(x, math.pi)
-    ay, ax, infinity = absolute(y), absolute(x), literal(x, math.inf)
-    both = (ay == infinity) & (ax == infinity)
-    quotient = hl.select(both, literal(x, 1.0), hl.select((ay == zero) & (ax == zero), zero, ay / ax))
-    angle = atan(quotient)
-    integer = INT64 if is_double(x) else INT32
-    angle = hl.select(hl.reinterpret(integer, x) < 0, pi - angle, angle)
-    result = hl.select(hl.reinterpret(integer, y) < 0, negate(angle), angle)
-    return hl.select(hl.is_nan(x) | hl.is_nan(y), literal(x, math.nan), result)
-
-
-def remainder(x: Expr, y: Expr) -> Expr:
-    """Return C's ``fmod``, with the sign of ``x``: exact while the quotient is below 2**66."""
-    a, b = widen(absolute(x)), widen(absolute(y))
-    zero, rest = hl.f64(0.0), a
-    high = _truncated(b, 27)
-    low = b - high
-    for _ in range(3):
-        # The upper 24 bits of the quotient times each half of b are exact products.
-        quotient = hl.trunc(_truncated(rest / b, 29))
-        rest = (rest - high * quotient) - low * quotient
-    rest = hl.select(rest < zero, rest + b, hl.select(rest >= b, rest - b, rest))
-    rest = hl.select((b == hl.f64(math.inf)) & (a < b), a, rest)
-    return with_sign(rest if is_double(x) else hl.cast(FLOAT32, rest), x)
-
-
-def _truncated(x: Expr, bits: int) -> Expr:
-    """Return a float64 with its lowest bits cleared."""
-    return hl.reinterpret(FLOAT64, hl.reinterpret(UINT64, x) & hl.u64(2**64 - 2**bits))
-
-
-UNARY: dict[str, Callable[[Expr], Expr]] = {
-    "exp": exp, "expm1": expm1, "log": log, "log1p": log1p, "erf": erf, "sin": sin, "cos": cos, "tan": tan, "asin": asin,
-    "acos": acos, "atan": atan, "sinh": sinh, "cosh": cosh, "tanh": tanh, "asinh": asinh, "acosh": acosh, "atanh": atanh,
-    "sigmoid": sigmoid, "softplus": softplus, "mish": mish,
-}  # fmt: skip
-"""Functions of one floating-point operand by their names in ``kernel.expression``."""

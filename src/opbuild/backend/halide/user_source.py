@@ -16,8 +16,8 @@ from opbuild.kernel.user_operators import SEPARATOR
 def functions(source: str) -> dict[str, Any]:
     """Execute the source of user-defined operators and return what it defines.
 
-    The source comes from ``kernel.user_operators``, which took it from the user's own module in this process or in the one that
-    asked for the build; ``hl``, ``math`` and ``np`` are in scope.
+    The source comes from ``kernel.user_operators``, which took it from the user's own module in this process or in
+    the one that asked for the build; ``hl``, ``math`` and ``np`` are in scope.
 
     Raises:
         CompileError: If the source can not be executed.

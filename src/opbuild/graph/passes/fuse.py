@@ -1,12 +1,13 @@
 """Fusion: chains of elementwise operators become one operator, or the epilogue of the product before them.
 
-Three steps, none of which changes a result, NaN included, because an expression rounds after each operation as the operators
-one by one do:
+Three steps, none of which changes a result, NaN included, because an expression rounds after each operation as the
+operators one by one do:
 
 1. every elementwise node becomes a node ``opbuild.Elementwise`` with an expression over its distinct inputs;
 2. such a node takes in the one that computes an input, if it is that input's only reader and nothing expensive would be
    computed twice;
-3. an ``Elementwise`` whose operand is the output of a Conv, ConvTranspose, MatMul or Gemm, and which is that output's only
+3. an ``Elementwise`` whose operand is the output of a Conv, ConvTranspose, MatMul or Gemm, and which is that output's
+only
    reader, becomes its epilogue: ``attrs["epilogue"]`` over ``("acc",)`` and ``("arg", i)``, with operand ``i`` at input
    ``attrs["own_inputs"] + i``; ``attrs["accumulator"]`` is the name of the value that is computed no more.
 """
@@ -31,34 +32,18 @@ MAX_EXPANSION = 3000
 """Copies of its operands in the tree that the compiler sees of a chain; its time grows with them."""
 
 EXPANSION = {
-    "exp": 40, "expm1": 45, "log": 15, "log1p": 50, "tanh": 25, "sigmoid": 45, "softplus": 150, "mish": 90, "erf": 25, "gelu": 30,
-    "gelu_tanh": 100, "silu": 45, "pow": 150, "mod": 60, "fmod": 50, "sin": 80, "cos": 80, "tan": 150, "asin": 20, "acos": 20,
-    "atan": 20, "atan2": 60, "sinh": 60, "cosh": 80, "asinh": 200, "acosh": 200, "atanh": 150, "elu": 50, "celu": 50,
-    "selu": 50, "div": 2, "floor_div": 4,
+    "acos": 20, "acosh": 200, "asin": 20, "asinh": 200, "atan": 20, "atan2": 60, "atanh": 150, "celu": 50, "cos": 80,
+    "cosh": 80, "div": 2, "elu": 50, "erf": 25, "exp": 40, "expm1": 45, "floor_div": 4, "fmod": 50, "gelu": 30,
+    "gelu_tanh": 100, "log": 15, "log1p": 50, "mish": 90, "mod": 60, "pow": 150, "selu": 50, "sigmoid": 45, "silu": 45,
+    "sin": 80, "sinh": 60, "softplus": 150, "tan": 150, "tanh": 25,
 }  # fmt: skip
 """How often an operation's implementation mentions its operand, if more often than twice."""
 
-CHEAP = frozenset(
-    (
-        "add",
-        "sub",
-        "mul",
-        "neg",
-        "abs",
-        "relu",
-        "max",
-        "min",
-        "clip",
-        "cast",
-        "square",
-        "equal",
-        "less",
-        "greater",
-        "and",
-        "or",
-    )
-    + ("not", "where", "hard_sigmoid", "leaky_relu", "not_equal", "less_equal", "greater_equal", "const", "arg")
-)
+CHEAP = frozenset((
+    "abs", "add", "and", "arg", "cast", "clip", "const", "equal", "greater", "greater_equal", "hard_sigmoid",
+    "leaky_relu", "less", "less_equal", "max", "min", "mul", "neg", "not", "not_equal", "or", "relu", "square",
+    "sub", "where",
+))  # fmt: skip
 """Operations that may be computed again for every element that a small tensor is broadcast to."""
 
 PRODUCTS = {"Conv": 3, "ConvTranspose": 3, "MatMul": 2, "Gemm": 3}
@@ -129,7 +114,7 @@ class _Fusion:
         """Return the nodes that are left."""
         return tuple(_finished(item) for item in self.items if item.alive)
 
-    # -- chains -----------------------------------------------------------------------------------------------------------
+    # -- chains -------------------------------------------------------------------------------------------------------
 
     def _merge_one(self, item: _Item, chain: Elementwise) -> bool:
         for name in chain.inputs:
@@ -155,7 +140,7 @@ class _Fusion:
         parts = [part[0] for part in walk(inner.expression)]
         return len(operations(inner.expression)) <= 2 and all(part in CHEAP for part in parts)
 
-    # -- epilogues --------------------------------------------------------------------------------------------------------
+    # -- epilogues ----------------------------------------------------------------------------------------------------
 
     def _takes_epilogue(self, name: str, item: _Item, chain: Elementwise) -> bool:
         producer = self.producers.get(name)
@@ -204,7 +189,7 @@ class _Fusion:
         item.chain, producer.alive = None, False
         self._read(item, inputs)
 
-    # -- who reads what ---------------------------------------------------------------------------------------------------
+    # -- who reads what -----------------------------------------------------------------------------------------------
 
     def _only_reader(self, name: str, item: _Item) -> bool:
         return name not in self.outputs and self.readers.get(name) == {id(item)}

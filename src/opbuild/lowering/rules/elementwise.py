@@ -28,43 +28,12 @@ PARALLEL_WORK = 1 << 17
 WEIGHT = 8
 """What a function such as exp counts for, in operations like an addition."""
 
-HEAVY = frozenset(
-    (
-        "exp",
-        "expm1",
-        "log",
-        "log1p",
-        "erf",
-        "pow",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "atan2",
-        "sinh",
-        "cosh",
-        "tanh",
-    )
-    + (
-        "asinh",
-        "acosh",
-        "atanh",
-        "sigmoid",
-        "softplus",
-        "mish",
-        "gelu",
-        "gelu_tanh",
-        "silu",
-        "elu",
-        "celu",
-        "selu",
-        "mod",
-        "fmod",
-    )
-    + ("user",)
-)
+HEAVY = frozenset((
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "celu", "cos", "cosh", "elu", "erf", "exp",
+    "expm1", "fmod", "gelu", "gelu_tanh", "log", "log1p", "mish", "mod", "pow", "selu", "sigmoid", "silu",
+    "sin", "sinh", "softplus", "tan", "tanh", "user",
+))  # fmt: skip
+"""Operations that are functions in this sense."""
 
 
 @rule(*PLAIN, *WITH_PARAMETERS, *VARIADIC, *SPECIAL)
@@ -112,7 +81,7 @@ def _readable(lowering: Lowering, name: str) -> Plain:
     return lowering.dense(name) if inner not in (0, 1) and lowering.type(name).size >= GATHER_ELEMENTS else value
 
 
-# -- blocked values -------------------------------------------------------------------------------------------------------
+# -- blocked values ---------------------------------------------------------------------------------------------------
 
 
 def _blocked_padding(lowering: Lowering, names: Sequence[str], output: str, expression: Expression) -> float | None:
@@ -178,7 +147,7 @@ def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
     return Plain(value.storage, full, (0, BLOCK, 0, 0, 1))
 
 
-# -- the call -------------------------------------------------------------------------------------------------------------
+# -- the call ---------------------------------------------------------------------------------------------------------
 
 
 def _make(lowering: Lowering, expression: Expression, names: Sequence[str], output: str) -> MakeCall:

@@ -1,12 +1,11 @@
 """Lowering of Gather, GatherElements and GatherND.
 
-Indices may be negative. Kernels have no way to fail: an index that is out of range, for which ONNX defines no result, reads the
-nearest element of its axis. Nothing outside the tensor is ever read.
+Indices may be negative. Kernels have no way to fail: an index that is out of range, for which ONNX defines no result,
+reads the nearest element of its axis. Nothing outside the tensor is ever read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -17,7 +16,7 @@ from opbuild.kernel.program import View
 from opbuild.lowering.context import Lowering, MakeCall, NotServedError, rule
 from opbuild.lowering.loops import inner_dim, vector_width
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.seen import narrowed, reshaped, without
+from opbuild.lowering.seen import dense_as, narrowed, without
 from opbuild.lowering.transfer import PARALLEL_BYTES, storage_type
 
 
@@ -30,10 +29,10 @@ def gather(lowering: Lowering, node: Node) -> None:
     if _view(lowering, source, indices, output, axis):
         return
     data, places = _dense(lowering, source), _dense(lowering, indices)
-    x = _seen(data, (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])))
-    index = _seen(places, (prod(places.shape),))
+    x = dense_as(data, (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])))
+    index = dense_as(places, (prod(places.shape),))
     out = lowering.new_plain(output)
-    target = _seen(out, (x.shape[0], index.shape[0], x.shape[2]))
+    target = dense_as(out, (x.shape[0], index.shape[0], x.shape[2]))
     emit_gather(lowering, node, (x, index, target), {"kind": "rows"}, "Gather")
 
 
@@ -55,10 +54,10 @@ def gather_nd(lowering: Lowering, node: Node) -> None:
     data, places = _dense(lowering, node.inputs[0]), _dense(lowering, node.inputs[1])
     count = places.shape[-1]
     shape, outer = data.shape, prod(data.shape[:batch])
-    x = _seen(data, (outer, *shape[batch : batch + count], prod(shape[batch + count :])))
-    index = _seen(places, (outer, prod(places.shape[batch:-1]), count))
+    x = dense_as(data, (outer, *shape[batch : batch + count], prod(shape[batch + count :])))
+    index = dense_as(places, (outer, prod(places.shape[batch:-1]), count))
     out = lowering.new_plain(node.outputs[0])
-    target = _seen(out, (outer, index.shape[1], x.shape[-1]))
+    target = dense_as(out, (outer, index.shape[1], x.shape[-1]))
     emit_gather(lowering, node, (x, index, target), {"kind": "nd"}, "GatherND")
 
 
@@ -79,12 +78,6 @@ def _view(lowering: Lowering, source: str, indices: str, output: str, axis: int)
 
 def _dense(lowering: Lowering, name: str) -> Plain:
     return lowering.dense(name)
-
-
-def _seen(value: Plain, shape: Sequence[int]) -> Plain:
-    found = reshaped(value, shape)
-    assert found is not None, "a dense value has any shape"
-    return found
 
 
 def emit_gather(

@@ -11,7 +11,7 @@ from opbuild.graph.types import Node
 from opbuild.lowering.blocked_concat import concat_blocked
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain, dense_strides
-from opbuild.lowering.seen import narrowed, reshaped, transposed
+from opbuild.lowering.seen import dense_as, narrowed, reshaped, transposed
 from opbuild.lowering.strided import broadcast
 
 
@@ -50,9 +50,7 @@ def reshape(lowering: Lowering, node: Node) -> None:
     """Lower the operators that keep the elements and their order."""
     source, output = node.inputs[0], node.outputs[0]
     shape = lowering.type(output).shape
-    value = reshaped(lowering.plain(source), shape) or reshaped(lowering.dense(source), shape)
-    assert value is not None, "a dense value has any shape"
-    lowering.bind(output, value)
+    lowering.bind(output, reshaped(lowering.plain(source), shape) or dense_as(lowering.dense(source), shape))
 
 
 @rule("Identity", "Dropout")
@@ -123,7 +121,7 @@ def split(lowering: Lowering, node: Node) -> None:
 
 @rule("Concat")
 def concat(lowering: Lowering, node: Node) -> None:
-    """Lower Concat: channel blocks and rows of the outermost axis lie in the output from the start, the rest is copied."""
+    """Lower Concat: channel blocks, and parts along the outermost axis, lie in the output; others are copied."""
     names, output = [name for name in node.inputs if name], node.outputs[0]
     if concat_blocked(lowering, node):
         return
@@ -152,8 +150,7 @@ def tile(lowering: Lowering, node: Node) -> None:
     whole = lowering.new_plain(output)
     shape = [extent for pair in zip(repeats, value.shape, strict=True) for extent in pair]
     strides = [stride for own in value.strides for stride in (0, own)]
-    target = reshaped(whole, shape)
-    assert target is not None, "a new value is dense"
+    target = dense_as(whole, shape)
     move(lowering, Plain(value.storage, tuple(shape), tuple(strides), value.offset), target, output)
 
 

@@ -18,7 +18,7 @@ from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.loops import vector_width
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.gather import emit_gather
-from opbuild.lowering.seen import reshaped
+from opbuild.lowering.seen import dense_as
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 
@@ -66,15 +66,15 @@ def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bo
     name = node.outputs[0]
     target = lowering.new_plain(name) if last else lowering.temporary(TensorType(value.storage.dtype, shape))
     outer, inner = prod(shape[: axis.index]), prod(shape[axis.index + 1 :])
-    x, out = _seen(value, (outer, axis.extent, inner)), _seen(target, (outer, axis.wanted, inner))
+    x, out = dense_as(value, (outer, axis.extent, inner)), dense_as(target, (outer, axis.wanted, inner))
     recipe = f"resize {axis} {sorted((key, repr(item)) for key, item in node.attrs.items())}"
     index = lowering.packed((), f"{recipe} places", places.shape, "int32", lambda: places)
     if places.shape[1] == 1:
-        emit_gather(lowering, node, (x, _seen(index, (axis.wanted,)), out), {"kind": "rows"}, "Resize")
+        emit_gather(lowering, node, (x, dense_as(index, (axis.wanted,)), out), {"kind": "rows"}, "Resize")
         return target
     factors = lowering.packed((), f"{recipe} weights", weights.shape, "float32", lambda: weights)
     if inner == 1:
-        x, out = _seen(value, (outer, axis.extent)), _seen(target, (outer, axis.wanted))
+        x, out = dense_as(value, (outer, axis.extent)), dense_as(target, (outer, axis.wanted))
     taps, parallel = places.shape[1], lowering.options.num_threads > 1 and prod(shape) >= PARALLEL_ELEMENTS
 
     def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
@@ -85,7 +85,7 @@ def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bo
 
 
 def _describe(views: tuple[View, ...], taps: int, parallel: bool) -> OpDesc:
-    x, _, _, out = views
+    out = views[-1]
     width = vector_width(out.dims[0][0], 4)
     inner = len(out.dims) == 3
     rest = (Dim(min=1),) * (len(out.dims) - 1)
@@ -104,13 +104,7 @@ def _describe(views: tuple[View, ...], taps: int, parallel: bool) -> OpDesc:
     )
 
 
-def _seen(value: Plain, shape: tuple[int, ...]) -> Plain:
-    found = reshaped(value, shape)
-    assert found is not None, "a dense value has any shape"
-    return found
-
-
-# -- what is asked --------------------------------------------------------------------------------------------------------
+# -- what is asked ----------------------------------------------------------------------------------------------------
 
 
 def _text(node: Node, name: str, default: str) -> str:
@@ -150,7 +144,7 @@ def _axes(lowering: Lowering, node: Node) -> list[Axis]:
     return [Axis(a, shape[a], wanted[a], scale) for a, scale in pairs if scale != 1.0 or shape[a] != wanted[a]]
 
 
-# -- tables ---------------------------------------------------------------------------------------------------------------
+# -- tables -----------------------------------------------------------------------------------------------------------
 
 
 def table(axis: Axis, node: Node) -> tuple[Array, Array]:

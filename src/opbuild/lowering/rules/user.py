@@ -1,4 +1,4 @@
-"""Lowering of operators that users define as whole Halide definitions; elementwise ones are lowered with the expressions."""
+"""Lowering of operators that users define: elementwise ones as expressions are, whole definitions on dense values."""
 
 from __future__ import annotations
 

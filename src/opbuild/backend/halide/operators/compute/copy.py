@@ -11,8 +11,8 @@ from opbuild.kernel.opdesc import OpDesc
 def define(desc: OpDesc) -> Definition:
     """Define the copy: ``x`` and ``out`` of equal extents and any strides.
 
-    Variant ``kind``: ``rows`` reads along the output's rows; ``transpose`` has the input's contiguous elements in dimension 1
-    and passes square blocks through a staged one, ``block``.
+    Variant ``kind``: ``rows`` reads along the output's rows; ``transpose`` has the input's contiguous elements in
+    dimension 1 and passes square blocks through a staged one, ``block``.
     """
     x = parameter(desc.inputs[0])
     index = [hl.Var(f"i{number}") for number in range(len(desc.outputs[0].dims))]

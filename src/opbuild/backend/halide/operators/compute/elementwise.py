@@ -16,8 +16,8 @@ from opbuild.kernel.opdesc import OpDesc
 def define(desc: OpDesc) -> Definition:
     """Define ``out = attrs["expression"](inputs)``.
 
-    All operands have the output's extents; an operand that is broadcast has stride 0 there. Operators of the user are in the
-    descriptor's ``source``.
+    All operands have the output's extents; an operand that is broadcast has stride 0 there. Operators of the user are
+    in the descriptor's ``source``.
     """
     inputs = parameters(desc)
     index = [hl.Var(f"i{number}") for number in range(len(desc.outputs[0].dims))]

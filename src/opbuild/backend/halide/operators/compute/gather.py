@@ -16,11 +16,14 @@ def define(desc: OpDesc) -> Definition:
     ``attrs["kind"]`` is one of:
 
     * ``rows``: ``out[i, k, o] = x[i, indices[k], o]``; x is (inner, axis, outer), indices (k).
-    * ``elements``: ``out[p] = x[p with p[axis] = indices[p]]``; all of one rank, ``attrs["axis"]`` counts from the innermost.
-    * ``nd``: ``out[i, k, b] = x[i, indices[m-1, k, b], ..., indices[0, k, b], b]``; x is (inner, m axes innermost first, batch),
+    * ``elements``: ``out[p] = x[p with p[axis] = indices[p]]``; all of one rank, ``attrs["axis"]`` counts from the
+      innermost.
+    * ``nd``: ``out[i, k, b] = x[i, indices[m-1, k, b], ..., indices[0, k, b], b]``; x is (inner, m axes innermost
+      first, batch),
       indices (m, k, batch).
 
-    A negative index counts from the end. One that is out of range reads the nearest element: nothing outside ``x`` is touched.
+    A negative index counts from the end. One that is out of range reads the nearest element: nothing outside ``x`` is
+    touched.
     """
     x, indices = parameters(desc)
     out = hl.Func("out")

@@ -11,8 +11,8 @@ from opbuild.kernel.opdesc import OpDesc
 def define(desc: OpDesc) -> Definition:
     """Define ``out[i, k, o] = sum over t of weights[t, k] * x[i, places[t, k], o]`` for ``attrs["taps"]`` neighbours.
 
-    Dimensions are innermost first: x (inner, axis, outer), places and weights (taps, k). Without inner dimension (all operands
-    of rank 2) the axis is the innermost one.
+    Dimensions are innermost first: x (inner, axis, outer), places and weights (taps, k). Without inner dimension (all
+    operands of rank 2) the axis is the innermost one.
     """
     x, places, weights = parameters(desc)
     index = [hl.Var(f"i{number}") for number in range(len(desc.outputs[0].dims))]

@@ -27,8 +27,8 @@ def define(desc: OpDesc) -> Definition:
         raise CompileError(f"operator function {name} returned {type(out).__name__}, not a defined halide.Func")
     if out.type() != TYPES[wanted.dtype] or out.dimensions() != len(wanted.dims):
         raise CompileError(
-            f"operator function {name} returned a Func of {out.type()} with {out.dimensions()} dimensions; its shape function "
-            f"promised {wanted.dtype} with {len(wanted.dims)}"
+            f"operator function {name} returned a Func of {out.type()} with {out.dimensions()} dimensions; its shape "
+            f"function promised {wanted.dtype} with {len(wanted.dims)}"
         )
     constrain_output(out, wanted)
     return Definition(inputs, [out], {"scope": scope})

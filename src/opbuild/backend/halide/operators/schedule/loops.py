@@ -8,7 +8,7 @@ from typing import Any
 import halide as hl
 
 TASKS = 16
-"""Into how many tasks a parallel loop is cut at most: enough for the cores to finish together, few enough to cost nothing."""
+"""Tasks of a parallel loop at most: enough for the cores to finish together, few enough to cost nothing."""
 
 LEAST_ROW = 4096
 """Elements of a single row that are worth a task."""
@@ -20,8 +20,8 @@ def rows(function: Any, names: Sequence[Any], width: int, parallel: bool) -> Non
     Args:
         function: The output.
         names: Its variables, innermost first.
-        width: Elements of a vector; the last one of a row overlaps the one before it, which is right because no output is
-            read. 1 leaves the loop as it is.
+        width: Elements of a vector; the last one of a row overlaps the one before it, which is right because no
+            output is read. 1 leaves the loop as it is.
         parallel: Whether to use several threads.
     """
     buffer = function.output_buffer()

@@ -14,7 +14,7 @@ VECTOR = 8
 
 
 def schedule(definition: Definition, desc: OpDesc, _target: Any) -> None:
-    """Call the user's schedule if there is one; else vectorise the innermost dimension, guarded, and share the outermost.
+    """Call the user's schedule; without one vectorise the innermost dimension, guarded, and share the outermost.
 
     Raises:
         CompileError: If the user's schedule fails.

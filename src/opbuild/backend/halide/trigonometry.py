@@ -1,0 +1,134 @@
+"""Sine, cosine, tangent and their inverses as Halide expressions: Cephes' polynomials, angles reduced in float64."""
+
+from __future__ import annotations
+
+import math
+
+import halide as hl
+
+from opbuild.backend.halide.mathematics import (
+    FLOAT32,
+    INT32,
+    INT64,
+    Expr,
+    absolute,
+    bounded,
+    is_double,
+    literal,
+    negate,
+    polynomial,
+    restore_nan,
+    widen,
+    with_sign,
+)
+
+PI_2_HIGH, PI_2_MIDDLE, PI_2_LOW = 1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624879595063154e-21
+"""pi / 2 in three float64 parts of which the first two have 33 bits, so that small multiples are exact."""
+
+
+def _quadrant(x: Expr) -> tuple[Expr, Expr]:
+    """Return the quadrant (0 to 3, float64) and the remaining angle (float32) of a float32 angle."""
+    wide = widen(x)
+    n = hl.round(wide * hl.f64(2.0 / math.pi))
+    rest = ((wide - n * hl.f64(PI_2_HIGH)) - n * hl.f64(PI_2_MIDDLE)) - n * hl.f64(PI_2_LOW)
+    return n - hl.f64(4.0) * hl.floor(n * hl.f64(0.25)), hl.cast(FLOAT32, restore_nan(rest, bounded(rest, -1.0, 1.0)))
+
+
+def _small_sin(r: Expr) -> Expr:
+    square = r * r
+    return polynomial(square, (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)) * square * r + r
+
+
+def _small_cos(r: Expr) -> Expr:
+    square = r * r
+    p = polynomial(square, (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2))
+    return (p * square * square - hl.f32(0.5) * square) + hl.f32(1.0)
+
+
+def _is(quadrant: Expr, *values: float) -> Expr:
+    result = quadrant == hl.f64(values[0])
+    for value in values[1:]:
+        result = result | (quadrant == hl.f64(value))
+    return result
+
+
+def sin(x: Expr) -> Expr:
+    """Return the sine of an angle in radians."""
+    if is_double(x):
+        return hl.sin(x)
+    q, r = _quadrant(x)
+    value = hl.select(_is(q, 1.0, 3.0), _small_cos(r), _small_sin(r))
+    return hl.select(_is(q, 2.0, 3.0), negate(value), value)
+
+
+def cos(x: Expr) -> Expr:
+    """Return the cosine of an angle in radians."""
+    if is_double(x):
+        return hl.cos(x)
+    q, r = _quadrant(x)
+    value = hl.select(_is(q, 1.0, 3.0), _small_sin(r), _small_cos(r))
+    return hl.select(_is(q, 1.0, 2.0), negate(value), value)
+
+
+def tan(x: Expr) -> Expr:
+    """Return the tangent of an angle in radians."""
+    if is_double(x):
+        return hl.tan(x)
+    q, r = _quadrant(x)
+    s, c = _small_sin(r), _small_cos(r)
+    turned = _is(q, 1.0, 3.0)
+    return hl.select(turned, negate(c), s) / hl.select(turned, s, c)
+
+
+def _asin_near(z: Expr, w: Expr) -> Expr:
+    p = polynomial(z, (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1))
+    return p * z * w + w
+
+
+def asin(x: Expr) -> Expr:
+    """Return the arc sine; NaN outside -1 to 1."""
+    if is_double(x):
+        return hl.asin(x)
+    a = absolute(x)
+    outer = a > hl.f32(0.5)
+    z = hl.select(outer, hl.f32(0.5) * (hl.f32(1.0) - a), a * a)
+    y = _asin_near(z, hl.select(outer, hl.sqrt(z), a))
+    return with_sign(hl.select(outer, hl.f32(math.pi / 2) - (y + y), y), x)
+
+
+def acos(x: Expr) -> Expr:
+    """Return the arc cosine; NaN outside -1 to 1."""
+    if is_double(x):
+        return hl.acos(x)
+    a = absolute(x)
+    outer = a > hl.f32(0.5)
+    z = hl.select(outer, hl.f32(0.5) * (hl.f32(1.0) - a), a * a)
+    y = _asin_near(z, hl.select(outer, hl.sqrt(z), a))
+    far = hl.select(x < hl.f32(0.0), hl.f32(math.pi) - (y + y), y + y)
+    return hl.select(outer, far, hl.f32(math.pi / 2) - with_sign(y, x))
+
+
+def atan(x: Expr) -> Expr:
+    """Return the arc tangent."""
+    if is_double(x):
+        return hl.atan(x)
+    a, one = absolute(x), hl.f32(1.0)
+    far, middle = a > hl.f32(2.414213562373095), a > hl.f32(0.4142135623730950)
+    start = hl.select(far, hl.f32(math.pi / 2), hl.select(middle, hl.f32(math.pi / 4), hl.f32(0.0)))
+    z = hl.select(far, -one / a, hl.select(middle, (a - one) / (a + one), a))
+    square = z * z
+    p = polynomial(square, (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1))
+    return with_sign(start + (p * square * z + z), x)
+
+
+def atan2(y: Expr, x: Expr) -> Expr:
+    """Return the angle of the point ``(x, y)``, from -pi to pi."""
+    zero, pi = literal(x, 0.0), literal(x, math.pi)
+    ay, ax, infinity = absolute(y), absolute(x), literal(x, math.inf)
+    both = (ay == infinity) & (ax == infinity)
+    quotient = hl.select(both, literal(x, 1.0), hl.select((ay == zero) & (ax == zero), zero, ay / ax))
+    angle = atan(quotient)
+    integer = INT64 if is_double(x) else INT32
+    angle = hl.select(hl.reinterpret(integer, x) < 0, pi - angle, angle)
+    result = hl.select(hl.reinterpret(integer, y) < 0, negate(angle), angle)
+    return hl.select(hl.is_nan(x) | hl.is_nan(y), literal(x, math.nan), result)
