@@ -10,6 +10,7 @@ import pytest
 from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
 from opbuild.kernel.expression import ACC, arg
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering import conv_descriptors, tiles
 from opbuild.lowering.conv_weights import pack_direct
 from opbuild.lowering.epilogue import Epilogue
@@ -81,27 +82,46 @@ def test_first_layer_reads_a_plain_image(
     assert_close(run_node("Conv", [x], [w, bias], expected.shape, threads, **attrs), expected)
 
 
-@pytest.mark.parametrize("parallel", [False, True])
-@pytest.mark.parametrize(("width", "blocks"), sorted({tile[:2] for tile in tiles.ROW_TILES}))
-def test_every_tile_writes_its_output_and_nothing_else(width: int, blocks: int, parallel: bool) -> None:
+@pytest.mark.parametrize(("divide", "parts"), [("rows", 1), ("rows", 2), ("blocks", 3), ("both", 2)])
+@pytest.mark.parametrize(("width", "blocks"), sorted({tile[:2] for tile in tiles.DIRECT_TILES}))
+def test_every_tile_writes_its_output_and_nothing_else(width: int, blocks: int, divide: str, parts: int) -> None:
     """At the least extents of a tile, and where it does not divide them, nothing outside the output changes."""
-    desc = conv_descriptors.direct(
-        "Conv", (1, 1), (1, 1), (1, 1), Epilogue(RELU), tiles.RowTile(width, blocks, parallel)
-    )
+    tile = tiles.DirectTile(width, blocks, 0, divide, parts)
+    desc = conv_descriptors.direct("Conv", (1, 1), (1, 1), (1, 1), Epilogue(RELU), tile)
     for columns, rows, count in ((width, 1, blocks), (width + 1, 3, blocks + 1), (2 * width - 1, 2, 2 * blocks - 1)):
-        x, w = numbers(1, 16, rows, columns), numbers(16 * count, 16, 1, 1, seed=1)
-        out = guarded((count, rows, columns, 16))
-        blocked = np.ascontiguousarray(x[0].transpose(1, 2, 0)[None])
-        run_desc(desc, blocked, pack_direct(w), np.zeros((count, 16), np.float32), out)
-        check_canaries(out)
-        expected = np.maximum(convolve(x, w), 0)[0].reshape(count, 16, rows, columns).transpose(0, 2, 3, 1)
-        assert_close(out.view, expected)
+        _check_direct(desc, (columns, rows), 1, count, 1)
 
 
-@pytest.mark.parametrize(("width", "blocks"), sorted({tile[:2] for tile in tiles.ROW_TILES}))
+@pytest.mark.parametrize(("divide", "parts"), [("rows", 1), ("rows", 2), ("blocks", 2), ("both", 2)])
+@pytest.mark.parametrize(("kernel", "chunk"), [(1, 4), (1, 2), (3, 1)])
+def test_chunks_of_input_channels_add_up(kernel: int, chunk: int, divide: str, parts: int) -> None:
+    """Channels that a chunk does not divide, more rows than pass over a chunk at once, and blocks beyond a tile."""
+    tile = tiles.DirectTile(4, 2, chunk, divide, parts)
+    desc = conv_descriptors.direct("Conv", (kernel, kernel), (1, 1), (1, 1), Epilogue(RELU), tile)
+    for columns, rows, inputs, count in ((4, 1, 1, 2), (8, 9, 5, 3), (12, 17, chunk, 5)):
+        _check_direct(desc, (columns, rows), inputs, count, kernel)
+    assert desc.outputs[0].dims[1].problem(6, 16) is not None
+
+
+def _check_direct(desc: OpDesc, size: tuple[int, int], inputs: int, count: int, kernel: int) -> None:
+    """Run a descriptor on ``inputs`` and ``count`` blocks of channels and ``size`` (x, y) outputs, between canaries."""
+    columns, rows = size
+    x = numbers(1, 16 * inputs, rows + kernel - 1, columns + kernel - 1)
+    w = numbers(16 * count, 16 * inputs, kernel, kernel, seed=1)
+    out = guarded((count, rows, columns, 16))
+    blocked = np.ascontiguousarray(x[0].reshape(inputs, 16, *x.shape[2:]).transpose(0, 2, 3, 1))
+    run_desc(desc, blocked, pack_direct(w), np.zeros((count, 16), np.float32), out)
+    check_canaries(out)
+    expected = np.maximum(convolve(x, w), 0)[0].reshape(count, 16, rows, columns).transpose(0, 2, 3, 1)
+    assert_close(out.view, expected)
+
+
+@pytest.mark.parametrize(("width", "blocks"), sorted({tile[:2] for tile in tiles.DIRECT_TILES}))
 def test_extents_below_a_tile_are_refused(width: int, blocks: int) -> None:
     """An extent below a tile is not legal; a tile of one position by one block has no least extent."""
-    desc = conv_descriptors.direct("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiles.RowTile(width, blocks, False))
+    desc = conv_descriptors.direct(
+        "Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiles.DirectTile(width, blocks, 0, "rows", 1)
+    )
 
     def problem(columns: int, count: int) -> str | None:
         image = [(16, 1), (columns, 16), (1, 16 * columns), (1, 16 * columns)]
@@ -116,7 +136,7 @@ def test_extents_below_a_tile_are_refused(width: int, blocks: int) -> None:
 
 def test_no_position_and_no_block_are_legal_for_the_smallest_tile() -> None:
     """Extents of 0 write nothing."""
-    desc = conv_descriptors.direct("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiles.RowTile(1, 1, True))
+    desc = conv_descriptors.direct("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiles.DirectTile(1, 1, 0, "blocks", 2))
     for shape in ((0, 2, 3, 16), (2, 0, 3, 16), (2, 2, 0, 16)):
         out = guarded(shape)
         x = np.zeros((1, shape[1], shape[2], 16), np.float32)
@@ -126,14 +146,16 @@ def test_no_position_and_no_block_are_legal_for_the_smallest_tile() -> None:
 
 
 def test_cost_model_reaches_every_tile() -> None:
-    """Each register tile of the table is the cheapest one somewhere."""
-    reached = {
-        (tile.width, tile.blocks)
-        for width in (*range(1, 60), 112, 224)
-        for channels in (16, 32, 48, 64)
-        for tile in (tiles.row_tile(width, channels, True),)
-    }
-    assert reached == {tile[:2] for tile in tiles.ROW_TILES}
+    """Each register tile of the tables is the cheapest one somewhere, and so is each division, with chunks and without."""
+    sizes = [(width, channels) for width in (*range(1, 60), 112, 224) for channels in range(16, 144, 16)]
+    direct = {tiles.direct_tile((width, 14), 64, channels, 1, 2) for width, channels in sizes}
+    assert {(tile.width, tile.blocks) for tile in direct} == {tile[:2] for tile in tiles.DIRECT_TILES}
+    first = {tiles.first_tile(width, channels, 2) for width, channels in sizes}
+    assert {(tile.width, tile.blocks) for tile in first} == {tile[:2] for tile in tiles.ROW_TILES}
+    ways = {tiles.direct_tile((7, rows), inputs, 512, 1, 8) for rows in (1, 7, 56) for inputs in (64, 2048)}
+    assert {tile.divide for tile in ways} == {"rows", "blocks"}
+    assert {tile.chunk > 0 for tile in ways} == {True, False}
+    assert tiles.direct_tile((7, 7), 512, 80, 1, 16).divide == "both"
 
 
 def test_epilogue_reads_residuals_channels_and_scalars() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.epilogue import BLOCKED_DIMS, CHANNEL_DIMS, Epilogue
 from opbuild.lowering.operands import BLOCK
-from opbuild.lowering.tiles import FirstTile, RowTile, WinogradTile
+from opbuild.lowering.tiles import DirectTile, FirstTile, RowTile, WinogradTile
 from opbuild.lowering.windows import Pair
 
 BIAS = Operand("bias", "float32", CHANNEL_DIMS, "NC1HWC0")
@@ -16,7 +16,7 @@ _LANE = Dim(BLOCK, 1)
 
 
 def direct(
-    op_type: str, kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, tile: RowTile, step: int = 1
+    op_type: str, kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, tile: DirectTile, step: int = 1
 ) -> OpDesc:
     """Return the descriptor of a dense convolution; operands x, w, bias, the epilogue's, out.
 
@@ -26,7 +26,7 @@ def direct(
         stride: Input positions between outputs (x, y).
         dilation: Input positions between taps (x, y).
         epilogue: What is applied to the result.
-        tile: The register tile.
+        tile: The variant.
         step: Positions of memory between outputs of a row; above 1 for one phase of a transposed convolution.
     """
     kx, ky = kernel
@@ -37,8 +37,14 @@ def direct(
         family="conv",
         attrs={"kernel": kernel, "stride": stride, "dilation": dilation, **epilogue.attrs},
         inputs=(BLOCKED_INPUT, Operand("w", "float32", weights, "FRACTAL_Z"), BIAS, *epilogue.inputs(step)),
-        outputs=(_output(tile.width, tile.blocks, step),),
-        variant={"width": tile.width, "blocks": tile.blocks, "task": tile.task, "parallel": tile.parallel},
+        outputs=(_output(tile.width, tile.blocks, step, divides=tile.chunk > 0),),
+        variant={
+            "width": tile.width,
+            "blocks": tile.blocks,
+            "chunk": tile.chunk,
+            "divide": tile.divide,
+            "parts": tile.parts,
+        },
     )
 
 
@@ -99,10 +105,10 @@ def first_layer(
 
 
 def winograd(epilogue: Epilogue, tile: WinogradTile) -> OpDesc:
-    """Return the descriptor of Winograd's 3 x 3 convolution; operands x, u, bias, the epilogue's, out."""
+    """Return the descriptor of a 3 x 3 convolution by Winograd's algorithm; operands x, u, bias, the epilogue's, out."""
     points = (tile.tile + 2) ** 2
     weights = (_LANE, Dim(stride=BLOCK, multiple=BLOCK), Dim(), Dim(points))
-    least = tile.blocks if tile.split == 0 else tile.split * (tile.blocks - 1) + 1
+    least = tile.blocks if tile.divide == "rows" else tile.parts * (tile.blocks - 1) + 1
     out = (
         _LANE,
         Dim(stride=BLOCK, multiple=tile.tile * tile.chunk_x),
@@ -124,17 +130,25 @@ def _winograd_variant(tile: WinogradTile) -> dict[str, Any]:
         "tile": tile.tile,
         "chunk_x": tile.chunk_x,
         "chunk_y": tile.chunk_y,
-        "split": tile.split,
         "width": tile.width,
         "height": tile.height,
         "blocks": tile.blocks,
-        "parallel": tile.parallel,
+        "divide": tile.divide,
+        "parts": tile.parts,
     }
 
 
-def _output(width: int, blocks: int, step: int = 1) -> Operand:
-    """Return a blocked output; tails of a tile are shifted inwards, so no extent may be below the tile's."""
+def _output(width: int, blocks: int, step: int = 1, divides: bool = False) -> Operand:
+    """Return a blocked output whose tile has these extents; its tails are shifted inwards, so no extent may be below.
+
+    Where the width ``divides`` the row, there is no tail.
+    """
     least_width = width if width > 1 else 0
     least_blocks = blocks if blocks > 1 else 0
-    dims = (_LANE, Dim(stride=BLOCK * step, min=least_width), Dim(), Dim(min=least_blocks))
+    dims = (
+        _LANE,
+        Dim(stride=BLOCK * step, min=least_width, multiple=width if divides else 1),
+        Dim(),
+        Dim(min=least_blocks),
+    )
     return Operand("out", "float32", dims, "NC1HWC0")

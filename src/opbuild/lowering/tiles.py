@@ -13,15 +13,31 @@ from opbuild.lowering.windows import Pair
 
 @dataclass(frozen=True)
 class RowTile:
-    """A register tile of ``width`` positions of a row by ``blocks`` channel blocks.
-
-    ``task`` says what a thread takes at a time: ``rows``, or ``blocks`` (a tile of blocks, all rows).
-    """
+    """A register tile of ``width`` positions of a row by ``blocks`` channel blocks."""
 
     width: int
     blocks: int
     parallel: bool
-    task: str = "rows"
+
+
+@dataclass(frozen=True)
+class DirectTile:
+    """A variant of the direct convolution.
+
+    Attributes:
+        width: Positions of a row in a register tile.
+        blocks: Channel blocks in a register tile.
+        chunk: Blocks of input channels in a chunk, or 0 to take all at once.
+        divide: What tasks divide among them: ``rows`` or ``blocks``, a range each; ``both``, where neither gives every core
+            enough: a task is a tile of blocks in one row, or in a few.
+        parts: Number of ranges.
+    """
+
+    width: int
+    blocks: int
+    chunk: int
+    divide: str
+    parts: int
 
 
 @dataclass(frozen=True)
@@ -39,26 +55,32 @@ class WinogradTile:
         tile: Outputs of a tile in each direction, m.
         chunk_x: Tiles of a chunk, across.
         chunk_y: Tiles of a chunk, down.
-        split: Parts that the output blocks are divided into, or 0 where rows of chunks are the tasks.
         width: Tiles of the register tile, across.
         height: Tiles of the register tile, down.
         blocks: Channel blocks of the register tile.
-        parallel: Whether tasks run in parallel.
+        divide: What tasks divide among them, ``rows`` of chunks or ``blocks``.
+        parts: Number of tasks.
     """
 
     tile: int
     chunk_x: int
     chunk_y: int
-    split: int
     width: int
     height: int
     blocks: int
-    parallel: bool
+    divide: str
+    parts: int
 
     def rounded(self, out: Pair) -> Pair:
         """Return the output's extents rounded up to whole chunks."""
         return round_up(out[0], self.tile * self.chunk_x), round_up(out[1], self.tile * self.chunk_y)
 
+
+LEAST_BALANCE = 0.7
+"""Share of time that cores must work for ranges of rows or of blocks to be worth their locality."""
+
+L1_WEIGHTS = 64 * 1024
+"""Bytes of weights of a tile above which input channels are taken in chunks."""
 
 ROW_TILES = (
     (7, 2, 1.0),
@@ -68,6 +90,23 @@ ROW_TILES = (
     (8, 1, 1.04),
     (4, 1, 1.3),
     (2, 2, 1.6),
+    (1, 2, 3.0),
+    (2, 1, 2.5),
+    (1, 1, 5.0),
+)
+"""Register tiles of a first layer: width, blocks, and measured time a position relative to the best."""
+
+DIRECT_TILES = (
+    (7, 4, 1.0),
+    (4, 4, 1.02),
+    (7, 2, 1.06),
+    (8, 2, 1.08),
+    (4, 2, 1.12),
+    (7, 1, 1.4),
+    (8, 1, 1.4),
+    (4, 1, 1.6),
+    (2, 2, 1.9),
+    (1, 4, 2.4),
     (1, 2, 3.0),
     (2, 1, 2.5),
     (1, 1, 5.0),
@@ -84,20 +123,45 @@ def round_up(value: int, multiple: int) -> int:
 
 
 def row_tile(width: int, channels: int, threads: int, table: tuple[tuple[int, int, float], ...] = ROW_TILES) -> RowTile:
-    """Return the cheapest legal tile for rows of ``width`` positions and ``channels`` output channels.
-
-    Threads divide the blocks between them, so that each weight goes to one core only, unless there are too few blocks.
-    """
+    """Return the cheapest legal tile for rows of ``width`` positions and ``channels`` output channels."""
     count = blocks(channels)
     legal = [(w, b, cost) for w, b, cost in table if (w == 1 or w <= width) and (b == 1 or b <= count)]
     w, b, _ = min(legal, key=lambda tile: round_up(width, tile[0]) * round_up(count, tile[1]) * tile[2])
-    return RowTile(w, b, threads > 1, "blocks" if -(-count // b) >= threads else "rows")
+    return RowTile(w, b, threads > 1)
 
 
 def single_tile(width: int, threads: int) -> RowTile:
     """Return the cheapest legal tile of one block, for rows of ``width`` positions."""
     tile = row_tile(width, BLOCK, threads, SINGLE_TILES)
     return RowTile(tile.width, 1, tile.parallel)
+
+
+def direct_tile(out: Pair, inputs: int, outputs: int, taps: int, threads: int) -> DirectTile:
+    """Return the variant of a direct convolution.
+
+    Args:
+        out: Extents of the output (x, y).
+        inputs: Input channels.
+        outputs: Output channels.
+        taps: Taps of the kernel.
+        threads: Threads that run it.
+    """
+    width, height = out
+    tile = row_tile(width, outputs, threads, DIRECT_TILES)
+    weights = blocks(inputs) * taps * tile.blocks * BLOCK * BLOCK * 4
+    chunk = max(1, 4 // taps) if weights > L1_WEIGHTS and width and width % tile.width == 0 else 0
+    rows = _balance(height, threads)
+    parts = _balance(-(-blocks(outputs) // tile.blocks), threads)
+    small = inputs * outputs * taps > (inputs + outputs) * width * height
+    divide = "blocks" if parts * (1.0 if small else 0.93) > rows * (0.93 if small else 1.0) else "rows"
+    if max(rows, parts) < LEAST_BALANCE:
+        divide = "both"
+    return DirectTile(tile.width, tile.blocks, chunk, divide, threads)
+
+
+def _balance(extent: int, parts: int) -> float:
+    """Return the share of time that cores work when ``parts`` of them divide ``extent`` steps."""
+    return extent / (parts * -(-extent // parts)) if extent else 1.0
 
 
 def first_tile(width: int, channels: int, threads: int) -> FirstTile:
@@ -115,9 +179,9 @@ def winograd_tile(out: Pair, inputs: int, outputs: int, threads: int) -> Winogra
         outputs: Output channels.
         threads: Threads that run the kernel.
     """
-    if min(out) >= 12:
+    if min(out) >= 16 or (min(out) >= 12 and outputs < 128):
         m = 4
-    elif min(out) >= 5 and outputs >= 128:
+    elif min(out) >= 9 and outputs >= 128:
         # F(4x4) has more than twice the weights of F(2x2), and with few tiles reading them is what takes the time.
         m = 2
     else:
@@ -125,17 +189,6 @@ def winograd_tile(out: Pair, inputs: int, outputs: int, threads: int) -> Winogra
     across, down = -(-out[0] // m), -(-out[1] // m)
     count = blocks(outputs)
     if max(across, down) <= 8 and count >= max(4, 2 * threads):
-        return _split_tile(m, across, down, threads)
+        return WinogradTile(m, across, down, across, 1, 2, "blocks", threads)
     chunk = across if across <= 8 else min((14, 12, 10, 8, 7), key=lambda c: (round_up(across, c), -c))
-    return WinogradTile(m, chunk, 1, 0, chunk, 1, min(2, count), threads > 1)
-
-
-def _split_tile(m: int, across: int, down: int, threads: int) -> WinogradTile:
-    """Return the variant whose chunk is the whole image; threads divide the output blocks between them.
-
-    Few tiles make one register tile, so that each weight is read once.
-    """
-    split = 1 << (threads.bit_length() - 1)
-    if across * down <= 16:
-        return WinogradTile(m, across, down, split, across, down, 2 if across * down <= 9 else 1, threads > 1)
-    return WinogradTile(m, across, down, split, across, 1, 2, threads > 1)
+    return WinogradTile(m, chunk, 1, chunk, 1, min(2, count), "rows", min(threads, down))

@@ -66,7 +66,8 @@ def lower_conv(lowering: Lowering, node: Node) -> None:
         if chunks is not None:
             _winograd(lowering, conv, chunks)
             return
-    tile = tiles.row_tile(window.out[0], conv.outputs, threads)
+    taps = window.kernel[0] * window.kernel[1]
+    tile = tiles.direct_tile(window.out, conv.inputs, conv.outputs, taps, threads)
     desc = descriptors.direct("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, tile)
     weights = _packed(lowering, conv, "direct", packing.pack_direct, _direct_shape(conv))
     _emit(lowering, conv, desc, weights)

@@ -164,7 +164,8 @@ def _kernel(lowering: Lowering, conv: Transposed, x: Axis, y: Axis, bias: Plain)
     threads, step = lowering.options.num_threads, conv.stride[0]
     count = blocks(conv.outputs)
     if conv.groups == 1:
-        tile = tiles.row_tile(x.count, conv.outputs, threads)
+        taps = kernel[0] * kernel[1]
+        tile = tiles.direct_tile((x.count, y.count), conv.inputs, conv.outputs, taps, threads)
         desc = descriptors.direct("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, tile, step)
         shape = (count, blocks(conv.inputs), kernel[1], kernel[0], BLOCK, BLOCK)
         return desc, [_weights(lowering, conv, x.taps, y.taps, shape), bias]

@@ -11,7 +11,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
-from opbuild.backend.halide.operators.compute.pool import maximum
+from opbuild.backend.halide.mathematics import maximum
 from opbuild.kernel.opdesc import OpDesc
 
 

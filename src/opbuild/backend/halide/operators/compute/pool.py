@@ -12,6 +12,8 @@ A NaN in a window gives NaN, as numpy has it (ONNX Runtime depends on the order 
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add, or_
 from typing import Any
 
 import halide as hl
@@ -29,14 +31,18 @@ def define(desc: OpDesc) -> Definition:
     lane, ox, oy, block = variables("lane ox oy block")
     taps = [_taps(desc, x, axis, position) for axis, position in ((0, ox), (1, oy))]
     out = hl.Func("out")
-    result: Any = None
+    average = desc.attrs["kind"] == "average"
+    fill = hl.f32(0.0 if average else float("-inf"))
+    values = []
     for cy, in_y in taps[1]:
         for cx, in_x in taps[0]:
             value = x[lane, cx, cy, block]
-            result = _combined(desc, result, value, in_x if in_y is None else in_y if in_x is None else in_x & in_y)
-    if desc.attrs["kind"] == "average":
-        result = result / (_count(desc, x, 0, ox) * _count(desc, x, 1, oy))
-    out[lane, ox, oy, block] = result
+            inside = in_x if in_y is None else in_y if in_x is None else in_x & in_y
+            values.append(value if inside is None else hl.select(inside, value, fill))
+    if average:
+        out[lane, ox, oy, block] = reduce(add, values) / (_count(desc, x, 0, ox) * _count(desc, x, 1, oy))
+    else:
+        out[lane, ox, oy, block] = _maximum(values)
     constrain_output(out, desc.outputs[0])
     return Definition([x], [out], {"lane": lane, "ox": ox, "oy": oy, "block": block})
 
@@ -54,18 +60,10 @@ def _taps(desc: OpDesc, x: Any, axis: int, position: Any) -> list[tuple[Any, Any
     return taps
 
 
-def _combined(desc: OpDesc, result: Any, value: Any, inside: Any) -> Any:
-    """Return the running maximum or sum with one more tap."""
-    if desc.attrs["kind"] == "average":
-        value = value if inside is None else hl.select(inside, value, hl.f32(0))
-        return value if result is None else result + value
-    value = value if inside is None else hl.select(inside, value, hl.f32(float("-inf")))
-    return value if result is None else maximum(result, value)
-
-
-def maximum(left: Any, right: Any) -> Any:
-    """Return the greater value, NaN if either is NaN (``hl.max`` drops a NaN)."""
-    return hl.select(hl.is_nan(left), left, hl.select(hl.is_nan(right) | (right > left), right, left))
+def _maximum(values: list[Any]) -> Any:
+    """Return the greatest value, NaN if any is NaN (``hl.max`` drops a NaN)."""
+    unordered = reduce(or_, [hl.is_nan(value) for value in values])
+    return hl.select(unordered, hl.f32(float("nan")), reduce(hl.max, values))
 
 
 def _count(desc: OpDesc, x: Any, axis: int, position: Any) -> Any:

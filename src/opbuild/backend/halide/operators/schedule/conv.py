@@ -1,11 +1,14 @@
 """Convolution of blocked values: the schedule.
 
-A tile of ``width`` positions of a row by ``blocks`` channel blocks is accumulated in registers. Both loops of the
-tile have constant bounds and tails are shifted inwards, so an extent below a tile is not legal. What a task is
-decides the traffic:
+A tile of ``width`` positions of a row by ``blocks`` channel blocks is accumulated in registers. Work is divided among
+``parts`` tasks that are each one range of rows or of channel blocks, not among many small ones: the next operator
+divides the same way, so a core finds its input in its own cache (the 1 x 1 ones of ResNet-50: 229 against 179 GFLOP/s
+on two Sapphire Rapids cores).
 
-* ``rows``: one row of all blocks. The input is read once; the weights should fit the second-level cache.
-* ``blocks``: all rows of one tile of blocks. The weights are read once, each by one core only.
+With ``chunk`` > 0, input channels are taken in chunks of that many blocks, whose weights stay in the first-level cache
+while a group of rows passes over them; partial sums wait in memory (3 x 3, 512 channels, 7 x 7, cold weights, one core:
+130 against 103 GFLOP/s). The width must then divide the row. Without, tails are shifted inwards, so an extent below a
+tile is not legal.
 """
 
 from __future__ import annotations
@@ -15,27 +18,87 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
+from opbuild.backend.halide.operators.schedule.division import divide
 from opbuild.kernel.opdesc import OpDesc
 
-UNROLLED_CHANNELS = 4
-"""Input channels in the body of the innermost loop: with one, a small tile spends a tenth of its time on the loop."""
+ROWS = 8
+"""Rows that pass over one chunk of weights: enough to pay for it, and their sums still fit the second-level cache."""
 
 
 def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
-    """Schedule by ``variant``: ``width``, ``blocks`` (the register tile), ``task`` and ``parallel``."""
+    """Schedule by ``variant``: ``width``, ``blocks`` (the register tile), ``chunk``, ``divide`` and ``parts``."""
+    if desc.variant["chunk"]:
+        _chunked(definition, desc)
+    else:
+        _whole(definition, desc)
+
+
+def _whole(definition: Definition, desc: OpDesc) -> None:
+    """Accumulate all input channels at once, in registers."""
     width, blocks = desc.variant["width"], desc.variant["blocks"]
     out, acc, r = definition.outputs[0], definition.functions["acc"], definition.domains["r"]
     lane, ox, oy, block = (definition.variables[name] for name in ("lane", "ox", "oy", "block"))
     xo, xi, bo, bi = (hl.Var(name) for name in ("xo", "xi", "bo", "bi"))
     shift = hl.TailStrategy.ShiftInwards
-    outer = (bo, oy) if desc.variant["task"] == "rows" else (oy, bo)
-    out.split(ox, xo, xi, width, shift).split(block, bo, bi, blocks, shift).reorder(lane, bi, xi, xo, *outer)
+    out.split(ox, xo, xi, width, shift).split(block, bo, bi, blocks, shift).reorder(lane, bi, xi, xo, oy, bo)
     out.vectorize(lane).unroll(bi).unroll(xi)
-    if desc.variant["parallel"]:
-        out.parallel(outer[-1])
+    if desc.variant["divide"] == "both":
+        _fused(out, oy, bo)
+    else:
+        _divide(definition, desc, bo)
     acc.compute_at(out, xo).vectorize(lane).unroll(block).unroll(ox).bound_extent(ox, width).bound_extent(block, blocks)
-    channel, step = hl.RVar("channel"), hl.RVar("step")
-    update = acc.update().split(r[0], channel, step, UNROLLED_CHANNELS)
-    update.reorder(lane, block, ox, step, channel, r[1], r[2], r[3]).vectorize(lane).unroll(block).unroll(ox).unroll(
-        step
-    )
+    acc.update().reorder(lane, block, ox, r[0], r[1], r[2], r[3]).vectorize(lane).unroll(block).unroll(ox)
+
+
+def _chunked(definition: Definition, desc: OpDesc) -> None:
+    """Accumulate chunks of input channels in registers and add them up in memory."""
+    width, blocks = desc.variant["width"], desc.variant["blocks"]
+    out, acc, r = definition.outputs[0], definition.functions["acc"], definition.domains["r"]
+    lane, ox, oy, block = (definition.variables[name] for name in ("lane", "ox", "oy", "block"))
+    bo, bi, rows, row, xo, xi, index = (hl.Var(name) for name in ("bo", "bi", "rows", "row", "xo", "xi", "index"))
+    chunk, inner = hl.RVar("chunk"), hl.RVar("inner")
+    acc.update().split(r[3], chunk, inner, desc.variant["chunk"])
+    partial = acc.update().rfactor(chunk, index)
+
+    out.split(block, bo, bi, blocks, hl.TailStrategy.ShiftInwards).reorder(lane, bi, ox, oy, bo)
+    out.vectorize(lane).unroll(bi)
+    if desc.variant["divide"] == "both":
+        out.split(oy, rows, row, ROWS, hl.TailStrategy.GuardWithIf).reorder(lane, bi, ox, row, rows, bo)
+        rows = _fused(out, rows, bo)
+    else:
+        _divide(definition, desc, bo)
+        out.split(oy, rows, row, ROWS, hl.TailStrategy.GuardWithIf).reorder(lane, bi, ox, row, rows)
+
+    acc.compute_at(out, rows).bound_extent(block, blocks).reorder_storage(lane, block, ox, oy)
+    acc.reorder(lane, block, ox, oy).vectorize(lane).unroll(block)
+    acc.update().split(ox, xo, xi, width, hl.TailStrategy.RoundUp).reorder(lane, block, xi, xo, oy, chunk)
+    acc.update().vectorize(lane).unroll(block).unroll(xi)
+
+    partial.compute_at(acc, xo).vectorize(lane).unroll(block).unroll(ox)
+    partial.bound_extent(ox, width).bound_extent(block, blocks)
+    partial.update().reorder(lane, block, ox, r[0], r[1], r[2], inner).vectorize(lane).unroll(block).unroll(ox)
+    for function in (out, acc, partial):
+        function.never_partition_all()
+
+
+def _fused(out: Any, rows: Any, outer_block: Any) -> Any:
+    """Make each step of the two outermost loops a task; return the loop over tasks."""
+    task = hl.Var("task")
+    out.fuse(rows, outer_block, task).parallel(task)
+    return task
+
+
+def _divide(definition: Definition, desc: OpDesc, outer_block: Any) -> None:
+    """Make the outermost loop one range of rows or of tiles of channel blocks a task."""
+    out, blocks = definition.outputs[0], desc.variant["blocks"]
+    if desc.variant["divide"] == "rows":
+        divide(
+            out,
+            definition.variables["oy"],
+            out.output_buffer().dim(2).extent(),
+            desc.variant["parts"],
+            outermost=outer_block,
+        )
+    else:
+        tiles = (out.output_buffer().dim(3).extent() + (blocks - 1)) // blocks
+        divide(out, outer_block, tiles, desc.variant["parts"])

@@ -3,9 +3,9 @@
 Tiles are taken in chunks of ``chunk_x`` by ``chunk_y`` tiles, a constant, so that scratch has constant strides.
 Everything of a chunk is computed by one task, and nothing crosses cores:
 
-* ``split`` = 0: a task is one row of chunks, for images with many tiles.
-* ``split`` = s > 0: the output blocks are divided into s parts, a task is one part of all chunks, for small images
-  with many channels: the input is transformed s times, and each core reads only its part of the weights.
+* ``divide`` = ``rows``: a task is a range of rows of chunks, for images with many tiles.
+* ``divide`` = ``blocks``: a task is a range of the output's channel blocks in all chunks, for small images with many
+  channels: each task transforms the input for itself, and each core reads only its part of the weights.
 
 Each of the n * n products is a matrix product of a register tile ``width`` x ``height`` tiles by ``blocks`` channel
 blocks.
@@ -18,6 +18,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
+from opbuild.backend.halide.operators.schedule.division import divide
 from opbuild.kernel.opdesc import OpDesc
 
 
@@ -39,17 +40,18 @@ def _output(definition: Definition, desc: OpDesc) -> Any:
     whole = hl.TailStrategy.RoundUp
     out.split(ox, xo, xi, m, whole).split(oy, yo, yi, m, whole)
     out.split(xo, chunk, xo, variant["chunk_x"], whole).split(yo, row, yo, variant["chunk_y"], whole)
-    if variant["split"]:
-        blocks = out.output_buffer().dim(3).extent()
-        size = hl.max(1, (blocks + variant["split"] - 1) // variant["split"])
+    parts, buffer = variant["parts"], out.output_buffer()
+    if variant["divide"] == "blocks":
+        size = hl.max(1, (buffer.dim(3).extent() + (parts - 1)) // parts)
         out.split(block, part, block, size, hl.TailStrategy.ShiftInwards)
         out.reorder(lane, xi, yi, xo, yo, block, chunk, row, part)
+        if parts > 1:
+            out.parallel(part)
     else:
-        part = row
         out.reorder(lane, xi, yi, xo, yo, block, chunk, row)
+        step = m * variant["chunk_y"]
+        divide(out, row, (buffer.dim(2).extent() + (step - 1)) // step, parts)
     out.vectorize(lane).unroll(xi).unroll(yi)
-    if variant["parallel"]:
-        out.parallel(part)
     tile, half = definition.functions["tile"], definition.functions["half"]
     tile.compute_at(out, xo).vectorize(lane).unroll(names["i"]).unroll(names["j"])
     tile.bound_extent(names["i"], m).bound_extent(names["j"], m)

@@ -1,0 +1,32 @@
+"""Division of a loop among tasks: one contiguous range a task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import halide as hl
+
+
+def divide(function: Any, loop: Any, extent: Any, parts: int, outermost: Any | None = None) -> Any:
+    """Split ``loop`` into ``parts`` ranges of equal length and run them in parallel, as the outermost loop.
+
+    Args:
+        function: The function or stage to schedule.
+        loop: The loop to divide; its name stays that of the inner loop.
+        extent: Its extent, an expression.
+        parts: Number of ranges; 1 leaves the loop as it is.
+        outermost: The loop that is outermost now, if that is not ``loop``.
+
+    Returns:
+        The loop over ranges, or ``outermost`` if nothing was divided.
+    """
+    outer = outermost if outermost is not None else loop
+    if parts == 1:
+        return outer
+    part = hl.Var("part")
+    length = hl.max(1, (extent + (parts - 1)) // parts)
+    function.split(loop, part, loop, length, hl.TailStrategy.GuardWithIf)
+    if outermost is not None:
+        function.reorder(outermost, part)
+    function.parallel(part)
+    return part
