@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -9,13 +10,14 @@ from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
 
-from opbuild.builder.client import CompileServer
+from opbuild.builder.client import CompileServer, ServerEndedError
 from opbuild.builder.decide import Decision, Rebuild, UpToDate, decide
 from opbuild.builder.explain import Explainer
 from opbuild.builder.order import longest_first
 from opbuild.builder.result import BuildResult, forbidden_error
-from opbuild.builder.work import Job, Work
+from opbuild.builder.work import Job, Work, request_runtime
 from opbuild.config import Config
+from opbuild.errors import BuildError
 from opbuild.events import BuildFinished, BuildStarted, Observer, Warned, ignore
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import identify
@@ -64,6 +66,7 @@ class Builder:
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
         self._identity: Future[CompilerIdentity] | None = None
+        self._early: threading.Thread | None = None
 
     def __enter__(self) -> Builder:
         return self
@@ -74,9 +77,11 @@ class Builder:
         self.close()
 
     def warm_up(self) -> None:
-        """Start what takes time before the descriptors are known: the compile server, and identifying the compiler.
+        """Start what takes time before the descriptors are known.
 
-        A server that turns out not to be needed is ended by ``start``.
+        That is identifying the compiler, the compile server, and, where it is not stored, the runtime library: it takes
+        several times as long to compile as an operator, and nearly every network needs it. A server that turns out not
+        to be needed is ended by ``start``.
 
         Raises:
             BuildError: If the server can not be started.
@@ -85,9 +90,12 @@ class Builder:
         with self._lock:
             if self._server is None and not self.config.forbid_compile:
                 self._server = CompileServer(self.compiler.import_string, self.config.workers)
+                self._early = threading.Thread(target=self._request_runtime, args=(self._server,), daemon=True)
+                self._early.start()
 
     def close(self) -> None:
         """End the compile server."""
+        self._join_early()
         with self._lock:
             server, self._server = self._server, None
         if server is not None:
@@ -155,6 +163,7 @@ class Builder:
 
     def take_server(self) -> CompileServer:
         """Return the warm server, or a new one; it belongs to the caller until ``give_server``."""
+        self._join_early()
         with self._lock:
             server, self._server = self._server, None
         if server is not None and server.alive:
@@ -168,6 +177,19 @@ class Builder:
                 self._server = server
                 return
         server.close()
+
+    def _request_runtime(self, server: CompileServer) -> None:
+        """Ask a server that has just been started for the runtime library, unless it is stored."""
+        with contextlib.suppress(BuildError, ServerEndedError):  # reported by the build, which meets it again
+            if self.runtime_store is not None and not self.force:
+                plan = self._decide(runtime_desc(), (), self.runtime_store)
+                if isinstance(plan.decision, Rebuild):
+                    request_runtime(server, plan.desc, plan.key, str(self.target), self.config.compile_timeout)
+
+    def _join_early(self) -> None:
+        early, self._early = self._early, None
+        if early is not None:
+            early.join()
 
     def _identify_in_background(self) -> Future[CompilerIdentity]:
         with self._lock:

@@ -31,6 +31,9 @@ class CompileServer:
         import_string: ``module:Class`` of the compiler.
         workers: Operators compiled at once.
 
+    Attributes:
+        runtime_requested: Whether the runtime library was asked for.
+
     Raises:
         BuildError: If no process can be started.
     """
@@ -38,6 +41,7 @@ class CompileServer:
     def __init__(self, import_string: str, workers: int) -> None:
         if not sys.executable:
             raise BuildError("no compile server can be started: this interpreter does not know its executable")
+        self.runtime_requested = False
         self._output = _private_file()
         command = [sys.executable, "-m", "opbuild.builder.server", import_string, str(workers)]
         try:

@@ -24,6 +24,30 @@ _SERVERS_AT_MOST = 2
 """A server that was killed from outside (out of memory, say) is replaced once; its finished operators are kept."""
 
 
+_RUNTIME = -1
+"""The number of the request for the runtime library; operators have their index."""
+
+
+def request_runtime(server: CompileServer, desc: OpDesc, key: Key, target: str, timeout: float) -> None:
+    """Ask a server for the runtime library, once.
+
+    Raises:
+        ServerEndedError: If the server has ended.
+    """
+    server.send(_request(_RUNTIME, desc, key, target, timeout))
+    server.runtime_requested = True
+
+
+def _request(number: int, desc: OpDesc, key: Key, target: str, timeout: float) -> dict[str, Any]:
+    return {
+        "id": number,
+        "desc": desc.components(),
+        "symbol": key.symbol,
+        "target": target,
+        "timeout": timeout,
+    }
+
+
 class Servers(Protocol):
     """Where a build gets its compile server from."""
 
@@ -174,17 +198,12 @@ class Work:
                         job.failure = Failure(job.key.name(self._config.device_id), job.nodes, "start", str(error))
 
     def _request(self, server: CompileServer) -> None:
-        for number, job in enumerate(self.jobs):
+        timeout = self._config.compile_timeout
+        if self._runtime is not None and self._runtime.open and not server.runtime_requested:
+            request_runtime(server, self._runtime.desc, self._runtime.key, self._target, timeout)
+        for number, job in enumerate(self._operators):
             if job.open:
-                server.send(
-                    {
-                        "id": number,
-                        "desc": job.desc.components(),
-                        "symbol": job.key.symbol,
-                        "target": self._target,
-                        "timeout": self._config.compile_timeout,
-                    }
-                )
+                server.send(_request(number, job.desc, job.key, self._target, timeout))
 
     def _explain(self) -> None:
         for job in self._operators:
@@ -207,7 +226,11 @@ class Work:
             raise BuildError(f"the compiler can not be loaded:\n{header['text']}", "reinstall opbuild and its compiler")
         if kind == "ready":
             return
-        job = self.jobs[header["id"]]
+        if header["id"] == _RUNTIME and kind != "started" and self._server is not None:
+            self._server.runtime_requested = False
+        job = self._runtime if header["id"] == _RUNTIME else self._operators[header["id"]]
+        if job is None:
+            return  # the runtime library, asked for before it was known that no operator needs it
         name = job.key.name(self._config.device_id)
         if kind == "started":
             self._observer(CompileStarted(name, job.reason.text))

@@ -170,8 +170,8 @@ def _kernel(lowering: Lowering, conv: Transposed, x: Axis, y: Axis, bias: Plain)
         shape = (count, blocks(conv.inputs), kernel[1], kernel[0], BLOCK, BLOCK)
         return desc, [_weights(lowering, conv, x.taps, y.taps, shape), bias]
     starts, run, masked = packing.grouped_runs(conv.inputs, conv.outputs, conv.groups)
-    tile = tiles.single_tile(x.count, threads)
-    desc = descriptors.grouped("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, tile, masked, step)
+    single = tiles.single_tile(x.count, threads)
+    desc = descriptors.grouped("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, single, masked, step)
     shape = (count, run, kernel[1], kernel[0], BLOCK, BLOCK)
     return desc, [_weights(lowering, conv, x.taps, y.taps, shape), bias, run_starts(lowering, starts)]
 
