@@ -195,7 +195,10 @@ def test_functions_of_two_floats_agree_with_numpy_everywhere(dtype: str) -> None
 def test_what_follows_a_function_in_a_chain_still_sees_nan_and_infinity(dtype: str) -> None:
     """The compiler must not conclude from a function that its result is neither NaN nor infinite."""
     x = specials(dtype)
-    names = [*UNARY]
+    # float16 goes through float32's functions; what could lose a NaN there is the conversion.
+    names = (
+        [*UNARY] if dtype != "float16" else ["exp", "log", "sqrt", "neg", "abs", "floor", "relu", "tanh", "reciprocal"]
+    )
     plain = evaluate([((name, arg(0)), dtype) for name in names], [x])
     followers: dict[str, Callable[[Any], Any]] = {"is_nan": np.isnan, "is_inf": np.isinf, "is_finite": np.isfinite}
     for follower, reference in followers.items():

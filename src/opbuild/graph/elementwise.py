@@ -110,7 +110,7 @@ def split_epilogue(node: Node) -> tuple[Node, Node] | None:
 
 
 EPILOGUE_ATTRIBUTES = ("epilogue", "own_inputs", "accumulator")
-"""What ``passes.fuse`` adds to a node with an epilogue: the expression, where its operands begin, the value it replaced."""
+"""What ``passes.fuse`` adds to a node: the expression, where its operands begin, the value that it replaced."""
 
 
 def _operand(name: str, index: int, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> Expression:

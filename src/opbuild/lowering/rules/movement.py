@@ -169,7 +169,8 @@ def space_to_depth(lowering: Lowering, node: Node) -> None:
     """Lower SpaceToDepth to a transposition between two shapes."""
     n, c, h, w = lowering.type(node.inputs[0]).shape
     b = int(node.attrs["blocksize"])
-    _rearranged(lowering, node, (n, c, h // b, b, w // b, b), (0, 3, 5, 1, 2, 4))
+    depth_first = node.attrs.get("mode", "DCR") in ("DCR", b"DCR")
+    _rearranged(lowering, node, (n, c, h // b, b, w // b, b), (0, 3, 5, 1, 2, 4) if depth_first else (0, 1, 3, 5, 2, 4))
 
 
 def _rearranged(lowering: Lowering, node: Node, shape: Sequence[int], order: Sequence[int]) -> None:

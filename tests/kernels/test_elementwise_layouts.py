@@ -1,0 +1,161 @@
+"""Elementwise kernels on operands of any shape and strides, between canaries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from kernels.harness import run_program
+from kernels.lowered import program_of, random, variants
+from opbuild.graph.types import Node
+from opbuild.kernel.expression import arg, const
+from opbuild.kernel.opdesc import FREE
+from opbuild.kernel.program import KernelCall, View
+from opbuild.lowering.rules.elementwise import describe
+
+Array = npt.NDArray[Any]
+
+
+def run(expression: Any, operands: list[Array], dtype: str = "float32", threads: int = 2) -> Array:
+    """Run an expression of arrays as one kernel."""
+    names = [f"x{index}" for index in range(len(operands))]
+    shape = np.broadcast_shapes(*(operand.shape for operand in operands))
+    node = Node("Elementwise", tuple(names), ("y",), {"expression": expression}, "chain", "opbuild")
+    inputs = dict(zip(names, operands, strict=True))
+    program = program_of([node], inputs, {"y": (dtype, shape)}, threads=threads)
+    return run_program(program, inputs)["y"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 15, 16, 17, 31, 100, 1000])
+def test_any_number_of_elements_is_written_and_nothing_else(count: int) -> None:
+    """Below a vector, at one, between two: every element is right and no canary is touched."""
+    x, y = random(count), random(count, seed=1)
+    np.testing.assert_array_equal(run(("add", arg(0), arg(1)), [x, y]), x + y)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 5, 2), ()])
+def test_no_elements_and_no_dimensions(shape: tuple[int, ...]) -> None:
+    """An empty result needs no kernel; a scalar is one element."""
+    x = random(*shape) if shape else np.array(1.5, np.float32)
+    np.testing.assert_array_equal(run(("neg", arg(0)), [x]), -x)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((4, 37), (37,)),
+        ((4, 37), (4, 1)),
+        ((4, 37), (1,)),
+        ((4, 1), (1, 37)),
+        ((2, 5, 7, 9), (5, 1, 1)),
+        ((2, 5, 7, 9), (2, 1, 7, 1)),
+        ((2, 5, 7, 9), (1, 5, 1, 9)),
+        ((3,), (2, 4, 3)),
+        ((2, 1, 3, 1, 5, 1, 2), (1, 4, 1, 3, 1, 2, 1)),
+    ],
+)
+def test_operands_broadcast_as_numpys_do(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    """Stretched dimensions are read with stride 0, whichever operand they are in."""
+    x, y = random(*left), random(*right, seed=1)
+    np.testing.assert_array_equal(run(("sub", arg(0), arg(1)), [x, y]), x - y)
+
+
+def test_large_operands_run_in_parallel_and_give_the_same() -> None:
+    """Above the threshold several threads share the rows, one long row too; one thread is asked for none."""
+    for shape in ((300000,), (300, 1001), (3, 100, 1000)):
+        x, y = random(*shape), random(shape[-1], seed=1)
+        np.testing.assert_array_equal(run(("mul", arg(0), arg(1)), [x, y]), x * y)
+    node = Node("Add", ("a", "b"), ("y",), {}, "add")
+    inputs = {"a": random(300000), "b": random(300000)}
+    found = [
+        variants(program_of([node], inputs, {"y": ("float32", (300000,))}, threads=threads))[0][1]["parallel"]
+        for threads in (1, 2)
+    ]
+    assert found == [False, True]
+
+
+@pytest.mark.parametrize("perm", [(1, 0), (0, 1)])
+def test_operands_are_read_where_they_lie(perm: tuple[int, int]) -> None:
+    """Transposed and reversed operands, small ones without a copy."""
+    x, y = random(7, 9), random(9, 7) if perm == (1, 0) else random(7, 9)
+    nodes = [
+        Node("Transpose", ("b",), ("t",), {"perm": perm}, "t"),
+        Node("Slice", ("t", "s", "e", "ax", "st"), ("r",), {}, "s"),
+        Node("Add", ("a", "r"), ("y",), {}, "add"),
+    ]
+    constants = {n: np.array([v], np.int64) for n, v in (("s", -1), ("e", -100), ("ax", 1), ("st", -1))}
+    outputs = dict.fromkeys(("t", "r", "y"), ("float32", (7, 9)))
+    program = program_of(nodes, {"a": x, "b": y}, outputs, constants)
+    np.testing.assert_array_equal(run_program(program, {"a": x, "b": y})["y"], x + y.transpose(perm)[:, ::-1])
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float64"])
+def test_every_type_is_stored_and_loaded(dtype: str) -> None:
+    """Types other than float32: a choice by a condition, a comparison, a conversion."""
+    x, y = random(3, 45, dtype="int32"), random(3, 45, dtype="int32", seed=1)
+    a, b = (x > 0, y > 0) if dtype == "bool" else (np.abs(x).astype(dtype), np.abs(y).astype(dtype))
+    condition = random(45, seed=2) > 0
+    np.testing.assert_array_equal(
+        run(("where", arg(0), arg(1), arg(2)), [condition, a, b], dtype), np.where(condition, a, b)
+    )
+    np.testing.assert_array_equal(run(("equal", arg(0), arg(1)), [a, b], "bool"), a == b)
+    np.testing.assert_array_equal(run(("cast", "float32", arg(0)), [a]), a.astype("f4"))
+
+
+def view(index: int, dims: tuple[tuple[int, int], ...]) -> View:
+    """Return a view at the beginning of a buffer."""
+    return View(index, 0, dims)
+
+
+def test_what_is_one_row_in_memory_is_one_dimension_of_the_kernel() -> None:
+    """Shapes of equal meaning have equal descriptors: contiguous dimensions merge, extents are free."""
+    descs = set()
+    for dims in (((5, 1), (7, 5), (9, 35)), ((70, 1), (3, 70)), ((99, 1),), ((1, 1), (50, 1), (1, 50))):
+        desc, _ = describe([view(0, dims), view(1, dims)], ("relu", arg(0)), ["float32"] * 2)
+        descs.add(desc)
+    (desc,) = descs
+    assert [dim.extent for dim in desc.outputs[0].dims] == [FREE]
+
+
+@pytest.mark.parametrize(("channels", "size"), [(16, 5), (20, 5), (3, 1)])
+def test_chains_on_channel_blocks_stay_on_them(channels: int, size: int) -> None:
+    """Between two convolutions a chain reads and writes blocks; lanes beyond the channels stay finite."""
+    x, w = random(2, channels, size, size), random(channels, channels, 1, 1, seed=1) / channels
+    scale, residual = random(channels, 1, 1, seed=2), random(2, channels, size, size, seed=3)
+    nodes = [
+        Node("Conv", ("x", "w"), ("a",), {}, "first"),
+        Node(
+            "Elementwise",
+            ("a", "scale", "r"),
+            ("b",),
+            {"expression": ("add", ("div", arg(0), ("exp", arg(1))), ("sigmoid", ("add", arg(2), const(1.0))))},
+            "chain",
+            "opbuild",
+        ),
+        Node("Conv", ("b", "w"), ("y",), {}, "second"),
+    ]
+    shape = ("float32", x.shape)
+    program = program_of(nodes, {"x": x, "r": residual}, {"a": shape, "b": shape, "y": shape}, {"w": w, "scale": scale})
+    found = run_program(program, {"x": x, "r": residual})["y"]
+    a = np.einsum("nchw,oc->nohw", x, w[:, :, 0, 0])
+    b = a / np.exp(scale) + 1 / (1 + np.exp(-(residual + 1)))
+    np.testing.assert_allclose(found, np.einsum("nchw,oc->nohw", b, w[:, :, 0, 0]), rtol=1e-4, atol=1e-5)
+    chain = next(call for call in program.calls if isinstance(call, KernelCall) and call.desc.family == "elementwise")
+    assert all(v.dims[0][0] % 16 == 0 for v in chain.views)
+
+
+def test_a_chain_whose_unused_lanes_would_not_be_finite_leaves_the_blocks() -> None:
+    """1 / 0 in unused lanes would become NaN in the next convolution's sums."""
+    x, w = random(1, 3, 4, 4), random(3, 3, 1, 1, seed=1)
+    nodes = [
+        Node("Conv", ("x", "w"), ("a",), {}, "first"),
+        Node("Reciprocal", ("a",), ("b",), {}, "reciprocal"),
+        Node("Conv", ("b", "w"), ("y",), {}, "second"),
+    ]
+    shape = ("float32", x.shape)
+    found = run_program(program_of(nodes, {"x": x}, {"a": shape, "b": shape, "y": shape}, {"w": w}), {"x": x})["y"]
+    expected = np.einsum("nchw,oc->nohw", 1 / np.einsum("nchw,oc->nohw", x, w[:, :, 0, 0]), w[:, :, 0, 0])
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)

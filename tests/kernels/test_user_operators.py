@@ -1,0 +1,167 @@
+"""Operators that users define: end to end, and what builds them again."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import opbuild
+from opbuild.errors import CompileError, ModelError, OptionError
+from opbuild.kernel import user_operators
+from opbuild.user_operator import operator
+
+SOURCE = '''
+import halide as hl
+import opbuild
+
+SLOPE = 2.5
+
+def positive(x):
+    return hl.select(x > 0, x, hl.f32(0))
+
+@opbuild.operator("Bent", domain="test")
+def bent(x, y):
+    """Says what it does."""
+    return x * hl.f32(SLOPE) + positive(y)
+
+@opbuild.operator("Blur3", domain="test", shape=lambda x, weight=1.0: (x.shape[0], x.shape[1] - 2))
+def blur3(x, weight=1.0):
+    out, i, j = hl.Func("blur3"), hl.Var("i"), hl.Var("j")
+    out[i, j] = (x[i, j] + x[i + 1, j] + x[i + 2, j]) * hl.f32(weight)
+    return out
+'''
+
+
+@pytest.fixture(autouse=True)
+def registry() -> Iterator[None]:
+    """Every test starts with the operators that there were."""
+    before = dict(user_operators._REGISTERED)
+    yield
+    user_operators._REGISTERED.clear()
+    user_operators._REGISTERED.update(before)
+
+
+def load(folder: Path, source: str, name: str) -> ModuleType:
+    """Write and import a module that defines operators."""
+    path = folder / f"{name}.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def model_of(nodes: Sequence[onnx.NodeProto], inputs: dict[str, np.ndarray]) -> onnx.ModelProto:
+    """Return a model of float32 inputs whose output is ``o``."""
+    given = [helper.make_tensor_value_info(name, 1, value.shape) for name, value in inputs.items()]
+    graph = helper.make_graph(list(nodes), "g", given, [helper.make_tensor_value_info("o", 1, None)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("test", 1)])
+
+
+def test_an_operator_fuses_runs_and_is_built_again_only_when_its_source_changes(tmp_path: Path) -> None:
+    """A constant that it uses is part of it; a comment is not; the other operators of the network are reused."""
+    x, y = np.linspace(-2, 2, 45, dtype="f4").reshape(5, 9), np.linspace(-1, 1, 9, dtype="f4")
+    nodes = [
+        helper.make_node("Add", ["x", "y"], ["a"]),
+        helper.make_node("Bent", ["a", "y"], ["b"], domain="test"),
+        helper.make_node("Relu", ["b"], ["c"]),
+        helper.make_node("Blur3", ["c"], ["o"], domain="test", weight=0.5),
+    ]
+    model = model_of(nodes, {"x": x, "y": y})
+
+    def run(source: str, name: str) -> tuple[float, list[tuple[str, str]]]:
+        load(tmp_path, source, name)
+        net = opbuild.compile(model, cache_path=tmp_path)
+        slope = float(source.partition("SLOPE = ")[2].partition("\n")[0])
+        c = np.maximum((x + y) * slope + np.maximum(y, 0), 0)
+        error = np.abs(np.asarray(net({"x": x, "y": y})) - (c[:, :-2] + c[:, 1:-1] + c[:, 2:]) / 2).max()
+        return float(error), [(o.name.split("_")[0], o.status) for o in net.report.operators]
+
+    assert run(SOURCE, "first") == (pytest.approx(0, abs=1e-6), [("add", "built"), ("blur3", "built")])
+    changed = SOURCE.replace("SLOPE = 2.5", "SLOPE = 3.5")
+    assert run(changed, "second") == (pytest.approx(0, abs=1e-6), [("add", "built"), ("blur3", "reused")])
+    error, operators = run("# a comment\n" + SOURCE.replace("Says", "Tells"), "third")
+    assert error < 1e-6
+    assert {status for _, status in operators} == {"reused"}
+
+
+def test_the_schedule_of_a_whole_definition_may_be_its_own(tmp_path: Path) -> None:
+    """The schedule is called with the function and the parameters, and is part of the key."""
+    source = SOURCE.replace(
+        '@opbuild.operator("Blur3"',
+        '''def mine(out, x):
+    i, j = out.args()
+    out.vectorize(i, 4, hl.TailStrategy.GuardWithIf).unroll(j, 2, hl.TailStrategy.GuardWithIf)
+
+@opbuild.operator("Blur3"''',
+    ).replace("x.shape[1] - 2))", "x.shape[1] - 2), schedule=mine)")
+    load(tmp_path, source, "scheduled")
+    x = np.arange(21, dtype="f4").reshape(3, 7)
+    net = opbuild.compile(
+        model_of([helper.make_node("Blur3", ["x"], ["o"], domain="test")], {"x": x}), cache_path=tmp_path
+    )
+    np.testing.assert_allclose(net(x), x[:, :-2] + x[:, 1:-1] + x[:, 2:])
+
+
+def test_what_a_text_can_not_carry_is_refused_by_name(tmp_path: Path) -> None:
+    """Enclosing variables, other modules and objects."""
+    factor = 2.0
+
+    def closed(x):  # type: ignore[no-untyped-def]
+        return x * factor
+
+    with pytest.raises(OptionError, match=r"closed uses variables of the function around it: factor"):
+        operator("Closed", "test")(closed)
+    with pytest.raises(OptionError, match=r"uses module os as os"):
+        load(tmp_path, "import os\n" + SOURCE.replace("hl.f32(SLOPE)", "hl.f32(len(os.sep))"), "module")
+    with pytest.raises(OptionError, match=r"uses SLOPE, a Fraction"):
+        load(
+            tmp_path,
+            "from fractions import Fraction\n" + SOURCE.replace("SLOPE = 2.5", "SLOPE = Fraction(1)"),
+            "object",
+        )
+    with pytest.raises(OptionError, match=r"domain 'opbuild'"):
+        operator("Relu", "opbuild")
+    load(tmp_path, SOURCE, "once")
+    with pytest.raises(OptionError, match=r"Bent is already defined in domain test"):
+        load(tmp_path, SOURCE.replace('domain="test"', 'domain="other"'), "twice")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (("return x * hl.f32(SLOPE)", "return x * undefined"), CompileError, "undefined"),
+        (("return out\n", "return 3\n"), CompileError, "returned int, not a defined halide.Func"),
+        (("(x.shape[0], x.shape[1] - 2)", "x.shape[:1]"), CompileError, "its shape function promised float32 with 1"),
+        (("(x.shape[0], x.shape[1] - 2)", "'many'"), OptionError, "returned 'many'"),
+    ],
+)
+def test_mistakes_are_reported_with_the_operators_name(
+    tmp_path: Path, change: tuple[str, str], error: type[Exception], words: str
+) -> None:
+    """A function that fails, or gives something else than promised."""
+    load(tmp_path, SOURCE.replace(*change), "wrong")
+    x = np.ones((3, 7), np.float32)
+    kind = "Bent" if "SLOPE" in change[0] else "Blur3"
+    inputs = ["x", "x"] if kind == "Bent" else ["x"]
+    with pytest.raises(error, match=words):
+        opbuild.compile(model_of([helper.make_node(kind, inputs, ["o"], domain="test")], {"x": x}), cache_path=tmp_path)
+
+
+def test_a_wrong_number_of_inputs_is_the_models_fault(tmp_path: Path) -> None:
+    """The function's own signature says how many there are."""
+    load(tmp_path, SOURCE, "counted")
+    model = model_of([helper.make_node("Bent", ["x"], ["o"], domain="test")], {"x": np.ones((2, 3), np.float32)})
+    with pytest.raises(ModelError, match="it takes 2 inputs, not 1"):
+        opbuild.compile(model, cache_path=tmp_path)
