@@ -20,7 +20,6 @@ FAMILIES: dict[str, str] = {
     "copy": "copy",
     "elementwise": "elementwise",
     "gather": "gather",
-    "pad": "pad",
     "resize": "resize",
     "matmul": "matmul",
     "gemv": "gemv",
