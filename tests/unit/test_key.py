@@ -12,7 +12,7 @@ def test_every_component_is_named_and_ordered_for_readers() -> None:
     """The key names the descriptor's parts, the target, the compiler, the sources and its own format."""
     components = key_of(conv()).components
     assert list(components) == [
-        "op_types", "family", "attrs", "inputs", "outputs", "variant", "impl_mode", "source",
+        "op_types", "family", "attrs", "variant", "inputs", "outputs", "impl_mode", "source",
         "target", "compiler", "sources", "format",
     ]  # fmt: skip
     assert components["target"] == "x86-64-linux-avx-avx2-fma-sse41"

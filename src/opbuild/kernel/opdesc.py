@@ -114,14 +114,17 @@ class OpDesc:
         return self.inputs + self.outputs
 
     def components(self) -> dict[str, Any]:
-        """Return the descriptor as named JSON values; each is one component of the key."""
+        """Return the descriptor as named JSON values; each is one component of the key.
+
+        What differs between two operators is looked for in this order: a variant's limits follow from the variant.
+        """
         return {
             "op_types": list(self.op_types),
             "family": self.family,
             "attrs": _plain(self.attrs),
+            "variant": _plain(self.variant),
             "inputs": [_operand(operand) for operand in self.inputs],
             "outputs": [_operand(operand) for operand in self.outputs],
-            "variant": _plain(self.variant),
             "impl_mode": self.impl_mode,
             "source": self.source,
         }
