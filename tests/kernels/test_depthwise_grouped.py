@@ -11,7 +11,7 @@ from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
 from opbuild.kernel.expression import ACC
 from opbuild.lowering import conv_descriptors, tiles
-from opbuild.lowering.conv_weights import grouped_runs
+from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.epilogue import Epilogue
 
 
@@ -41,12 +41,17 @@ def test_depthwise_equals_numpy(data: tuple[int, ...], kernel: tuple[int, int], 
     assert_close(run_node("Conv", [x], [w, bias], expected.shape, group=channels, **attrs), expected)
 
 
+DIVISIONS = [("rows", 1), ("rows", 2), ("blocks", 3), ("both", 2)]
+
+
 @pytest.mark.parametrize("width", sorted({tile[0] for tile in tiles.SINGLE_TILES}))
-def test_every_depthwise_tile_writes_its_output_and_nothing_else(width: int) -> None:
+@pytest.mark.parametrize(("divide", "parts"), DIVISIONS)
+def test_every_depthwise_tile_writes_its_output_and_nothing_else(width: int, divide: str, parts: int) -> None:
     """At the least extent of a tile, and where it does not divide the row, nothing outside the output changes."""
     epilogue = Epilogue(("clip", ACC, ("const", "float32", "0.0"), ("const", "float32", "6.0")))
-    desc = conv_descriptors.depthwise((3, 3), (1, 1), (1, 1), epilogue, tiles.RowTile(width, 1, True))
-    for columns, rows, count in ((width, 1, 1), (width + 1, 3, 2), (2 * width - 1, 0, 2)):
+    tile = tiles.PlaneTile(width, divide, parts)
+    desc = conv_descriptors.depthwise((3, 3), (1, 1), (1, 1), epilogue, tile)
+    for columns, rows, count in ((width, 1, 1), (width + 1, 3, 2), (2 * width - 1, 0, 2), (width, 5, 4)):
         x, w = numbers(count, rows + 2, columns + 2, 16), numbers(count, 3, 3, 16, seed=1)
         out = guarded((count, rows, columns, 16))
         run_desc(desc, x, w, np.zeros((count, 16), np.float32), out)
@@ -57,6 +62,33 @@ def test_every_depthwise_tile_writes_its_output_and_nothing_else(width: int) -> 
             for i in range(3)
         )
         assert_close(out.view, np.clip(expected, 0, 6))
+
+
+@pytest.mark.parametrize("width", sorted({tile[0] for tile in tiles.SINGLE_TILES}))
+@pytest.mark.parametrize(("divide", "parts"), DIVISIONS)
+@pytest.mark.parametrize("groups", [1, 2, 5])
+def test_every_grouped_tile_writes_its_output_and_nothing_else(
+    width: int, divide: str, parts: int, groups: int
+) -> None:
+    """For groups of a block and of parts of blocks, channels in any order, nothing outside the output changes."""
+    outputs, inputs = 48 if groups == 1 else 40, 10 * groups
+    masked = outputs // groups % 16 != 0
+    desc = conv_descriptors.grouped(
+        "Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiles.PlaneTile(width, divide, parts), masked
+    )
+    lanes, segments = packing.group_lanes(outputs, groups)
+    order = np.random.default_rng(2).permutation(inputs).astype(np.int32)
+    weights = numbers(outputs, inputs // groups, 1, 1, seed=1)
+    for columns, rows in ((width, 1), (width + 1, 3), (2 * width - 1, 0)):
+        x = numbers(-(-inputs // 16), rows, columns, 16)
+        out = guarded((3, rows, columns, 16))
+        bias = np.zeros((3, 16), np.float32)
+        run_desc(desc, x, packing.pack_grouped(weights), bias, order, lanes, segments, out)
+        check_canaries(out)
+        plain = x.transpose(0, 3, 1, 2).reshape(len(x) * 16, rows, columns)[order]
+        result = out.view.transpose(0, 3, 1, 2).reshape(48, rows, columns)
+        if rows:
+            assert_close(result[None, :outputs], convolve(plain[None], weights, group=groups))
 
 
 @pytest.mark.parametrize(
@@ -94,14 +126,11 @@ def test_infinity_never_reaches_another_group() -> None:
     assert_close(run_node("Conv", [x], [w], expected.shape, group=3), expected)
 
 
-def test_runs_stay_inside_the_input() -> None:
-    """Every run of input blocks covers its outputs' groups and ends inside the input."""
-    for inputs, outputs, groups in ((48, 48, 3), (60, 20, 20), (272, 68, 4), (17, 34, 17)):
-        starts, run, _ = grouped_runs(inputs, outputs, groups)
-        assert (starts >= 0).all()
-        assert (starts + run <= -(-inputs // 16)).all()
-        for channel in range(outputs):
-            group = channel // (outputs // groups)
-            first, last = group * inputs // groups, (group + 1) * inputs // groups - 1
-            assert starts[channel // 16] * 16 <= first
-            assert last < (starts[channel // 16] + run) * 16
+def test_lanes_of_a_block_belong_to_as_many_groups_as_it_has_segments() -> None:
+    """Groups of a block follow each other; lanes beyond the channels belong to none."""
+    for outputs, groups in ((48, 3), (20, 20), (68, 4), (34, 17), (16, 1)):
+        lanes, segments = packing.group_lanes(outputs, groups)
+        assert lanes.reshape(-1)[:outputs].tolist() == [channel * groups // outputs for channel in range(outputs)]
+        assert (lanes.reshape(-1)[outputs:] == -1).all()
+        for row, count in zip(lanes, segments, strict=True):
+            assert sorted(set(row[row >= 0].tolist())) == list(range(row[0], row[0] + count))

@@ -7,7 +7,7 @@ from typing import Any
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.epilogue import BLOCKED_DIMS, CHANNEL_DIMS, Epilogue
 from opbuild.lowering.operands import BLOCK
-from opbuild.lowering.tiles import DirectTile, FirstTile, RowTile, WinogradTile
+from opbuild.lowering.tiles import DirectTile, FirstTile, PlaneTile, WinogradTile
 from opbuild.lowering.windows import Pair
 
 BIAS = Operand("bias", "float32", CHANNEL_DIMS, "NC1HWC0")
@@ -54,26 +54,32 @@ def grouped(
     stride: Pair,
     dilation: Pair,
     epilogue: Epilogue,
-    tile: RowTile,
+    tile: PlaneTile,
     masked: bool,
     step: int = 1,
 ) -> OpDesc:
-    """Return the descriptor of a grouped convolution; operands x, w, bias, first, the epilogue's, out."""
+    """Return the descriptor of a grouped convolution.
+
+    Operands are x, w, bias, channel, group, segments, the epilogue's, out. ``masked``: groups end inside blocks.
+    """
     kx, ky = kernel
-    taps = BLOCK * BLOCK
-    weights = (_LANE, Dim(BLOCK, BLOCK), Dim(kx, taps), Dim(ky, taps * kx), Dim(stride=taps * kx * ky), Dim())
-    first = Operand("first", "int32", (Dim(stride=1),))
+    weights = (_LANE, Dim(stride=BLOCK), Dim(kx), Dim(ky), Dim())
+    tables = (
+        Operand("channel", "int32", (Dim(stride=1),)),
+        Operand("group", "int32", CHANNEL_DIMS),
+        Operand("segments", "int32", (Dim(stride=1),)),
+    )
     return OpDesc(
         op_types=(op_type, *epilogue.op_types),
         family="conv_grouped",
         attrs={"kernel": kernel, "stride": stride, "dilation": dilation, "masked": masked, **epilogue.attrs},
-        inputs=(BLOCKED_INPUT, Operand("w", "float32", weights, "FRACTAL_Z"), BIAS, first, *epilogue.inputs(step)),
+        inputs=(BLOCKED_INPUT, Operand("w", "float32", weights, "FRACTAL_Z"), BIAS, *tables, *epilogue.inputs(step)),
         outputs=(_output(tile.width, 1, step),),
-        variant={"width": tile.width, "parallel": tile.parallel},
+        variant={"width": tile.width, "divide": tile.divide, "parts": tile.parts},
     )
 
 
-def depthwise(kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, tile: RowTile) -> OpDesc:
+def depthwise(kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, tile: PlaneTile) -> OpDesc:
     """Return the descriptor of a depthwise convolution; operands x, w, bias, the epilogue's, out."""
     kx, ky = kernel
     weights = (_LANE, Dim(kx, BLOCK), Dim(ky, BLOCK * kx), Dim(stride=BLOCK * kx * ky))
@@ -83,7 +89,7 @@ def depthwise(kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, ti
         attrs={"kernel": kernel, "stride": stride, "dilation": dilation, **epilogue.attrs},
         inputs=(BLOCKED_INPUT, Operand("w", "float32", weights, "FRACTAL_Z"), BIAS, *epilogue.inputs()),
         outputs=(_output(tile.width, 1),),
-        variant={"width": tile.width, "parallel": tile.parallel},
+        variant={"width": tile.width, "divide": tile.divide, "parts": tile.parts},
     )
 
 
@@ -105,7 +111,7 @@ def first_layer(
 
 
 def winograd(epilogue: Epilogue, tile: WinogradTile) -> OpDesc:
-    """Return the descriptor of a 3 x 3 convolution by Winograd's algorithm; operands x, u, bias, the epilogue's, out."""
+    """Return the descriptor of a 3 x 3 convolution by Winograd: operands x, u, bias, the epilogue's, out."""
     points = (tile.tile + 2) ** 2
     weights = (_LANE, Dim(stride=BLOCK, multiple=BLOCK), Dim(), Dim(points))
     least = tile.blocks if tile.divide == "rows" else tile.parts * (tile.blocks - 1) + 1

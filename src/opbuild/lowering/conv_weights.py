@@ -73,44 +73,19 @@ def pack_winograd(weights: Array, tile: int) -> Array:
     return product.reshape(shape)
 
 
-def grouped_runs(inputs: int, outputs: int, groups: int) -> tuple[Array, int, bool]:
-    """Return how output blocks read input blocks where channels are in groups.
-
-    Args:
-        inputs: Input channels.
-        outputs: Output channels.
-        groups: Groups of both.
-
-    Returns:
-        The first input block of each output block, the blocks of a run, and whether some pairs of channels in a run
-        have no weight.
-    """
-    ins, outs = inputs // groups, outputs // groups
-    firsts, lasts = [], []
-    for block in range(blocks(outputs)):
-        lowest = block * BLOCK // outs
-        highest = (min(outputs, (block + 1) * BLOCK) - 1) // outs
-        firsts.append(lowest * ins // BLOCK)
-        lasts.append(((highest + 1) * ins - 1) // BLOCK)
-    run = 1 + max(last - first for first, last in zip(firsts, lasts, strict=True))
-    # A run that begins near the end is moved back, so that it lies inside the input.
-    starts = np.minimum(np.array(firsts, np.int32), blocks(inputs) - run).astype(np.int32)
-    return starts, run, ins % BLOCK != 0 or outs % BLOCK != 0
+def group_lanes(outputs: int, groups: int) -> tuple[Array, Array]:
+    """Return the group of each lane, ``(C1 out, 16)``, -1 beyond the channels, and the number of groups in a block."""
+    flat = np.full(blocks(outputs) * BLOCK, -1, np.int32)
+    flat[:outputs] = np.arange(outputs, dtype=np.int32) // (outputs // groups)
+    lanes = flat.reshape(-1, BLOCK)
+    return lanes, (lanes.max(1) - lanes[:, 0] + 1).astype(np.int32)
 
 
-def pack_grouped(weights: Array, groups: int) -> Array:
-    """Return ``(C1 out, run, ky, kx, 16 in, 16 out)``; pairs of channels without a weight hold minus zero."""
+def pack_grouped(weights: Array) -> Array:
+    """Return ``(C1 out, ky, kx, C in of a group, 16 out)``."""
     co, ins, kh, kw = weights.shape
-    ci, outs = ins * groups, co // groups
-    starts, run, _ = grouped_runs(ci, co, groups)
-    packed = np.full((len(starts), run, BLOCK, kh, kw, BLOCK), -0.0, np.float32)
-    places = packed.reshape(len(starts), run * BLOCK, kh, kw, BLOCK)
-    for channel in range(co):
-        block, lane = divmod(channel, BLOCK)
-        start = channel // outs * ins - int(starts[block]) * BLOCK
-        # Adding zero turns a weight of minus zero, which means the same, into zero.
-        places[block, start : start + ins, :, :, lane] = weights[channel] + np.float32(0)
-    return np.ascontiguousarray(packed.transpose(0, 1, 3, 4, 2, 5))
+    split = _padded(weights, 0).reshape(blocks(co), BLOCK, ins, kh, kw)
+    return np.ascontiguousarray(split.transpose(0, 3, 4, 2, 1))
 
 
 def _uniform(weights: Array) -> bool:

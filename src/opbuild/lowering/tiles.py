@@ -28,14 +28,23 @@ class DirectTile:
         width: Positions of a row in a register tile.
         blocks: Channel blocks in a register tile.
         chunk: Blocks of input channels in a chunk, or 0 to take all at once.
-        divide: What tasks divide among them: ``rows`` or ``blocks``, a range each; ``both``, where neither gives every core
-            enough: a task is a tile of blocks in one row, or in a few.
+        divide: What tasks divide among them: ``rows`` or ``blocks``, a range each; ``both``, where neither gives every
+            core enough: a task is a tile of blocks in one row, or in a few.
         parts: Number of ranges.
     """
 
     width: int
     blocks: int
     chunk: int
+    divide: str
+    parts: int
+
+
+@dataclass(frozen=True)
+class PlaneTile:
+    """A register tile of ``width`` positions of a row of one block; ``divide`` and ``parts`` as in ``DirectTile``."""
+
+    width: int
     divide: str
     parts: int
 
@@ -130,10 +139,12 @@ def row_tile(width: int, channels: int, threads: int, table: tuple[tuple[int, in
     return RowTile(w, b, threads > 1)
 
 
-def single_tile(width: int, threads: int) -> RowTile:
-    """Return the cheapest legal tile of one block, for rows of ``width`` positions."""
-    tile = row_tile(width, BLOCK, threads, SINGLE_TILES)
-    return RowTile(tile.width, 1, tile.parallel)
+def plane_tile(out: Pair, channels: int, threads: int) -> PlaneTile:
+    """Return the cheapest legal tile of one block, for an output of these extents (x, y) and channels."""
+    tile = row_tile(out[0], BLOCK, threads, SINGLE_TILES)
+    rows, parts = _balance(out[1], threads), _balance(blocks(channels), threads)
+    divide = "blocks" if parts > rows else "rows"
+    return PlaneTile(tile.width, "both" if max(rows, parts) < LEAST_BALANCE else divide, threads)
 
 
 def direct_tile(out: Pair, inputs: int, outputs: int, taps: int, threads: int) -> DirectTile:

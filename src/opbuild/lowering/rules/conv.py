@@ -89,29 +89,35 @@ def _conv(lowering: Lowering, node: Node) -> Convolution:
 
 def _grouped(lowering: Lowering, conv: Convolution, threads: int) -> None:
     window = conv.window
-    tile = tiles.single_tile(window.out[0], threads)
+    tile = tiles.plane_tile(window.out, conv.outputs, threads)
+    kx, ky = window.kernel
     if conv.groups == conv.inputs == conv.outputs:
-        shape = (blocks(conv.outputs), window.kernel[1], window.kernel[0], BLOCK)
+        shape = (blocks(conv.outputs), ky, kx, BLOCK)
         weights = _packed(lowering, conv, "depthwise", packing.pack_depthwise, shape)
-        _emit(
-            lowering,
-            conv,
-            descriptors.depthwise(window.kernel, window.stride, window.dilation, conv.epilogue, tile),
-            weights,
-        )
+        desc = descriptors.depthwise(window.kernel, window.stride, window.dilation, conv.epilogue, tile)
+        _emit(lowering, conv, desc, weights)
         return
-    starts, run, masked = packing.grouped_runs(conv.inputs, conv.outputs, conv.groups)
+    masked = conv.outputs // conv.groups % BLOCK != 0
     desc = descriptors.grouped("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, tile, masked)
-    runs = (blocks(conv.outputs), run, window.kernel[1], window.kernel[0], BLOCK, BLOCK)
     weights = _packed(
-        lowering, conv, f"grouped {conv.groups}", lambda array: packing.pack_grouped(array, conv.groups), runs
+        lowering,
+        conv,
+        "grouped",
+        packing.pack_grouped,
+        (blocks(conv.outputs), ky, kx, conv.inputs // conv.groups, BLOCK),
     )
-    _emit(lowering, conv, desc, weights, run_starts(lowering, starts))
+    _emit(lowering, conv, desc, weights, *group_tables(lowering, conv.inputs, conv.outputs, conv.groups))
 
 
-def run_starts(lowering: Lowering, starts: Array) -> Plain:
-    """Return the constant that says where the runs of a grouped convolution begin."""
-    return lowering.packed((), f"runs {starts.tolist()}", starts.shape, "int32", lambda: starts)
+def group_tables(lowering: Lowering, inputs: int, outputs: int, groups: int) -> tuple[Plain, Plain, Plain]:
+    """Return the constants that say where the channels of groups lie: operands channel, group and segments."""
+    lanes, segments = packing.group_lanes(outputs, groups)
+    recipe = f"{outputs} {groups}"
+    return (
+        lowering.packed((), f"order {inputs}", (inputs,), "int32", lambda: np.arange(inputs, dtype=np.int32)),
+        lowering.packed((), f"groups {recipe}", lanes.shape, "int32", lambda: lanes),
+        lowering.packed((), f"segments {recipe}", segments.shape, "int32", lambda: segments),
+    )
 
 
 def _first(lowering: Lowering, conv: Convolution, threads: int) -> None:

@@ -21,7 +21,7 @@ from opbuild.lowering import tiles
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import Epilogue, epilogue_of, pack_channels
 from opbuild.lowering.operands import BLOCK, Blocked, BlockedPhase, OperandRef, Plain, blocks
-from opbuild.lowering.rules.conv import run_starts
+from opbuild.lowering.rules.conv import group_tables
 from opbuild.lowering.windows import Pair, image_shape, spatial_pair, text_of
 
 
@@ -169,11 +169,12 @@ def _kernel(lowering: Lowering, conv: Transposed, x: Axis, y: Axis, bias: Plain)
         desc = descriptors.direct("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, tile, step)
         shape = (count, blocks(conv.inputs), kernel[1], kernel[0], BLOCK, BLOCK)
         return desc, [_weights(lowering, conv, x.taps, y.taps, shape), bias]
-    starts, run, masked = packing.grouped_runs(conv.inputs, conv.outputs, conv.groups)
-    single = tiles.single_tile(x.count, threads)
+    single = tiles.plane_tile((x.count, y.count), conv.outputs, threads)
+    masked = conv.outputs // conv.groups % BLOCK != 0
     desc = descriptors.grouped("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, single, masked, step)
-    shape = (count, run, kernel[1], kernel[0], BLOCK, BLOCK)
-    return desc, [_weights(lowering, conv, x.taps, y.taps, shape), bias, run_starts(lowering, starts)]
+    packed = (count, kernel[1], kernel[0], conv.inputs // conv.groups, BLOCK)
+    tables = group_tables(lowering, conv.inputs, conv.outputs, conv.groups)
+    return desc, [_weights(lowering, conv, x.taps, y.taps, packed), bias, *tables]
 
 
 def _weights(
@@ -186,7 +187,7 @@ def _weights(
         ci, outs, kh, kw = weights.shape
         turned = weights.reshape(groups, ci // groups, outs, kh, kw).transpose(0, 2, 1, 3, 4)
         phase = turned.reshape(groups * outs, ci // groups, kh, kw)[:, :, list(down)][:, :, :, list(across)]
-        return packing.pack_direct(phase) if groups == 1 else packing.pack_grouped(phase, groups)
+        return packing.pack_direct(phase) if groups == 1 else packing.pack_grouped(phase)
 
     recipe = f"transposed {groups} {tuple(across)} {tuple(down)}"
     return lowering.packed((name,), recipe, shape, "float32", pack)

@@ -1,9 +1,11 @@
 """Grouped convolution of blocked values: the definition.
 
-A block of 16 output channels reads a run of input blocks, the same number for every output block: ``first (C1 out)``
-says where the run begins, and ``w (16 out, 16 in, kx, ky, run, C1 out)`` has the weights of the run. Where groups end
-inside a block, some pairs of an output and an input channel have no weight; their places hold minus zero, and nothing
-is accumulated for them, so that an infinity in one group never reaches another. Packing stores no other minus zero.
+Each lane of a block of 16 output channels belongs to one group, ``group (16, C1 out)``, and ``w (16 out, in, kx, ky, C1
+out)`` has its weights for the input channels of that group only. ``channel (C in)`` says at which channel of ``x`` each
+input channel lies: channels may lie in another order in memory, e.g. shuffled, at no cost.
+
+Where groups end inside a block, all its groups are accumulated one after the other, ``segments (C1 out)`` of them, each
+in its own lanes; so nothing of one group, an infinity say, ever reaches another.
 """
 
 from __future__ import annotations
@@ -19,21 +21,24 @@ def define(desc: OpDesc) -> Definition:
     """Define it: ``attrs`` has ``kernel``, ``stride`` and ``dilation`` as (x, y), ``masked``, and ``epilogue``."""
     kernel, stride, dilation = desc.attrs["kernel"], desc.attrs["stride"], desc.attrs["dilation"]
     params = {operand.name: parameter(operand) for operand in desc.inputs}
-    x, w, bias, first = (params[name] for name in ("x", "w", "bias", "first"))
+    x, w, bias, channel, group, segments = (params[n] for n in ("x", "w", "bias", "channel", "group", "segments"))
     lane, ox, oy, block = variables("lane ox oy block")
-    r = hl.RDom([(0, 16), (0, kernel[0]), (0, kernel[1]), (0, w.dim(4).extent())], "r")
-    weight = w[lane, r[0], r[1], r[2], r[3], block]
-    start = hl.unsafe_promise_clamped(first[block], 0, x.dim(3).extent() - w.dim(4).extent())
-    value = x[r[0], ox * stride[0] + r[1] * dilation[0], oy * stride[1] + r[2] * dilation[1], start + r[3]]
+    inputs, masked = w.dim(1).extent(), desc.attrs["masked"]
+    loops = [(0, inputs), (0, kernel[0]), (0, kernel[1])]
+    r = hl.RDom([*loops, (0, 16)] if masked else loops, "r")
+    current = group[0, block]
+    if masked:
+        r.where(r[3] < segments[block])
+        current = current + r[3]
+    wanted = hl.unsafe_promise_clamped(current * inputs + r[0], 0, channel.dim(0).extent() - 1)
+    place = hl.unsafe_promise_clamped(channel[wanted], 0, x.dim(3).extent() * 16 - 1)
+    value = x[place % 16, ox * stride[0] + r[1] * dilation[0], oy * stride[1] + r[2] * dilation[1], place // 16]
     acc, out = hl.Func("acc"), hl.Func("out")
     acc[lane, ox, oy, block] = bias[lane, block]
-    if desc.attrs["masked"]:
-        absent = hl.reinterpret(hl.Int(32), weight) == hl.i32(-(2**31))
-        acc[lane, ox, oy, block] = hl.select(
-            absent, acc[lane, ox, oy, block], acc[lane, ox, oy, block] + weight * value
-        )
-    else:
-        acc[lane, ox, oy, block] += weight * value
+    total = acc[lane, ox, oy, block] + w[lane, r[0], r[1], r[2], block] * value
+    if masked:
+        total = hl.select(group[lane, block] == current, total, acc[lane, ox, oy, block])
+    acc[lane, ox, oy, block] = total
     out[lane, ox, oy, block] = apply_epilogue(desc, params, acc[lane, ox, oy, block], (lane, ox, oy, block))
     constrain_output(out, desc.outputs[0])
     return Definition(

@@ -10,18 +10,18 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
+from opbuild.backend.halide.operators.schedule.division import divide_plane
 from opbuild.kernel.opdesc import OpDesc
 
 
 def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
-    """Schedule by ``variant``: ``width`` and ``parallel``."""
+    """Schedule by ``variant``: ``width``, ``divide`` and ``parts``."""
     width = desc.variant["width"]
     out, acc, r = definition.outputs[0], definition.functions["acc"], definition.domains["r"]
     lane, ox, oy, block = (definition.variables[name] for name in ("lane", "ox", "oy", "block"))
-    xo, xi, task = hl.Var("xo"), hl.Var("xi"), hl.Var("task")
+    xo, xi = hl.Var("xo"), hl.Var("xi")
     out.split(ox, xo, xi, width, hl.TailStrategy.ShiftInwards).reorder(lane, xi, xo, oy, block)
     out.vectorize(lane).unroll(xi)
-    if desc.variant["parallel"]:
-        out.fuse(oy, block, task).parallel(task)
+    divide_plane(out, oy, block, desc.variant["divide"], desc.variant["parts"])
     acc.compute_at(out, xo).vectorize(lane).unroll(ox).bound_extent(ox, width)
-    acc.update().reorder(lane, ox, *(r[axis] for axis in range(4))).vectorize(lane).unroll(ox)
+    acc.update().reorder(lane, ox, *(r[axis] for axis in range(r.dimensions()))).vectorize(lane).unroll(ox)

@@ -30,3 +30,25 @@ def divide(function: Any, loop: Any, extent: Any, parts: int, outermost: Any | N
         function.reorder(outermost, part)
     function.parallel(part)
     return part
+
+
+def divide_plane(function: Any, row: Any, block: Any, what: str, parts: int) -> None:
+    """Divide a function of (lane, x, row, block), whose outermost loops are ``row`` and then ``block``, among tasks.
+
+    Args:
+        function: The function to schedule.
+        row: The loop over rows.
+        block: The loop over channel blocks, the outermost.
+        what: ``rows`` or ``blocks``: a range each; ``both``: a task is one row of one block.
+        parts: Number of ranges; 1 leaves the loops as they are.
+    """
+    buffer = function.output_buffer()
+    if parts == 1:
+        return
+    if what == "both":
+        task = hl.Var("task")
+        function.fuse(row, block, task).parallel(task)
+    elif what == "rows":
+        divide(function, row, buffer.dim(2).extent(), parts, outermost=block)
+    else:
+        divide(function, block, buffer.dim(3).extent(), parts)
