@@ -1,0 +1,150 @@
+"""Every kernel family at hostile extents: 0, 1, below a tile and not a multiple of one, between canaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from comparison import onnxruntime_output
+from kernels.harness import run_program
+from opbuild.backend.halide.registry import FAMILIES
+from opbuild.backend.host.evaluate import evaluate
+from opbuild.frontend.onnx_model import load_model
+from opbuild.graph.passes.pipeline import optimize
+from opbuild.kernel.program import KernelCall, Program
+from opbuild.kernel.target import host_target
+from opbuild.lowering.context import Options
+from opbuild.lowering.lower import lower
+
+EXTENTS = (0, 1, 2, 3, 6, 7, 8, 9, 13, 15, 16, 17, 31, 33)
+"""Tiles have 1, 2, 4, 6, 7, 8, 16 or 32 steps: these are below, at and beside multiples of each."""
+
+Shape = tuple[int, ...]
+DOUBLED = np.float32([1, 1, 2, 2])
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator whose extents depend on a number.
+
+    Attributes:
+        op_type: The operator.
+        shape: Shape of the input by extent.
+        constants: Shapes of the constants that follow it, by extent; arrays are taken as they are.
+        attrs: Attributes.
+        least: The least extent for which the operator has a result.
+    """
+
+    op_type: str
+    shape: Callable[[int], Shape]
+    constants: Callable[[int], list[Any]] = lambda _: []
+    attrs: dict[str, Any] = field(default_factory=dict)
+    least: int = 0
+
+
+def image(channels: int) -> Callable[[int], Shape]:
+    """Return the shapes of two images of ``channels`` channels whose width and height differ; of no image for 0."""
+    return lambda n: (2, channels, n + 1, n) if n else (0, channels, 4, 3)
+
+
+CASES = {
+    "conv": Case("Conv", image(32), lambda _: [(48, 32, 1, 1), (48,)]),
+    "conv channels": Case("Conv", lambda n: (1, 16 * n, 3, 4), lambda n: [(16 * n, 16 * n, 1, 1)], least=1),
+    "conv_first": Case("Conv", image(3), lambda _: [(20, 3, 3, 3), (20,)], {"pads": [1, 1, 1, 1]}),
+    "conv_depthwise": Case("Conv", image(20), lambda _: [(20, 1, 3, 3)], {"group": 20, "pads": [1, 1, 1, 1]}),
+    "conv_grouped": Case("Conv", image(32), lambda _: [(64, 8, 1, 1)], {"group": 4}),
+    "winograd": Case("Conv", image(16), lambda _: [(32, 16, 3, 3)], {"pads": [1, 1, 1, 1]}),
+    "pool": Case(
+        "MaxPool", image(20), attrs={"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}, least=1
+    ),
+    "global_pool": Case("GlobalAveragePool", image(20), least=1),
+    "lrn": Case("LRN", image(20), attrs={"size": 5}),
+    "copy": Case("Transpose", lambda n: (3, n, n + 1), attrs={"perm": [2, 0, 1]}),
+    "elementwise": Case("Add", lambda n: (3, n, 5), lambda n: [(n, 1)]),
+    "elementwise row": Case("Exp", lambda n: (n,)),
+    "gather": Case("Gather", lambda n: (7, n), lambda _: [np.array([3, -1, 0])]),
+    "resize": Case("Resize", lambda n: (1, 3, n, 5), lambda _: ["", DOUBLED], {"mode": "linear"}, least=1),
+    "matmul": Case("MatMul", lambda n: (n, 20), lambda n: [(20, 2 * n)]),
+    "matmul inner": Case("MatMul", lambda n: (5, n), lambda n: [(n, 40)]),
+    "gemv": Case("MatMul", lambda n: (n, 37), lambda _: [(37, 1)]),
+    "softmax": Case("Softmax", lambda n: (3, n), attrs={"axis": -1}),
+    "softmax outer": Case("Softmax", lambda n: (n, 5), attrs={"axis": 0}),
+    "layer_norm": Case("LayerNormalization", lambda n: (5, n), lambda n: [(n,), (n,)], least=1),
+    "reduce": Case("ReduceSum", lambda n: (5, n), lambda _: [np.array([1])]),
+    "reduce outer": Case("ReduceMax", lambda n: (n, 5), lambda _: [np.array([0])], least=1),
+    "arg_reduce": Case("ArgMax", lambda n: (5, n), attrs={"axis": 1}, least=1),
+}
+"""By the family that serves them; a word behind it tells cases of one family apart."""
+
+ELSEWHERE = {
+    "user": "test_user_operators",
+    "to_blocked": "every case of images",
+    "from_blocked": "every case of images",
+}
+"""Families without a case here, and what covers them."""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", CASES)
+def test_a_family_is_right_and_writes_nothing_outside_at_hostile_extents(name: str, threads: int) -> None:
+    """Results equal ONNX Runtime's at every extent; no canary around any buffer changes."""
+    served = set()
+    for extent in EXTENTS:
+        if extent >= CASES[name].least:
+            served |= _check(CASES[name], extent, threads)
+    assert name.split(maxsplit=1)[0] in served
+
+
+def test_every_family_has_a_case() -> None:
+    """A family that is added to the registry needs a case."""
+    assert {name.split()[0] for name in CASES} | set(ELSEWHERE) == set(FAMILIES)
+
+
+def _check(case: Case, extent: int, threads: int) -> set[str]:
+    """Compare one extent with ONNX Runtime; return the families that served it."""
+    model, x = _model(case, extent)
+    graph = optimize(load_model(model).bind(None, evaluate), evaluate)
+    result = graph.types["y"]
+    expected = onnxruntime_output(model, {"x": x}) if result.size else np.zeros(result.shape, result.dtype)
+    program = lower(graph, host_target(), Options(num_threads=threads))
+    families = {call.desc.family for call in program.calls if isinstance(call, KernelCall)}
+    if _on_host(program):
+        assert extent == 0, f"no kernel serves an extent of {extent}"
+        return families
+    found = run_program(program, {"x": x})["y"]
+    largest = float(np.abs(expected).max()) if expected.size else 0.0
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5 * largest, err_msg=f"extent {extent}")
+    return families
+
+
+def _on_host(program: Program) -> bool:
+    return any(not isinstance(call, KernelCall) for call in program.calls)
+
+
+def _model(case: Case, extent: int) -> tuple[onnx.ModelProto, np.ndarray]:
+    rng = np.random.default_rng(extent)
+    x = rng.standard_normal(case.shape(extent)).astype(np.float32)
+    names, initializers = ["x"], []
+    for index, constant in enumerate(case.constants(extent)):
+        if isinstance(constant, str):
+            names.append("")
+            continue
+        array = constant if isinstance(constant, np.ndarray) else rng.standard_normal(constant).astype(np.float32)
+        names.append(f"c{index}")
+        initializers.append(numpy_helper.from_array(array, names[-1]))
+    node = helper.make_node(case.op_type, names, ["y"], "node", **case.attrs)
+    kind = onnx.TensorProto.INT64 if case.op_type == "ArgMax" else onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [node],
+        "one",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", kind, None)],
+        initializers,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), x
