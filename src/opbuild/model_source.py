@@ -10,16 +10,19 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opbuild.digest import fast, fast_file
+from opbuild.digest import fast
 from opbuild.errors import InvalidModelError, ShapeError
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
-from opbuild.runtime.files import publish
+from opbuild.runtime.files import digest_of, publish
 from opbuild.runtime.image import seal, unseal
 from opbuild.runtime.network import Endpoint, Shapes
 from opbuild.session import Session, evaluate, own_sources
+
+if TYPE_CHECKING:
+    from opbuild.frontend.onnx_model import OnnxModel
 
 Model = str | os.PathLike[str] | bytes | Any
 """A path, a file's bytes, or an ``onnx.ModelProto``."""
@@ -56,6 +59,7 @@ class ModelSource:
         self._session = session
         self._path = Path(model) if isinstance(model, (str, os.PathLike)) else None
         self._model = model
+        self._loaded: OnnxModel | None = None  # between reading what it shows and making its first graph
         self._own_digest = self._read_digest()
         stem = self._path.stem if self._path is not None else "model"
         number = int(fast(f"{self._own_digest} {own_sources()}".encode())[:16], 16)
@@ -86,7 +90,7 @@ class ModelSource:
         parts = [self._own_digest]
         for location in self.face.external:
             try:
-                parts.append(fast_file(self._path.parent / location))
+                parts.append(self._file_digest(self._path.parent / location))
             except OSError as error:
                 raise InvalidModelError(
                     f"the external data {location!r} of {str(self._path)!r} can not be read: {error.strerror}",
@@ -131,12 +135,9 @@ class ModelSource:
             ModelError: If the model is not valid, or does not fit the shapes.
             InvalidModelError: If the file is not the one it was when the network was compiled.
         """
-        from opbuild.frontend.onnx_model import load_model
-
-        if self._path is not None and self._read_digest() != self._own_digest:
-            raise InvalidModelError(f"{str(self._path)!r} changed since it was compiled", "compile it again")
-        names = (name for name, _, _ in self.face.inputs)
-        return load_model(self._model).bind(dict(zip(names, shapes, strict=True)), evaluate)
+        names = [name for name, _, _ in self.face.inputs]
+        model, self._loaded = self._loaded or self._load(), None
+        return model.bind(dict(zip(names, shapes, strict=True)), evaluate)
 
     def remember(self) -> None:
         """Keep what is known of the model for the next process; a folder that can not be written costs only time."""
@@ -153,7 +154,7 @@ class ModelSource:
     def _read_digest(self) -> str:
         if self._path is not None:
             try:
-                return fast_file(self._path)
+                return self._file_digest(self._path)
             except OSError as error:
                 raise InvalidModelError(
                     f"{str(self._path)!r} can not be read: {error.strerror or error}", "check the path"
@@ -174,10 +175,29 @@ class ModelSource:
                 "a model above 2 GiB must be saved with external data and given as a path",
             ) from error
 
-    def _read_face(self) -> Face:
+    def _file_digest(self, path: Path) -> str:
+        """Return the digest of one of the model's files, remembered by the file's state."""
+        if not self._session.use_images:
+            return digest_of(path, None)
+        number = int(fast(os.path.abspath(path).encode(errors="surrogateescape"))[:16], 16)
+        return digest_of(path, self._session.config.network_meta / f"{_plain_name(path.stem)}_{number}.digest")
+
+    def _load(self) -> OnnxModel:
+        """Read the model.
+
+        Raises:
+            ModelError: If it is not valid.
+            InvalidModelError: If its file changed since its digest was taken.
+        """
         from opbuild.frontend.onnx_model import load_model
 
         model = load_model(self._model)
+        if self._path is not None and self._read_digest() != self._own_digest:
+            raise InvalidModelError(f"{str(self._path)!r} changed since it was compiled", "compile it again")
+        return model
+
+    def _read_face(self) -> Face:
+        model = self._loaded = self._load()
         inputs = tuple((name, each.dtype, _open(each.shape)) for name, each in model.inputs.items())
         return Face(model.name, inputs, model.outputs, model.external_files)
 

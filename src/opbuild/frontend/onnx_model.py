@@ -41,13 +41,11 @@ class OnnxModel:
         name: The file's stem, or the graph's name.
         inputs: The inputs, initializers excluded, in the model's order.
         outputs: The outputs' names, in the model's order.
-        digest: BLAKE3 of the model's bytes, followed by its external data, as hexadecimal digits.
     """
 
     name: str
     inputs: Mapping[str, DeclaredInput]
     outputs: tuple[str, ...]
-    digest: str
     _proto: onnx.ModelProto
     _folder: Path | None
 
@@ -126,12 +124,12 @@ def load_model(source: Source) -> OnnxModel:
         UnsupportedOperatorError: If the operator set is older than 7 or newer than the onnx package knows.
     """
     with _only_own_errors():
-        proto, folder, digest, name = read_model(source)
+        proto, folder, name = read_model(source)
         if proto.functions:
             proto = _inlined(proto)
         known = {tensor.name for tensor in proto.graph.initializer}
         inputs = {value.name: _declared(value) for value in proto.graph.input if value.name not in known}
-        return OnnxModel(name, inputs, tuple(value.name for value in proto.graph.output), digest, proto, folder)
+        return OnnxModel(name, inputs, tuple(value.name for value in proto.graph.output), proto, folder)
 
 
 @contextmanager

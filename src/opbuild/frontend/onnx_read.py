@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from blake3 import blake3
-from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, numpy_helper
 
 from opbuild.errors import DTypeError, InvalidModelError, UnsupportedOperatorError
@@ -20,11 +19,11 @@ OLDEST_OPSET = 7
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
-def read_model(source: Source) -> tuple[onnx.ModelProto, Path | None, str, str]:
+def read_model(source: Source) -> tuple[onnx.ModelProto, Path | None, str]:
     """Read a model and check that it is one.
 
     Returns:
-        The model, the folder of its external data (None if it did not come from a file), its digest, and its name.
+        The model, the folder of its external data (None if it did not come from a file), and its name.
 
     Raises:
         InvalidModelError: If it can not be read or is not an ONNX model.
@@ -32,17 +31,17 @@ def read_model(source: Source) -> tuple[onnx.ModelProto, Path | None, str, str]:
     """
     folder: Path | None = None
     if isinstance(source, onnx.ModelProto):
-        model, data, shown = source, _serialise(source), "the ModelProto given"
+        model, shown = source, "the ModelProto given"
     elif isinstance(source, (bytes, bytearray, memoryview)):
-        data, shown = bytes(source), f"the model given as {len(source)} bytes"
-        model = _parse(data, shown)
+        shown = f"the model given as {len(source)} bytes"
+        model = _parse(bytes(source), shown)
     else:
         path = Path(source)
-        data, shown, folder = _read_file(path), f"{str(path)!r}", path.parent
-        model = _parse(data, shown)
+        shown, folder = f"{str(path)!r}", path.parent
+        model = _parse(_read_file(path), shown)
     _check(model, shown)
     name = Path(os.fspath(source)).stem if isinstance(source, (str, os.PathLike)) else model.graph.name or "network"
-    return model, folder, _digest(model, data, folder), name
+    return model, folder, name
 
 
 def _read_file(path: Path) -> bytes:
@@ -53,16 +52,6 @@ def _read_file(path: Path) -> bytes:
     except OSError as error:
         raise InvalidModelError(
             f"{str(path)!r} can not be read: {error.strerror or error}", "check the path"
-        ) from error
-
-
-def _serialise(model: onnx.ModelProto) -> bytes:
-    try:
-        return bytes(model.SerializeToString(deterministic=True))
-    except (EncodeError, ValueError) as error:
-        raise InvalidModelError(
-            f"the ModelProto given can not be serialised: {error}",
-            "a model above 2 GiB must be saved with external data and given as a path",
         ) from error
 
 
@@ -105,14 +94,6 @@ def _check(model: onnx.ModelProto, shown: str) -> None:
         raise UnsupportedOperatorError(
             f"{shown} has the sparse initializer {name!r}", "export the model with dense ones"
         )
-
-
-def _digest(model: onnx.ModelProto, data: bytes, folder: Path | None) -> str:
-    hasher = blake3(max_threads=blake3.AUTO)
-    hasher.update(data)
-    for tensor in external_tensors(model.graph):
-        hasher.update(np.ascontiguousarray(to_array(tensor, folder)).view(np.uint8).reshape(-1).data)
-    return str(hasher.hexdigest())
 
 
 def external_tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import mmap
 import os
+import time
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from opbuild.digest import fast
+from opbuild.digest import fast, fast_file
 from opbuild.graph.types import Array
 from opbuild.kernel.files import make_folder
+
+_SETTLED = 10**9
+"""Nanoseconds since a file's last change after which a further change surely gives it another time of change."""
 
 
 def publish(path: Path, data: bytes | memoryview) -> None:
@@ -51,7 +56,7 @@ def map_file(path: Path, nbytes: int) -> tuple[Array, list[Any]]:
         stat = os.fstat(file.fileno())
         if stat.st_size != nbytes:
             raise OSError(f"{path.name} has {stat.st_size} bytes, not {nbytes}")
-        state = [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, _boot()]
+        state = _state(stat)
         if nbytes == 0:
             return np.zeros(0, np.uint8), state
         return np.frombuffer(mmap.mmap(file.fileno(), nbytes, prot=mmap.PROT_READ), np.uint8), state
@@ -76,6 +81,36 @@ def verified(path: Path, nbytes: int, digest: str, remembered: Any) -> tuple[Arr
     return array, state
 
 
+def digest_of(path: Path, memo: Path | None) -> str:
+    """Return a file's digest, from ``memo`` if the file's state is the one for which it was written there.
+
+    What the state is, ``verified`` says. A file that has only just changed is not remembered: it may change again without
+    getting another time of change.
+
+    Args:
+        path: The file.
+        memo: File in which state and digest are remembered, replaced if it is not right; None remembers nothing.
+
+    Raises:
+        OSError: If ``path`` can not be read; a memo that can not be written costs only the reading next time.
+    """
+    if memo is None:
+        return fast_file(path)
+    stat = path.stat()
+    state = _state(stat)
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        remembered = json.loads(memo.read_bytes())
+        digest = str(remembered["blake3"])
+        if remembered["state"] == state and len(digest) == 64:
+            return digest
+    digest = fast_file(path)
+    settled = time.time_ns() - stat.st_ctime_ns > _SETTLED
+    if settled and _state(path.stat()) == state:
+        with contextlib.suppress(OSError):
+            publish(memo, json.dumps({"blake3": digest, "state": state}).encode())
+    return digest
+
+
 def anonymous(nbytes: int) -> Array:
     """Return zeroed memory on its own pages, on huge ones where the system has them."""
     if nbytes == 0:
@@ -85,6 +120,10 @@ def anonymous(nbytes: int) -> Array:
         with contextlib.suppress(OSError):  # advice only
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
+
+
+def _state(stat: os.stat_result) -> list[Any]:
+    return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, _boot()]
 
 
 @lru_cache(maxsize=1)
