@@ -39,7 +39,7 @@ print(json.dumps({
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a fresh process reported: operators built and reused, outputs in order, which of halide and onnx it loaded."""
+    """What a fresh process reported: operators built and reused, outputs, which of halide and onnx it loaded."""
 
     built: list[list[Any]]
     reused: list[str]

@@ -11,9 +11,9 @@ from opbuild.version import __version__
 
 if TYPE_CHECKING:
     from opbuild.api import compile, compile_graph  # noqa: A004  as in torch.compile
-    from opbuild.user_operator import operator
     from opbuild.report import Report
     from opbuild.runtime.network import Network
+    from opbuild.user_operator import operator
 
 __all__ = ["Network", "Report", "__version__", "compile", "compile_graph", "operator"]
 

@@ -1,7 +1,7 @@
 """Settings: the only module that reads the environment.
 
-Arguments win over the environment, the environment over defaults. ``Config.from_environment`` is called once a build, so a
-script that sets a variable before it compiles is obeyed.
+Arguments win over the environment, the environment over defaults. ``Config.from_environment`` is called once a build,
+so a script that sets a variable before it compiles is obeyed.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def test_no_position_and_no_block_are_legal_for_the_smallest_tile() -> None:
 
 
 def test_cost_model_reaches_every_tile() -> None:
-    """Each register tile of the tables is the cheapest one somewhere, and so is each division, with chunks and without."""
+    """Each register tile of the tables is the cheapest somewhere; so is each division, with chunks and without."""
     sizes = [(width, channels) for width in (*range(1, 60), 112, 224) for channels in range(16, 144, 16)]
     direct = {tiles.direct_tile((width, 14), 64, channels, 1, 2) for width, channels in sizes}
     assert {(tile.width, tile.blocks) for tile in direct} == {tile[:2] for tile in tiles.DIRECT_TILES}

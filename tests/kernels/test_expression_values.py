@@ -196,9 +196,7 @@ def test_what_follows_a_function_in_a_chain_still_sees_nan_and_infinity(dtype: s
     """The compiler must not conclude from a function that its result is neither NaN nor infinite."""
     x = specials(dtype)
     # float16 goes through float32's functions; what could lose a NaN there is the conversion.
-    names = (
-        [*UNARY] if dtype != "float16" else ["exp", "log", "sqrt", "abs", "floor", "relu", "tanh"]
-    )
+    names = [*UNARY] if dtype != "float16" else ["exp", "log", "sqrt", "abs", "floor", "relu", "tanh"]
     plain = evaluate([((name, arg(0)), dtype) for name in names], [x])
     followers: dict[str, Callable[[Any], Any]] = {"is_nan": np.isnan, "is_inf": np.isinf, "is_finite": np.isfinite}
     for follower, reference in followers.items():

@@ -6,7 +6,7 @@ An expression is a nested tuple, so it is hashable and JSON without change:
 * ``("const", dtype, text)`` is a literal; ``text`` is ``repr`` of a Python float or int, ``inf``, ``-inf`` or ``nan``.
 * ``("cast", dtype, e)`` converts as ONNX's Cast does.
 * ``("user", name, e...)`` calls a user-defined elementwise operator, whose source is in the descriptor.
-* ``(operation, e...)`` applies one of ``OPERATIONS``; operands of an operation have one type, comparisons give ``bool``.
+* ``(operation, e...)`` applies one of ``OPERATIONS``; its operands have one type, comparisons give ``bool``.
 
 Both backends implement each name in ``OPERATIONS``: halide to compile it, host (numpy) to fold constants and to check.
 """
@@ -20,16 +20,17 @@ Expression = tuple[Any, ...]
 
 OPERATIONS: dict[str, int] = {
     # arithmetic
-    "add": 2, "sub": 2, "mul": 2, "div": 2, "pow": 2, "mod": 2, "fmod": 2, "max": 2, "min": 2, "neg": 1, "abs": 1, "sign": 1,
-    "reciprocal": 1, "square": 1, "sqrt": 1, "rsqrt": 1, "floor_div": 2, "squared_difference": 2,
+    "add": 2, "sub": 2, "mul": 2, "div": 2, "pow": 2, "mod": 2, "fmod": 2, "max": 2, "min": 2, "neg": 1, "abs": 1,
+    "sign": 1, "reciprocal": 1, "square": 1, "sqrt": 1, "rsqrt": 1, "floor_div": 2, "squared_difference": 2,
     # rounding
     "floor": 1, "ceil": 1, "round": 1, "trunc": 1,
     # exponentials and trigonometry
-    "exp": 1, "expm1": 1, "log": 1, "log1p": 1, "erf": 1, "sin": 1, "cos": 1, "tan": 1, "asin": 1, "acos": 1, "atan": 1, "atan2": 2,
-    "sinh": 1, "cosh": 1, "tanh": 1, "asinh": 1, "acosh": 1, "atanh": 1,
+    "exp": 1, "expm1": 1, "log": 1, "log1p": 1, "erf": 1, "sin": 1, "cos": 1, "tan": 1, "asin": 1, "acos": 1, "atan": 1,
+    "atan2": 2, "sinh": 1, "cosh": 1, "tanh": 1, "asinh": 1, "acosh": 1, "atanh": 1,
     # activations: the plain ones, and those with parameters as further operands (constants)
-    "relu": 1, "sigmoid": 1, "softplus": 1, "softsign": 1, "mish": 1, "gelu": 1, "gelu_tanh": 1, "silu": 1, "hard_swish": 1,
-    "leaky_relu": 2, "elu": 2, "celu": 2, "selu": 3, "hard_sigmoid": 3, "thresholded_relu": 2, "prelu": 2, "clip": 3, "shrink": 3,
+    "relu": 1, "sigmoid": 1, "softplus": 1, "softsign": 1, "mish": 1, "gelu": 1, "gelu_tanh": 1, "silu": 1,
+    "hard_swish": 1, "leaky_relu": 2, "elu": 2, "celu": 2, "selu": 3, "hard_sigmoid": 3, "thresholded_relu": 2,
+    "prelu": 2, "clip": 3, "shrink": 3,
     # comparison and logic
     "equal": 2, "not_equal": 2, "less": 2, "less_equal": 2, "greater": 2, "greater_equal": 2,
     "and": 2, "or": 2, "xor": 2, "not": 1, "is_nan": 1, "is_inf": 1, "is_finite": 1, "where": 3,
@@ -85,8 +86,8 @@ def substitute(expression: Expression, replace: Callable[[Expression], Expressio
 def canonical(expression: Expression) -> tuple[Expression, tuple[int, ...]]:
     """Return one form of an expression whatever order it was written in, and the operands that it reads.
 
-    Operands of commutative operations stand in a fixed order, those that contain the accumulator first; kernel operands are
-    numbered in order of appearance. Equal computations then have equal keys.
+    Operands of commutative operations stand in a fixed order, those that contain the accumulator first; kernel operands
+    are numbered in order of appearance. Equal computations then have equal keys.
 
     Returns:
         The expression, and for each of its operand numbers the number that it had.
@@ -110,7 +111,7 @@ def _rank(expression: Expression) -> tuple[int, str]:
 
 
 def operations(expression: Expression) -> tuple[str, ...]:
-    """Return the operations in evaluation order, each shared one once: ``("Mul", "Add", "Relu")`` names the operator."""
+    """Return the operations in evaluation order, shared ones once: ``("Mul", "Add", "Relu")`` names the operator."""
     distinct = dict.fromkeys(e for e in walk(expression) if e[0] not in ("arg", "acc", "const"))
     names = [e[1] if e[0] == "user" else e[0] for e in distinct]
     return tuple("".join(part.capitalize() for part in name.split("_")) for name in names)

@@ -1,10 +1,10 @@
 """OpDesc: everything that decides what code an operator compiles to, and nothing else.
 
-Two calls with equal descriptors can be served by the same object file. A descriptor therefore never holds names of nodes,
-paths, weights' values, ranks, devices or times. Extents and strides that travel in the buffers are ``FREE``; what is left
-as a number is compiled in. Each dimension states the extents for which the schedule is legal (``min``, ``max``,
-``multiple``): kernels are compiled without checks, so ``OpDesc.check`` on the real views, once when a signature is bound,
-is what keeps an extent below a tile from writing outside a buffer.
+Two calls with equal descriptors can be served by the same object file. A descriptor therefore never holds names of
+nodes, paths, weights' values, ranks, devices or times. Extents and strides that travel in the buffers are ``FREE``;
+what is left as a number is compiled in. Each dimension states the extents for which the schedule is legal (``min``,
+``max``, ``multiple``): kernels are compiled without checks, so ``OpDesc.check`` on the real views, once when a
+signature is bound, is what keeps an extent below a tile from writing outside a buffer.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class OpDesc:
 
     Attributes:
         op_types: Operator types that it computes, in order, e.g. ``("Conv", "Add", "Relu")``; they name its files.
-        family: The kernel family whose definition and schedule build it, e.g. ``conv``; a key of the backend's registry.
+        family: The kernel family whose definition and schedule build it, e.g. ``conv``; a key of the backend's
+            registry.
         attrs: What is computed: JSON values only (kernel size, stride, epilogue expression, ...).
         inputs: Input operands, in argument order.
         outputs: Output operands; they follow the inputs in the argument list.

@@ -1,7 +1,7 @@
 """Program: a network after lowering, ready to be built, planned, linked and run.
 
-A program is a list of calls. A kernel call names a descriptor and one view for each operand; a host call names a node for
-the host backend. Views point into buffers, and buffers have no addresses yet: ``runtime`` plans memory for them.
+A program is a list of calls. A kernel call names a descriptor and one view for each operand; a host call names a node
+for the host backend. Views point into buffers, and buffers have no addresses yet: ``runtime`` plans memory for them.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ class Buffer:
     """Storage of one tensor, or of several that share it.
 
     Attributes:
-        kind: ``input`` and ``output`` are the caller's arrays, ``constant`` is mapped from the network image, ``temporary``
-            lives in the arena.
+        kind: ``input`` and ``output`` are the caller's arrays, ``constant`` is mapped from the network image,
+            ``temporary`` lives in the arena.
         dtype: Element type, a numpy name.
         size: Number of elements, padding included.
-        zeroed: For a temporary whose padding must read as zero: equal values name buffers of one geometry. The arena starts
-            zeroed, kernels never write anything but zero into padding, so such a buffer may share memory only with buffers
-            whose ``zeroed`` is equal. None: contents are dead outside the buffer's life and any memory serves.
-        pack: For a constant: returns its contents, ``size`` elements of ``dtype``, dense. Called once, late, so that packing
-            overlaps with compiling.
-        source: For a constant: hashable identity of (values, packing) within this process, so that equal constants are stored
-            once; None if unknown.
+        zeroed: For a temporary whose padding must read as zero: equal values name buffers of one geometry. The arena
+            starts zeroed, kernels never write anything but zero into padding, so such a buffer may share memory only
+            with buffers whose ``zeroed`` is equal. None: contents are dead outside the buffer's life and any memory
+            serves.
+        pack: For a constant: returns its contents, ``size`` elements of ``dtype``, dense. Called once, late, so that
+            packing overlaps with compiling.
+        source: For a constant: hashable identity of (values, packing) within this process, so that equal constants are
+            stored once; None if unknown.
     """
 
     kind: BufferKind
