@@ -84,8 +84,8 @@ def verified(path: Path, nbytes: int, digest: str, remembered: Any) -> tuple[Arr
 def digest_of(path: Path, memo: Path | None) -> str:
     """Return a file's digest, from ``memo`` if the file's state is the one for which it was written there.
 
-    What the state is, ``verified`` says. A file that has only just changed is not remembered: it may change again without
-    getting another time of change.
+    What the state is, ``verified`` says. A file that has only just changed is not remembered: it may change again
+    without getting another time of change.
 
     Args:
         path: The file.
