@@ -15,7 +15,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, View
 from opbuild.kernel.target import Target
 from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, blocks, dense_strides
-from opbuild.lowering.reorder import for_type, from_blocked, to_blocked
+from opbuild.lowering.reorder import channel_table, for_type, from_blocked, in_order, to_blocked
 from opbuild.lowering.transfer import copy
 
 MakeCall = Callable[[tuple[View, ...]], tuple[OpDesc, tuple[View, ...]]]
@@ -70,6 +70,7 @@ class Lowering:
     def __post_init__(self) -> None:
         self._plain: dict[str, Plain] = {}
         self._blocked: dict[str, Blocked] = {}
+        self._ordered: dict[str, tuple[Blocked, Array]] = {}
         self._calls: list[_Pending | _PendingHost] = []
         self._digests: dict[str, str] = {}
         self._constants: dict[Any, Plain] = {}
@@ -104,11 +105,11 @@ class Lowering:
 
     def is_blocked(self, name: str) -> bool:
         """Return whether a value lies blocked and not (also) plain."""
-        return name in self._blocked and name not in self._plain
+        return self.has_blocked(name) and name not in self._plain
 
     def has_blocked(self, name: str) -> bool:
         """Return whether a value lies blocked, perhaps plain as well."""
-        return name in self._blocked
+        return name in self._blocked or name in self._ordered
 
     # -- references to read a value -----------------------------------------------------------------------------------
 
@@ -140,6 +141,12 @@ class Lowering:
         value.storage.grow_halo(*halo)
         return value
 
+    def ordered(self, name: str) -> tuple[Blocked, Array | None]:
+        """Return a value in blocked layout as it lies, and the place of each channel if they lie in another order."""
+        if name in self._ordered and name not in self._blocked:
+            return self._ordered[name]
+        return self.blocked(name), None
+
     # -- places to write a value --------------------------------------------------------------------------------------
 
     def temporary(self, type_: TensorType) -> Plain:
@@ -153,13 +160,22 @@ class Lowering:
         self._plain[name] = Plain(Storage(kind, type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
         return self._plain[name]
 
-    def new_blocked(self, name: str, padding_value: float = 0.0) -> Blocked:
+    def new_blocked(self, name: str, padding_value: float = 0.0, order: Array | None = None) -> Blocked:
         """Declare that a value of rank 3 or 4 is written in blocked layout and return where.
 
         The writer fills all 16 lanes of every block; lanes beyond the channels get ``padding_value``, which is finite.
+        With an ``order``, it writes channel c at ``order[c]``.
         """
-        self._blocked[name] = self._new_blocked_storage(name, padding_value)
-        return self._blocked[name]
+        value = self._new_blocked_storage(name, padding_value)
+        if order is None:
+            self._blocked[name] = value
+        else:
+            self._ordered[name] = value, order
+        return value
+
+    def bind_ordered(self, name: str, value: Blocked, order: Array) -> None:
+        """Declare that channel c of a value lies at channel ``order[c]`` of memory that is written already."""
+        self._ordered[name] = value, order
 
     def bind(self, name: str, value: Plain | Blocked) -> None:
         """Declare that a value is a reference to memory that is written already."""
@@ -275,6 +291,20 @@ class Lowering:
         return Blocked(Storage("temporary", type_.dtype, (n, blocks(c), h, w), blocked=True), c, padding_value)
 
     def _block(self, name: str) -> Blocked:
+        return self._in_order(name) if name in self._ordered else self._from_plain(name)
+
+    def _in_order(self, name: str) -> Blocked:
+        """Emit the copy of a value whose channels lie in another order."""
+        source, order = self._ordered[name]
+        value = self._new_blocked_storage(name, source.padding_value)
+        table = channel_table(order)
+        places = self.packed((), f"order {fast(table.tobytes())}", table.shape, "int32", lambda: table)
+        make = for_type(in_order, source.storage.dtype, self.options.num_threads)
+        for n in range(value.shape[0]):
+            self.emit(make, (source.window(n), places, value.window(n)), (name,))
+        return value
+
+    def _from_plain(self, name: str) -> Blocked:
         source = self.plain(name)
         value = self._new_blocked_storage(name, 0.0)
         shape, strides = source.shape, source.strides
@@ -287,7 +317,7 @@ class Lowering:
         return value
 
     def _unblock(self, name: str) -> Plain:
-        source = self._blocked[name]
+        source = self.blocked(name) if name in self._ordered else self._blocked[name]
         value = self.new_plain(name)
         shape, strides = value.shape, value.strides
         if len(shape) == 3:

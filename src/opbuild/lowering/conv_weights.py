@@ -49,9 +49,11 @@ def pack_first(weights: Array) -> Array:
     return np.ascontiguousarray(split.transpose(0, 2, 3, 4, 1))
 
 
-def pack_depthwise(weights: Array) -> Array:
-    """Return ``(C1, ky, kx, 16)``."""
+def pack_depthwise(weights: Array, order: Array | None = None) -> Array:
+    """Return ``(C1, ky, kx, 16)``; with an ``order``, the weights of channel c at ``order[c]``."""
     c, _, kh, kw = weights.shape
+    if order is not None:
+        weights = weights[np.argsort(order)]
     split = _padded(weights, 0).reshape(blocks(c), BLOCK, kh, kw)
     return np.ascontiguousarray(split.transpose(0, 2, 3, 1))
 

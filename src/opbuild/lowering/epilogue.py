@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from opbuild.digest import fast
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.expression import ACC, Expression, children, from_json, operations, rebuild, walk
 from opbuild.kernel.opdesc import Dim, Operand
@@ -55,6 +56,11 @@ class Epilogue:
     def attrs(self) -> dict[str, Any]:
         """What the descriptor says of the epilogue."""
         return {"epilogue": self.expression}
+
+    @property
+    def has_scalars_only(self) -> bool:
+        """Whether no operand depends on the channel."""
+        return all(kind == "scalar" for kind, _ in self.operands)
 
     @property
     def has_residual(self) -> bool:
@@ -133,17 +139,27 @@ def epilogue_of(lowering: Lowering, node: Node, first: int) -> Epilogue:
     return Epilogue(_renumbered(expression, order), operands)
 
 
-def pack_channels(lowering: Lowering, name: str, channels: int, fill: float) -> Plain:
-    """Return one value a channel (``""``: zero) as ``(C1, 16)``, lanes beyond the channels holding ``fill``."""
+def pack_channels(lowering: Lowering, name: str, channels: int, fill: float, order: Array | None = None) -> Plain:
+    """Return one value a channel (``""``: zero) as ``(C1, 16)``, lanes beyond the channels holding ``fill``.
+
+    With an ``order``, the value of channel c lies at ``order[c]``.
+    """
     array = lowering.constant(name)
     shape = (blocks(channels), BLOCK)
 
     def pack() -> Array:
         packed = np.full(shape[0] * BLOCK, fill, np.float32)
-        packed[:channels] = 0.0 if array is None else np.asarray(array, np.float32).reshape(-1)
+        place = slice(channels) if order is None else order
+        packed[place] = 0.0 if array is None else np.asarray(array, np.float32).reshape(-1)
         return packed.reshape(shape)
 
-    return lowering.packed((name,) if name else (), f"channels {channels} fill {fill!r}", shape, "float32", pack)
+    recipe = f"channels {channels} fill {fill!r}{order_recipe(order)}"
+    return lowering.packed((name,) if name else (), recipe, shape, "float32", pack)
+
+
+def order_recipe(order: Array | None) -> str:
+    """Return what the recipe of a packed constant says of an order of channels."""
+    return "" if order is None else f" order {fast(order.tobytes())}"
 
 
 def _operand(name: str, kind: Kind, step: int) -> Operand:

@@ -1,9 +1,13 @@
-"""Conversions between plain and blocked layout, one image a call."""
+"""Conversions between plain and blocked layout, and between orders of channels; one image a call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
+import numpy as np
+
+from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.kernel.program import View
 from opbuild.lowering.operands import BLOCK
@@ -54,8 +58,27 @@ def from_blocked(views: tuple[View, ...], dtype: str = "float32", threads: int =
     return desc, (View(source.buffer, source.offset, blocked), View(target.buffer, target.offset, plain))
 
 
+def in_order(views: tuple[View, ...], dtype: str = "float32", threads: int = 2) -> Made:
+    """Make the call that copies blocks whose channels lie in another order; operands x, channel, out."""
+    desc = OpDesc(
+        op_types=("ChannelShuffle",),
+        family="shuffle",
+        inputs=(Operand("x", dtype, _BLOCKED, "NC1HWC0"), Operand("channel", "int32", (Dim(stride=1),))),
+        outputs=(Operand("out", dtype, _BLOCKED, "NC1HWC0"),),
+        variant={"divide": "blocks", "parts": threads if _parallel(views[2].dims, threads) else 1},
+    )
+    return desc, views
+
+
+def channel_table(order: Array) -> Array:
+    """Return the place of each channel, and of each lane beyond them, which stay where they are."""
+    table = np.arange(-(-len(order) // BLOCK) * BLOCK, dtype=np.int32)
+    table[: len(order)] = order
+    return table
+
+
 def for_type(make: Callable[..., Made], dtype: str, threads: int) -> Callable[[tuple[View, ...]], Made]:
-    """Return ``to_blocked`` or ``from_blocked`` for an element type and a number of threads."""
+    """Return one of the functions above for an element type and a number of threads."""
     return lambda views: make(views, dtype, threads)
 
 
@@ -75,4 +98,4 @@ def _step(dim: tuple[int, int]) -> int:
 
 
 def _parallel(plain: Dims, threads: int) -> bool:
-    return threads > 1 and plain[0][0] * plain[1][0] * plain[2][0] >= PARALLEL_ELEMENTS
+    return threads > 1 and prod(extent for extent, _ in plain) >= PARALLEL_ELEMENTS

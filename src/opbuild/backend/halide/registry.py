@@ -17,6 +17,7 @@ FAMILIES: dict[str, str] = {
     "lrn": "lrn",
     "to_blocked": "reorder",
     "from_blocked": "reorder",
+    "shuffle": "shuffle",
     "copy": "copy",
     "elementwise": "elementwise",
     "gather": "gather",

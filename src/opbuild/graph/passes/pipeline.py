@@ -8,6 +8,7 @@ from opbuild.graph.passes.decompose import decompose
 from opbuild.graph.passes.fold import Evaluate, fold
 from opbuild.graph.passes.fuse import fuse
 from opbuild.graph.passes.patterns import fuse_gelu, fuse_layer_normalization
+from opbuild.graph.passes.shuffle import fuse_channel_shuffle
 from opbuild.graph.types import Graph
 
 
@@ -19,7 +20,7 @@ def optimize(graph: Graph, evaluate: Evaluate) -> Graph:
         evaluate: Evaluates a node whose inputs are known, e.g. the host backend's ``evaluate``.
     """
     graph = simplify(graph, evaluate)
-    return fuse(graph)
+    return fuse(fuse_channel_shuffle(graph))
 
 
 def simplify(graph: Graph, evaluate: Evaluate) -> Graph:

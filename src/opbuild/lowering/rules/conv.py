@@ -15,7 +15,7 @@ from opbuild.lowering import conv_descriptors as descriptors
 from opbuild.lowering import conv_weights as packing
 from opbuild.lowering import tiles
 from opbuild.lowering.context import Lowering, NotServedError, rule
-from opbuild.lowering.epilogue import Epilogue, epilogue_of, pack_channels
+from opbuild.lowering.epilogue import Epilogue, epilogue_of, order_recipe, pack_channels
 from opbuild.lowering.operands import BLOCK, Blocked, OperandRef, Plain, blocks
 from opbuild.lowering.windows import Window, image_shape, window_of
 
@@ -91,11 +91,14 @@ def _grouped(lowering: Lowering, conv: Convolution, threads: int) -> None:
     window = conv.window
     tile = tiles.plane_tile(window.out, conv.outputs, threads)
     kx, ky = window.kernel
+    source, order = lowering.ordered(conv.node.inputs[0])
     if conv.groups == conv.inputs == conv.outputs:
-        shape = (blocks(conv.outputs), ky, kx, BLOCK)
-        weights = _packed(lowering, conv, "depthwise", packing.pack_depthwise, shape)
+        if order is not None and not _keeps_order(lowering, conv):
+            source, order = lowering.blocked(conv.node.inputs[0]), None
         desc = descriptors.depthwise(window.kernel, window.stride, window.dilation, conv.epilogue, tile)
-        _emit(lowering, conv, desc, weights)
+        shape, recipe = (blocks(conv.outputs), ky, kx, BLOCK), f"depthwise{order_recipe(order)}"
+        weights = _packed(lowering, conv, recipe, partial(packing.pack_depthwise, order=order), shape)
+        _emit(lowering, conv, desc, weights, source=source, order=order)
         return
     masked = conv.outputs // conv.groups % BLOCK != 0
     desc = descriptors.grouped("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, tile, masked)
@@ -106,15 +109,32 @@ def _grouped(lowering: Lowering, conv: Convolution, threads: int) -> None:
         packing.pack_grouped,
         (blocks(conv.outputs), ky, kx, conv.inputs // conv.groups, BLOCK),
     )
-    _emit(lowering, conv, desc, weights, *group_tables(lowering, conv.inputs, conv.outputs, conv.groups))
+    tables = group_tables(lowering, conv.inputs, conv.outputs, conv.groups, order)
+    _emit(lowering, conv, desc, weights, *tables, source=source)
 
 
-def group_tables(lowering: Lowering, inputs: int, outputs: int, groups: int) -> tuple[Plain, Plain, Plain]:
+def _keeps_order(lowering: Lowering, conv: Convolution) -> bool:
+    """Return whether a depthwise convolution may write channels in the order in which it reads them.
+
+    It may if nothing else depends on the channel, and should if only grouped convolutions, which look channels up,
+    read the result.
+    """
+    name = conv.node.outputs[0]
+    readers = lowering.consumers.get(name, [])
+    if not conv.epilogue.has_scalars_only or name in lowering.graph.outputs:
+        return False
+    return all(reader.op_type == "Conv" and int(reader.attrs.get("group", 1)) > 1 for reader in readers)
+
+
+def group_tables(
+    lowering: Lowering, inputs: int, outputs: int, groups: int, order: Array | None = None
+) -> tuple[Plain, Plain, Plain]:
     """Return the constants that say where the channels of groups lie: operands channel, group and segments."""
     lanes, segments = packing.group_lanes(outputs, groups)
     recipe = f"{outputs} {groups}"
+    places = np.arange(inputs, dtype=np.int32) if order is None else order
     return (
-        lowering.packed((), f"order {inputs}", (inputs,), "int32", lambda: np.arange(inputs, dtype=np.int32)),
+        lowering.packed((), f"places {inputs}{order_recipe(order)}", (inputs,), "int32", lambda: places),
         lowering.packed((), f"groups {recipe}", lanes.shape, "int32", lambda: lanes),
         lowering.packed((), f"segments {recipe}", segments.shape, "int32", lambda: segments),
     )
@@ -171,23 +191,32 @@ def _winograd(lowering: Lowering, conv: Convolution, tile: tiles.WinogradTile) -
         lowering.emit(_fixed(desc), [data, weights, bias, *extra[image], rounded(result, image)], conv.node)
 
 
-def _emit(lowering: Lowering, conv: Convolution, desc: OpDesc, weights: Plain, *more: OperandRef) -> None:
-    """Emit a family that reads a blocked window and writes a blocked value."""
+def _emit(
+    lowering: Lowering,
+    conv: Convolution,
+    desc: OpDesc,
+    weights: Plain,
+    *more: OperandRef,
+    source: Blocked | None = None,
+    order: Array | None = None,
+) -> None:
+    """Emit a family that reads a blocked window and writes a blocked value, its channels in the order given."""
     window = conv.window
     left, top = window.before
-    source = lowering.blocked(conv.node.inputs[0], window.halo)
+    source = source or lowering.blocked(conv.node.inputs[0])
+    source.storage.grow_halo(*window.halo)
     extra = [conv.epilogue.references(lowering, conv.outputs, image) for image in range(conv.images)]
-    bias, result = _result(lowering, conv)
+    bias, result = _result(lowering, conv, order)
     for image in range(conv.images):
         data = source.window(image, left, top, *window.span)
         lowering.emit(_fixed(desc), [data, weights, bias, *more, *extra[image], result.window(image)], conv.node)
 
 
-def _result(lowering: Lowering, conv: Convolution) -> tuple[Plain, Blocked]:
+def _result(lowering: Lowering, conv: Convolution, order: Array | None = None) -> tuple[Plain, Blocked]:
     """Return the packed bias and the place of the result."""
     fill, padding = conv.epilogue.padding(lowering, conv.outputs)
-    bias = pack_channels(lowering, conv.bias, conv.outputs, fill)
-    return bias, lowering.new_blocked(conv.node.outputs[0], padding)
+    bias = pack_channels(lowering, conv.bias, conv.outputs, fill, order)
+    return bias, lowering.new_blocked(conv.node.outputs[0], padding, order)
 
 
 def _packed(

@@ -53,6 +53,21 @@ def reshape(lowering: Lowering, node: Node) -> None:
     lowering.bind(output, reshaped(lowering.plain(source), shape) or dense_as(lowering.dense(source), shape))
 
 
+@rule("ChannelShuffle", domain="opbuild")
+def channel_shuffle(lowering: Lowering, node: Node) -> None:
+    """Lower a shuffle of channels: of a blocked value to an order, which grouped convolutions read as it is."""
+    source, output, groups = node.inputs[0], node.outputs[0], int(node.attrs["group"])
+    type_ = lowering.type(source)
+    n, channels, *rest = type_.shape
+    if lowering.has_blocked(source) and type_.dtype == "float32":
+        order = np.arange(channels, dtype=np.int32).reshape(groups, -1).T.reshape(-1)
+        lowering.bind_ordered(output, lowering.blocked(source), order)
+        return
+    split = in_shape(lowering, lowering.plain(source), (n, groups, channels // groups, *rest), source)
+    swapped = transposed(split, (0, 2, 1, *range(3, 3 + len(rest))))
+    lowering.bind(output, in_shape(lowering, swapped, type_.shape, output))
+
+
 @rule("Identity", "Dropout")
 def identity(lowering: Lowering, node: Node) -> None:
     """Lower the operators that do nothing at inference: the output is the input."""
