@@ -14,8 +14,10 @@ import pytest
 
 from opbuild import events
 from opbuild.backend.fake import FakeCompiler
+from opbuild.builder import build
 from opbuild.builder.build import Builder
 from opbuild.builder.client import CompileServer
+from opbuild.builder.resting import Resting
 from opbuild.config import Config
 from opbuild.errors import BuildError, CompileError
 from opbuild.kernel.opdesc import OpDesc
@@ -141,10 +143,11 @@ def test_closing_ends_the_server_and_what_it_compiles(config: Config) -> None:
     assert gone(int(children[0]))
 
 
-def test_a_server_nobody_needs_is_ended(config: Config) -> None:
+def test_a_server_nobody_needs_is_ended(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that was warmed up in vain ends when the build turns out to need no compile."""
     with disk_builder(config) as builder:
         builder.build(needed(conv()), "net")
+    monkeypatch.setattr(build, "RESTING", Resting())  # without what rests from the build before
     builder = disk_builder(config)
     builder.warm_up()
     pid = server_pid(builder)

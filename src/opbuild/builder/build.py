@@ -14,6 +14,7 @@ from opbuild.builder.client import CompileServer, ServerEndedError
 from opbuild.builder.decide import Decision, Rebuild, UpToDate, decide
 from opbuild.builder.explain import Explainer
 from opbuild.builder.order import longest_first
+from opbuild.builder.resting import RESTING
 from opbuild.builder.result import BuildResult, forbidden_error
 from opbuild.builder.work import Job, Work, request_runtime
 from opbuild.config import Config
@@ -33,7 +34,7 @@ Shapes = Mapping[OpDesc, Sequence[Sequence[int]]]
 
 
 class Builder:
-    """Builds operators. Close it, or use it in a ``with`` statement, to end its compile server.
+    """Builds operators. Close it, or use it in a ``with`` statement, to let go of its compile server.
 
     Args:
         store: Where operators are kept.
@@ -89,17 +90,17 @@ class Builder:
         self._identify_in_background()
         with self._lock:
             if self._server is None and not self.config.forbid_compile:
-                self._server = CompileServer(self.compiler.import_string, self.config.workers)
+                self._server = RESTING.start(self.compiler.import_string, self.config.workers)
                 self._early = threading.Thread(target=self._request_runtime, args=(self._server,), daemon=True)
                 self._early.start()
 
     def close(self) -> None:
-        """End the compile server."""
+        """Let go of the compile server: it rests for the next builder if it has worked, and ends if it has not."""
         self._join_early()
         with self._lock:
             server, self._server = self._server, None
         if server is not None:
-            server.close()
+            RESTING.keep(server)
 
     def key(self, desc: OpDesc) -> Key:
         """Return an operator's key.
@@ -168,7 +169,7 @@ class Builder:
             server, self._server = self._server, None
         if server is not None and server.alive:
             return server
-        return CompileServer(self.compiler.import_string, self.config.workers)
+        return RESTING.start(self.compiler.import_string, self.config.workers)
 
     def give_server(self, server: CompileServer) -> None:
         """Take back a server that has nothing left to do, for the next build."""

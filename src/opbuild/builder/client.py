@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import weakref
+from collections.abc import Hashable
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -32,7 +33,9 @@ class CompileServer:
         workers: Operators compiled at once.
 
     Attributes:
-        runtime_requested: Whether the runtime library was asked for.
+        runtime_requested: Whether the runtime library was asked for and has not come.
+        worked: Whether it has answered.
+        kind: What it is, to compare with what another would be; None is like no other.
 
     Raises:
         BuildError: If no process can be started.
@@ -42,6 +45,8 @@ class CompileServer:
         if not sys.executable:
             raise BuildError("no compile server can be started: this interpreter does not know its executable")
         self.runtime_requested = False
+        self.worked = False
+        self.kind: Hashable = None
         self._output = _private_file()
         command = [sys.executable, "-m", "opbuild.builder.server", import_string, str(workers)]
         try:
@@ -60,7 +65,7 @@ class CompileServer:
         self._requests = cast("IO[bytes]", self._process.stdin).fileno()
         self._answers = cast("IO[bytes]", self._process.stdout).fileno()
         self._unpacker = Unpacker()
-        self._end = weakref.finalize(self, _end_process, self._process)
+        self._end = weakref.finalize(self, _end_process, self._process, os.getpid())
 
     @property
     def alive(self) -> bool:
@@ -95,6 +100,7 @@ class CompileServer:
             if not data:
                 raise self._ended()
             if messages:
+                self.worked = True
                 return messages
 
     def close(self) -> None:
@@ -133,12 +139,14 @@ def _private_file() -> IO[bytes] | None:
         return None
 
 
-def _end_process(process: subprocess.Popen[bytes]) -> None:
-    """End a server at once; its children end with it."""
+def _end_process(process: subprocess.Popen[bytes], owner: int) -> None:
+    """End a server at once; its children end with it. A fork of the process that started it only lets go of it."""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with contextlib.suppress(OSError):
                 stream.close()
+    if os.getpid() != owner:
+        return
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,0 +1,102 @@
+"""One idle compile server rests between builds, so that the next build of the process need not start one.
+
+A server takes a quarter of a second to start, as long as two operators take to compile; code that runs operator by
+operator builds hundreds of networks of one operator each.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Hashable
+from pathlib import Path
+
+from opbuild.builder.client import CompileServer, server_environment
+
+IDLE_SECONDS = 10.0
+"""How long a server rests before it is ended; it holds about 100 MB of memory."""
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_LOADED = ("backend", "builder", "kernel")
+"""Folders of the package whose modules a server loads."""
+
+
+class Resting:
+    """Keeps at most one server. Any thread may use it; a process forked from this one begins with none.
+
+    Args:
+        seconds: How long a server is kept.
+    """
+
+    _lock: threading.Lock
+    _server: CompileServer | None
+    _timer: threading.Timer | None
+
+    def __init__(self, seconds: float = IDLE_SECONDS) -> None:
+        self._seconds = seconds
+        self._forget()
+        os.register_at_fork(after_in_child=self._forget)
+
+    def start(self, import_string: str, workers: int) -> CompileServer:
+        """Return the resting server if it is just what a new one would be, else a new one.
+
+        Raises:
+            BuildError: If no process can be started.
+        """
+        kind = _kind(import_string, workers)
+        server = self._take()
+        if server is not None:
+            if server.kind == kind and server.alive:
+                return server
+            server.close()
+        server = CompileServer(import_string, workers)
+        server.kind = kind
+        return server
+
+    def keep(self, server: CompileServer) -> None:
+        """Keep a server that has nothing left to do, for a while; end it if it never did anything or one rests."""
+        with self._lock:
+            if self._server is None and server.worked and server.kind is not None and not server.runtime_requested:
+                self._server = server
+                self._timer = threading.Timer(self._seconds, self._expire, (server,))
+                self._timer.daemon = True
+                self._timer.start()
+                return
+        server.close()
+
+    def _take(self) -> CompileServer | None:
+        with self._lock:
+            server, self._server = self._server, None
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        return server
+
+    def _expire(self, server: CompileServer) -> None:
+        with self._lock:
+            if self._server is not server or self._timer is not threading.current_thread():
+                return  # it was taken while this timer went off
+            self._server = self._timer = None
+        server.close()
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._server = None
+        self._timer = None
+
+
+RESTING = Resting()
+"""The process's one."""
+
+
+def _kind(import_string: str, workers: int) -> Hashable:
+    """Return all that decides what a server that is started now would be, the state of its sources among them."""
+    sources = tuple(
+        (entry.name, stat.st_mtime_ns, stat.st_size)
+        for name in _LOADED
+        for folder, _, _ in os.walk(_PACKAGE / name)
+        for entry in os.scandir(folder)
+        if entry.name.endswith(".py") and (stat := entry.stat())
+    )
+    return (sys.executable, import_string, workers, tuple(sorted(server_environment().items())), sources)
