@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import os
+import pickle
+import signal
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from handmade import ADD, build, chain, counting, dense, expected_chain
+from handmade import ADD, build, chain, counting, dense, expected_chain, parallel_program
 from opbuild.errors import InputError, RunError
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.program import Buffer, BufferKind, HostCall, KernelCall, Port, Program, View
@@ -266,3 +271,34 @@ def test_the_report_reads_as_a_table() -> None:
     counts = "1 operators built, 1 reused"
     for words in (counts, "square_1_0", "not in the store", "2 x TopK", "lower 1.5 ms", "it is not stored"):
         assert words in text
+
+
+def test_a_network_is_not_pickled_and_the_error_says_what_to_do() -> None:
+    """Machine code of this process can not travel; a shallow copy is the network itself."""
+    net, _ = network()
+    for refused in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match="compile the model again"):
+            refused(net)
+    assert copy.copy(net) is net
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_network_runs_in_a_forked_child_with_threads_of_its_own() -> None:
+    """The child of a fork loads the library again; neither a call nor its end waits for threads of the parent."""
+    x = np.arange(4096, dtype=np.float32)
+    built = build(parallel_program(), threads=2)
+    built.executor.run([x])
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(20)
+            inherited = built.executor._library
+            right = np.array_equal(built.executor.run([x])[0], x * 2 + 1)
+            code = 0 if right and built.executor._library is not inherited else 2
+            del inherited, built
+            gc.collect()
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_array_equal(built.executor.run([x])[0], x * 2 + 1)

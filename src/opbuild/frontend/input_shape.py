@@ -35,7 +35,7 @@ def _extent(part: str, text: str) -> int:
         value = int(text.strip())
     except ValueError:
         value = -1
-    if value < 0:
+    if not 0 <= value < 2**31:
         raise OptionError(
             f"input_shape {part.strip()!r} has the extent {text.strip()!r}", f"use whole numbers; {_HINT}"
         )

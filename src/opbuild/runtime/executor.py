@@ -8,6 +8,8 @@ and runs a list of ``function(*arguments)``; ctypes releases the interpreter whi
 from __future__ import annotations
 
 import ctypes
+import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +28,9 @@ Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | Non
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function and its arguments; it returns 0 (or None) unless it failed."""
 
+_renewal = threading.Lock()
+os.register_at_fork(before=_renewal.acquire, after_in_parent=_renewal.release, after_in_child=_renewal.release)
+
 
 class Executor:
     """Runs a built network for one input signature. Any number of threads may call it.
@@ -41,15 +46,16 @@ class Executor:
         self, record: Record, library: Library | None, constants: Sequence[Array], evaluate: Evaluate | None
     ) -> None:
         self.record = record
-        self._library = library
         self._constants = tuple(constants)
         self._evaluate = evaluate
         kernels = [step for step in record.steps if isinstance(step, KernelStep)]
         views = [view for step in kernels for view in step.views]
         self._headers, self._dimensions = make_headers((view, record.buffers[view.buffer].dtype) for view in views)
-        self._functions = {step.symbol: library.kernel(step.symbol) for step in kernels} if library is not None else {}
-        self._pool: list[_Arena] = [self._arena(views)]
+        self._symbols = [step.symbol for step in kernels]
         self._views = views
+        self._functions: dict[str, Callable[..., int]] = {}
+        self._pool: list[_Arena] = []
+        self._prepare(library)
         self._outputs = [(port.type.shape, np.dtype(port.type.dtype)) for port in record.outputs]
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
@@ -64,6 +70,8 @@ class Executor:
         Raises:
             RunError: If a kernel or the host backend fails.
         """
+        if self._library is not None and self._library.inherited:
+            self._renew()
         try:
             arena = self._pool.pop()
         except IndexError:
@@ -76,6 +84,18 @@ class Executor:
         arena.detach()
         self._pool.append(arena)
         return outputs
+
+    def _prepare(self, library: Library | None) -> None:
+        """Take the kernels from a library, and make the arguments of one call ready."""
+        self._functions = {symbol: library.kernel(symbol) for symbol in self._symbols} if library is not None else {}
+        self._pool = [self._arena(self._views)]
+        self._library = library
+
+    def _renew(self) -> None:
+        """Load the library again in a child of the process that loaded it; its threads did not survive the fork."""
+        with _renewal:
+            if self._library is not None and self._library.inherited:
+                self._prepare(self._library.renewed())
 
     def _failure(self, function: Callable[..., Any]) -> RunError:
         symbol = next((symbol for symbol, known in self._functions.items() if known is function), "")

@@ -22,6 +22,15 @@ from opbuild.errors import LinkError
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _ERROR_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
 _last_error = threading.local()
+_forks = [0]
+"""How many forks lie between the first process and this one."""
+
+
+def _count_fork() -> None:
+    _forks[0] += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 class Library:
@@ -41,11 +50,29 @@ class Library:
         _prepare_process()
         self._library, descriptor = _load(data)
         self.num_threads = num_threads
+        self._descriptor = descriptor
+        self._loaded_after = _forks[0]
         self._runtime("halide_set_num_threads", num_threads)
         self._runtime("halide_set_error_handler", _handler)
         shutdown = getattr(self._library, "halide_shutdown_thread_pool", None)
-        finalizer = weakref.finalize(self, _unload, self._library._handle, descriptor, shutdown)
+        finalizer = weakref.finalize(self, _unload, self._library._handle, descriptor, shutdown, _forks[0])
         finalizer.atexit = False  # at exit other threads may still be inside a kernel; the process takes all with it
+
+    @property
+    def inherited(self) -> bool:
+        """Whether the process forked since the library was loaded: its threads are not in this process then."""
+        return self._loaded_after != _forks[0]
+
+    def renewed(self) -> Library:
+        """Return the library loaded again, with threads of its own, for a process that inherited this one.
+
+        Raises:
+            LinkError: If it can not be loaded.
+        """
+        if self._descriptor < 0:  # its bytes are gone; the calling thread does all the work
+            self._loaded_after = _forks[0]
+            return self
+        return Library(os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0), self.num_threads)
 
     def kernel(self, symbol: str) -> Callable[..., int]:
         """Return a kernel; called with pointers to its buffers it returns 0 or an error code.
@@ -123,9 +150,11 @@ def _temporary_file(data: bytes) -> tuple[str, int]:
     return file.name, -1
 
 
-def _unload(handle: int, descriptor: int, shutdown: Callable[[], Any] | None) -> None:
+def _unload(handle: int, descriptor: int, shutdown: Callable[[], Any] | None, loaded_after: int) -> None:
     import _ctypes
 
+    if loaded_after != _forks[0]:
+        return  # its threads stayed in the parent: to wait for them would never end
     if shutdown is not None:
         shutdown()  # its threads run code that is about to go
     _ctypes.dlclose(handle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -117,6 +117,15 @@ class Network:
         """Run the network on arrays by name and return its outputs by name; raises as a call does."""
         results = self._run(self._collect((feeds,), {}))
         return dict(zip(self._outputs, results, strict=True))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"the network {self.name} can be neither pickled nor deeply copied: it is machine code in this process; "
+            "compile the model again where it is needed, which starts it from the store"
+        )
+
+    def __copy__(self) -> Network:
+        return self
 
     def __repr__(self) -> str:
         ports = ", ".join(f"{endpoint.name}: {endpoint.type}" for endpoint in self.inputs)
