@@ -12,6 +12,7 @@ from kernels.one_node import assert_close, convolve, lower_node, run_node, varia
 from opbuild.kernel.expression import ACC, arg
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering import conv_descriptors, tiles
+from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.conv_weights import pack_direct
 from opbuild.lowering.epilogue import Epilogue
 
@@ -145,8 +146,23 @@ def test_no_position_and_no_block_are_legal_for_the_smallest_tile() -> None:
         check_canaries(out)
 
 
+@pytest.mark.parametrize(("width", "count"), [tile[:2] for tile in tiles.ROW_TILES])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_every_tile_of_a_first_layer_writes_its_output_and_nothing_else(width: int, count: int, parts: int) -> None:
+    """At its least extents, with more tasks than rows and with a last group of rows that is not full."""
+    tile = tiles.FirstTile(width, count, 8, parts)
+    desc = conv_descriptors.first_layer((3, 3), (2, 1), (1, 1), (1, 1), Epilogue(), tile)
+    w = numbers(16 * count, 2, 3, 3, seed=1)
+    for columns, rows in ((width, 1), (width + 1, 3), (2 * width, 21)):
+        x, out = numbers(2, rows, 2 * columns), guarded((count, rows, columns, 16))
+        run_desc(desc, x, packing.pack_first(w), np.zeros((count, 16), np.float32), out)
+        check_canaries(out)
+        expected = convolve(x[None], w, strides=(1, 2), pads=(1, 1, 1, 1))
+        assert_close(out.view.transpose(0, 3, 1, 2).reshape(expected.shape), expected)
+
+
 def test_cost_model_reaches_every_tile() -> None:
-    """Each register tile of the tables is the cheapest somewhere; so is each division, with chunks and without."""
+    """Each register tile of the tables is the cheapest somewhere, and so is each division, with chunks and without."""
     sizes = [(width, channels) for width in (*range(1, 60), 112, 224) for channels in range(16, 144, 16)]
     direct = {tiles.direct_tile((width, 14), 64, channels, 1, 2) for width, channels in sizes}
     assert {(tile.width, tile.blocks) for tile in direct} == {tile[:2] for tile in tiles.DIRECT_TILES}

@@ -106,7 +106,7 @@ def first_layer(
         attrs={"kernel": kernel, "stride": stride, "dilation": dilation, "before": before, **epilogue.attrs},
         inputs=(image, Operand("w", "float32", weights, "FRACTAL_Z"), BIAS, *epilogue.inputs()),
         outputs=(_output(tile.width, tile.blocks),),
-        variant={"width": tile.width, "blocks": tile.blocks, "rows": tile.rows, "parallel": tile.parallel},
+        variant={"width": tile.width, "blocks": tile.blocks, "rows": tile.rows, "parts": tile.parts},
     )
 
 

@@ -17,7 +17,6 @@ class RowTile:
 
     width: int
     blocks: int
-    parallel: bool
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,13 @@ class PlaneTile:
 
 
 @dataclass(frozen=True)
-class FirstTile(RowTile):
-    """A register tile, and the number of rows of a task."""
+class FirstTile:
+    """A register tile of ``width`` by ``blocks``, rows taken at a time, and the number of tasks."""
 
-    rows: int = 8
+    width: int
+    blocks: int
+    rows: int
+    parts: int
 
 
 @dataclass(frozen=True)
@@ -131,17 +133,17 @@ def round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def row_tile(width: int, channels: int, threads: int, table: tuple[tuple[int, int, float], ...] = ROW_TILES) -> RowTile:
+def row_tile(width: int, channels: int, table: tuple[tuple[int, int, float], ...] = ROW_TILES) -> RowTile:
     """Return the cheapest legal tile for rows of ``width`` positions and ``channels`` output channels."""
     count = blocks(channels)
     legal = [(w, b, cost) for w, b, cost in table if (w == 1 or w <= width) and (b == 1 or b <= count)]
     w, b, _ = min(legal, key=lambda tile: round_up(width, tile[0]) * round_up(count, tile[1]) * tile[2])
-    return RowTile(w, b, threads > 1)
+    return RowTile(w, b)
 
 
 def plane_tile(out: Pair, channels: int, threads: int) -> PlaneTile:
     """Return the cheapest legal tile of one block, for an output of these extents (x, y) and channels."""
-    tile = row_tile(out[0], BLOCK, threads, SINGLE_TILES)
+    tile = row_tile(out[0], BLOCK, SINGLE_TILES)
     rows, parts = _balance(out[1], threads), _balance(blocks(channels), threads)
     divide = "blocks" if parts > rows else "rows"
     return PlaneTile(tile.width, "both" if max(rows, parts) < LEAST_BALANCE else divide, threads)
@@ -158,7 +160,7 @@ def direct_tile(out: Pair, inputs: int, outputs: int, taps: int, threads: int) -
         threads: Threads that run it.
     """
     width, height = out
-    tile = row_tile(width, outputs, threads, DIRECT_TILES)
+    tile = row_tile(width, outputs, DIRECT_TILES)
     weights = blocks(inputs) * taps * tile.blocks * BLOCK * BLOCK * 4
     chunk = max(1, 4 // taps) if weights > L1_WEIGHTS and width and width % tile.width == 0 else 0
     rows = _balance(height, threads)
@@ -177,8 +179,8 @@ def _balance(extent: int, parts: int) -> float:
 
 def first_tile(width: int, channels: int, threads: int) -> FirstTile:
     """Return the cheapest legal tile of a first layer."""
-    tile = row_tile(width, channels, threads)
-    return FirstTile(tile.width, tile.blocks, tile.parallel)
+    tile = row_tile(width, channels)
+    return FirstTile(tile.width, tile.blocks, 8, threads)
 
 
 def winograd_tile(out: Pair, inputs: int, outputs: int, threads: int) -> WinogradTile | None:

@@ -24,7 +24,9 @@ def define(desc: OpDesc) -> Definition:
     inside = (source_x >= 0) & (source_x < width) & (source_y >= 0) & (source_y < height)
     staged = hl.Func("staged")
     staged[column, row, channel] = hl.select(
-        inside, x[hl.clamp(source_x, 0, width - 1), hl.clamp(source_y, 0, height - 1), channel], hl.f32(0)
+        hl.likely(inside),
+        x[hl.clamp(hl.likely(source_x), 0, width - 1), hl.clamp(source_y, 0, height - 1), channel],
+        hl.f32(0),
     )
     r = hl.RDom([(0, kernel[0]), (0, kernel[1]), (0, x.dim(2).extent())], "r")
     acc, out = hl.Func("acc"), hl.Func("out")
