@@ -54,13 +54,28 @@ def test_a_stored_object_that_calls_a_missing_runtime_has_it_built(config: Confi
         forbidden.build(needed(conv(fake="runtime")), "net")
 
 
-def test_the_runtime_is_compiled_first(config: Config) -> None:
+def started(seen: Recorder) -> list[str]:
+    """Return the operator types that were compiled, in order."""
+    return [event.name.split("_")[0] for event in seen.of(events.CompileStarted)]
+
+
+def test_the_runtime_of_a_network_is_compiled_first(config: Config) -> None:
     """The longest job starts before the operators, and progress counts operators only."""
     seen = Recorder()
     with disk_builder(replace(config, workers=1), seen, runtime_store=MemoryStore()) as builder:
-        builder.build(needed(conv(fake="runtime")), "net")
-    assert [event.name.split("_")[0] for event in seen.of(events.CompileStarted)] == ["halideruntime", "conv"]
-    assert [event.name.split("_")[0] for event in seen.of(events.CompileFinished)] == ["conv"]
+        builder.build(needed(*(conv(tile, fake="runtime") for tile in range(4))), "net")
+    assert started(seen) == ["halideruntime", "conv", "conv", "conv", "conv"]
+    assert [event.name.split("_")[0] for event in seen.of(events.CompileFinished)] == ["conv"] * 4
+
+
+def test_the_runtime_of_a_single_operator_waits_until_it_is_needed(config: Config) -> None:
+    """An operator that runs in one thread does not pay for the runtime library; one that calls it does."""
+    seen, runtime_store = Recorder(), MemoryStore()
+    with disk_builder(replace(config, workers=1), seen, runtime_store=runtime_store) as builder:
+        assert builder.build(needed(conv(1)), "net").runtime is None
+        assert started(seen) == ["conv"]
+        assert builder.build(needed(conv(2, fake="runtime")), "net").runtime is not None
+    assert started(seen) == ["conv", "conv", "halideruntime"]
 
 
 def test_longest_operators_come_first_in_one_order() -> None:

@@ -24,6 +24,10 @@ _SERVERS_AT_MOST = 2
 """A server that was killed from outside (out of memory, say) is replaced once; its finished operators are kept."""
 
 
+_FEW = 3
+"""Up to this many operators the runtime library waits until one turns out to need it: small ones run in one thread and
+need none, and it takes ten times as long to compile."""
+
 _RUNTIME = -1
 """The number of the request for the runtime library; operators have their index."""
 
@@ -97,7 +101,8 @@ class Work:
         observer: Told what happens, from the thread.
         target: The target's spelling.
         jobs: The operators, in the order in which to compile them.
-        runtime: The runtime library, compiled first, beside the operators; None if it is stored or never needed.
+        runtime: The runtime library, compiled first, beside the operators, or after them if they are few; None if it is
+            stored or never needed.
         runtime_certain: Whether a stored object needs the runtime; if not, it is given up when no new one does either.
         explainer: Refines the reasons of ``jobs`` while the server is busy.
 
@@ -199,11 +204,15 @@ class Work:
 
     def _request(self, server: CompileServer) -> None:
         timeout = self._config.compile_timeout
-        if self._runtime is not None and self._runtime.open and not server.runtime_requested:
-            request_runtime(server, self._runtime.desc, self._runtime.key, self._target, timeout)
+        if len(self._operators) > _FEW or self._needs_runtime():
+            self._request_runtime(server)
         for number, job in enumerate(self._operators):
             if job.open:
                 server.send(_request(number, job.desc, job.key, self._target, timeout))
+
+    def _request_runtime(self, server: CompileServer) -> None:
+        if self._runtime is not None and self._runtime.open and not server.runtime_requested:
+            request_runtime(server, self._runtime.desc, self._runtime.key, self._target, self._config.compile_timeout)
 
     def _explain(self) -> None:
         for job in self._operators:
@@ -237,6 +246,8 @@ class Work:
             return
         if kind == "done":
             self._finish(job, header, payload)
+            if self._server is not None and self._needs_runtime():
+                self._request_runtime(self._server)
         else:
             job.failure = Failure(name, job.nodes, header["step"], header["text"])
         if job is not self._runtime:
@@ -272,7 +283,7 @@ class Work:
         server, self._server = self._server, None
         if server is None:
             return
-        if self._error is None and not any(job.open for job in self.jobs):
+        if self._error is None and not server.runtime_requested and not any(job.open for job in self._operators):
             self._servers.give_server(server)
         else:
             server.close()
