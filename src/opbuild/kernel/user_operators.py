@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opbuild.digest import fast
 from opbuild.errors import OptionError
-from opbuild.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from opbuild.graph.types import TensorType
 
 Infer = Callable[..., Any]
 SEPARATOR = "\n# next operator\n"
@@ -58,6 +60,8 @@ class UserOperator:
         Raises:
             OptionError: If that function returns something else than a shape or a TensorType.
         """
+        from opbuild.graph.types import TensorType  # loads numpy, which the compile server does without
+
         if self.infer is None:
             return TensorType(types[0].dtype, _broadcast([type_.shape for type_ in types], self.op_type))
         found = self.infer(*types, **attrs)
