@@ -103,8 +103,7 @@ class ModelSource:
 
         Args:
             input_shapes: Shapes by input name; they win over the model's, and what they name may differ later. -1
-            leaves an
-                extent open.
+                leaves an extent open.
 
         Raises:
             ShapeError: If a shape does not fit its input or names none.
@@ -153,6 +152,8 @@ class ModelSource:
 
     def _read_digest(self) -> str:
         if self._path is not None:
+            if self._path.is_dir():
+                raise InvalidModelError(f"{str(self._path)!r} is a directory", "give the path of the ONNX file inside")
             try:
                 return self._file_digest(self._path)
             except OSError as error:
@@ -223,9 +224,9 @@ def _checked(name: str, declared: tuple[int, ...] | None, given: tuple[int, ...]
             f"input {name!r} has {len(declared)} dimensions {shown}; the shape given is {list(given)}",
             "give one extent for each dimension",
         )
-    if any(extent < FREE for extent in given):
+    if any(not FREE <= extent < 2**31 for extent in given):
         message = f"the shape given for input {name!r} is {list(given)}"
-        raise ShapeError(message, "extents are at least 0; -1 leaves one open")
+        raise ShapeError(message, "extents are from 0 to 2147483647; -1 leaves one open")
     return tuple(int(extent) for extent in given)
 
 

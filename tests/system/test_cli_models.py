@@ -162,3 +162,24 @@ def test_env_fails_where_there_is_no_linker(tmp_path: Path) -> None:
     assert done.returncode == 5
     assert "threads" in done.stdout
     assert done.stderr.startswith("error (link): ")
+
+
+def test_a_build_of_an_open_shape_asks_for_it(tmp_path: Path) -> None:
+    """Nothing can be built before the shapes are known: the command does not end as if it had built something."""
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 3])
+    out = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N", 3])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [value], [out])
+    onnx.save(
+        onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)]),
+        tmp_path / "open.onnx",
+    )
+    done = opbuild(tmp_path, "build", "open.onnx")
+    assert done.returncode == 2
+    assert "[?,3]" in done.stderr
+    assert "--input_shape" in done.stderr
+    for text in ("x:99999999999999999999,3", "x:2147483647,3"):
+        refused = opbuild(tmp_path, "build", "open.onnx", "--input_shape", text)
+        assert refused.returncode in (2, 3)
+        assert refused.stderr.count("error (") == 1
+    directory = opbuild(tmp_path, "build", ".")
+    assert (directory.returncode, "is a directory" in directory.stderr) == (3, True)

@@ -212,3 +212,12 @@ def test_in_pynative_mode_operators_are_built_one_by_one(tmp_path, empty):
     assert "[  -1.  -64. -729.]" in first.stdout
     assert len(list((empty / "rank_0" / "kernel_meta").glob("*.o"))) == 3
     assert opbuild_run(empty, script, OPBUILD_FORBID_COMPILE="1").stdout == first.stdout
+
+
+def test_a_syntax_error_is_shown_as_python_shows_it(tmp_path, empty):
+    """The place in the script and nothing of opbuild."""
+    done = opbuild_run(empty, written(tmp_path, "broken.py", "x = (1,\n"))
+    assert done.returncode == 1
+    assert "broken.py" in done.stderr
+    assert "SyntaxError" in done.stderr
+    assert "run_script.py" not in done.stderr

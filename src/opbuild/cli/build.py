@@ -22,12 +22,14 @@ def build(model: Path, input_shapes: dict[str, tuple[int, ...]], **options: Any)
     """
     from opbuild.api import compile as build_network
     from opbuild.cli.progress import build_progress
+    from opbuild.cli.run_model import require_shapes
     from opbuild.cli.tables import operators_table, output_console
 
     with build_progress(Console(stderr=True)) as observer:
         started = time.perf_counter()
         network = build_network(model, input_shapes=input_shapes or None, observer=observer, **options)
         seconds = time.perf_counter() - started
+    require_shapes(network)
     report = network.report
     console = output_console()
     if report.operators:

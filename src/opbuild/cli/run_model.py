@@ -123,12 +123,22 @@ def complete_inputs(network: Network, given: Mapping[str, Array], seed: int) -> 
     for name in given:
         if name not in types:
             raise InputError(f"the network has no input {name!r}", f"its inputs are {', '.join(types)}")
-    for name, type_ in types.items():
-        if name not in given and FREE in type_.shape:
-            shape = ",".join("?" if extent == FREE else str(extent) for extent in type_.shape)
-            raise OptionError(f"input {name!r} has the open shape [{shape}]", f'give it: --input_shape "{name}:..."')
+    require_shapes(network, given)
     generator = np.random.default_rng(seed)
     return {name: given[name] if name in given else _random(type_, generator) for name, type_ in types.items()}
+
+
+def require_shapes(network: Network, given: Mapping[str, Array] | None = None) -> None:
+    """Check that the shape of every input is known, from the model, an option or its data.
+
+    Raises:
+        OptionError: If one is not.
+    """
+    for port in network.inputs:
+        name, type_ = port.name, port.type
+        if name not in (given or {}) and FREE in type_.shape:
+            shape = ",".join("?" if extent == FREE else str(extent) for extent in type_.shape)
+            raise OptionError(f"input {name!r} has the open shape [{shape}]", f'give it: --input_shape "{name}:..."')
 
 
 def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:

@@ -155,7 +155,7 @@ def _add_place(error: OpbuildError) -> None:
 
 
 def _show(error: Exception) -> None:
-    """Write the traceback without the frames that ran the script."""
+    """Write the traceback without the frames that ran the script: none, if it could not be compiled."""
     traceback.print_exception(type(error), error, _from_script(error.__traceback__))
 
 
@@ -163,4 +163,4 @@ def _from_script(trace: TracebackType | None) -> TracebackType | None:
     first = trace
     while first is not None and first.tb_frame.f_code.co_filename.startswith(_SKIPPED):
         first = first.tb_next
-    return first or trace
+    return first

@@ -62,7 +62,8 @@ def check_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
         shown = f"domain {domain!r}" if domain else "ONNX's own domain"
         raise UnsupportedOperatorError(
             f"node {name!r}: operator {proto.op_type!r} does not exist in {shown}, operator set {version or 'missing'}",
-            "check its spelling and the model's opset_import, or replace it by standard operators",
+            "check its spelling and the model's opset_import, replace it by standard operators, or define it with "
+            "@opbuild.operator",
         )
     where = f"{proto.op_type} node {name!r}"
     for kind, count, (least, most) in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from opbuild.errors import ShapeError
 from opbuild.graph.elementwise import split_epilogue
 from opbuild.graph.types import Graph, Node
 from opbuild.kernel.program import Program
@@ -26,6 +27,9 @@ MODULES = (
 )
 """The modules of ``lowering.rules``; importing one registers its rules."""
 
+MOST_ELEMENTS = 2**31 - 1
+"""Elements of one tensor at most: kernels count them in 32 bits."""
+
 
 def lower(graph: Graph, target: Target, options: Options | None = None) -> Program:
     """Lower a graph to a program of operator descriptors.
@@ -36,14 +40,24 @@ def lower(graph: Graph, target: Target, options: Options | None = None) -> Progr
         options: The user's decisions.
 
     Raises:
-        ModelError: If a node can not be expressed at all.
+        ModelError: If a node can not be expressed at all, or a tensor is too large.
     """
     for module in MODULES:
         import_module(f"opbuild.lowering.rules.{module}")
+    _check_sizes(graph)
     lowering = Lowering(graph, target, options or Options())
     for node in graph.nodes:
         _lower_node(lowering, node)
     return lowering.finish()
+
+
+def _check_sizes(graph: Graph) -> None:
+    """Refuse tensors that kernels could not address; they would read and write elsewhere."""
+    for name, type_ in graph.types.items():
+        if type_.size > MOST_ELEMENTS:
+            raise ShapeError(
+                f"{name!r} is {type_}, which has more than {MOST_ELEMENTS} elements", "give inputs of smaller shapes"
+            )
 
 
 def _lower_node(lowering: Lowering, node: Node) -> None:
