@@ -84,6 +84,7 @@ CASES = {
 
 ELSEWHERE = {
     "user": "test_user_operators",
+    "shuffle": "test_channel_shuffle",
     "to_blocked": "every case of images",
     "from_blocked": "every case of images",
 }
