@@ -165,7 +165,7 @@ def direct_tile(out: Pair, inputs: int, outputs: int, taps: int, threads: int) -
     chunk = max(1, 4 // taps) if weights > L1_WEIGHTS and width and width % tile.width == 0 else 0
     rows = _balance(height, threads)
     parts = _balance(-(-blocks(outputs) // tile.blocks), threads)
-    small = inputs * outputs * taps > (inputs + outputs) * width * height
+    small = chunk > 0 or inputs * outputs * taps > (inputs + outputs) * width * height
     divide = "blocks" if parts * (1.0 if small else 0.93) > rows * (0.93 if small else 1.0) else "rows"
     if max(rows, parts) < LEAST_BALANCE:
         divide = "both"

@@ -16,7 +16,7 @@ from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.operators.schedule.division import divide
 from opbuild.kernel.opdesc import OpDesc
 
-UNROLLED_TAPS = 7
+UNROLLED_TAPS = 3
 """Taps of a row that are unrolled: more code is not worth the time to compile it."""
 
 
