@@ -131,7 +131,7 @@ def test_a_wrong_variable_is_named(built: Path) -> None:
 
 def test_ctrl_c_in_a_build_is_quiet_and_loses_nothing(tmp_path: Path) -> None:
     """Ctrl-C ends with 130 and no traceback from any process; the next run completes the build (F03, F04)."""
-    # Python loses an interrupt that arrives while a destructor runs (once in some dozens of runs): a user presses again.
+    # Python loses an interrupt that arrives while a destructor runs, once in some dozens of runs: users press again.
     codes = []
     for attempt in range(3):
         folder = tmp_path / str(attempt)
