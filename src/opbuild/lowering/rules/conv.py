@@ -10,13 +10,13 @@ import numpy as np
 
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.program import View
 from opbuild.lowering import conv_descriptors as descriptors
 from opbuild.lowering import conv_weights as packing
 from opbuild.lowering import tiles
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import Epilogue, epilogue_of, order_recipe, pack_channels
 from opbuild.lowering.operands import BLOCK, Blocked, OperandRef, Plain, blocks
+from opbuild.lowering.strided import made
 from opbuild.lowering.windows import Window, image_shape, window_of
 
 FIRST_LAYER_CHANNELS = 8
@@ -159,7 +159,7 @@ def _first(lowering: Lowering, conv: Convolution, threads: int) -> None:
             source.offset + image * strides[0],
         )
         extra = conv.epilogue.references(lowering, conv.outputs, image)
-        lowering.emit(_fixed(desc), [plain, weights, bias, *extra, result.window(image)], conv.node)
+        lowering.emit(made(desc), [plain, weights, bias, *extra, result.window(image)], conv.node)
 
 
 def _winograd(lowering: Lowering, conv: Convolution, tile: tiles.WinogradTile) -> None:
@@ -188,7 +188,7 @@ def _winograd(lowering: Lowering, conv: Convolution, tile: tiles.WinogradTile) -
     bias, result = _result(lowering, conv)
     for image in range(conv.images):
         data = source.window(image, left, top, window.out[0] + 2, window.out[1] + 2)
-        lowering.emit(_fixed(desc), [data, weights, bias, *extra[image], rounded(result, image)], conv.node)
+        lowering.emit(made(desc), [data, weights, bias, *extra[image], rounded(result, image)], conv.node)
 
 
 def _emit(
@@ -209,7 +209,7 @@ def _emit(
     bias, result = _result(lowering, conv, order)
     for image in range(conv.images):
         data = source.window(image, left, top, *window.span)
-        lowering.emit(_fixed(desc), [data, weights, bias, *more, *extra[image], result.window(image)], conv.node)
+        lowering.emit(made(desc), [data, weights, bias, *more, *extra[image], result.window(image)], conv.node)
 
 
 def _result(lowering: Lowering, conv: Convolution, order: Array | None = None) -> tuple[Plain, Blocked]:
@@ -232,10 +232,3 @@ def _packed(
 def _direct_shape(conv: Convolution) -> tuple[int, ...]:
     kx, ky = conv.window.kernel
     return blocks(conv.outputs), blocks(conv.inputs), ky, kx, BLOCK, BLOCK
-
-
-def _fixed(desc: OpDesc) -> Callable[[tuple[View, ...]], tuple[OpDesc, tuple[View, ...]]]:
-    def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
-        return desc, views
-
-    return make

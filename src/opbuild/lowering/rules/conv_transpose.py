@@ -22,6 +22,7 @@ from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import Epilogue, epilogue_of, pack_channels
 from opbuild.lowering.operands import BLOCK, Blocked, BlockedPhase, OperandRef, Plain, blocks
 from opbuild.lowering.rules.conv import group_tables
+from opbuild.lowering.strided import made
 from opbuild.lowering.windows import Pair, image_shape, spatial_pair, text_of
 
 
@@ -86,7 +87,7 @@ def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
         for image in range(conv.images):
             window = source.window(image, -x.first, -y.first, x.span, y.span)
             operands = [window, *constants, *extra[image], _place(result, image, x, y, conv.stride)]
-            lowering.emit(lambda views, desc=desc: (desc, views), operands, node)  # type: ignore[misc]  # binds desc
+            lowering.emit(made(desc), operands, node)
 
 
 def _transposed(lowering: Lowering, node: Node, bias: str) -> Transposed:

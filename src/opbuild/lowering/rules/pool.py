@@ -11,6 +11,7 @@ from opbuild.kernel.program import View
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import BLOCKED_DIMS, CHANNEL_DIMS
 from opbuild.lowering.operands import BLOCK, Blocked, OperandRef, Plain, blocks
+from opbuild.lowering.strided import made
 from opbuild.lowering.windows import Window, image_shape, window_of
 
 PARALLEL_ELEMENTS = 32768
@@ -129,7 +130,7 @@ def _global(lowering: Lowering, node: Node, kind: str) -> None:
     count = blocks(channels)
     for image in range(images):
         row = Plain(plain.storage, (count, BLOCK), (BLOCK, 1), image * channels)
-        lowering.emit(lambda views: (desc, views), [source.window(image), row], node)
+        lowering.emit(made(desc), [source.window(image), row], node)
 
 
 def _without_extent(desc: OpDesc) -> Callable[[tuple[View, ...]], tuple[OpDesc, tuple[View, ...]]]:
@@ -150,7 +151,7 @@ def _without_extent(desc: OpDesc) -> Callable[[tuple[View, ...]], tuple[OpDesc, 
 def _emit(lowering: Lowering, node: Node, desc: OpDesc, source: Blocked, target: Blocked) -> None:
     for image in range(source.shape[0]):
         operands: list[OperandRef] = [source.window(image), target.window(image)]
-        lowering.emit(lambda views: (desc, views), operands, node)
+        lowering.emit(made(desc), operands, node)
 
 
 def _input() -> Operand:
