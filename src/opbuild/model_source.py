@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opbuild.digest import fast
+from opbuild.digest import fast, fast_file
 from opbuild.errors import InvalidModelError, ShapeError
-from opbuild.graph.types import Graph, TensorType
+from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.opdesc import FREE
-from opbuild.runtime.files import digest_of, publish
+from opbuild.runtime.files import digest_of, publish, read_file
 from opbuild.runtime.image import seal, unseal
 from opbuild.runtime.network import Endpoint, Shapes
 from opbuild.session import Session, evaluate, own_sources
@@ -59,6 +59,7 @@ class ModelSource:
         self._session = session
         self._path = Path(model) if isinstance(model, (str, os.PathLike)) else None
         self._model = model
+        self._contents: Array | None = None  # of the file, if it had to be read, until the model is loaded
         self._loaded: OnnxModel | None = None  # between reading what it shows and making its first graph
         self._own_digest = self._read_digest()
         stem = self._path.stem if self._path is not None else "model"
@@ -127,15 +128,16 @@ class ModelSource:
         known_now = all(FREE not in shape for shape in shapes)
         return tuple(endpoints), tuple(shapes) if known_now else None
 
-    def graph(self, shapes: Shapes) -> Graph:
-        """Read the model and return its graph for the shapes of its inputs.
+    def graph(self, shapes: Shapes, *, keep: bool = False) -> Graph:
+        """Read the model and return its graph for the shapes of its inputs; ``keep`` keeps it for the next graph.
 
         Raises:
             ModelError: If the model is not valid, or does not fit the shapes.
             InvalidModelError: If the file is not the one it was when the network was compiled.
         """
         names = [name for name, _, _ in self.face.inputs]
-        model, self._loaded = self._loaded or self._load(), None
+        model = self._loaded or self._load()
+        self._loaded = model if keep else None
         return model.bind(dict(zip(names, shapes, strict=True)), evaluate)
 
     def remember(self) -> None:
@@ -155,7 +157,7 @@ class ModelSource:
             if self._path.is_dir():
                 raise InvalidModelError(f"{str(self._path)!r} is a directory", "give the path of the ONNX file inside")
             try:
-                return self._file_digest(self._path)
+                return self._file_digest(self._path, self._read_contents)
             except OSError as error:
                 raise InvalidModelError(
                     f"{str(self._path)!r} can not be read: {error.strerror or error}", "check the path"
@@ -176,12 +178,18 @@ class ModelSource:
                 "a model above 2 GiB must be saved with external data and given as a path",
             ) from error
 
-    def _file_digest(self, path: Path) -> str:
+    def _read_contents(self, path: Path) -> str:
+        """Read the model's file, keep its contents and return their digest."""
+        self._contents = read_file(path)
+        return fast(self._contents.data)
+
+    def _file_digest(self, path: Path, digest_file: Callable[[Path], str] = fast_file) -> str:
         """Return the digest of one of the model's files, remembered by the file's state."""
         if not self._session.use_images:
-            return digest_of(path, None)
+            return digest_of(path, None, digest_file)
         number = int(fast(os.path.abspath(path).encode(errors="surrogateescape"))[:16], 16)
-        return digest_of(path, self._session.config.network_meta / f"{_plain_name(path.stem)}_{number}.digest")
+        memo = self._session.config.network_meta / f"{_plain_name(path.stem)}_{number}.digest"
+        return digest_of(path, memo, digest_file)
 
     def _load(self) -> OnnxModel:
         """Read the model.
@@ -190,12 +198,23 @@ class ModelSource:
             ModelError: If it is not valid.
             InvalidModelError: If its file changed since its digest was taken.
         """
-        from opbuild.frontend.onnx_model import load_model
+        from opbuild.frontend.onnx_model import ModelFile, load_model
 
-        model = load_model(self._model)
-        if self._path is not None and self._read_digest() != self._own_digest:
-            raise InvalidModelError(f"{str(self._path)!r} changed since it was compiled", "compile it again")
-        return model
+        if self._path is None:
+            return load_model(self._model)
+        contents, self._contents = self._contents, None
+        if contents is None:
+            contents = self._read_again(self._path)
+        return load_model(ModelFile(self._path, contents.data))
+
+    def _read_again(self, path: Path) -> Array:
+        try:
+            contents = read_file(path)
+        except OSError as error:
+            raise InvalidModelError(f"{str(path)!r} can not be read: {error}", "check the path") from error
+        if fast(contents.data) != self._own_digest:
+            raise InvalidModelError(f"{str(path)!r} changed since it was compiled", "compile it again")
+        return contents
 
     def _read_face(self) -> Face:
         model = self._loaded = self._load()

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import onnx
 from onnx import inliner
 
 from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError
 from opbuild.frontend.onnx_bind import Binder
-from opbuild.frontend.onnx_read import Source, dtype_name, external_tensors, read_model
+from opbuild.frontend.onnx_read import DataFiles, ModelFile, Source, dtype_name, external_tensors, read_model
 from opbuild.frontend.onnx_single import evaluate_single
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
 
-__all__ = ["DeclaredInput", "OnnxModel", "load_model"]
+__all__ = ["DeclaredInput", "ModelFile", "OnnxModel", "load_model"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class OnnxModel:
     inputs: Mapping[str, DeclaredInput]
     outputs: tuple[str, ...]
     _proto: onnx.ModelProto
-    _folder: Path | None
+    _files: DataFiles
 
     @property
     def external_files(self) -> tuple[str, ...]:
@@ -76,7 +75,7 @@ class OnnxModel:
         """
         with _only_own_errors():
             types = self._input_types(input_shapes or {})
-            binder = Binder(self._proto, self._folder, onnx.defs.onnx_opset_version(), evaluate)
+            binder = Binder(self._proto, self._files, onnx.defs.onnx_opset_version(), evaluate)
             return binder.bind(self.name, self._proto.graph, types)
 
     def _input_types(self, given: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:
@@ -124,12 +123,12 @@ def load_model(source: Source) -> OnnxModel:
         UnsupportedOperatorError: If the operator set is older than 7 or newer than the onnx package knows.
     """
     with _only_own_errors():
-        proto, folder, name = read_model(source)
+        proto, files, name = read_model(source)
         if proto.functions:
             proto = _inlined(proto)
         known = {tensor.name for tensor in proto.graph.initializer}
         inputs = {value.name: _declared(value) for value in proto.graph.input if value.name not in known}
-        return OnnxModel(name, inputs, tuple(value.name for value in proto.graph.output), proto, folder)
+        return OnnxModel(name, inputs, tuple(value.name for value in proto.graph.output), proto, files)
 
 
 @contextmanager

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
-from opbuild.frontend.onnx_read import to_array
+from opbuild.frontend.onnx_read import DataFiles, to_array
 from opbuild.graph.types import Node
 from opbuild.kernel import user_operators
 
@@ -83,12 +82,12 @@ def check_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
         raise InvalidModelError(f"{where} lacks the attribute {missing!r}", "export the model again")
 
 
-def read_attributes(proto: NodeProto, folder: Path | None) -> dict[str, Any]:
+def read_attributes(proto: NodeProto, files: DataFiles) -> dict[str, Any]:
     """Return a node's attributes as ints, floats, strings, tuples of them, arrays and graphs."""
-    return {attribute.name: _value(attribute, folder) for attribute in proto.attribute}
+    return {attribute.name: _value(attribute, files) for attribute in proto.attribute}
 
 
-def _value(attribute: AttributeProto, folder: Path | None) -> Any:
+def _value(attribute: AttributeProto, files: DataFiles) -> Any:
     kind = attribute.type
     if kind == AttributeProto.INT:
         return int(attribute.i)
@@ -103,7 +102,7 @@ def _value(attribute: AttributeProto, folder: Path | None) -> Any:
     if kind == AttributeProto.STRINGS:
         return tuple(_text(item) for item in attribute.strings)
     if kind == AttributeProto.TENSOR:
-        return to_array(attribute.t, folder)
+        return to_array(attribute.t, files)
     if kind == AttributeProto.GRAPH:
         return attribute.g
     return onnx.helper.get_attribute_value(attribute)

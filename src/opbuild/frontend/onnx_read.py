@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -12,54 +13,80 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, numpy_helper
 
 from opbuild.errors import DTypeError, InvalidModelError, UnsupportedOperatorError
+from opbuild.frontend.onnx_wire import PLACE, without_large_tensors
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array
 
 OLDEST_OPSET = 7
-Source = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
-def read_model(source: Source) -> tuple[onnx.ModelProto, Path | None, str]:
+class ModelFile(NamedTuple):
+    """A model's file that somebody has read already.
+
+    Attributes:
+        path: Where it was read from.
+        contents: Its bytes.
+    """
+
+    path: Path
+    contents: memoryview
+
+
+Source = str | os.PathLike[str] | bytes | ModelFile | onnx.ModelProto
+
+
+class DataFiles(NamedTuple):
+    """Where the bytes of a model's tensors are, beside its protobuf messages.
+
+    Attributes:
+        folder: The folder of its external data; None if the model did not come from a file.
+        contents: The model's own file; None if the model was not given as one.
+    """
+
+    folder: Path | None = None
+    contents: memoryview | None = None
+
+
+def read_model(source: Source) -> tuple[onnx.ModelProto, DataFiles, str]:
     """Read a model and check that it is one.
 
     Returns:
-        The model, the folder of its external data (None if it did not come from a file), and its name.
+        The model without its large tensors, where they are, and its name.
 
     Raises:
         InvalidModelError: If it can not be read or is not an ONNX model.
         UnsupportedOperatorError: If its operator set is older than 7 or newer than the onnx package knows.
     """
-    folder: Path | None = None
+    name = ""
     if isinstance(source, onnx.ModelProto):
-        model, shown = source, "the ModelProto given"
+        model, files, shown = source, DataFiles(), "the ModelProto given"
     elif isinstance(source, (bytes, bytearray, memoryview)):
-        shown = f"the model given as {len(source)} bytes"
-        model = _parse(bytes(source), shown)
+        files, shown = DataFiles(None, memoryview(source).cast("B")), f"the model given as {len(source)} bytes"
+        model = _parse(files, shown)
     else:
-        path = Path(source)
-        shown, folder = f"{str(path)!r}", path.parent
-        model = _parse(_read_file(path), shown)
+        file = source if isinstance(source, ModelFile) else _read_file(Path(source))
+        files, shown, name = DataFiles(file.path.parent, file.contents), f"{str(file.path)!r}", file.path.stem
+        model = _parse(files, shown)
     _check(model, shown)
-    name = Path(os.fspath(source)).stem if isinstance(source, (str, os.PathLike)) else model.graph.name or "network"
-    return model, folder, name
+    return model, files, name or model.graph.name or "network"
 
 
-def _read_file(path: Path) -> bytes:
+def _read_file(path: Path) -> ModelFile:
     try:
         if path.is_dir():
             raise InvalidModelError(f"{str(path)!r} is a directory", "give the path of an ONNX file inside it")
-        return path.read_bytes()
+        return ModelFile(path, memoryview(path.read_bytes()))
     except OSError as error:
         raise InvalidModelError(
             f"{str(path)!r} can not be read: {error.strerror or error}", "check the path"
         ) from error
 
 
-def _parse(data: bytes, shown: str) -> onnx.ModelProto:
-    if not data:
+def _parse(files: DataFiles, shown: str) -> onnx.ModelProto:
+    if not files.contents:
         raise InvalidModelError(f"{shown} is empty", "export or copy the model again")
     try:
-        model: onnx.ModelProto = onnx.ModelProto.FromString(data)
+        model: onnx.ModelProto = onnx.ModelProto.FromString(without_large_tensors(files.contents))
     except DecodeError as error:
         raise InvalidModelError(
             f"{shown} is not an ONNX model: it is truncated, damaged or of another format",
@@ -124,8 +151,8 @@ def dtype_name(number: int, what: str) -> str:
     return name
 
 
-def to_array(tensor: TensorProto, folder: Path | None = None) -> Array:
-    """Return a tensor's values; external data is mapped, not read.
+def to_array(tensor: TensorProto, files: DataFiles) -> Array:
+    """Return a tensor's values; external data is mapped, and what lies in the model's own file is not copied.
 
     Raises:
         DTypeError: If its element type is not supported.
@@ -135,7 +162,7 @@ def to_array(tensor: TensorProto, folder: Path | None = None) -> Array:
     shape = tuple(tensor.dims)
     try:
         if tensor.data_location == TensorProto.EXTERNAL:
-            return _external(tensor, dtype, shape, folder)
+            return _external(tensor, dtype, shape, files)
         if tensor.HasField("raw_data"):
             return np.frombuffer(tensor.raw_data, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
         return np.asarray(numpy_helper.to_array(tensor))
@@ -146,8 +173,13 @@ def to_array(tensor: TensorProto, folder: Path | None = None) -> Array:
         ) from error
 
 
-def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int, ...], folder: Path | None) -> Array:
+def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int, ...], files: DataFiles) -> Array:
     entries = {entry.key: entry.value for entry in tensor.external_data}
+    if PLACE in entries and files.contents is not None:
+        begin, size = map(int, entries[PLACE].split())
+        data = files.contents[begin : begin + size]
+        return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
+    folder = files.folder
     location = entries.get("location", "")
     if folder is None:
         raise InvalidModelError(

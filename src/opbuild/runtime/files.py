@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def verified(path: Path, nbytes: int, digest: str, remembered: Any) -> tuple[Arr
     return array, state
 
 
-def digest_of(path: Path, memo: Path | None) -> str:
+def digest_of(path: Path, memo: Path | None, digest_file: Callable[[Path], str] = fast_file) -> str:
     """Return a file's digest, from ``memo`` if the file's state is the one for which it was written there.
 
     What the state is, ``verified`` says. A file that has only just changed is not remembered: it may change again
@@ -90,12 +91,13 @@ def digest_of(path: Path, memo: Path | None) -> str:
     Args:
         path: The file.
         memo: File in which state and digest are remembered, replaced if it is not right; None remembers nothing.
+        digest_file: Reads the file and returns its digest.
 
     Raises:
         OSError: If ``path`` can not be read; a memo that can not be written costs only the reading next time.
     """
     if memo is None:
-        return fast_file(path)
+        return digest_file(path)
     stat = path.stat()
     state = _state(stat)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -103,12 +105,29 @@ def digest_of(path: Path, memo: Path | None) -> str:
         digest = str(remembered["blake3"])
         if remembered["state"] == state and len(digest) == 64:
             return digest
-    digest = fast_file(path)
+    digest = digest_file(path)
     settled = time.time_ns() - stat.st_ctime_ns > _SETTLED
     if settled and _state(path.stat()) == state:
         with contextlib.suppress(OSError):
             publish(memo, json.dumps({"blake3": digest, "state": state}).encode())
     return digest
+
+
+def read_file(path: Path) -> Array:
+    """Return a file's bytes, ``uint8``, in memory of their own: a file that is mapped may be cut while it is read.
+
+    Raises:
+        OSError: If it can not be read, or becomes shorter meanwhile.
+    """
+    with path.open("rb", buffering=0) as file:
+        contents = anonymous(os.fstat(file.fileno()).st_size)
+        read = 0
+        while read < contents.nbytes:
+            count = file.readinto(contents.data[read:])
+            if not count:
+                raise OSError(f"{path.name} became shorter while it was read")
+            read += count
+    return contents
 
 
 def anonymous(nbytes: int) -> Array:
