@@ -11,13 +11,16 @@ from opbuild.version import __version__
 
 if TYPE_CHECKING:
     from opbuild.api import compile, compile_graph  # noqa: A004  as in torch.compile
+    from opbuild.offline import build_offline, load
     from opbuild.report import Report
     from opbuild.runtime.network import Network
     from opbuild.user_operator import operator
 
-__all__ = ["Network", "Report", "__version__", "compile", "compile_graph", "operator"]
+__all__ = ["Network", "Report", "__version__", "build_offline", "compile", "compile_graph", "load", "operator"]
 
 _WHERE = {
+    "build_offline": "opbuild.offline",
+    "load": "opbuild.offline",
     "compile": "opbuild.api",
     "compile_graph": "opbuild.api",
     "operator": "opbuild.user_operator",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.builder.result import BuildResult
     from opbuild.events import Observer
+    from opbuild.kernel.program import Program
 
 __all__ = ["Network", "Report", "compile", "compile_graph"]
 
@@ -66,7 +67,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
     )
     session = open_session(config, target, observer)
     source = ModelSource(model, session)
-    builder = None if source.known else _warm_builder(session)
+    builder = None if source.known else warm_builder(session)
     try:
         inputs, first = source.endpoints(input_shapes or {})
         return Network(
@@ -101,7 +102,7 @@ def compile_graph(
         found = session.start(key, clock) if key is not None else "the graph can not be stored"
         if isinstance(found, Binding):
             return found
-        with _builder(session) as builder:
+        with make_builder(session) as builder:
             return build_network(graph, session, builder, key=key, image_reason=found, clock=clock)
 
     return Network(graph.name, inputs, graph.outputs, bind, first=tuple(endpoint.type.shape for endpoint in inputs))
@@ -120,19 +121,12 @@ def build_network(
         image_reason: Why the network did not start from its image.
         clock: Takes the time of each step.
     """
-    from opbuild.graph.passes.pipeline import optimize
-    from opbuild.lowering.context import Options
-    from opbuild.lowering.lower import lower
-    from opbuild.runtime.link import find_linker, link
     from opbuild.runtime.memory_plan import plan
     from opbuild.runtime.record import make_record
     from opbuild.runtime.weights import pack_constants
 
     weights = session.images.weights(stored=session.use_images)
-    with clock("optimize"):
-        graph = optimize(graph, evaluate)
-    with clock("lower"):
-        program = lower(graph, session.target, Options(num_threads=session.config.num_threads))
+    program = lower_graph(graph, session, clock)
     with clock("decide"):
         pending = builder.start(program.descriptors(), program.name)
     with clock("pack"):
@@ -142,10 +136,8 @@ def build_network(
     with clock("build"):
         built = pending.result()
     with clock("link"):
-        objects = [entry.object for entry in built.entries.values()]
-        runtime = [built.runtime.object] if built.runtime is not None else []
-        library = link([*objects, *runtime], find_linker(session.config.linker)) if objects else b""
-    operators = _operators(built)
+        library = link_build(built, session)
+    operators = list_operators(built)
     with clock("start"):
         symbols = {desc: entry.symbol for desc, entry in built.entries.items()}
         notes = report_notes(operators, program.notes)
@@ -163,6 +155,27 @@ def build_network(
     return Binding(executor, make_report(record, operators, program.notes, clock, image_reason))
 
 
+def lower_graph(graph: Graph, session: Session, clock: Clock) -> Program:
+    """Return the program of a graph for one input signature."""
+    from opbuild.graph.passes.pipeline import optimize
+    from opbuild.lowering.context import Options
+    from opbuild.lowering.lower import lower
+
+    with clock("optimize"):
+        graph = optimize(graph, evaluate)
+    with clock("lower"):
+        return lower(graph, session.target, Options(num_threads=session.config.num_threads))
+
+
+def link_build(built: BuildResult, session: Session) -> bytes:
+    """Return the library of all operators of a build; empty if there are none."""
+    from opbuild.runtime.link import find_linker, link
+
+    objects = [entry.object for entry in built.entries.values()]
+    runtime = [built.runtime.object] if built.runtime is not None else []
+    return link([*objects, *runtime], find_linker(session.config.linker, session.target.triple)) if objects else b""
+
+
 class _OnnxBinder:
     """Binds an ONNX model to input signatures."""
 
@@ -178,7 +191,7 @@ class _OnnxBinder:
         found = session.start(key, clock)
         if isinstance(found, Binding):
             return found
-        builder, self._builder = self._builder or _warm_builder(session), None
+        builder, self._builder = self._builder or warm_builder(session), None
         with builder:
             with clock("read"):
                 graph = source.graph(shapes)
@@ -187,7 +200,8 @@ class _OnnxBinder:
         return binding
 
 
-def _operators(built: BuildResult) -> tuple[OperatorReport, ...]:
+def list_operators(built: BuildResult) -> tuple[OperatorReport, ...]:
+    """Return what became of each operator of a build."""
     return tuple(
         OperatorReport(d.name, d.outcome, str(d.reason), d.nodes, built.entries[d.desc].milliseconds)
         for d in built.decisions
@@ -206,7 +220,8 @@ def _graph_key(graph: Graph, session: Session) -> ImageKey | None:
     return session.key(graph.name, digest, {name: graph.types[name] for name in graph.inputs})
 
 
-def _builder(session: Session) -> Builder:
+def make_builder(session: Session) -> Builder:
+    """Return a builder into the session's folder."""
     from opbuild.builder.build import Builder
     from opbuild.store.disk import DiskStore
 
@@ -221,8 +236,8 @@ def _builder(session: Session) -> Builder:
     )
 
 
-def _warm_builder(session: Session) -> Builder:
+def warm_builder(session: Session) -> Builder:
     """Return a builder whose compile server starts while the model is read."""
-    builder = _builder(session)
+    builder = make_builder(session)
     builder.warm_up()
     return builder

@@ -141,16 +141,28 @@ class Session:
 
 
 def open_session(
-    config: Config, target: str | Target | None, observer: Observer | None, *, use_images: bool = True
+    config: Config,
+    target: str | Target | None,
+    observer: Observer | None,
+    *,
+    use_images: bool = True,
+    runs_elsewhere: bool = False,
 ) -> Session:
     """Return a session.
+
+    Args:
+        config: Settings.
+        target: The machine to build for; None: this one.
+        observer: Told what happens.
+        use_images: Whether networks are started from stored images, and stored.
+        runs_elsewhere: Whether the target may be another machine, whose code is not run here.
 
     Raises:
         TargetError: If the target is unknown, or its code can not run on this machine.
     """
     chosen = host_target() if target is None else parse_target(target) if isinstance(target, str) else target
     problem = runs_here(chosen)
-    if problem:
+    if problem and not runs_elsewhere:
         message = f"code for {chosen} can not run here: {problem}"
         raise TargetError(message, "leave the target out to build for this machine")
     return Session(config, chosen, observer or (lambda event: None), use_images)

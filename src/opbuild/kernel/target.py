@@ -146,5 +146,15 @@ def runs_here(target: Target) -> str | None:
     return f"this machine lacks {', '.join(missing)}" if missing else None
 
 
+def needed_of_machine(target: Target) -> tuple[str, ...]:
+    """Return what code for ``target`` needs: the machine as ``uname -m`` calls it, then words of ``/proc/cpuinfo``."""
+    architecture = target.triple.rpartition("-")[0]
+    machine = next(name for name, known in _ARCHITECTURES.items() if known == architecture)
+    table = {**dict(_X86_FEATURES), **dict(_ARM_FEATURES), **dict.fromkeys(_BEYOND_CANNON_LAKE, _X86_BF16)}
+    flags = frozenset[str]().union(*(table.get(feature, frozenset()) for feature in target.features))
+    return (machine, *sorted(flags))
+
+
+_BEYOND_CANNON_LAKE = ("avx512_zen4", "avx512_zen5", "avx512_sapphirerapids")
 _NEUTRAL = frozenset({"no_runtime", "no_asserts", "no_bounds_query", "large_buffers", "strict_float"})
 """Features of a target that ask nothing of the machine."""

@@ -49,7 +49,7 @@ def make_headers(views: Iterable[tuple[View, str]]) -> tuple[Array, Array]:
         return headers, dimensions
     ranks = np.array([len(view.dims) for view, _ in pairs], np.int64)
     first = np.concatenate(([0], np.cumsum(ranks)[:-1]))
-    kinds = [_element_type(dtype) for _, dtype in pairs]
+    kinds = [element_type(dtype) for _, dtype in pairs]
     headers["type_code"] = [code for code, _ in kinds]
     headers["type_bits"] = [bits for _, bits in kinds]
     headers["type_lanes"] = 1
@@ -58,6 +58,7 @@ def make_headers(views: Iterable[tuple[View, str]]) -> tuple[Array, Array]:
     return headers, dimensions
 
 
-def _element_type(dtype: str) -> tuple[int, int]:
+def element_type(dtype: str) -> tuple[int, int]:
+    """Return Halide's code and bits for a numpy name."""
     kind = np.dtype(dtype)
     return _CODES[kind.kind], 1 if kind.kind == "b" else kind.itemsize * 8

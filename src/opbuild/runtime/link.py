@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,9 @@ _LD_FLAGS = ("-shared", "-Bsymbolic", "-z", "now", "-z", "noexecstack", "--build
 _CC_FLAGS = ("-shared", "-nostdlib", "-Wl,-Bsymbolic,-z,now,-z,noexecstack,--build-id=none,-s")
 
 
+_MACHINES = {"x86-64-linux": "x86_64", "arm-64-linux": "aarch64", "riscv-64-linux": "riscv64"}
+
+
 @dataclass(frozen=True)
 class Linker:
     """A linker found on this machine.
@@ -40,11 +44,15 @@ class Linker:
     name: str
 
 
-def find_linker(path: str = "") -> Linker:
+def find_linker(path: str = "", triple: str = "") -> Linker:
     """Return the linker to use: the one given, else ``ld.lld``, ``ld``, a C compiler, or the ``ziglang`` package.
+
+    For another architecture than this machine's: the one given, else ``ld.lld``, that architecture's ``ld`` or C
+    compiler under its GNU name, or ``ziglang``.
 
     Args:
         path: A linker or C compiler, by path or name (``OPBUILD_LINKER``); empty to search.
+        triple: What is linked, e.g. ``arm-64-linux``; empty for this machine.
 
     Raises:
         LinkError: If the one given does not exist, or none is found.
@@ -54,16 +62,25 @@ def find_linker(path: str = "") -> Linker:
         if found is None:
             raise LinkError(f"the linker {path!r} was not found", "OPBUILD_LINKER must name an executable program")
         return _linker(found)
-    for name in ("ld.lld", "ld", "cc", "gcc", "clang"):
+    names = _names(triple)
+    for name in names:
         found = shutil.which(name)
         if found is not None:
             return _linker(found)
     if importlib.util.find_spec("ziglang") is not None:
         return Linker((sys.executable, "-m", "ziglang", "ld.lld", *_LD_FLAGS), "ziglang")
     raise LinkError(
-        "no linker was found: neither ld.lld, ld, cc, gcc nor clang is on the PATH",
+        f"no linker {f'for {triple} ' * bool(triple)}was found: none of {', '.join(names)} is on the PATH",
         "install binutils or a C compiler, or 'pip install opbuild[linker]', or set OPBUILD_LINKER",
     )
+
+
+def _names(triple: str) -> tuple[str, ...]:
+    """Return the programs that link for a machine, in order of preference."""
+    machine = _MACHINES.get(triple, platform.machine())
+    if machine == platform.machine():
+        return "ld.lld", "ld", "cc", "gcc", "clang"
+    return "ld.lld", f"{machine}-linux-gnu-ld", f"{machine}-linux-gnu-gcc"
 
 
 def link(objects: Sequence[bytes], linker: Linker) -> bytes:

@@ -57,6 +57,7 @@ class Network:
         outputs: Names of its outputs.
         bind: Makes it ready for a signature.
         first: The signature to bind now; None waits for the first call.
+        check: Refuses shapes of inputs that it does not serve; default: those that do not fit ``inputs``.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Network:
         bind: Bind,
         *,
         first: Shapes | None = None,
+        check: Callable[[Shapes], None] | None = None,
     ) -> None:
         self.name = name
         self._inputs = tuple(inputs)
@@ -74,6 +76,7 @@ class Network:
         self._dtypes = tuple(np.dtype(endpoint.type.dtype) for endpoint in inputs)
         self._positions = {endpoint.name: position for position, endpoint in enumerate(inputs)}
         self._bind = bind
+        self._check = check or self._check_shapes
         self._bindings: dict[Shapes, Binding] = {}
         self._lock = threading.Lock()
         self._latest: Binding | None = None
@@ -137,7 +140,7 @@ class Network:
         shapes = tuple([array.shape for array in arrays])
         binding = self._bindings.get(shapes)
         if binding is None:
-            self._check_shapes(shapes)
+            self._check(shapes)
             binding = self._binding(shapes)
         return binding.executor.run(arrays)
 

@@ -48,6 +48,7 @@ class WeightStore:
     problem: str = ""
     states: dict[str, list[Any]] = field(default_factory=dict)
     packed: int = 0
+    _in_memory: dict[Hashable, tuple[str, Array]] = field(default_factory=dict)
 
     def get(self, digest: str, nbytes: int, remembered: Any = None) -> Array:
         """Return stored bytes, mapped.
@@ -64,6 +65,8 @@ class WeightStore:
 
     def find(self, buffer: Buffer) -> tuple[str, Array] | None:
         """Return digest and bytes of a constant that was packed before, or None."""
+        if self.folder is None:
+            return self._in_memory.get(buffer.source) if buffer.source is not None else None
         reference = self._reference(buffer.source)
         if reference is None:
             return None
@@ -79,6 +82,8 @@ class WeightStore:
         data = array.data
         digest = fast(data)
         if self.folder is None:
+            if source is not None:
+                self._in_memory[source] = digest, array
             return digest, array
         path = self.folder / f"{digest}.bin"
         try:

@@ -1,0 +1,237 @@
+"""Offline models: a model built into one file, for this machine or another, and loaded without a compiler."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opbuild.api import link_build, list_operators, lower_graph, make_builder, warm_builder
+from opbuild.config import Config
+from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOperatorError
+from opbuild.graph.types import Graph
+from opbuild.kernel.program import HostCall, Program
+from opbuild.kernel.soc_version import resolve_soc_version
+from opbuild.kernel.target import runs_here
+from opbuild.model_source import Model, ModelSource
+from opbuild.runtime.executor import Executor
+from opbuild.runtime.library import Library
+from opbuild.runtime.network import Binding, Network, Shapes
+from opbuild.runtime.offline import OfflineModel, PackedWeights, read_offline, write_offline
+from opbuild.runtime.record import Record
+from opbuild.session import Clock, Session, evaluate, open_session, report_notes, stored_report
+from opbuild.version import __version__
+
+if TYPE_CHECKING:
+    from opbuild.builder.build import Builder
+    from opbuild.builder.result import BuildResult
+    from opbuild.events import Observer
+
+SUFFIX = ".om"
+
+
+def build_offline(
+    model: Model | Graph,
+    output: str | os.PathLike[str],
+    *,
+    soc_version: str = "host",
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    variants: Sequence[Mapping[str, Sequence[int]]] | None = None,
+    config: Config | None = None,
+    observer: Observer | None = None,
+) -> Path:
+    """Build a model and write it as one file, which runs where neither the compiler nor the model's reader is.
+
+    Args:
+        model: A path, the bytes of a file, an ``onnx.ModelProto``, or a graph.
+        output: The file to write; ``.om`` is added if it is not there. It is written whole or not at all.
+        soc_version: The machine to build for: ``host``, or a target such as ``x86-64-linux-avx2``.
+        input_shapes: Shapes by input name, where the model leaves them open or another is wanted.
+        variants: Several input signatures for one file, each the shapes that differ from ``input_shapes``. They share
+            operators, library and equal weights; a call picks by the shapes of its inputs.
+        config: Settings; None reads the environment.
+        observer: Told what happens, from threads of the build too.
+
+    Returns:
+        The file.
+
+    Raises:
+        ModelError: If the model is at fault, a shape is open, or an operator runs only where onnx is installed.
+        OptionError: If an argument is at fault, or the file can not be written.
+        BuildError: If an operator can not be built, or the network not linked.
+    """
+    path = Path(output)
+    path = path if path.suffix == SUFFIX else path.with_name(path.name + SUFFIX)
+    _check_output(path)
+    target = resolve_soc_version(soc_version)
+    session = open_session(config or Config.from_environment(), target, observer, use_images=False, runs_elsewhere=True)
+    clock = Clock()
+    with warm_builder(session) if not isinstance(model, Graph) else make_builder(session) as builder:
+        graphs, digest = _graphs(model, session, input_shapes or {}, variants)
+        programs = [_servable(lower_graph(graph, session, clock)) for graph in graphs]
+        _write(path, programs, session, builder, digest)
+    return path
+
+
+def load(path: str | os.PathLike[str], *, num_threads: int | None = None, verify: bool = True) -> Network:
+    """Load an offline model; neither the compiler nor the model's reader is needed.
+
+    Args:
+        path: The ``.om`` file. Its weights are mapped: replace the file by renaming another, as ``build_offline``
+            does, while networks run from it.
+        num_threads: Threads that run the network (default ``OPBUILD_NUM_THREADS``, else the cores).
+        verify: Whether to compare the weights with their digest, 20 ms for 100 MB; the rest of the file always is.
+
+    Returns:
+        The network; it takes the input shapes that the file was made for, others raise ``ShapeError``.
+
+    Raises:
+        InvalidModelError: If the file can not be read, is no offline model, or is damaged.
+        TargetError: If it is for another machine than this one.
+        LinkError: If its library can not be loaded.
+    """
+    model = read_offline(Path(path), verify=verify)
+    problem = runs_here(model.target)
+    if problem:
+        raise TargetError(
+            f"{str(path)!r} can not run here: {problem}",
+            "build it for this machine: soc_version 'host', or a lesser one",
+        )
+    loaded = _Loaded(model, Config.from_environment(num_threads=num_threads).num_threads)
+    first = model.signatures[0] if len(model.signatures) == 1 else None
+    return Network(model.name, model.endpoints, model.outputs, loaded.bind, first=first, check=loaded.check)
+
+
+class _Loaded:
+    """Binds an offline model to the signatures that it serves."""
+
+    def __init__(self, model: OfflineModel, num_threads: int) -> None:
+        self._model = model
+        library = model.library
+        self._library = Library(library, num_threads) if library else None
+
+    def bind(self, shapes: Shapes) -> Binding:
+        clock = Clock()
+        with clock("load"):
+            record = self._model.record(self._model.signatures.index(shapes))
+            executor = Executor(record, self._library, self._model.constants(record), evaluate)
+        return Binding(executor, stored_report(record, clock))
+
+    def check(self, shapes: Shapes) -> None:
+        """Refuse shapes that the file has no plan for."""
+        if shapes not in self._model.signatures:
+            raise ShapeError(
+                f"the offline model {self._model.name} has no plan for {self._text(shapes)}",
+                f"it serves {' or '.join(map(self._text, self._model.signatures))}",
+            )
+
+    def _text(self, shapes: Shapes) -> str:
+        names = [name for name, _ in self._model.inputs]
+        return ", ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in zip(names, shapes, strict=True))
+
+
+def _check_output(path: Path) -> None:
+    """Refuse a place where no file can be written, before anything is built."""
+    if path.is_dir():
+        raise OptionError(f"output is {str(path)!r}, a folder", "name a file")
+    if not path.parent.is_dir():
+        raise OptionError(f"output is {str(path)!r}, and there is no folder {str(path.parent)!r}", "make the folder")
+    if not os.access(path.parent, os.W_OK):
+        raise OptionError(f"output is {str(path)!r}, and its folder can not be written", "name another folder")
+
+
+def _graphs(
+    model: Model | Graph,
+    session: Session,
+    input_shapes: Mapping[str, Sequence[int]],
+    variants: Sequence[Mapping[str, Sequence[int]]] | None,
+) -> tuple[list[Graph], str]:
+    """Return the model's graph for each signature, and the model's digest, empty if it has none."""
+    if isinstance(model, Graph):
+        if input_shapes or variants:
+            raise OptionError("shapes were given for a graph, which has its own", "leave input_shapes and variants out")
+        return [model], ""
+    source = ModelSource(model, session)
+    signatures: list[Shapes] = []
+    for variant in variants or [{}]:
+        _, shapes = source.endpoints({**input_shapes, **variant})
+        if shapes is None:
+            given = {**input_shapes, **variant}
+            types = {name: given.get(name, shape) for name, _, shape in source.face.inputs}
+            name = next(name for name, shape in types.items() if shape is None or min(shape, default=0) < 0)
+            raise ShapeError(f"input {name!r} has an open shape", f"give it: input_shapes={{{name!r}: (...)}}")
+        if shapes not in signatures:
+            signatures.append(shapes)
+    return [source.graph(shapes, keep=True) for shapes in signatures], source.digest
+
+
+def _servable(program: Program) -> Program:
+    """Return a program; refuse it if a node runs only where the onnx package is."""
+    from opbuild.backend.host.evaluate import is_native
+
+    nodes = [call.node for call in program.calls if isinstance(call, HostCall) and not is_native(call.node)]
+    if nodes:
+        names = ", ".join(sorted({f"{node.op_type} ({node.name})" for node in nodes}))
+        raise UnsupportedOperatorError(
+            f"these operators have no kernel and run only where the onnx package is installed: {names}",
+            "an offline model can not have them: use opbuild.compile, or replace them in the model",
+        )
+    return program
+
+
+def _write(path: Path, programs: Sequence[Program], session: Session, builder: Builder, digest: str) -> None:
+    """Build all programs together and write them."""
+    from opbuild.runtime.weights import WeightStore
+
+    needed: dict[Any, tuple[str, ...]] = {}
+    for program in programs:
+        for desc, nodes in program.descriptors().items():
+            needed[desc] = tuple(dict.fromkeys((*needed.get(desc, ()), *nodes)))
+    pending = builder.start(needed, programs[0].name)
+    store, weights = WeightStore(None), PackedWeights()
+    packed = [_pack(program, store, weights) for program in programs]
+    built = pending.result()
+    records = [_record(program, built, *each) for program, each in zip(programs, packed, strict=True)]
+    build = {
+        "opbuild": __version__,
+        "model": digest,
+        "compiler": session.compiler.name + " " + session.compiler.version(),
+        "operators": [[built.entries[desc].name, list(nodes)] for desc, nodes in needed.items()],
+    }
+    try:
+        write_offline(
+            path,
+            name=programs[0].name,
+            target=session.target,
+            num_threads=session.config.num_threads,
+            records=records,
+            library=link_build(built, session),
+            weights=weights,
+            build=build,
+        )
+    except ValueError as error:
+        raise UnsupportedOperatorError(f"the network can not be stored: {error}", "use opbuild.compile") from error
+    except OSError as error:
+        raise OptionError(
+            f"{str(path)!r} can not be written: {error.strerror or error}", "name another file"
+        ) from error
+
+
+def _pack(program: Program, store: Any, weights: PackedWeights) -> tuple[dict[int, int], Any]:
+    from opbuild.runtime.weights import pack_constants
+
+    constants = pack_constants(program, store)
+    return constants.positions, weights.place(constants.arrays)
+
+
+def _record(program: Program, built: BuildResult, positions: dict[int, int], places: Any) -> Record:
+    from opbuild.runtime.memory_plan import plan
+    from opbuild.runtime.record import make_record
+
+    symbols = {desc: entry.symbol for desc, entry in built.entries.items()}
+    own = program.descriptors()
+    operators = [operator for operator, decision in zip(list_operators(built), built.decisions, strict=True)
+                 if decision.desc in own]  # fmt: skip
+    notes = report_notes(operators, program.notes)
+    return make_record(program, symbols, plan(program), constant_of=positions, constants=places, notes=notes)

@@ -1,0 +1,218 @@
+"""Offline models: a built network, for one or several input signatures, in one file (``runtime.offline_format``).
+
+All signatures share one linked library and one section of packed weights, in which equal constants lie once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from opbuild.digest import fast
+from opbuild.errors import InvalidModelError, OpbuildError
+from opbuild.graph.types import DTYPES, Array, TensorType
+from opbuild.kernel.opdesc import canonical_json
+from opbuild.kernel.target import Target, needed_of_machine, parse_target
+from opbuild.runtime.network import Endpoint, Shapes
+from opbuild.runtime.offline_format import (
+    ABOUT,
+    LIBRARY,
+    MACHINE,
+    PLAN,
+    PROGRAM,
+    WEIGHTS,
+    Container,
+    Section,
+    open_container,
+    write_container,
+)
+from opbuild.runtime.offline_program import tables
+from opbuild.runtime.record import ALIGNMENT, Constant, Record
+from opbuild.runtime.record_json import from_json, to_json
+from opbuild.runtime.weights import WeightStore, load_constants
+
+
+@dataclass
+class PackedWeights:
+    """The section of weights while it is put together.
+
+    Attributes:
+        parts: The bytes of each constant, in order; each begins on the next multiple of ``ALIGNMENT``.
+    """
+
+    parts: list[Array] = field(default_factory=list)
+    _offsets: dict[str, int] = field(default_factory=dict)
+    _end: int = 0
+
+    def place(self, arrays: Sequence[Array]) -> tuple[Constant, ...]:
+        """Add constants, those that are there already not again, and return where they lie."""
+        return tuple(self._place(array) for array in arrays)
+
+    def _place(self, array: Array) -> Constant:
+        digest = fast(array.data)
+        if digest not in self._offsets:
+            self._offsets[digest] = self._end
+            self.parts.append(array)
+            self._end = -(-(self._end + array.nbytes) // ALIGNMENT) * ALIGNMENT
+        return Constant(array.nbytes, "", self._offsets[digest])
+
+
+def write_offline(
+    path: Path,
+    *,
+    name: str,
+    target: Target,
+    num_threads: int,
+    records: Sequence[Record],
+    library: bytes,
+    weights: PackedWeights,
+    build: Mapping[str, Any],
+    more: Sequence[Section] = (),
+) -> None:
+    """Write an offline model, whole or not at all.
+
+    Args:
+        path: The file.
+        name: The network's name.
+        target: The machine that it is for.
+        num_threads: Threads that its kernels were chosen for.
+        records: How each input signature runs; all have the same inputs but for their shapes.
+        library: The linked kernels of all of them; empty if there are none.
+        weights: The constants that the records refer to.
+        build: What the build did, as JSON values.
+        more: Further sections.
+
+    Raises:
+        OSError: If it can not be written.
+        ValueError: If a record can not be stored.
+    """
+    first = records[0]
+    about = {
+        "name": name,
+        "target": str(target),
+        "num_threads": num_threads,
+        "inputs": [[port.name, port.type.dtype] for port in first.inputs],
+        "outputs": [port.name for port in first.outputs],
+        "signatures": [[list(port.type.shape) for port in record.inputs] for record in records],
+        "build": dict(build),
+    }
+    sections = [
+        Section(ABOUT, 0, [canonical_json(about).encode()]),
+        Section(MACHINE, 0, [" ".join(needed_of_machine(target)).encode()]),
+        *(Section(PLAN, i, [canonical_json(to_json(record)).encode()]) for i, record in enumerate(records)),
+        *(Section(PROGRAM, i, [tables(record)]) for i, record in enumerate(records)),
+        *more,
+        Section(LIBRARY, 0, [library]),
+        Section(WEIGHTS, 0, [array.data for array in weights.parts]),
+    ]
+    write_container(path, sections)
+
+
+@dataclass(frozen=True)
+class OfflineModel:
+    """An offline model that was read and checked; its weights are mapped.
+
+    Attributes:
+        container: The file.
+        name: The network's name.
+        target: The machine that it is for.
+        num_threads: Threads that its kernels were chosen for.
+        inputs: Name and element type of each input.
+        outputs: Names of the outputs.
+        signatures: The input shapes that it serves.
+        build: What the build did.
+    """
+
+    container: Container
+    name: str
+    target: Target
+    num_threads: int
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[str, ...]
+    signatures: tuple[Shapes, ...]
+    build: Mapping[str, Any]
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The inputs; an extent that differs between signatures is -1."""
+        columns = [[shapes[position] for shapes in self.signatures] for position in range(len(self.inputs))]
+        return tuple(
+            Endpoint(name, TensorType(dtype, tuple(_one(extents) for extents in zip(*shapes, strict=True))))
+            for (name, dtype), shapes in zip(self.inputs, columns, strict=True)
+        )
+
+    @property
+    def library(self) -> bytes:
+        """The linked kernels; empty if the network has none."""
+        return self.container.section(LIBRARY).tobytes()
+
+    def record(self, index: int) -> Record:
+        """Return how a signature runs.
+
+        Raises:
+            InvalidModelError: If the file's record can not be run safely.
+        """
+        try:
+            record = from_json(json.loads(self.container.section(PLAN, index).tobytes()))
+        except ValueError as error:
+            raise self._invalid(str(error)) from error
+        ports = tuple((port.name, port.type.dtype) for port in record.inputs)
+        if ports != self.inputs or tuple(port.type.shape for port in record.inputs) != self.signatures[index]:
+            raise self._invalid(f"plan {index} has other inputs than the file says")
+        return record
+
+    def constants(self, record: Record) -> tuple[Array, ...]:
+        """Return the bytes of a record's constants, mapped.
+
+        Raises:
+            InvalidModelError: If they are not in the file.
+        """
+        try:
+            return load_constants(record.constants, self.container.section(WEIGHTS), WeightStore(None), {})
+        except OSError as error:
+            raise self._invalid(str(error)) from error
+
+    def _invalid(self, how: str) -> InvalidModelError:
+        return InvalidModelError(f"{str(self.container.path)!r} can not be used: {how}", "write the file again")
+
+
+def read_offline(path: Path, *, verify: bool = True) -> OfflineModel:
+    """Read and check an offline model, whatever machine it is for.
+
+    Args:
+        path: The file.
+        verify: Whether to compare the weights with their digest, which reads them; all else always is.
+
+    Raises:
+        InvalidModelError: If it can not be read, is none, or is damaged.
+    """
+    container = open_container(path, verify=verify)
+    try:
+        about = json.loads(container.section(ABOUT).tobytes())
+        signatures = tuple(tuple(tuple(map(int, shape)) for shape in each) for each in about["signatures"])
+        inputs = tuple((str(name), str(dtype)) for name, dtype in about["inputs"])
+        if not signatures or any(dtype not in DTYPES for _, dtype in inputs):
+            raise ValueError("it serves nothing")
+        if any([len(shape) for shape in shapes] != [len(shape) for shape in signatures[0]] for shapes in signatures):
+            raise ValueError("its signatures differ in more than extents")
+        if len(signatures[0]) != len(inputs):
+            raise ValueError("its signatures have other inputs")
+        return OfflineModel(
+            container=container,
+            name=str(about["name"]),
+            target=parse_target(str(about["target"])),
+            num_threads=int(about["num_threads"]),
+            inputs=inputs,
+            outputs=tuple(map(str, about["outputs"])),
+            signatures=signatures,
+            build=cast("Mapping[str, Any]", dict(about["build"])),
+        )
+    except (OpbuildError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidModelError(f"{str(path)!r} is no sound offline model: {error!r}", "write it again") from error
+
+
+def _one(extents: tuple[int, ...]) -> int:
+    return extents[0] if len(set(extents)) == 1 else -1

@@ -1,0 +1,189 @@
+"""The container of offline models: a header, a table of sections, and the sections; little-endian.
+
+    0    char[8]    magic
+    8    uint32     version of the format
+    12   uint32     number of sections
+    16   uint64     size of the file
+    24   uint64     0
+    32   byte[32]   BLAKE3 of the bytes 0 to 31 and of the table
+    64   the table, 64 bytes a section:
+         uint32 kind, uint32 index, uint64 offset, uint64 size, uint64 0, byte[32] BLAKE3 of the section
+
+Sections begin on multiples of 64, those that are mapped by pages on multiples of 4096. A reader skips kinds that it
+does not know. Nothing of a file is used before the table's digest and the digests of the sections were checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from blake3 import blake3
+
+from opbuild.digest import fast
+from opbuild.errors import InvalidModelError
+from opbuild.graph.types import Array
+
+MAGIC = b"\x8fOPBOM\r\n"
+"""Not text, and damaged by whatever changes line ends."""
+VERSION = 1
+
+ABOUT, MACHINE, PLAN, PROGRAM, LIBRARY, WEIGHTS, GRAPH = range(1, 8)
+"""Kinds of sections: what the file is (JSON), what the code needs of a machine (words), how one input signature runs
+(the record as JSON, and as tables for C), linked kernels (ELF), packed weights, and the network before lowering."""
+
+_HEADER, _ENTRY = struct.Struct("<8sIIQQ"), struct.Struct("<IIQQQ32s")
+_HEADER_BYTES, _DIGEST_BYTES = 64, 32
+_LINE, _PAGE = 64, 4096
+_MOST_SECTIONS = 65536
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section to write.
+
+    Attributes:
+        kind: What it holds.
+        index: Which of several of its kind.
+        parts: Its bytes, in pieces; each begins on the next multiple of 64 bytes.
+    """
+
+    kind: int
+    index: int
+    parts: Iterable[bytes | memoryview]
+
+
+@dataclass(frozen=True)
+class Container:
+    """An offline model's file, mapped and checked.
+
+    Attributes:
+        path: The file.
+        data: All its bytes, ``uint8``, mapped read-only.
+        places: First byte and size of each section by kind and index.
+    """
+
+    path: Path
+    data: Array
+    places: dict[tuple[int, int], tuple[int, int]]
+
+    def section(self, kind: int, index: int = 0) -> Array:
+        """Return a section's bytes, mapped; none if the file has no such section."""
+        offset, size = self.places.get((kind, index), (0, 0))
+        return self.data[offset : offset + size]
+
+
+def write_container(path: Path, sections: Sequence[Section]) -> None:
+    """Write a file whole or not at all: beside its place, to the disk, then renamed.
+
+    Raises:
+        OSError: If it can not be written; nothing is left behind, and an older file stays.
+    """
+    temporary = path.with_name(f".{path.name[:80]}.{os.urandom(8).hex()}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            table = bytearray()
+            file.seek(_HEADER_BYTES + len(sections) * _ENTRY.size)
+            for section in sections:
+                kind, index = section.kind, section.index
+                start = _round_up(file.tell(), _PAGE if kind in (LIBRARY, WEIGHTS) else _LINE)
+                file.seek(start)
+                hasher = blake3(max_threads=blake3.AUTO)
+                for part in section.parts:
+                    for piece in (bytes((start - file.tell()) % _LINE), part):
+                        file.write(piece)
+                        hasher.update(piece)
+                table += _ENTRY.pack(kind, index, start, file.tell() - start, 0, hasher.digest())
+            size = file.tell()
+            file.truncate(size)
+            header = _HEADER.pack(MAGIC, VERSION, len(sections), size, 0)
+            file.seek(0)
+            file.write(header + bytes.fromhex(fast(header + bytes(table))) + bytes(table))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    with contextlib.suppress(OSError):  # some file systems have no folders to flush
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def open_container(path: Path, *, verify: bool = True) -> Container:
+    """Map a file and check it whole.
+
+    Args:
+        path: The file.
+        verify: Whether to read the weights and compare them with their digest too; all else always is.
+
+    Raises:
+        InvalidModelError: If it can not be read, is no offline model, is of another version, or is damaged.
+    """
+    try:
+        data = _map(path)
+    except OSError as error:
+        raise InvalidModelError(f"{str(path)!r} can not be read: {error.strerror or error}", "check the path") from None
+    places, digests = _read_table(path, data)
+    for (kind, index), (offset, size) in places.items():
+        if kind == WEIGHTS and not verify:
+            continue
+        if fast(data[offset : offset + size].data) != digests[kind, index]:
+            raise _damaged(path, f"section {kind}.{index} does not have the digest it should have")
+    return Container(path, data, places)
+
+
+def _map(path: Path) -> Array:
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:
+            return np.zeros(0, np.uint8)
+        return np.frombuffer(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ), np.uint8)
+
+
+def _read_table(path: Path, data: Array) -> tuple[dict[tuple[int, int], tuple[int, int]], dict[tuple[int, int], str]]:
+    """Return place and digest of each section; nothing of what the header says is believed before it is checked."""
+    head = bytes(data[:_HEADER_BYTES])
+    if not head.startswith(MAGIC):
+        raise InvalidModelError(f"{str(path)!r} is not an offline model", "write one with 'opbuild compile'")
+    if len(head) < _HEADER_BYTES:
+        raise _damaged(path, f"it ends after {len(head)} bytes")
+    _, version, count, size, _ = _HEADER.unpack_from(head)
+    if version != VERSION:
+        raise InvalidModelError(
+            f"{str(path)!r} has version {version} of the format, this opbuild reads version {VERSION}",
+            "write the file again with this version of opbuild",
+        )
+    if size != data.size:
+        raise _damaged(path, f"it has {data.size} bytes, not {size}")
+    end = _HEADER_BYTES + count * _ENTRY.size
+    if count > _MOST_SECTIONS or end > data.size:
+        raise _damaged(path, f"it can not have {count} sections")
+    table = bytes(data[_HEADER_BYTES:end])
+    if fast(head[: _HEADER.size] + table) != head[-_DIGEST_BYTES:].hex():
+        raise _damaged(path, "its table does not have the digest it should have")
+    places, digests = {}, {}
+    for kind, index, offset, nbytes, _, digest in _ENTRY.iter_unpack(table):
+        if offset < end or offset % _LINE or nbytes > data.size - offset:
+            raise _damaged(path, f"section {kind}.{index} lies at {offset}, {nbytes} bytes of {data.size}")
+        places[kind, index] = offset, nbytes
+        digests[kind, index] = digest.hex()
+    return places, digests
+
+
+def _damaged(path: Path, how: str) -> InvalidModelError:
+    return InvalidModelError(f"{str(path)!r} is damaged: {how}", "copy the file again, or write it again")
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
