@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from opbuild.kernel.difference import distance, first_change
 from opbuild.kernel.interfaces import Reason, Store
 from opbuild.kernel.key import Key, file_op_type
-from opbuild.kernel.opdesc import canonical_json
 
-_READ_AT_MOST = 64
-"""Entries read for one operator type: enough to be helpful, little enough to cost nothing beside a compile."""
+READ_AT_MOST = 64
+"""Entries read for one operator type in a build: enough to be helpful, and little beside what a compile takes."""
 
 
 class Explainer:
@@ -18,12 +18,15 @@ class Explainer:
 
     Args:
         store: Where to look.
+        others: Stores of other targets, where to look if ``store`` has nothing of an operator's type.
+        read_at_most: Entries read for one operator type; None for all.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._names: dict[str, list[str]] | None = None
-        self._read: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    def __init__(self, store: Store, others: Sequence[Store] = (), read_at_most: int | None = READ_AT_MOST) -> None:
+        self._stores = (store, *others)
+        self._read_at_most = read_at_most
+        self._names: dict[int, dict[str, list[str]]] = {}
+        self._read: dict[tuple[int, str], list[tuple[str, Mapping[str, Any]]]] = {}
 
     def explain(self, key: Key, reason: Reason) -> Reason:
         """Return a reason that names the first field which differs from the nearest entry.
@@ -35,36 +38,25 @@ class Explainer:
         if reason.code != "absent":
             return reason
         op_type = file_op_type(key.components["op_types"])
-        candidates = self._candidates(op_type)
-        if not candidates:
-            return Reason("absent", f"the store has no {op_type} yet")
-        name, nearest = min(candidates, key=lambda item: (_distance(key.components, item[1]), item[0]))
-        components = Key(nearest, "")
-        difference = components.first_difference(key)
-        return Reason("changed", f"{difference} since {name}") if difference else reason
+        for number in range(len(self._stores)):
+            candidates = self._candidates(number, op_type)
+            if candidates:
+                name, nearest = min(candidates, key=lambda item: (distance(item[1], key.components), item[0]))
+                change = first_change(nearest, key.components)
+                return Reason("changed", f"{change} since {name}") if change else reason
+        return reason
 
-    def _candidates(self, op_type: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
-        if op_type not in self._read:
-            found = ((name, self._store.components(name)) for name in self._by_type().get(op_type, [])[:_READ_AT_MOST])
-            self._read[op_type] = [(name, components) for name, components in found if components is not None]
-        return self._read[op_type]
+    def _candidates(self, number: int, op_type: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
+        place = (number, op_type)
+        if place not in self._read:
+            names = self._by_type(number).get(op_type, [])[: self._read_at_most]
+            found = ((name, self._stores[number].components(name)) for name in names)
+            self._read[place] = [(name, components) for name, components in found if components is not None]
+        return self._read[place]
 
-    def _by_type(self) -> dict[str, list[str]]:
-        if self._names is None:
-            self._names = {}
-            for name in self._store.names():
-                self._names.setdefault(name.rsplit("_", 2)[0], []).append(name)
-        return self._names
-
-
-def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
-    """Return in how many places two components differ."""
-    return sum(_differs(one.get(name), other.get(name)) for name in one.keys() | other.keys())
-
-
-def _differs(one: Any, other: Any) -> int:
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return _distance(one, other)
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        return sum(_differs(a, b) for a, b in zip(one, other, strict=True))
-    return int(canonical_json(one) != canonical_json(other))
+    def _by_type(self, number: int) -> dict[str, list[str]]:
+        if number not in self._names:
+            self._names[number] = {}
+            for name in self._stores[number].names():
+                self._names[number].setdefault(name.rsplit("_", 2)[0], []).append(name)
+        return self._names[number]

@@ -7,7 +7,6 @@ component hands somebody a wrong object without a word; a superfluous one rebuil
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from opbuild.digest import sha256
+from opbuild.kernel.difference import first_change
 from opbuild.kernel.opdesc import OpDesc, canonical_json
 from opbuild.kernel.target import Target
 
@@ -73,13 +73,13 @@ class Key:
         return f"{self.stem}_{device_id}"
 
     def first_difference(self, other: Key | Mapping[str, Any]) -> str | None:
-        """Return how ``other`` first differs from this key, e.g. ``variant.tile 7x2 -> 4x4``; None if it does not.
+        """Return how ``other`` first differs from this key, e.g. ``variant tile 7 -> 4``; None if it does not.
 
         Args:
             other: A key or the components of one; its values stand right of the arrow.
         """
         components = other.components if isinstance(other, Key) else other
-        return _difference("", self.components, components)
+        return first_change(self.components, components)
 
 
 def make_key(desc: OpDesc, target: Target, compiler: CompilerIdentity, sources: str) -> Key:
@@ -110,23 +110,3 @@ def file_op_type(op_types: list[str] | tuple[str, ...]) -> str:
     """Return the joined operator types as names of files and symbols have them: short lower-case C identifiers."""
     text = re.sub(r"[^a-z0-9_]", "_", "_".join(op_types).lower())[:_OP_TYPE_LIMIT].strip("_") or "op"
     return f"op_{text}" if text[0].isdigit() else text
-
-
-def _difference(path: str, one: Any, other: Any) -> str | None:
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        names = [*one, *(name for name in other if name not in one)]
-        pairs = [(f"{path}.{name}".lstrip("."), one.get(name), other.get(name)) for name in names]
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other) and _nested(one):
-        pairs = [(f"{path}[{index}]", a, b) for index, (a, b) in enumerate(zip(one, other, strict=True))]
-    else:
-        return None if canonical_json(one) == canonical_json(other) else f"{path} {_show(one)} -> {_show(other)}"
-    return next((found for name, a, b in pairs if (found := _difference(name, a, b))), None)
-
-
-def _nested(items: list[Any]) -> bool:
-    return any(isinstance(item, Mapping) for item in items)
-
-
-def _show(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
-    return text if len(text) <= 80 else f"{text[:77]}..."
