@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from opbuild.errors import OptionError
+from opbuild.kernel.opdesc import FREE
+
+Extent = int | tuple[int, int]
+"""A fixed extent, ``FREE`` (-1) for any, or the least and the greatest of a range."""
+
+Shape = tuple[Extent, ...]
+
+MOST = 2**31 - 1
 
 _HINT = 'write it as "data:1,3,224,224", and several inputs as "a:1,8;b:1,16"'
+_OPEN_HINT = f'an extent is a whole number, -1 for any, or a range such as 1~640; {_HINT}'
 
 
 def parse_input_shape(text: str) -> dict[str, tuple[int, ...]]:
@@ -16,32 +27,65 @@ def parse_input_shape(text: str) -> dict[str, tuple[int, ...]]:
         OptionError: If the text is not of that form; the message shows the part at fault.
     """
     shapes: dict[str, tuple[int, ...]] = {}
+    for name, shape in _parse(text, _HINT).items():
+        for extent in shape:
+            if not isinstance(extent, int) or extent == FREE:
+                shown = format_extent(extent)
+                raise OptionError(f"input_shape {text!r} has the extent {shown!r}", f"use whole numbers; {_HINT}")
+        shapes[name] = tuple(extent for extent in shape if isinstance(extent, int))
+    return shapes
+
+
+def parse_open_shape(text: str) -> dict[str, Shape]:
+    """Parse ``name:-1,3,1~640,1~640;name2:...``: as ``parse_input_shape``, but extents may be left open.
+
+    Raises:
+        OptionError: If the text is not of that form; the message shows the part at fault.
+    """
+    return _parse(text, _OPEN_HINT)
+
+
+def _parse(text: str, hint: str) -> dict[str, Shape]:
+    shapes: dict[str, Shape] = {}
     for part in text.split(";"):
         if not part.strip():
             continue
         name, colon, extents = (piece.strip() for piece in part.rpartition(":"))
         if not colon or not name:
-            raise OptionError(f"input_shape {part.strip()!r} does not name an input and its shape", _HINT)
+            raise OptionError(f"input_shape {part.strip()!r} does not name an input and its shape", hint)
         if name in shapes:
             raise OptionError(f"input_shape gives {name!r} twice", "give each input once")
-        shapes[name] = tuple(_extent(part, piece) for piece in extents.split(",")) if extents else ()
+        shapes[name] = tuple(_extent(part, piece.strip(), hint) for piece in extents.split(",")) if extents else ()
     if not shapes:
-        raise OptionError("input_shape is empty", _HINT)
+        raise OptionError("input_shape is empty", hint)
     return shapes
 
 
-def _extent(part: str, text: str) -> int:
-    try:
-        value = int(text.strip())
-    except ValueError:
-        value = -1
-    if not 0 <= value < 2**31:
-        raise OptionError(
-            f"input_shape {part.strip()!r} has the extent {text.strip()!r}", f"use whole numbers; {_HINT}"
-        )
-    return value
+def _extent(part: str, text: str, hint: str) -> Extent:
+    least, tilde, greatest = (piece.strip() for piece in text.partition("~"))
+    if text == "-1":
+        return FREE
+    if tilde:
+        low, high = _whole(least), FREE if greatest == "-1" else _whole(greatest)
+        if low is not None and high is not None and (high == FREE or 1 <= low <= high):
+            return low if low == high else (low, MOST if high == FREE else high)
+    elif (value := _whole(text)) is not None:
+        return value
+    raise OptionError(f"input_shape {part.strip()!r} has the extent {text!r}", f"use whole numbers; {hint}")
 
 
-def format_input_shape(shapes: dict[str, tuple[int, ...]]) -> str:
-    """Return the text that ``parse_input_shape`` reads back."""
-    return ";".join(f"{name}:{','.join(map(str, shape))}" for name, shape in shapes.items())
+def _whole(text: str) -> int | None:
+    value = int(text) if text.isascii() and text.isdecimal() and len(text) <= 10 else MOST + 1
+    return value if value <= MOST else None
+
+
+def format_extent(extent: Extent) -> str:
+    """Return the text of one extent: ``3``, ``-1``, ``1~640``."""
+    if isinstance(extent, int):
+        return str(extent)
+    return f"{extent[0]}~{-1 if extent[1] == MOST else extent[1]}"
+
+
+def format_input_shape(shapes: Mapping[str, Sequence[Extent]]) -> str:
+    """Return the text that ``parse_input_shape`` or ``parse_open_shape`` reads back."""
+    return ";".join(f"{name}:{','.join(map(format_extent, shape))}" for name, shape in shapes.items())

@@ -1,5 +1,6 @@
-"""Binding an ONNX model: its protobuf nodes, checked against their schemas, become nodes; branches that are known are
-followed; what has no shape rule of opbuild's own is typed by onnx.
+"""Binding an ONNX model: its protobuf nodes, checked against their schemas, become nodes for ``frontend.binding``.
+
+Branches whose condition is known are followed; what has no shape rule of opbuild's own is typed by onnx.
 """
 
 from __future__ import annotations

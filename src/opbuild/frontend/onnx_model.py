@@ -11,8 +11,10 @@ from onnx import inliner
 
 from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError
 from opbuild.frontend.onnx_bind import Binder
+from opbuild.frontend.onnx_portable import to_portable
 from opbuild.frontend.onnx_read import DataFiles, ModelFile, Source, dtype_name, external_tensors, read_model
 from opbuild.frontend.onnx_single import evaluate_single
+from opbuild.frontend.portable import PortableModel
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
 
@@ -77,6 +79,17 @@ class OnnxModel:
             types = self._input_types(input_shapes or {})
             binder = Binder(self._proto, self._files, onnx.defs.onnx_opset_version(), evaluate)
             return binder.bind(self.name, self._proto.graph, types)
+
+    def portable(self) -> PortableModel:
+        """Return the network in a form that binds to any input shapes without onnx.
+
+        Raises:
+            UnsupportedOperatorError: If some of its nodes need onnx; the message names them.
+            InvalidModelError: If the graph is not valid.
+        """
+        with _only_own_errors():
+            inputs = tuple((name, declared.dtype) for name, declared in self.inputs.items())
+            return to_portable(self._proto, self._files, self.name, inputs, self.outputs)
 
     def _input_types(self, given: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:
         for name in given:

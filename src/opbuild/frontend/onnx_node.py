@@ -40,6 +40,11 @@ def _signature(op_type: str, version: int, domain: str) -> _Signature | None:
     )
 
 
+def newest_opset() -> int:
+    """Return the newest version of ONNX's operator set that the onnx package knows."""
+    return onnx.defs.onnx_opset_version()
+
+
 def describe(proto: NodeProto, index: int) -> str:
     """Return a node's name, or one made of its type and position."""
     return proto.name or f"{proto.op_type}_{index}"

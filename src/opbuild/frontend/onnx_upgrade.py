@@ -226,3 +226,8 @@ _STEPS: dict[str, tuple[tuple[int, Upgrade], ...]] = {
     "Scatter": ((11, _scatter),),
 }
 """For each operator: below which operator set a step applies; the first that applies yields the newest form."""
+
+
+def upgrades(node: Node) -> bool:
+    """Return whether a step may rewrite a node, perhaps to another operator."""
+    return not node.domain and node.op_type in _STEPS

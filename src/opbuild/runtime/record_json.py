@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
-import numpy as np
-
-from opbuild.graph.types import DTYPES, Node
+from opbuild.graph.node_json import node_from_json, node_to_json
+from opbuild.graph.types import DTYPES
 from opbuild.kernel.program import HostCall, Port, View
 from opbuild.runtime.record import Constant, KernelStep, Record, Storage, problem, type_from_json, type_to_json
 
@@ -92,7 +90,7 @@ def _step_to_json(step: KernelStep | HostCall) -> dict[str, Any]:
     if isinstance(step, KernelStep):
         return {"kernel": step.symbol, "views": [_view_to_json(view) for view in step.views], "nodes": list(step.nodes)}
     return {
-        "host": _node_to_json(step.node),
+        "host": node_to_json(step.node),
         "inputs": [_view_to_json(view) for view in step.inputs],
         "outputs": [_view_to_json(view) for view in step.outputs],
         "input_types": [None if type_ is None else type_to_json(type_) for type_ in step.input_types],
@@ -106,66 +104,10 @@ def _step_from_json(parts: Any) -> KernelStep | HostCall:
         views = tuple(_view_from_json(view) for view in parts["views"])
         return KernelStep(str(parts["kernel"]), views, tuple(map(str, parts["nodes"])))
     return HostCall(
-        node=_node_from_json(parts["host"]),
+        node=node_from_json(parts["host"]),
         inputs=tuple(None if view is None else _view_from_json(view) for view in parts["inputs"]),
         outputs=tuple(None if view is None else _view_from_json(view) for view in parts["outputs"]),
         input_types=tuple(None if type_ is None else type_from_json(type_) for type_ in parts["input_types"]),
         output_types=tuple(None if type_ is None else type_from_json(type_) for type_ in parts["output_types"]),
         opset=int(parts["opset"]),
     )
-
-
-def _node_to_json(node: Node) -> dict[str, Any]:
-    """A node of the host backend; one that has its serialised ``NodeProto`` needs no attributes beside it."""
-    attrs = {} if node.proto is not None else {name: _attribute_to_json(value) for name, value in node.attrs.items()}
-    return {
-        "op_type": node.op_type,
-        "domain": node.domain,
-        "name": node.name,
-        "inputs": list(node.inputs),
-        "outputs": list(node.outputs),
-        "attrs": attrs,
-        "proto": None if node.proto is None else base64.b64encode(node.proto).decode("ascii"),
-    }
-
-
-def _node_from_json(parts: Any) -> Node:
-    return Node(
-        op_type=str(parts["op_type"]),
-        domain=str(parts["domain"]),
-        name=str(parts["name"]),
-        inputs=tuple(map(str, parts["inputs"])),
-        outputs=tuple(map(str, parts["outputs"])),
-        attrs={str(name): _attribute_from_json(value) for name, value in parts["attrs"].items()},
-        proto=None if parts["proto"] is None else base64.b64decode(parts["proto"], validate=True),
-    )
-
-
-def _attribute_to_json(value: Any) -> Any:
-    if isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return {"float": value.hex()}  # exact, and JSON has neither infinity nor NaN
-    if isinstance(value, bytes):
-        return {"bytes": base64.b64encode(value).decode("ascii")}
-    if isinstance(value, (tuple, list)):
-        return [_attribute_to_json(item) for item in value]
-    if isinstance(value, np.ndarray) and value.dtype.name in DTYPES:
-        data = base64.b64encode(value.tobytes()).decode("ascii")
-        return {"array": data, "dtype": value.dtype.name, "shape": list(value.shape)}
-    raise ValueError(f"an attribute of type {type(value).__name__} can not be stored")
-
-
-def _attribute_from_json(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_attribute_from_json(item) for item in value)
-    if not isinstance(value, dict):
-        return value
-    if "float" in value:
-        return float.fromhex(value["float"])
-    if "bytes" in value:
-        return base64.b64decode(value["bytes"], validate=True)
-    if value["dtype"] not in DTYPES:
-        raise ValueError(f"an attribute has type {value['dtype']!r}")
-    data = np.frombuffer(base64.b64decode(value["array"], validate=True), value["dtype"])
-    return data.reshape(value["shape"]).copy()

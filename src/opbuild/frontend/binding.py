@@ -1,0 +1,218 @@
+"""Binding without onnx: nodes and the shapes of inputs to a graph in which every type is static.
+
+Nodes are taken in order; each is upgraded to the newest operator set, typed, and evaluated if all its inputs are
+known, because later shapes may depend on its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
+from opbuild.frontend.onnx_upgrade import upgrade
+from opbuild.graph.passes.cleanup import eliminate_dead
+from opbuild.graph.passes.fold import RANDOM, Evaluate, static_value
+from opbuild.graph.passes.infer import infer_node, type_of
+from opbuild.graph.types import Array, Graph, Node, TensorType
+
+Names = dict[str, str]
+"""What each name of the model is called in the graph that is made."""
+
+
+class NodeBinder:
+    """Builds one graph from nodes that call values by the model's names.
+
+    Args:
+        source_opset: The operator set that the model speaks.
+        opset: The newest operator set, which the graph speaks.
+        evaluate: Evaluates a node whose inputs are known.
+    """
+
+    def __init__(self, source_opset: int, opset: int, evaluate: Evaluate) -> None:
+        self._source_opset = source_opset
+        self._opset = opset
+        self._evaluate = evaluate
+        self._nodes: list[Node] = []
+        self._types: dict[str, TensorType] = {}
+        self._constants: dict[str, Array] = {}
+        self._tensors: dict[str, Callable[[], Array]] = {}
+
+    # Scope, as the upgrades see it
+
+    def constant(self, value: Array) -> str:
+        """Add a constant and return its name."""
+        name = self.fresh("constant")
+        self._constants[name], self._types[name] = value, type_of(value)
+        return name
+
+    def fresh(self, name: str) -> str:
+        """Return an unused name that begins with ``name``."""
+        index = len(self._types)
+        while (found := f"{name}#{index}") in self._types or found in self._tensors:
+            index += 1
+        return found
+
+    def type_of(self, name: str) -> TensorType:
+        """Return the type of a value."""
+        self._load(name)
+        return self._types[name]
+
+    # Walking
+
+    def begin(self, inputs: Mapping[str, TensorType]) -> Names:
+        """Declare the graph's inputs and return the names that are known from now on."""
+        self._types.update(inputs)
+        return {each: each for each in inputs}
+
+    def tensor(self, name: str, read: Callable[[], Array], scope: Names) -> None:
+        """Declare a constant of the model, which is read when a node needs it."""
+        scope[name] = unique = self._unique(name)
+        self._tensors[unique] = read
+
+    def visit(self, node: Node, scope: Names) -> None:
+        """Take the next node, whose inputs and outputs have the model's names."""
+        if node.op_type == "Constant" and not node.domain:
+            scope[node.outputs[0]] = unique = self._unique(node.outputs[0])
+            self._constants[unique] = _contents(node)
+            self._types[unique] = type_of(self._constants[unique])
+            return
+        inputs = tuple(self._resolve(each, scope, node.op_type, node.name) if each else "" for each in node.inputs)
+        if node.op_type == "Identity" and inputs[0]:
+            scope[node.outputs[0]] = inputs[0]
+            return
+        outputs = self._declare(node.outputs, scope)
+        for each in upgrade(node.with_(inputs=inputs, outputs=outputs), self._source_opset, self):
+            self._add(each)
+
+    def _declare(self, outputs: Sequence[str], scope: Names) -> tuple[str, ...]:
+        """Return the names under which a node assigns its outputs."""
+        unique = tuple(self._unique(each) if each else "" for each in outputs)
+        scope.update((a, b) for a, b in zip(outputs, unique, strict=True) if a)
+        return unique
+
+    def _resolve(self, name: str, scope: Mapping[str, str], op_type: str, where: str) -> str:
+        found = scope.get(name)
+        if found is None:
+            raise InvalidModelError(
+                f"{op_type} node {where!r} reads {name!r}, which nothing before it assigns",
+                "nodes must stand in an order in which each value is assigned before it is read",
+            )
+        return found
+
+    def _unique(self, name: str) -> str:
+        return self.fresh(name) if name in self._types or name in self._tensors else name
+
+    def _load(self, name: str) -> None:
+        if name not in self._types:
+            value = self._tensors[name]()
+            self._constants[name], self._types[name] = value, type_of(value)
+
+    # Typing and evaluating one node
+
+    def _add(self, node: Node) -> None:
+        for name in node.inputs:
+            if name:
+                self._load(name)
+        types = [self._types[name] if name else None for name in node.inputs]
+        constants = [self._constants.get(name) for name in node.inputs]
+        found = self._infer(node, types, constants)
+        self._types.update((name, each) for name, each in zip(node.outputs, found, strict=False) if name)
+        known = self._known(node, types, constants)
+        if known is None:
+            self._nodes.append(node)
+            return
+        for name, value in zip(node.outputs, known, strict=False):
+            if name:
+                self._constants[name], self._types[name] = value, type_of(value)
+
+    def _infer(
+        self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
+    ) -> tuple[TensorType, ...]:
+        problem: ModelError
+        try:
+            return self._typed(node, types, constants)
+        except UnsupportedOperatorError as error:
+            problem = error
+        if all(value is not None for value, each in zip(constants, types, strict=True) if each is not None):
+            try:
+                return tuple(type_of(value) for value in self._evaluate(node, constants, self._opset_of(node)))
+            except (RunError, ModelError):
+                raise problem from None
+        raise problem
+
+    def _typed(
+        self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
+    ) -> tuple[TensorType, ...]:
+        """Return the types of a node's outputs by opbuild's own rules."""
+        return infer_node(node, types, constants)
+
+    def _opset_of(self, node: Node) -> int:
+        return int(node.attrs.get("opset", self._opset))
+
+    def _known(
+        self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
+    ) -> Sequence[Array] | None:
+        if node.domain or node.op_type in RANDOM:
+            return None
+        if node.op_type in ("Shape", "Size"):
+            return (static_value(node, types[0] or self._types[node.inputs[0]]),)
+        if any(value is None for value, each in zip(constants, types, strict=True) if each is not None):
+            return None
+        if node.op_type == "ConstantOfShape":
+            made = self._types[node.outputs[0]]
+            scalar = np.asarray(node.attrs.get("value", 0.0)).astype(made.dtype).reshape(-1)[0]
+            return (np.broadcast_to(scalar, made.shape),)
+        try:
+            return self._evaluate(node, constants, self._opset_of(node))
+        except (RunError, ModelError):
+            return None
+
+    # The end
+
+    def finish(
+        self, name: str, inputs: Mapping[str, TensorType], outputs: tuple[str, ...], scope: Mapping[str, str]
+    ) -> Graph:
+        """Return the graph; each output is assigned by a node of its own, whatever it is an alias of."""
+        for output in outputs:
+            self._finish(output, scope, inputs)
+        graph = Graph(name, tuple(self._nodes), tuple(inputs), outputs, self._types, self._constants, self._opset)
+        return eliminate_dead(graph)
+
+    def _finish(self, output: str, scope: Mapping[str, str], inputs: Mapping[str, TensorType]) -> None:
+        value = scope.get(output)
+        if value is None:
+            raise InvalidModelError(f"output {output!r} is not assigned by any node", "export the model again")
+        self._load(value)
+        if value == output and value not in self._constants and value not in inputs:
+            return
+        if value == output:  # an output that is an input or a constant: its name must be assigned by a node
+            moved = self.fresh(value)
+            if value in inputs:
+                raise InvalidModelError(
+                    f"output {output!r} is also an input", "put an Identity node between them, with another name"
+                )
+            self._constants[moved], self._types[moved] = self._constants.pop(value), self._types[value]
+            value = moved
+        self._types[output] = self._types[value]
+        self._nodes.append(Node("Identity", (value,), (output,), {}, f"{output}/output"))
+
+
+def _contents(node: Node) -> Array:
+    """Return the value of a Constant node."""
+    attrs = node.attrs
+    if isinstance(attrs.get("value"), np.ndarray):
+        return np.asarray(attrs["value"])
+    for key, dtype in (
+        ("value_float", "float32"),
+        ("value_floats", "float32"),
+        ("value_int", "int64"),
+        ("value_ints", "int64"),
+    ):
+        if key in attrs:
+            return np.asarray(attrs[key], dtype)
+    raise UnsupportedOperatorError(
+        f"Constant node {node.name!r} holds {', '.join(attrs) or 'nothing'}, which opbuild does not support",
+        "use a dense numeric tensor",
+    )

@@ -1,0 +1,75 @@
+"""Nodes as JSON, exactly; reading runs nothing."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+
+from opbuild.graph.types import DTYPES, Node
+
+
+def node_to_json(node: Node) -> dict[str, Any]:
+    """Return a node as JSON values; one that has its serialised ``NodeProto`` needs no attributes beside it.
+
+    Raises:
+        ValueError: If it has an attribute that JSON can not hold.
+    """
+    attrs = {} if node.proto is not None else {name: _attribute_to_json(value) for name, value in node.attrs.items()}
+    return {
+        "op_type": node.op_type,
+        "domain": node.domain,
+        "name": node.name,
+        "inputs": list(node.inputs),
+        "outputs": list(node.outputs),
+        "attrs": attrs,
+        "proto": None if node.proto is None else base64.b64encode(node.proto).decode("ascii"),
+    }
+
+
+def node_from_json(parts: Any) -> Node:
+    """Return the node that ``node_to_json`` wrote.
+
+    Raises:
+        KeyError, TypeError, AttributeError, ValueError: If it is not one.
+    """
+    return Node(
+        op_type=str(parts["op_type"]),
+        domain=str(parts["domain"]),
+        name=str(parts["name"]),
+        inputs=tuple(map(str, parts["inputs"])),
+        outputs=tuple(map(str, parts["outputs"])),
+        attrs={str(name): _attribute_from_json(value) for name, value in parts["attrs"].items()},
+        proto=None if parts["proto"] is None else base64.b64decode(parts["proto"], validate=True),
+    )
+
+
+def _attribute_to_json(value: Any) -> Any:
+    if isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return {"float": value.hex()}  # exact, and JSON has neither infinity nor NaN
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, (tuple, list)):
+        return [_attribute_to_json(item) for item in value]
+    if isinstance(value, np.ndarray) and value.dtype.name in DTYPES:
+        data = base64.b64encode(value.tobytes()).decode("ascii")
+        return {"array": data, "dtype": value.dtype.name, "shape": list(value.shape)}
+    raise ValueError(f"an attribute of type {type(value).__name__} can not be stored")
+
+
+def _attribute_from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_attribute_from_json(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    if "float" in value:
+        return float.fromhex(value["float"])
+    if "bytes" in value:
+        return base64.b64decode(value["bytes"], validate=True)
+    if value["dtype"] not in DTYPES:
+        raise ValueError(f"an attribute has type {value['dtype']!r}")
+    data = np.frombuffer(base64.b64decode(value["array"], validate=True), value["dtype"])
+    return data.reshape(value["shape"]).copy()
