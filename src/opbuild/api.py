@@ -38,6 +38,14 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
     workers: int | None = None,
     forbid_compile: bool | None = None,
     target: str | Target | None = None,
+    op_compiler_cache_mode: str | None = None,
+    op_compiler_cache_dir: str | os.PathLike[str] | None = None,
+    op_debug_level: int | None = None,
+    op_debug_config: str | os.PathLike[str] | None = None,
+    debug_dir: str | os.PathLike[str] | None = None,
+    op_select_implmode: str | None = None,
+    optypelist_for_implmode: str | Sequence[str] | None = None,
+    precision_mode: str | None = None,
     observer: Observer | None = None,
 ) -> Network:
     """Build an ONNX model, operator by operator, and return it ready to call.
@@ -55,6 +63,15 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         workers: Operators compiled at once (default ``MS_BUILD_PROCESS_NUM``, else the cores).
         forbid_compile: Any compile is an error (default ``OPBUILD_FORBID_COMPILE``).
         target: The machine to build for, as Halide spells it (default this one).
+        op_compiler_cache_mode: ``enable`` (the default) reuses and adds; ``force`` compiles every operator of this
+            build again and replaces its entry; ``disable`` neither reads nor writes.
+        op_compiler_cache_dir: Folder that holds ``<target>/`` and ``op_cache.ini``, instead of ``cache_path``.
+        op_debug_level: 0 to 4, as ATC's option; not 0: every operator is compiled, and the cache is left alone.
+        op_debug_config: File with ATC's ``op_debug_config`` and ``op_debug_list``.
+        debug_dir: Existing folder for the files of debugging (default ``./kernel_meta``).
+        op_select_implmode: ``high_performance`` (the default) or ``high_precision``.
+        optypelist_for_implmode: Operator types that ``op_select_implmode`` is for (default all).
+        precision_mode: ``must_keep_origin_dtype`` (the default) or ``force_fp32``.
         observer: Told what happens, from threads of the build too.
 
     Raises:
@@ -63,7 +80,18 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         BuildError: If an operator can not be built, or the network not linked.
     """
     config = Config.from_environment(
-        cache_path=cache_path, forbid_compile=forbid_compile, workers=workers, num_threads=num_threads
+        cache_path=cache_path,
+        forbid_compile=forbid_compile,
+        workers=workers,
+        num_threads=num_threads,
+        op_compiler_cache_mode=op_compiler_cache_mode,
+        op_compiler_cache_dir=op_compiler_cache_dir,
+        op_debug_level=op_debug_level,
+        op_debug_config=op_debug_config,
+        debug_dir=debug_dir,
+        op_select_implmode=op_select_implmode,
+        optypelist_for_implmode=optypelist_for_implmode,
+        precision_mode=precision_mode,
     )
     session = open_session(config, target, observer)
     source = ModelSource(model, session)

@@ -7,11 +7,20 @@ so a script that sets a variable before it compiles is obeyed.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from opbuild.errors import OptionError
+
+CACHE_MODES = ("enable", "force", "disable")
+IMPLEMENTATION_MODES = ("high_performance", "high_precision")
+PRECISION_MODES = ("must_keep_origin_dtype", "force_fp32")
+DEBUG_LEVELS = range(5)
+
+_MINDSPORE_LEVEL = 3
+"""``MS_COMPILER_OP_LEVEL`` where it is not set or not valid: no debugging, files kept."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,17 @@ class Config:
         num_threads: Threads that run one network (``OPBUILD_NUM_THREADS``; default the cores this process may use).
         compile_timeout: Seconds after which one compile counts as hung (``OPBUILD_COMPILE_TIMEOUT``, default 300).
         linker: Path of the linker to use (``OPBUILD_LINKER``), empty to search for one.
+        op_compiler_cache_mode: ``enable`` (reuse and add), ``force`` (compile again and replace) or ``disable``.
+        op_compiler_cache_dir: Folder that holds ``<soc_version>`` folders and ``op_cache.ini``; None for the
+            ``rank_<id>`` folders of ``cache_path``.
+        soc_version: The target in full; the name of its folder in ``op_compiler_cache_dir``.
+        op_debug_level: 0 to 4, with ATC's meanings.
+        op_debug_config: File with ``op_debug_config`` and ``op_debug_list``; None for none.
+        debug_dir: Existing folder for the files of debugging; None for ``./kernel_meta``.
+        op_select_implmode: ``high_performance`` or ``high_precision``.
+        optypelist_for_implmode: Operator types that ``op_select_implmode`` is for; empty for all.
+        precision_mode: ``must_keep_origin_dtype`` or ``force_fp32``.
+        warnings: What was wrong with the environment and did not stop the build; told when a session opens.
     """
 
     cache_path: Path = field(default_factory=lambda: Path("."))
@@ -37,21 +57,42 @@ class Config:
     num_threads: int = 1
     compile_timeout: float = 300.0
     linker: str = ""
+    op_compiler_cache_mode: str = "enable"
+    op_compiler_cache_dir: Path | None = None
+    soc_version: str = ""
+    op_debug_level: int = 0
+    op_debug_config: Path | None = None
+    debug_dir: Path | None = None
+    op_select_implmode: str = "high_performance"
+    optypelist_for_implmode: tuple[str, ...] = ()
+    precision_mode: str = "must_keep_origin_dtype"
+    warnings: tuple[str, ...] = ()
 
     @property
-    def rank_folder(self) -> Path:
-        """The folder of this rank, absolute; ``kernel_meta`` and ``network_meta`` are in it."""
-        return Path(os.path.abspath(self.cache_path)) / f"rank_{self.rank_id}"
+    def cache_folder(self) -> Path:
+        """The folder whose size is limited, absolute; ``network_meta`` is in it.
+
+        ``rank_<id>``, or in ``op_compiler_cache_dir`` the target's folder.
+        """
+        if self.op_compiler_cache_dir is None:
+            return Path(os.path.abspath(self.cache_path)) / f"rank_{self.rank_id}"
+        return Path(os.path.abspath(self.op_compiler_cache_dir)) / (self.soc_version or "host")
 
     @property
     def kernel_meta(self) -> Path:
         """Where operators are stored."""
-        return self.rank_folder / "kernel_meta"
+        return self.cache_folder / "kernel_meta" if self.op_compiler_cache_dir is None else self.cache_folder
 
     @property
     def network_meta(self) -> Path:
         """Where network images are stored."""
-        return self.rank_folder / "network_meta"
+        return self.cache_folder / "network_meta"
+
+    @property
+    def policy_file(self) -> Path:
+        """``op_cache.ini``: at the root of ``op_compiler_cache_dir``, or in ``kernel_meta``."""
+        folder = self.kernel_meta if self.op_compiler_cache_dir is None else self.cache_folder.parent
+        return folder / "op_cache.ini"
 
     @staticmethod
     def from_environment(
@@ -60,6 +101,15 @@ class Config:
         forbid_compile: bool | None = None,
         workers: int | None = None,
         num_threads: int | None = None,
+        op_compiler_cache_mode: str | None = None,
+        op_compiler_cache_dir: str | os.PathLike[str] | None = None,
+        op_debug_level: int | None = None,
+        op_debug_config: str | os.PathLike[str] | None = None,
+        debug_dir: str | os.PathLike[str] | None = None,
+        op_select_implmode: str | None = None,
+        optypelist_for_implmode: str | Sequence[str] | None = None,
+        precision_mode: str | None = None,
+        mindspore: bool = False,
         environ: Mapping[str, str] | None = None,
     ) -> Config:
         """Read the settings.
@@ -69,6 +119,16 @@ class Config:
             forbid_compile: Overrides ``OPBUILD_FORBID_COMPILE``.
             workers: Overrides ``MS_BUILD_PROCESS_NUM``.
             num_threads: Overrides ``OPBUILD_NUM_THREADS``.
+            op_compiler_cache_mode: ``enable``, ``force`` or ``disable``.
+            op_compiler_cache_dir: Folder of ``<soc_version>`` folders; None for the ``rank_<id>`` layout.
+            op_debug_level: 0 to 4; for a MindSpore program it overrides ``MS_COMPILER_OP_LEVEL``.
+            op_debug_config: An existing file.
+            debug_dir: An existing folder.
+            op_select_implmode: ``high_performance`` or ``high_precision``.
+            optypelist_for_implmode: Operator types, as a sequence or separated by commas.
+            precision_mode: ``must_keep_origin_dtype`` or ``force_fp32``.
+            mindspore: Whether a MindSpore program asks, for which ``MS_COMPILER_OP_LEVEL`` counts: 0 leaves no files
+                behind (mode ``disable``), 1, 2 and 4 are those of ``op_debug_level``, 3, the default, is no debugging.
             environ: Read instead of the process's environment, for tests.
 
         Raises:
@@ -84,6 +144,12 @@ class Config:
             num_threads = _integer(env, "OPBUILD_NUM_THREADS", cores, 1, 1024)
         elif not 1 <= num_threads <= 1024:
             raise OptionError(f"num_threads is {num_threads}", "give an integer from 1 to 1024")
+        warnings: list[str] = []
+        if op_debug_level is None and mindspore:
+            level = _mindspore_level(env, warnings)
+            op_debug_level = level if level != _MINDSPORE_LEVEL else 0
+            if level == 0 and op_compiler_cache_mode is None:
+                op_compiler_cache_mode = "disable"
         return Config(
             cache_path=Path(cache_path) if cache_path is not None else Path(env.get("MS_COMPILER_CACHE_PATH") or "."),
             rank_id=_integer(env, "RANK_ID", 0, 0, 2**31 - 1),
@@ -93,7 +159,51 @@ class Config:
             num_threads=num_threads,
             compile_timeout=float(_integer(env, "OPBUILD_COMPILE_TIMEOUT", 300, 1, 86400)),
             linker=env.get("OPBUILD_LINKER", ""),
+            op_compiler_cache_mode=_choice("op_compiler_cache_mode", op_compiler_cache_mode, CACHE_MODES),
+            op_compiler_cache_dir=_folder("op_compiler_cache_dir", op_compiler_cache_dir, must_exist=False),
+            op_debug_level=_level(op_debug_level),
+            op_debug_config=_file("op_debug_config", op_debug_config),
+            debug_dir=_folder("debug_dir", debug_dir, must_exist=True),
+            op_select_implmode=_choice("op_select_implmode", op_select_implmode, IMPLEMENTATION_MODES),
+            optypelist_for_implmode=_operator_types(optypelist_for_implmode),
+            precision_mode=_choice("precision_mode", precision_mode, PRECISION_MODES),
+            warnings=tuple(warnings),
         )
+
+
+def offline_cache_dir(environ: Mapping[str, str] | None = None) -> tuple[Path, str]:
+    """Return where ``opbuild compile`` and ``atc`` keep operators if they are not told, and a warning or "".
+
+    That is ``$ASCEND_CACHE_PATH/kernel_cache``, else ``$HOME/atc_data/kernel_cache``. A user who has no home (a
+    container with a numeric user id) gets ``atc_data/kernel_cache`` in the working folder: not a shared temporary one,
+    since who writes to the folder decides what code runs.
+
+    Args:
+        environ: Read instead of the process's environment, for tests.
+    """
+    env = os.environ if environ is None else environ
+    given = env.get("ASCEND_CACHE_PATH", "").strip()
+    if given:
+        return Path(given) / "kernel_cache", ""
+    home = env.get("HOME", "").strip()
+    if not home:
+        try:
+            home = str(Path("~").expanduser()) if environ is None else ""
+        except RuntimeError:
+            home = ""
+    if Path(home).is_absolute():
+        return Path(home) / "atc_data" / "kernel_cache", ""
+    folder = Path.cwd() / "atc_data" / "kernel_cache"
+    return (
+        folder,
+        f"there is no home folder; operators are kept in {folder} (HOME or op_compiler_cache_dir names another)",
+    )
+
+
+def quota_environment(environ: Mapping[str, str] | None = None) -> tuple[str, str]:
+    """Return ``ASCEND_MAX_OP_CACHE_SIZE`` and ``ASCEND_REMAIN_CACHE_SIZE_RATIO`` as they stand, "" if not set."""
+    env = os.environ if environ is None else environ
+    return env.get("ASCEND_MAX_OP_CACHE_SIZE", "").strip(), env.get("ASCEND_REMAIN_CACHE_SIZE_RATIO", "").strip()
 
 
 def available_cores() -> int:
@@ -114,6 +224,72 @@ def _integer(env: Mapping[str, str], name: str, default: int, least: int, greate
     if not least <= value <= greatest:
         raise OptionError(f"{name} is {text!r}", f"it must be an integer from {least} to {greatest}")
     return value
+
+
+def _choice(option: str, value: str | None, allowed: Sequence[str]) -> str:
+    if value is None:
+        return allowed[0]
+    if value not in allowed:
+        raise OptionError(f"{option} is {value!r}", f"it must be {' or '.join(allowed)}")
+    return value
+
+
+def _level(value: int | None) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or value not in DEBUG_LEVELS:
+        raise OptionError(f"op_debug_level is {value!r}", "it must be an integer from 0 to 4")
+    return value
+
+
+def _mindspore_level(env: Mapping[str, str], warnings: list[str]) -> int:
+    text = env.get("MS_COMPILER_OP_LEVEL", "").strip()
+    if text in map(str, DEBUG_LEVELS):
+        return int(text)
+    if text:
+        warnings.append(
+            f"MS_COMPILER_OP_LEVEL is {text!r}; it must be an integer from 0 to 4, {_MINDSPORE_LEVEL} is used"
+        )
+    return _MINDSPORE_LEVEL
+
+
+def _path(option: str, value: str | os.PathLike[str], allowed: str) -> Path:
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text.strip() or "\0" in text:
+        raise OptionError(f"{option} is {value!r}", f"it must be {allowed}")
+    return Path(text)
+
+
+def _folder(option: str, value: str | os.PathLike[str] | None, *, must_exist: bool) -> Path | None:
+    if value is None:
+        return None
+    allowed = "an existing folder" if must_exist else "a folder, which is made if it is missing"
+    path = _path(option, value, allowed)
+    if not path.is_dir() and (must_exist or path.exists()):
+        raise OptionError(f"{option} is {str(path)!r}", f"it must be {allowed}")
+    return path
+
+
+def _file(option: str, value: str | os.PathLike[str] | None) -> Path | None:
+    if value is None:
+        return None
+    path = _path(option, value, "an existing file")
+    if not path.is_file():
+        raise OptionError(f"{option} is {str(path)!r}", "it must be an existing file")
+    return path
+
+
+def _operator_types(value: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return operator types, each once, in the order given."""
+    if value is None:
+        return ()
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else list(value)
+    for name in names:
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise OptionError(
+                f"optypelist_for_implmode is {value!r}", "it must be names of operator types separated by commas"
+            )
+    return tuple(dict.fromkeys(names))
 
 
 def _flag(env: Mapping[str, str], name: str) -> bool:

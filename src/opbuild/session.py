@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,7 +165,11 @@ def open_session(
     if problem and not runs_elsewhere:
         message = f"code for {chosen} can not run here: {problem}"
         raise TargetError(message, "leave the target out to build for this machine")
-    return Session(config, chosen, observer or (lambda event: None), use_images)
+    config = replace(config, soc_version=str(chosen))
+    session = Session(config, chosen, observer or (lambda event: None), use_images)
+    for warning in config.warnings:
+        session.warn(warning)
+    return session
 
 
 def evaluate(node: Node, inputs: Sequence[Array | None], opset: int) -> Sequence[Array]:

@@ -9,6 +9,8 @@ import os
 import sys
 from typing import Any
 
+from opbuild.config import Config
+from opbuild.errors import OptionError
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 
 GRAPH_MODE = 0
@@ -56,7 +58,17 @@ _OPTIONS: dict[str, tuple[tuple[type, ...], Any]] = {
     "memory_optimize_level": ((str,), "O0"),
     "memory_offload": ((str,), "OFF"),
     "exec_order": ((str,), ""),
+    "op_compiler_cache_mode": ((str,), None),
+    "op_compiler_cache_dir": ((str,), None),
+    "op_debug_level": ((int,), None),
+    "op_debug_config": ((str,), None),
+    "debug_dir": ((str,), None),
+    "op_select_implmode": ((str,), None),
+    "optypelist_for_implmode": ((str, list, tuple), None),
+    "precision_mode": ((str,), None),
 }
+_BUILD_OPTIONS = tuple(_OPTIONS)[-8:]
+"""Options of the offline compiler that ``opbuild.compile`` takes too; None: the environment or the default decides."""
 
 
 class _Context:
@@ -110,6 +122,12 @@ def _check(name: str, value: Any) -> None:
         raise ArgumentValueError(
             f"For 'context.set_context', the argument 'max_call_depth' must be greater than 0, but got {value}."
         )
+    if name in _BUILD_OPTIONS:
+        try:
+            Config.from_environment(**{name: value}, environ={})
+        except OptionError as error:
+            message = f"For 'context.set_context', the argument {error.message}"
+            raise ArgumentValueError(message, error.hint) from None
 
 
 def set_context(**options: Any) -> None:
@@ -118,7 +136,8 @@ def set_context(**options: Any) -> None:
     ``mode`` is ``GRAPH_MODE`` (a cell is built as one network) or ``PYNATIVE_MODE`` (each operator is built and run at
     once). ``device_target`` may name a device that is not here: operators are then built for the host CPU, and one
     line on
-    the standard error says so. ``runtime_num_threads`` is the number of threads that run a network. The other
+    the standard error says so. ``op_compiler_cache_mode`` and the other options of builds are those of
+    ``opbuild.compile``. ``runtime_num_threads`` is the number of threads that run a network. The other
     options of
     MindSpore are checked and kept, and change nothing.
 
@@ -155,6 +174,16 @@ def num_threads() -> int | None:
     """Return ``runtime_num_threads`` if the program set it."""
     value = _CONTEXT.values["runtime_num_threads"]
     return value if isinstance(value, int) and value > 0 else None
+
+
+def build_config() -> Config:
+    """Return the settings for a build: what the program set, then the environment, then defaults.
+
+    Raises:
+        OptionError: If a variable is at fault.
+    """
+    options = {name: _CONTEXT.values[name] for name in _BUILD_OPTIONS if _CONTEXT.values[name] is not None}
+    return Config.from_environment(num_threads=num_threads(), mindspore=True, **options)
 
 
 def is_graph_mode() -> bool:

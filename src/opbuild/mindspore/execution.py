@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.config import Config
 from opbuild.errors import DTypeError, ShapeError
 from opbuild.frontend.cell import Symbol, Trace, current, location
 from opbuild.graph.passes.infer import infer_node
 from opbuild.graph.types import Array, Attribute, Graph
 from opbuild.mindspore.arguments import TensorShapeError, TensorTypeError
-from opbuild.mindspore.context import num_threads
+from opbuild.mindspore.context import build_config
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.tensor import Tensor
 
@@ -58,7 +57,7 @@ def build(graph: Graph) -> Call:
     """
     from opbuild.api import compile_graph
 
-    network = compile_graph(graph, config=Config.from_environment(num_threads=num_threads()))
+    network = compile_graph(graph, config=build_config())
 
     def call(arrays: Sequence[Array]) -> Sequence[Array]:
         result: Any = network(*arrays)
