@@ -68,7 +68,7 @@ def build_offline(
     session = open_session(config or Config.from_environment(), target, observer, use_images=False, runs_elsewhere=True)
     clock = Clock()
     with warm_builder(session) if not isinstance(model, Graph) else make_builder(session) as builder:
-        graphs, digest = _graphs(model, session, input_shapes or {}, variants)
+        graphs, digest = read_graphs(model, session, input_shapes or {}, variants)
         programs = [_servable(lower_graph(graph, session, clock)) for graph in graphs]
         _write(path, programs, session, builder, digest)
     return path
@@ -141,7 +141,7 @@ def _check_output(path: Path) -> None:
         raise OptionError(f"output is {str(path)!r}, and its folder can not be written", "name another folder")
 
 
-def _graphs(
+def read_graphs(
     model: Model | Graph,
     session: Session,
     input_shapes: Mapping[str, Sequence[int]],
