@@ -14,6 +14,7 @@ from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, View
 from opbuild.kernel.target import Target
+from opbuild.lowering.available import Kernels
 from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, blocks, dense_strides
 from opbuild.lowering.reorder import channel_table, for_type, from_blocked, in_order, to_blocked
 from opbuild.lowering.transfer import copy
@@ -29,10 +30,28 @@ class Options:
     Attributes:
         impl_mode: ``high_performance`` or ``high_precision``.
         num_threads: Threads that will run the network; 1 picks serial variants.
+        kernels: The kernels that may be called; None lets lowering ask for any.
+        on_host: Names of nodes that the host backend takes.
     """
 
     impl_mode: str = "high_performance"
     num_threads: int = 2
+    kernels: Kernels | None = None
+    on_host: frozenset[str] = frozenset()
+
+
+class NoKernelError(Exception):
+    """Raised at the end of lowering: none of the kernels that there are may compute a call.
+
+    Args:
+        nodes: Names of the nodes that it computes.
+        desc: The kernel that was wanted.
+    """
+
+    def __init__(self, nodes: Sequence[str], desc: OpDesc) -> None:
+        super().__init__(f"no kernel for {desc.op_type} of {', '.join(nodes)}")
+        self.nodes = tuple(nodes)
+        self.desc = desc
 
 
 class NotServedError(Exception):
@@ -253,6 +272,11 @@ class Lowering:
                 self.graph.opset,
             )
         desc, views = call.make(tuple(operand.resolve(index_of) for operand in call.operands))
+        if self.options.kernels is not None:
+            served = self.options.kernels.serve(desc, views)
+            if served is None:
+                raise NoKernelError(call.nodes, desc)
+            desc, views = served
         problem = desc.problem([view.dims for view in views])
         if problem:
             raise AssertionError(

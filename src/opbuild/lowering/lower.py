@@ -41,6 +41,7 @@ def lower(graph: Graph, target: Target, options: Options | None = None) -> Progr
 
     Raises:
         ModelError: If a node can not be expressed at all, or a tensor is too large.
+        NoKernelError: If none of the kernels that ``options`` allows may compute a call.
     """
     for module in MODULES:
         import_module(f"opbuild.lowering.rules.{module}")
@@ -69,6 +70,8 @@ def _lower_node(lowering: Lowering, node: Node) -> None:
     try:
         if serve is None:
             raise NotServedError(f"no kernel for {node.op_type}")
+        if node.name in lowering.options.on_host:
+            raise NotServedError("none of the kernels that there are serves it")
         serve(lowering, node)
     except NotServedError as reason:
         lowering.notes[node.name] = str(reason)

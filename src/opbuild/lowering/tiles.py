@@ -183,6 +183,18 @@ def first_tile(width: int, channels: int, threads: int) -> FirstTile:
     return FirstTile(tile.width, tile.blocks, 8, threads)
 
 
+WINOGRAD_CHUNKS = (14, 12, 10, 8, 7)
+"""Tiles of a chunk across, where a row has more than eight."""
+
+
+def other_winograd_tiles(tile: WinogradTile, out: Pair, outputs: int, threads: int) -> list[WinogradTile]:
+    """Return variants for the output that ``tile`` serves best, of the same kind, the one that wastes least first."""
+    across, down = -(-out[0] // tile.tile), -(-out[1] // tile.tile)
+    chunks = sorted((*WINOGRAD_CHUNKS, *range(1, 7)), key=lambda c: (round_up(across, c), -c))
+    wide, parts = min(2, blocks(outputs)), min(threads, down)
+    return [WinogradTile(tile.tile, chunk, 1, chunk, 1, wide, "rows", parts) for chunk in chunks]
+
+
 def winograd_tile(out: Pair, inputs: int, outputs: int, threads: int) -> WinogradTile | None:
     """Return the variant for a 3 x 3 convolution of stride 1, or None where the direct one is faster.
 
@@ -203,5 +215,5 @@ def winograd_tile(out: Pair, inputs: int, outputs: int, threads: int) -> Winogra
     count = blocks(outputs)
     if max(across, down) <= 8 and count >= max(4, 2 * threads):
         return WinogradTile(m, across, down, across, 1, 2, "blocks", threads)
-    chunk = across if across <= 8 else min((14, 12, 10, 8, 7), key=lambda c: (round_up(across, c), -c))
+    chunk = across if across <= 8 else min(WINOGRAD_CHUNKS, key=lambda c: (round_up(across, c), -c))
     return WinogradTile(m, chunk, 1, chunk, 1, min(2, count), "rows", min(threads, down))

@@ -62,7 +62,7 @@ def lower_conv(lowering: Lowering, node: Node) -> None:
         _first(lowering, conv, threads)
         return
     if window.kernel == (3, 3) and window.stride == (1, 1) and window.dilation == (1, 1):
-        chunks = tiles.winograd_tile(window.out, conv.inputs, conv.outputs, threads)
+        chunks = _winograd_tile(lowering, conv)
         if chunks is not None:
             _winograd(lowering, conv, chunks)
             return
@@ -160,6 +160,16 @@ def _first(lowering: Lowering, conv: Convolution, threads: int) -> None:
         )
         extra = conv.epilogue.references(lowering, conv.outputs, image)
         lowering.emit(made(desc), [plain, weights, bias, *extra, result.window(image)], conv.node)
+
+
+def _winograd_tile(lowering: Lowering, conv: Convolution) -> tiles.WinogradTile | None:
+    """Return Winograd's variant, or None where the direct convolution is faster, or is all that there is."""
+    out, threads, kernels = conv.window.out, lowering.options.num_threads, lowering.options.kernels
+    best = tiles.winograd_tile(out, conv.inputs, conv.outputs, threads)
+    if best is None or kernels is None:
+        return best
+    candidates = (best, *tiles.other_winograd_tiles(best, out, conv.outputs, threads))
+    return next((tile for tile in candidates if kernels.has(descriptors.winograd(conv.epilogue, tile))), None)
 
 
 def _winograd(lowering: Lowering, conv: Convolution, tile: tiles.WinogradTile) -> None:
