@@ -91,7 +91,7 @@ LEAST_BALANCE = 0.7
 """Share of time that cores must work for ranges of rows or of blocks to be worth their locality."""
 
 L1_WEIGHTS = 64 * 1024
-"""Bytes of weights of a tile above which input channels are taken in chunks."""
+"""Bytes of weights of a tile from which input channels are taken in chunks."""
 
 ROW_TILES = (
     (7, 2, 1.0),
@@ -162,7 +162,7 @@ def direct_tile(out: Pair, inputs: int, outputs: int, taps: int, threads: int) -
     width, height = out
     tile = row_tile(width, outputs, DIRECT_TILES)
     weights = blocks(inputs) * taps * tile.blocks * BLOCK * BLOCK * 4
-    chunk = max(1, 4 // taps) if weights > L1_WEIGHTS and width and width % tile.width == 0 else 0
+    chunk = max(1, 4 // taps) if weights >= L1_WEIGHTS and width and width % tile.width == 0 else 0
     rows = _balance(height, threads)
     parts = _balance(-(-blocks(outputs) // tile.blocks), threads)
     small = chunk > 0 or inputs * outputs * taps > (inputs + outputs) * width * height
@@ -195,7 +195,7 @@ def other_winograd_tiles(tile: WinogradTile, out: Pair, outputs: int, threads: i
     return [WinogradTile(tile.tile, chunk, 1, chunk, 1, wide, "rows", parts) for chunk in chunks]
 
 
-def winograd_tile(out: Pair, inputs: int, outputs: int, threads: int) -> WinogradTile | None:
+def winograd_tile(out: Pair, inputs: int, outputs: int, threads: int, largest: int = 4) -> WinogradTile | None:
     """Return the variant for a 3 x 3 convolution of stride 1, or None where the direct one is faster.
 
     Args:
@@ -203,9 +203,10 @@ def winograd_tile(out: Pair, inputs: int, outputs: int, threads: int) -> Winogra
         inputs: Input channels.
         outputs: Output channels.
         threads: Threads that run the kernel.
+        largest: The greatest m; F(2x2) is as accurate as the direct convolution, F(4x4) is not.
     """
     if min(out) >= 16 or (min(out) >= 12 and outputs < 128):
-        m = 4
+        m = min(4, largest)
     elif min(out) >= 9 and outputs >= 128:
         # F(4x4) has more than twice the weights of F(2x2), and with few tiles reading them is what takes the time.
         m = 2
