@@ -25,6 +25,9 @@ TYPES: dict[str, Any] = {
 }
 """Halide's type of a buffer's elements by numpy name; a bool is stored as a byte that is 0 or 1."""
 
+CHECKED = "checked"
+"""Field of a variant: bounds are checked, so a definition must not read beyond an operand's extents (option oom)."""
+
 
 @dataclass
 class Definition:

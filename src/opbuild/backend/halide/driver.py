@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module, util
 from pathlib import Path
@@ -52,8 +54,7 @@ class HalideCompiler:
         """Return the digest of every source file that defines how ``desc`` is compiled."""
         if desc.family == "runtime":
             return sources_of((f"{PACKAGE}.driver",))
-        module = _family_module(desc)
-        return sources_of((f"{OPERATORS}.compute.{module}", f"{OPERATORS}.schedule.{module}"))
+        return sources_of(_modules(desc))
 
     @staticmethod
     def prepare() -> None:
@@ -80,40 +81,72 @@ class HalideCompiler:
         Raises:
             CompileError: If Halide refuses the operator; the message is Halide's.
         """
-        import tempfile
-
         import halide as hl
 
-        try:
-            with tempfile.TemporaryDirectory(prefix="opbuild-") as folder:
-                path = Path(folder) / "kernel.o"
-                if desc.family == "runtime":
-                    hl.compile_standalone_runtime(str(path), hl.Target(str(target)))
-                else:
-                    _compile_operator(desc, symbol, target, path)
-                return path.read_bytes()
-        except OpbuildError:
-            raise
-        except (hl.HalideError, RuntimeError, ValueError, TypeError, KeyError, IndexError) as error:
-            raise CompileError(f"halide can not compile {desc.op_type} (family {desc.family}): {error}") from error
+        with _compiling(desc) as folder:
+            path = folder / "kernel.o"
+            if desc.family == "runtime":
+                hl.compile_standalone_runtime(str(path), hl.Target(str(target)))
+            else:
+                _compile_operator(desc, symbol, target, path)
+            return path.read_bytes()
+
+    @staticmethod
+    def inspect(desc: OpDesc, symbol: str, target: Target, options: Collection[str]) -> Mapping[str, bytes]:
+        """Compile one operator with debug options.
+
+        Args:
+            desc: What to compile.
+            symbol: The kernel's symbol.
+            target: The machine to compile for.
+            options: What is asked for, of ``kernel.debug``.
+
+        Returns:
+            The object (``.o``) and the files asked for, by suffix; equal arguments give equal bytes in a fresh process.
+
+        Raises:
+            CompileError: If Halide refuses the operator; the message is Halide's.
+        """
+        from opbuild.backend.halide.debug import compile_debug
+
+        with _compiling(desc) as folder:
+            return compile_debug(desc, symbol, target, options, modules=_modules(desc), folder=folder)
+
+
+@contextmanager
+def _compiling(desc: OpDesc) -> Iterator[Path]:
+    """Give a folder to compile in; turn what Halide raises into a ``CompileError``."""
+    import tempfile
+
+    import halide as hl
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="opbuild-") as folder:
+            yield Path(folder)
+    except OpbuildError:
+        raise
+    except (hl.HalideError, RuntimeError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise CompileError(f"halide can not compile {desc.op_type} (family {desc.family}): {error}") from error
 
 
 def _compile_operator(desc: OpDesc, symbol: str, target: Target, path: Path) -> None:
     import halide as hl
 
-    module = _family_module(desc)
-    definition = import_module(f"{OPERATORS}.compute.{module}").define(desc)
-    import_module(f"{OPERATORS}.schedule.{module}").schedule(definition, desc, target)
+    compute, schedule = _modules(desc)
+    definition = import_module(compute).define(desc)
+    import_module(schedule).schedule(definition, desc, target)
     features = "-".join((str(target), *NO_CHECKS))
     outputs: list[Any] = definition.outputs
     pipeline = outputs[0] if len(outputs) == 1 else hl.Pipeline(outputs)
     pipeline.compile_to({hl.OutputFileType.object: str(path)}, definition.inputs, symbol, hl.Target(features))
 
 
-def _family_module(desc: OpDesc) -> str:
+def _modules(desc: OpDesc) -> tuple[str, str]:
+    """Return the modules that define and that schedule a descriptor's family."""
     if desc.family not in FAMILIES:
         raise CompileError(f"{desc.op_type}: the Halide backend has no family {desc.family!r}")
-    return FAMILIES[desc.family]
+    module = FAMILIES[desc.family]
+    return f"{OPERATORS}.compute.{module}", f"{OPERATORS}.schedule.{module}"
 
 
 _IMPORT = re.compile(

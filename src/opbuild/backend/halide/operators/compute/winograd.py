@@ -14,7 +14,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
+from opbuild.backend.halide.definition import CHECKED, Definition, constrain_output, parameter, variables
 from opbuild.backend.halide.operators.compute.epilogue import apply_epilogue
 from opbuild.kernel.opdesc import OpDesc
 
@@ -39,18 +39,22 @@ OUTPUT = {
 
 
 def define(desc: OpDesc) -> Definition:
-    """Define it: ``attrs`` has ``epilogue``, ``variant`` has ``tile`` (m)."""
+    """Define it: ``attrs`` has ``epilogue``, ``variant`` has ``tile`` (m).
+
+    With ``variant["checked"]``, zeros stand for what lies beyond the extents of ``x``: the halo is not part of them.
+    """
     m = desc.variant["tile"]
     n = m + 2
     params = {operand.name: parameter(operand) for operand in desc.inputs}
     x, u, bias = params["x"], params["u"], params["bias"]
+    source = hl.BoundaryConditions.constant_exterior(x, hl.f32(0)) if desc.variant.get(CHECKED) else x
     lane, block, tx, ty, a, b, i, j, point, ox, oy = variables("lane block tx ty a b i j point ox oy")
     columns, v, acc, product, half, tile, out = (
         hl.Func(name) for name in ("columns", "v", "acc", "product", "half", "tile", "out")
     )
     taps = range(n)
     columns[lane, block, tx, ty, i, a] = hl.mux(
-        a, [combine(row, [x[lane, tx * m + i, ty * m + k, block] for k in taps]) for row in INPUT[m]]
+        a, [combine(row, [source[lane, tx * m + i, ty * m + k, block] for k in taps]) for row in INPUT[m]]
     )
     v[lane, block, tx, ty, b, a] = hl.mux(
         b, [combine(row, [columns[lane, block, tx, ty, k, a] for k in taps]) for row in INPUT[m]]

@@ -1,0 +1,105 @@
+"""Compiling an operator to be debugged: with checks, without schedule, with everything that Halide can show of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import CHECKED, Definition
+from opbuild.kernel.debug import DUMP_COMPUTE
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.target import Target
+
+_READABLE = {".stmt": hl.OutputFileType.stmt, ".ll": hl.OutputFileType.llvm_assembly}
+_ASSEMBLY = {".s": hl.OutputFileType.assembly}
+_EXPRESSION = re.compile(r"<halide\.Expr of type \S+: (.*)>", re.DOTALL)
+
+
+def compile_debug(
+    desc: OpDesc, symbol: str, target: Target, options: Collection[str], *, modules: tuple[str, str], folder: Path
+) -> dict[str, bytes]:
+    """Compile one operator with debug options.
+
+    Args:
+        desc: What to compile.
+        symbol: The kernel's symbol.
+        target: The machine to compile for.
+        options: Of ``kernel.debug.OPTIONS``, and ``dump_compute``.
+        modules: The modules that define and that schedule its family.
+        folder: Where the compiler may write.
+
+    Returns:
+        Contents by suffix: always ``.o``; ``.stmt`` and ``.ll`` for ``dump_cce``; ``.s`` for ``ccec_g``;
+        ``_compute.json`` for ``dump_compute``.
+    """
+    if "oom" in options:
+        desc = replace(desc, variant={**desc.variant, CHECKED: True})
+    definition: Definition = import_module(modules[0]).define(desc)
+    if "ccec_O0" in options:
+        _leave_unscheduled(definition)
+    else:
+        import_module(modules[1]).schedule(definition, desc, target)
+    wanted = {".o": hl.OutputFileType.object}
+    if "dump_cce" in options:
+        wanted |= _READABLE
+    if "ccec_g" in options:
+        wanted |= _ASSEMBLY
+    outputs = definition.outputs
+    pipeline = outputs[0] if len(outputs) == 1 else hl.Pipeline(outputs)
+    paths = {suffix: folder / f"kernel{suffix}" for suffix in wanted}
+    files = {wanted[suffix]: str(path) for suffix, path in paths.items()}
+    pipeline.compile_to(files, definition.inputs, symbol, hl.Target("-".join((str(target), *_features(options)))))
+    contents = {suffix: path.read_bytes() for suffix, path in paths.items()}
+    if DUMP_COMPUTE in options:
+        contents["_compute.json"] = _description(desc, symbol, definition)
+    return contents
+
+
+def _features(options: Collection[str]) -> tuple[str, ...]:
+    """Return Halide's features: ``oom`` checks bounds and promised ranges, ``ccec_g`` shows every call."""
+    checks = ("check_unsafe_promises",) if "oom" in options else ("no_asserts",)
+    return ("no_runtime", "no_bounds_query", *checks, *(("debug",) if "ccec_g" in options else ()))
+
+
+def _leave_unscheduled(definition: Definition) -> None:
+    """Compute one function after the other in plain loops: no vectors, tiles, unrolled loops or tasks."""
+    for function in definition.functions.values():
+        if isinstance(function, hl.Func):
+            function.compute_root()
+
+
+def _description(desc: OpDesc, symbol: str, definition: Definition) -> bytes:
+    """Return the operator's compute description: its descriptor, and each function with its defining expressions."""
+    functions = [function for function in definition.functions.values() if isinstance(function, hl.Func)]
+    functions += definition.outputs
+    content = {
+        "kernelName": symbol,
+        **desc.components(),
+        "functions": [_function(function) for function in functions if function.defined()],
+    }
+    return (json.dumps(content, indent=4) + "\n").encode()
+
+
+def _function(function: Any) -> dict[str, Any]:
+    updates = range(function.num_update_definitions())
+    return {
+        "name": function.name(),
+        "types": [str(kind) for kind in function.types()],
+        "arguments": [variable.name() for variable in function.args()],
+        "values": _texts(function.values()),
+        "updates": [
+            {"arguments": _texts(function.update_args(n)), "values": _texts(function.update_values(n))} for n in updates
+        ],
+    }
+
+
+def _texts(expressions: Any) -> list[str]:
+    found = [repr(expressions[index]) for index in range(len(expressions))]
+    return [match.group(1) if (match := _EXPRESSION.fullmatch(text)) else text for text in found]
