@@ -23,6 +23,7 @@ from opbuild.session import Clock, Session, evaluate, make_report, open_session,
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.builder.result import BuildResult
+    from opbuild.lowering.context import Options
     from opbuild.events import Observer
     from opbuild.kernel.program import Program
 
@@ -153,7 +154,7 @@ def build_network(
     from opbuild.runtime.record import make_record
     from opbuild.runtime.weights import pack_constants
 
-    weights = session.images.weights(stored=session.use_images)
+    weights = session.weights()
     program = lower_graph(graph, session, clock)
     with clock("decide"):
         pending = builder.start(program.descriptors(), program.name)
@@ -180,19 +181,26 @@ def build_network(
             except (OSError, ValueError) as error:
                 if not built.warnings:  # a store that can not be written is said once
                     session.warn(f"the network {program.name} was built but not stored: {error}")
+        session.age()
     return Binding(executor, make_report(record, operators, program.notes, clock, image_reason))
 
 
 def lower_graph(graph: Graph, session: Session, clock: Clock) -> Program:
     """Return the program of a graph for one input signature."""
     from opbuild.graph.passes.pipeline import optimize
-    from opbuild.lowering.context import Options
     from opbuild.lowering.lower import lower
 
     with clock("optimize"):
         graph = optimize(graph, evaluate)
     with clock("lower"):
-        return lower(graph, session.target, Options(num_threads=session.config.num_threads))
+        return lower(graph, session.target, lowering_options(session.config))
+
+
+def lowering_options(config: Config) -> Options:
+    """Return what settings say about lowering."""
+    from opbuild.lowering.context import Options
+
+    return Options(num_threads=config.num_threads)
 
 
 def link_build(built: BuildResult, session: Session) -> bytes:
@@ -251,16 +259,17 @@ def _graph_key(graph: Graph, session: Session) -> ImageKey | None:
 def make_builder(session: Session) -> Builder:
     """Return a builder into the session's folder."""
     from opbuild.builder.build import Builder
-    from opbuild.store.disk import DiskStore
 
-    config = session.config
+    operators, runtimes = session.stores
     return Builder(
-        DiskStore(config.kernel_meta, config.device_id),
+        operators,
         session.compiler,
         session.target,
-        config,
+        session.config,
         session.observer,
-        runtime_store=DiskStore(config.network_meta, config.device_id),
+        runtime_store=runtimes,
+        force=session.config.forces,
+        rebuilt=session.rebuilt,
     )
 
 

@@ -90,9 +90,24 @@ class Config:
 
     @property
     def policy_file(self) -> Path:
-        """``op_cache.ini``: at the root of ``op_compiler_cache_dir``, or in ``kernel_meta``."""
-        folder = self.kernel_meta if self.op_compiler_cache_dir is None else self.cache_folder.parent
+        """``op_cache.ini``: at the root of ``op_compiler_cache_dir``, or in ``rank_<id>``."""
+        folder = self.cache_folder if self.op_compiler_cache_dir is None else self.cache_folder.parent
         return folder / "op_cache.ini"
+
+    @property
+    def uses_cache(self) -> bool:
+        """Whether anything is read from or written to the cache: not with ``disable``, and not in debugging."""
+        return self.op_compiler_cache_mode != "disable" and self.op_debug_level == 0
+
+    @property
+    def forces(self) -> bool:
+        """Whether what is stored is replaced without being used."""
+        return self.uses_cache and self.op_compiler_cache_mode == "force"
+
+    @property
+    def compiler_memo(self) -> Path | None:
+        """Where the digest of the compiler is remembered; None: it is read each time."""
+        return self.network_meta / "compiler.json" if self.uses_cache and not self.forces else None
 
     @staticmethod
     def from_environment(

@@ -16,6 +16,7 @@ from opbuild.digest import fast, fast_file
 from opbuild.errors import InvalidModelError, ShapeError
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.opdesc import FREE
+from opbuild.kernel.usage import mark_used
 from opbuild.runtime.files import digest_of, publish, read_file
 from opbuild.runtime.image import seal, unseal
 from opbuild.runtime.network import Endpoint, Shapes
@@ -23,6 +24,7 @@ from opbuild.session import Session, evaluate, own_sources
 
 if TYPE_CHECKING:
     from opbuild.frontend.onnx_model import OnnxModel
+    from opbuild.frontend.portable import PortableModel
 
 Model = str | os.PathLike[str] | bytes | Any
 """A path, a file's bytes, or an ``onnx.ModelProto``."""
@@ -140,6 +142,15 @@ class ModelSource:
         self._loaded = model if keep else None
         return model.bind(dict(zip(names, shapes, strict=True)), evaluate)
 
+    def portable(self) -> PortableModel:
+        """Read the model and return the network in a form that binds to any shapes without onnx.
+
+        Raises:
+            ModelError: If the model is not valid, or some of its nodes need onnx.
+        """
+        model, self._loaded = self._loaded or self._load(), None
+        return model.portable()
+
     def remember(self) -> None:
         """Keep what is known of the model for the next process; a folder that can not be written costs only time."""
         face = self.face
@@ -149,8 +160,9 @@ class ModelSource:
             "outputs": list(face.outputs),
             "external": list(face.external),
         }
-        with contextlib.suppress(OSError):
-            publish(self._file, seal(content))
+        if self._session.use_images:
+            with contextlib.suppress(OSError):
+                publish(self._file, seal(content))
 
     def _read_digest(self) -> str:
         if self._path is not None:
@@ -185,7 +197,7 @@ class ModelSource:
 
     def _file_digest(self, path: Path, digest_file: Callable[[Path], str] = fast_file) -> str:
         """Return the digest of one of the model's files, remembered by the file's state."""
-        if not self._session.use_images:
+        if not self._session.starts_stored:
             return digest_of(path, None, digest_file)
         number = int(fast(os.path.abspath(path).encode(errors="surrogateescape"))[:16], 16)
         memo = self._session.config.network_meta / f"{_plain_name(path.stem)}_{number}.digest"
@@ -222,10 +234,11 @@ class ModelSource:
         return Face(model.name, inputs, model.outputs, model.external_files)
 
     def _remembered(self) -> Face | None:
-        if not self._session.use_images:
+        if not self._session.starts_stored:
             return None
         try:
             content = unseal(self._file.read_bytes())
+            mark_used(self._file, keep_time=self._session.policy.ages)
             inputs = tuple((n, d, None if s is None else tuple(map(int, s))) for n, d, s in content["inputs"])
             return Face(content["name"], inputs, tuple(content["outputs"]), tuple(content["external"]))
         except (OSError, ValueError, KeyError, TypeError):

@@ -7,18 +7,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opbuild.api import link_build, list_operators, lower_graph, make_builder, warm_builder
+from opbuild.api import link_build, list_operators, lower_graph, lowering_options, make_builder, warm_builder
 from opbuild.config import Config
 from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOperatorError
 from opbuild.graph.types import Graph
-from opbuild.kernel.program import HostCall, Program
+from opbuild.kernel.program import Program
 from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.kernel.target import runs_here
 from opbuild.model_source import Model, ModelSource
+from opbuild.ranges import RangeBinder, RangePlan, plan_ranges, range_section, servable
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Network, Shapes
 from opbuild.runtime.offline import OfflineModel, PackedWeights, read_offline, write_offline
+from opbuild.runtime.offline_format import GRAPH, Section
 from opbuild.runtime.record import Record
 from opbuild.session import Clock, Session, evaluate, open_session, report_notes, stored_report
 from opbuild.version import __version__
@@ -38,6 +40,7 @@ def build_offline(
     soc_version: str = "host",
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     variants: Sequence[Mapping[str, Sequence[int]]] | None = None,
+    ranges: Mapping[str, Sequence[int | tuple[int, int]]] | None = None,
     config: Config | None = None,
     observer: Observer | None = None,
 ) -> Path:
@@ -50,6 +53,8 @@ def build_offline(
         input_shapes: Shapes by input name, where the model leaves them open or another is wanted.
         variants: Several input signatures for one file, each the shapes that differ from ``input_shapes``. They share
             operators, library and equal weights; a call picks by the shapes of its inputs.
+        ranges: Shapes by input name in which an extent may be a least and a greatest one, the latter -1 for no limit,
+            or -1 for any of at least 1: the file serves every size in them. Not with ``variants``.
         config: Settings; None reads the environment.
         observer: Told what happens, from threads of the build too.
 
@@ -68,8 +73,12 @@ def build_offline(
     session = open_session(config or Config.from_environment(), target, observer, use_images=False, runs_elsewhere=True)
     clock = Clock()
     with warm_builder(session) if not isinstance(model, Graph) else make_builder(session) as builder:
+        if ranges:
+            plan, digest = _plan_ranges(model, session, input_shapes or {}, variants, ranges)
+            _write(path, [plan.first], session, builder, digest, plan)
+            return path
         graphs, digest = read_graphs(model, session, input_shapes or {}, variants)
-        programs = [_servable(lower_graph(graph, session, clock)) for graph in graphs]
+        programs = [servable(lower_graph(graph, session, clock)) for graph in graphs]
         _write(path, programs, session, builder, digest)
     return path
 
@@ -99,8 +108,8 @@ def load(path: str | os.PathLike[str], *, num_threads: int | None = None, verify
             "build it for this machine: soc_version 'host', or a lesser one",
         )
     loaded = _Loaded(model, Config.from_environment(num_threads=num_threads).num_threads)
-    first = model.signatures[0] if len(model.signatures) == 1 else None
-    return Network(model.name, model.endpoints, model.outputs, loaded.bind, first=first, check=loaded.check)
+    first = model.signatures[0] if len(model.signatures) == 1 and loaded.ranges is None else None
+    return Network(model.name, loaded.endpoints, model.outputs, loaded.bind, first=first, check=loaded.check)
 
 
 class _Loaded:
@@ -110,8 +119,12 @@ class _Loaded:
         self._model = model
         library = model.library
         self._library = Library(library, num_threads) if library else None
+        self.ranges = RangeBinder(model, self._library) if model.container.section(GRAPH).size else None
+        self.endpoints = self.ranges.endpoints if self.ranges else model.endpoints
 
     def bind(self, shapes: Shapes) -> Binding:
+        if self.ranges and shapes not in self._model.signatures:
+            return self.ranges.bind(shapes)
         clock = Clock()
         with clock("load"):
             record = self._model.record(self._model.signatures.index(shapes))
@@ -119,8 +132,10 @@ class _Loaded:
         return Binding(executor, stored_report(record, clock))
 
     def check(self, shapes: Shapes) -> None:
-        """Refuse shapes that the file has no plan for."""
-        if shapes not in self._model.signatures:
+        """Refuse shapes that the file does not serve."""
+        if self.ranges:
+            self.ranges.sizes.check(shapes)
+        elif shapes not in self._model.signatures:
             raise ShapeError(
                 f"the offline model {self._model.name} has no plan for {self._text(shapes)}",
                 f"it serves {' or '.join(map(self._text, self._model.signatures))}",
@@ -166,21 +181,45 @@ def read_graphs(
     return [source.graph(shapes, keep=True) for shapes in signatures], source.digest
 
 
-def _servable(program: Program) -> Program:
-    """Return a program; refuse it if a node runs only where the onnx package is."""
-    from opbuild.backend.host.evaluate import is_native
-
-    nodes = [call.node for call in program.calls if isinstance(call, HostCall) and not is_native(call.node)]
-    if nodes:
-        names = ", ".join(sorted({f"{node.op_type} ({node.name})" for node in nodes}))
-        raise UnsupportedOperatorError(
-            f"these operators have no kernel and run only where the onnx package is installed: {names}",
-            "an offline model can not have them: use opbuild.compile, or replace them in the model",
+def _plan_ranges(
+    model: Model | Graph,
+    session: Session,
+    input_shapes: Mapping[str, Sequence[int]],
+    variants: Sequence[Mapping[str, Sequence[int]]] | None,
+    ranges: Mapping[str, Sequence[int | tuple[int, int]]],
+) -> tuple[RangePlan, str]:
+    """Return what serves every size in the ranges, and the model's digest."""
+    if isinstance(model, Graph) or variants:
+        given = "several signatures" if variants else "a graph, which has its own shapes"
+        raise OptionError(f"ranges of shapes were given with {given}", "give one of them")
+    if session.config.precision_mode == "force_fp32":
+        raise OptionError(
+            "precision_mode is force_fp32, and shapes have ranges", "convert the model to float32, or give fixed shapes"
         )
-    return program
+    source = ModelSource(model, session)
+    fixed = {name: shape for name, shape in input_shapes.items() if name not in ranges}
+    least = {name: [_least(extent) for extent in shape] for name, shape in ranges.items()}
+    _, shapes = source.endpoints({**fixed, **least})
+    if shapes is None:
+        raise ShapeError("an input that has no range has an open shape", "give it a shape or a range too")
+    names = [name for name, _, _ in source.face.inputs]
+    whole = [ranges.get(name, shape) for name, shape in zip(names, shapes, strict=True)]
+    options = lowering_options(session.config)
+    return plan_ranges(source.portable(), whole, session.target, options), source.digest
 
 
-def _write(path: Path, programs: Sequence[Program], session: Session, builder: Builder, digest: str) -> None:
+def _least(extent: int | tuple[int, int]) -> int:
+    return max(extent, 1) if isinstance(extent, int) else extent[0]
+
+
+def _write(
+    path: Path,
+    programs: Sequence[Program],
+    session: Session,
+    builder: Builder,
+    digest: str,
+    ranges: RangePlan | None = None,
+) -> None:
     """Build all programs together and write them."""
     from opbuild.runtime.weights import WeightStore
 
@@ -188,18 +227,24 @@ def _write(path: Path, programs: Sequence[Program], session: Session, builder: B
     for program in programs:
         for desc, nodes in program.descriptors().items():
             needed[desc] = tuple(dict.fromkeys((*needed.get(desc, ()), *nodes)))
+    for desc, nodes in ranges.kernels.items() if ranges else ():
+        needed.setdefault(desc, nodes)
     pending = builder.start(needed, programs[0].name)
     store, weights = WeightStore(None), PackedWeights()
     packed = [_pack(program, store, weights) for program in programs]
     built = pending.result()
+    if built.built:
+        session.age()
     records = [_record(program, built, *each) for program, each in zip(programs, packed, strict=True)]
     build = {
         "opbuild": __version__,
         "model": digest,
         "compiler": session.compiler.name + " " + session.compiler.version(),
         "operators": [[built.entries[desc].name, list(nodes)] for desc, nodes in needed.items()],
+        "ranges": ranges.sizes.text() if ranges else "",
     }
     try:
+        more = [_range_section(ranges, built, weights, packed[0])] if ranges else []
         write_offline(
             path,
             name=programs[0].name,
@@ -209,6 +254,7 @@ def _write(path: Path, programs: Sequence[Program], session: Session, builder: B
             library=link_build(built, session),
             weights=weights,
             build=build,
+            more=more,
         )
     except ValueError as error:
         raise UnsupportedOperatorError(f"the network can not be stored: {error}", "use opbuild.compile") from error
@@ -216,6 +262,16 @@ def _write(path: Path, programs: Sequence[Program], session: Session, builder: B
         raise OptionError(
             f"{str(path)!r} can not be written: {error.strerror or error}", "name another file"
         ) from error
+
+
+def _range_section(
+    plan: RangePlan, built: BuildResult, weights: PackedWeights, packed: tuple[dict[int, int], Any]
+) -> Section:
+    positions, places = packed
+    known = {plan.first.buffers[number].source: (plan.first.buffers[number], places[index])
+             for number, index in positions.items()}  # fmt: skip
+    symbols = {desc: entry.symbol for desc, entry in built.entries.items()}
+    return range_section(plan, symbols, weights, known.values())
 
 
 def _pack(program: Program, store: Any, weights: PackedWeights) -> tuple[dict[int, int], Any]:

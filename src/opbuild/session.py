@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opbuild.config import Config
+from opbuild.config import Config, quota_environment
 from opbuild.digest import fast
 from opbuild.errors import BuildError, OpbuildError, TargetError
 from opbuild.graph.types import Array, Node, TensorType
@@ -26,8 +26,10 @@ from opbuild.runtime.record import Record
 from opbuild.version import __version__
 
 if TYPE_CHECKING:
-    from opbuild.events import Observer
-    from opbuild.kernel.interfaces import Compiler
+    from opbuild.events import Event, Observer
+    from opbuild.kernel.interfaces import Compiler, Store
+    from opbuild.runtime.weights import WeightStore
+    from opbuild.store.policy import Policy
 
 NOT_MODEL = ("cli", "mindspore", "__pycache__")
 """Folders of this package that decide nothing about a network once its graph is known."""
@@ -59,12 +61,14 @@ class Session:
         target: The machine that code is made for, and runs on.
         observer: Told what happens.
         use_images: Whether networks are started from stored images, and stored.
+        rebuilt: Digests of the keys that this session was forced to compile, and need not compile again.
     """
 
     config: Config
     target: Target
     observer: Observer
     use_images: bool = True
+    rebuilt: set[str] = field(default_factory=set)
 
     @cached_property
     def compiler(self) -> Compiler:
@@ -73,10 +77,54 @@ class Session:
 
         return HalideCompiler()
 
+    @property
+    def starts_stored(self) -> bool:
+        """Whether a network is started from its stored image if there is one."""
+        return self.use_images and not self.config.forces
+
+    @cached_property
+    def policy(self) -> Policy:
+        """How large the cache folder may grow; its user is told what is wrong with ``op_cache.ini``."""
+        from opbuild.store.policy import read_policy
+
+        policy, warnings = read_policy(self.config.policy_file, quota_environment())
+        for warning in warnings:
+            self.warn(warning)
+        return policy
+
+    @cached_property
+    def stores(self) -> tuple[Store, Store]:
+        """Where operators and the compiler's runtime library are kept; in memory if the cache is not used."""
+        from opbuild.store.disk import DiskStore
+        from opbuild.store.memory import MemoryStore
+
+        config = self.config
+        if not config.uses_cache:
+            return MemoryStore(), MemoryStore()
+        times = self.policy.ages
+        return (
+            DiskStore(config.kernel_meta, config.device_id, keep_times=times),
+            DiskStore(config.network_meta, config.device_id, keep_times=times),
+        )
+
+    def weights(self) -> WeightStore:
+        """Return the store of packed weights, for one build."""
+        return self.images.weights(stored=self.use_images, reuse=self.starts_stored)
+
+    def age(self) -> None:
+        """Let old entries go if the cache folder is larger than it may be; to be called where something was added."""
+        if self.config.uses_cache:
+            from opbuild.store.ageing import age
+            from opbuild.store.policy import create_policy_file
+
+            create_policy_file(self.config.policy_file)
+            if self.policy.ages:
+                age(self.config.kernel_meta, self.config.network_meta, self.policy)
+
     @cached_property
     def images(self) -> ImageStore:
         """The folder of stored networks."""
-        return ImageStore(self.config.network_meta, own_sources())
+        return ImageStore(self.config.network_meta, own_sources(), keep_times=self.use_images and self.policy.ages)
 
     @cached_property
     def compiler_digest(self) -> str:
@@ -87,7 +135,7 @@ class Session:
         if library is None:
             return ""
         try:
-            return file_digest(library, self.config.network_meta / "compiler.json")
+            return file_digest(library, self.config.compiler_memo)
         except OSError as error:
             raise BuildError(f"{library} can not be read: {error}", "reinstall the compiler") from error
 
@@ -112,8 +160,8 @@ class Session:
 
     def start(self, key: ImageKey, clock: Clock) -> Binding | str:
         """Return a network started from its image, or why it can not be."""
-        if not self.use_images:
-            return "stored networks are not used here"
+        if not self.starts_stored:
+            return "a rebuild was asked for" if self.use_images else "stored networks are not used here"
         with clock("load"):
             image = self.images.load(key)
             if isinstance(image, str):
@@ -166,10 +214,24 @@ def open_session(
         message = f"code for {chosen} can not run here: {problem}"
         raise TargetError(message, "leave the target out to build for this machine")
     config = replace(config, soc_version=str(chosen))
-    session = Session(config, chosen, observer or (lambda event: None), use_images)
+    session = Session(config, chosen, observer or log_warnings, use_images and config.uses_cache)
     for warning in config.warnings:
         session.warn(warning)
     return session
+
+
+def log_warnings(event: Event) -> None:
+    """Log warnings, each once in a process, where nobody observes the build."""
+    from opbuild.events import Warned
+
+    if isinstance(event, Warned) and event.message not in _LOGGED:
+        import logging
+
+        _LOGGED.add(event.message)
+        logging.getLogger("opbuild").warning(event.message)
+
+
+_LOGGED: set[str] = set()
 
 
 def evaluate(node: Node, inputs: Sequence[Array | None], opset: int) -> Sequence[Array]:

@@ -44,6 +44,7 @@ class Builder:
         observer: Told what happens, from the thread that compiles; it must not raise.
         runtime_store: Where the compiler's runtime library is kept; None if objects never need it.
         force: Compile even what is stored, and replace it.
+        rebuilt: Digests of the keys that were compiled already, and are not forced again; added to.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Builder:
         *,
         runtime_store: Store | None = None,
         force: bool = False,
+        rebuilt: set[str] | None = None,
     ) -> None:
         self.store = store
         self.runtime_store = runtime_store
@@ -64,6 +66,7 @@ class Builder:
         self.config = config
         self.observer = observer
         self.force = force
+        self.rebuilt = set[str]() if rebuilt is None else rebuilt
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
         self._identity: Future[CompilerIdentity] | None = None
@@ -117,6 +120,11 @@ class Builder:
             BuildError: If it is not installed.
         """
         return self._identify_in_background().result()
+
+    def use_identity(self, identity: CompilerIdentity) -> None:
+        """Take the compiler's identity as known, so that no file remembers it."""
+        future = self._identity = Future[CompilerIdentity]()
+        future.set_result(identity)
 
     def plan(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Plan, ...]:
         """Return for each operator its key and whether it must be compiled, without compiling anything.
@@ -202,13 +210,14 @@ class Builder:
 
     def _identify(self, future: Future[CompilerIdentity]) -> None:
         try:
-            future.set_result(identify(self.compiler, self.config.network_meta / "compiler.json"))
+            future.set_result(identify(self.compiler, self.config.compiler_memo))
         except BaseException as error:  # reported where the identity is asked for
             future.set_exception(error)
 
     def _decide(self, desc: OpDesc, nodes: tuple[str, ...], store: Store) -> Plan:
         key = self.key(desc)
-        return Plan(desc, key, key.name(self.config.device_id), nodes, decide(store.lookup(key), force=self.force))
+        decision = decide(store.lookup(key), force=self.force and key.sha256 not in self.rebuilt)
+        return Plan(desc, key, key.name(self.config.device_id), nodes, decision)
 
     def _plan_runtime(self, plans: Sequence[Plan]) -> Plan | None:
         """Return the plan for the runtime library, None if it is surely not needed."""
@@ -288,6 +297,7 @@ class PendingBuild:
 
     def _collect(self, warnings: tuple[str, ...]) -> BuildResult:
         compiled = self._work.compiled()
+        self._builder.rebuilt.update(job.key.sha256 for job in self._work.jobs if job.entry is not None)
         finished = {plan.desc: _finished(plan, compiled) for plan in self._plans}
         entries = {desc: entry for desc, (entry, _) in finished.items()}
         runtime: tuple[Entry | None, Decision | None] = (None, None)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from opbuild.digest import fast
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import canonical_json
+from opbuild.kernel.usage import mark_used
 from opbuild.runtime.files import publish, verified
 from opbuild.runtime.record import Record
 from opbuild.runtime.record_json import from_json, to_json
@@ -69,15 +70,22 @@ class ImageStore:
     Args:
         folder: ``network_meta``.
         salt: Digest of opbuild's own sources, for the weights' references.
+        keep_times: Whether a network that is started notes the time, for ageing.
     """
 
-    def __init__(self, folder: Path, salt: str = "") -> None:
+    def __init__(self, folder: Path, salt: str = "", *, keep_times: bool = False) -> None:
         self.folder = folder
         self.salt = salt
+        self.keep_times = keep_times
 
-    def weights(self, *, stored: bool = True) -> WeightStore:
-        """Return the store of packed weights, for one build; if they are not to be stored, one in memory."""
-        return WeightStore(self.folder / "weights" if stored else None, self.salt)
+    def weights(self, *, stored: bool = True, reuse: bool = True) -> WeightStore:
+        """Return the store of packed weights, for one build.
+
+        Args:
+            stored: Whether they are to be stored; if not, it is one in memory.
+            reuse: Whether weights that were packed before are used.
+        """
+        return WeightStore(self.folder / "weights" if stored else None, self.salt, reuse=reuse)
 
     def load(self, key: ImageKey) -> Image | str:
         """Return the image of ``key``, or why there is none that may be used."""
@@ -113,6 +121,7 @@ class ImageStore:
         publish(self._file(key, ".bin"), constants.small.data)
         self._remember(key, weights)
         publish(self._file(key, ".json"), seal(content))
+        mark_used(self._file(key, ".json"), keep_time=False)
 
     def _load(self, key: ImageKey) -> Image:
         content = unseal(self._file(key, ".json").read_bytes())
@@ -120,6 +129,7 @@ class ImageStore:
             raise ValueError("it was made from something else")
         if key.compiler and content["compiler"] != key.compiler:
             raise ValueError("another compiler is installed now")
+        mark_used(self._file(key, ".json"), keep_time=self.keep_times)  # first, so that nobody ages it meanwhile
         library = self._file(key, ".so").read_bytes()
         if [len(library), fast(library)] != content["so"]:
             raise ValueError("its library is damaged")

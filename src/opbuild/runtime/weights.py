@@ -41,6 +41,7 @@ class WeightStore:
         problem: Why something could not be stored, or empty; then the network has no stored image.
         states: For each digest that was mapped the state of its file, to be remembered with the image.
         packed: Number of constants that had to be packed.
+        reuse: Whether weights that were packed before are used.
     """
 
     folder: Path | None
@@ -48,6 +49,7 @@ class WeightStore:
     problem: str = ""
     states: dict[str, list[Any]] = field(default_factory=dict)
     packed: int = 0
+    reuse: bool = True
     _in_memory: dict[Hashable, tuple[str, Array]] = field(default_factory=dict)
 
     def get(self, digest: str, nbytes: int, remembered: Any = None) -> Array:
@@ -68,7 +70,7 @@ class WeightStore:
         if self.folder is None:
             return self._in_memory.get(buffer.source) if buffer.source is not None else None
         reference = self._reference(buffer.source)
-        if reference is None:
+        if reference is None or not self.reuse:
             return None
         nbytes = buffer.size * np.dtype(buffer.dtype).itemsize
         try:

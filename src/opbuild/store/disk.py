@@ -26,6 +26,7 @@ from typing import Any
 from opbuild.kernel.entry import SUFFIXES, Entry, read_entry
 from opbuild.kernel.interfaces import Found, Missing, Reason
 from opbuild.kernel.key import Key
+from opbuild.kernel.usage import mark_used
 from opbuild.store.publish import TEMPORARY_PREFIX, is_stale, publish_files
 
 OTHER_DEVICES = 16
@@ -44,11 +45,13 @@ class DiskStore:
     Args:
         folder: ``kernel_meta``; created when the first entry is published.
         device_id: The device that builds; its own entries are looked for first.
+        keep_times: Whether a look-up that finds an entry notes the time, for ageing.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], device_id: int = 0) -> None:
+    def __init__(self, folder: str | os.PathLike[str], device_id: int = 0, *, keep_times: bool = False) -> None:
         self.folder = Path(folder).absolute()
         self.device_id = device_id
+        self.keep_times = keep_times
 
     def lookup(self, key: Key) -> Found | Missing:
         """Return the entry of ``key``, checked byte for byte, or why there is none.
@@ -60,6 +63,8 @@ class DiskStore:
         if isinstance(answer, Missing) and answer.reason.code != "absent":
             time.sleep(_REPLACING_SECONDS)  # another process may be replacing the entry just now
             answer = self._lookup_devices(key)
+        if isinstance(answer, Found):
+            mark_used(self._mark(answer.entry.name), keep_time=self.keep_times)
         return answer
 
     def publish(self, entry: Entry) -> str | None:
@@ -73,6 +78,7 @@ class DiskStore:
                     return f"{self.folder}: {error.strerror or error}"
             else:
                 break
+        mark_used(self._mark(entry.name), keep_time=False)  # a new file has the time already
         return None
 
     def names(self) -> tuple[str, ...]:
@@ -114,6 +120,9 @@ class DiskStore:
         if state.st_uid not in (0, os.geteuid()):
             return f"{self.folder} belongs to user {state.st_uid}, who decides what code runs here"
         return None
+
+    def _mark(self, name: str) -> Path:
+        return self.folder / (name + SUFFIXES[-1])
 
     def _lookup_devices(self, key: Key) -> Found | Missing:
         own = self._lookup_name(key, key.name(self.device_id))

@@ -1,0 +1,180 @@
+"""Ageing: when a cache folder is larger than its policy allows, what nobody used for half an hour goes.
+
+Constraints, and how they are met:
+
+* It is work that is lost, never correctness: a removed entry is a miss, and is built again.
+* Any number of processes may age one folder at once, without a lock that one of them could die with. All see the same
+  order, so all choose the same victims; what another has removed already counts as gone.
+* What this process uses, and what anybody used in the last half hour, stays, however large the folder is.
+* Weights can not push operators out: a few large networks in use would otherwise empty the folder of everything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbuild.kernel.usage import is_used_here
+from opbuild.store.inventory import Inventory, Item, survey
+from opbuild.store.policy import Policy
+
+PROTECTED_SECONDS = 1800.0
+"""For how long a use protects an entry."""
+
+_PRIVATE_SECONDS = 3600.0
+"""After which a file that somebody was writing is rubbish."""
+
+_CLOCKS_DIFFER = 86400.0
+"""A time of use that lies further than this in the future says nothing, and counts as long ago."""
+
+_DIGEST = re.compile(rb'"([0-9a-f]{64})"')
+
+
+@dataclass(frozen=True)
+class Aged:
+    """What ageing did.
+
+    Attributes:
+        nbytes: Size of the folder before.
+        removed: What was removed.
+    """
+
+    nbytes: int
+    removed: tuple[Item, ...] = ()
+
+    @property
+    def freed(self) -> int:
+        """Bytes removed."""
+        return sum(item.nbytes for item in self.removed)
+
+
+def age(kernel_meta: Path, network_meta: Path, policy: Policy) -> Aged:
+    """Bring a folder down to what its policy leaves, if it is larger than the policy allows.
+
+    Never raises for a fault of the storage: what can not be removed stays.
+
+    Args:
+        kernel_meta: The folder of operators.
+        network_meta: The folder of network images.
+        policy: Its limits.
+    """
+    inventory = survey(kernel_meta, network_meta)
+    if not policy.ages or inventory.nbytes <= policy.max_bytes:
+        return Aged(inventory.nbytes)
+    now = time.time()
+    chosen = choose(inventory, policy.remaining_bytes, now, lambda item: is_used_here(item.mark), weights_of)
+    removed = tuple(item for item in chosen if _remove(item, now))
+    weights = {item.name for item in removed if item.kind == "weight"}
+    if weights:
+        _remove_references(network_meta / "weights", weights)
+    return Aged(inventory.nbytes, removed)
+
+
+def choose(
+    inventory: Inventory,
+    remaining: int,
+    now: float,
+    is_used: Callable[[Item], bool],
+    weights: Callable[[Item], frozenset[str]],
+) -> Iterator[Item]:
+    """Yield what must go, in order: rubbish, weights without a network, networks with their weights, operators.
+
+    Args:
+        inventory: What there is.
+        remaining: Bytes at which to stop.
+        now: Seconds since the epoch.
+        is_used: Whether this process uses an item.
+        weights: Digests of the weights that an image maps; asked once for each image.
+    """
+    yield from _Shrinking(inventory, remaining, now, is_used, weights).victims()
+
+
+class _Shrinking:
+    """A folder of which more and more goes; arguments are those of ``choose``."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        remaining: int,
+        now: float,
+        is_used: Callable[[Item], bool],
+        weights: Callable[[Item], frozenset[str]],
+    ) -> None:
+        self._remaining, self._now, self._is_used = remaining, now, is_used
+        self._size = inventory.nbytes
+        self._items = sorted(inventory.items, key=lambda item: (item.last_use, item.name))
+        self._weights = {item.name: item for item in self._items if item.kind == "weight"}
+        self._mapped = {item.mark: weights(item) for item in self._items if item.kind == "image"}
+        self._users = Counter(digest for digests in self._mapped.values() for digest in digests)
+
+    def victims(self) -> Iterator[Item]:
+        for item in self._items:
+            if item.kind == "private" and abs(self._now - item.last_use) > _PRIVATE_SECONDS:
+                yield self._gone(item)
+        orphans = [item for name, item in self._weights.items() if not self._users[name]]
+        for item in [*orphans, *(item for item in self._items if item.kind in ("image", "memo"))]:
+            if self._size <= self._remaining:
+                return
+            if self._is_idle(item):
+                yield self._gone(item)
+                yield from map(self._gone, self._orphaned_by(item))
+        weights = sum(item.nbytes for item in self._weights.values())
+        for item in self._items:
+            if self._size - weights <= self._remaining:
+                return
+            if item.kind == "operator" and self._is_idle(item):
+                yield self._gone(item)
+
+    def _gone(self, item: Item) -> Item:
+        self._size -= item.nbytes
+        if item.kind == "weight":
+            del self._weights[item.name]
+        return item
+
+    def _orphaned_by(self, image: Item) -> list[Item]:
+        """Return the weights that nobody maps once this image is gone."""
+        self._users.subtract(self._mapped.get(image.mark, ()))
+        stored = [self._weights[digest] for digest in self._mapped.get(image.mark, ()) if digest in self._weights]
+        return [weight for weight in stored if not self._users[weight.name] and self._is_idle(weight)]
+
+    def _is_idle(self, item: Item) -> bool:
+        return not self._is_used(item) and not _is_recent(item, self._now)
+
+
+def weights_of(image: Item) -> frozenset[str]:
+    """Return the digests that a stored network mentions: those of all its weights, and a few more."""
+    try:
+        record = Path(image.mark).read_bytes()
+    except OSError:
+        return frozenset()
+    return frozenset(digest.decode() for digest in _DIGEST.findall(record))
+
+
+def _is_recent(item: Item, now: float) -> bool:
+    return -_CLOCKS_DIFFER < now - item.last_use < PROTECTED_SECONDS
+
+
+def _remove(item: Item, now: float) -> bool:
+    """Remove an item unless somebody has used it since it was listed; the commit mark first."""
+    with contextlib.suppress(OSError):
+        if now - Path(item.mark).stat().st_atime < PROTECTED_SECONDS and item.kind in ("operator", "image"):
+            return False
+    for path in item.files:
+        with contextlib.suppress(OSError):
+            Path(path).unlink()
+    return True
+
+
+def _remove_references(folder: Path, weights: set[str]) -> None:
+    """Remove what says that a source packs to weights which are gone."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob("*.json"):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                if json.loads(path.read_bytes())["blake3"] in weights:
+                    path.unlink()

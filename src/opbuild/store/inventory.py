@@ -1,0 +1,142 @@
+"""What lies in a cache folder: operators, network images, weights, with their sizes and the times of their last use.
+
+Names, sizes and times only: nothing is opened, so that 50,000 entries are listed in a second.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from opbuild.kernel.entry import SUFFIXES
+
+Kind = Literal["operator", "image", "memo", "weight", "private"]
+
+MARK = SUFFIXES[-1]
+"""The suffix of the commit mark: of the file whose access time is the time of an entry's last use."""
+
+_OPERATOR = re.compile(r"[a-z0-9_]+_[0-9]+_[0-9]+")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_MEMO_SUFFIXES = (".model", ".digest")
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something that goes as a whole.
+
+    Attributes:
+        kind: ``operator``; ``image``, a network's; ``memo``, what is known of a model; ``weight``, packed weights;
+            ``private``, a file that somebody is writing or was killed writing.
+        name: The files' name without suffix.
+        files: Paths of its files, the commit mark first if it is there.
+        nbytes: Their size.
+        last_use: Seconds since the epoch.
+    """
+
+    kind: Kind
+    name: str
+    files: tuple[str, ...]
+    nbytes: int
+    last_use: float
+
+    @property
+    def mark(self) -> str:
+        """The path of the commit mark."""
+        return self.files[0]
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What lies in a cache folder.
+
+    Attributes:
+        items: What opbuild put there and can do without.
+        nbytes: The size of everything, strange files too.
+    """
+
+    items: tuple[Item, ...]
+    nbytes: int
+
+
+class _File:
+    """One file as the listing shows it."""
+
+    __slots__ = ("accessed", "nbytes", "path", "used")
+
+    def __init__(self, path: str, state: os.stat_result) -> None:
+        self.path = path
+        self.nbytes = state.st_size
+        self.accessed = state.st_atime
+        self.used = max(state.st_atime, state.st_mtime)
+
+
+_Groups = dict[str, dict[str, _File]]
+
+
+def survey(kernel_meta: Path, network_meta: Path) -> Inventory:
+    """List a cache folder; what can not be read counts as absent.
+
+    Args:
+        kernel_meta: The folder of operators.
+        network_meta: The folder of network images; it may lie in ``kernel_meta``.
+    """
+    items: list[Item] = []
+    nbytes = 0
+    for folder, is_weights in ((kernel_meta, False), (network_meta, False), (network_meta / "weights", True)):
+        groups: _Groups = defaultdict(dict)
+        for name, file in _files(folder):
+            nbytes += file.nbytes
+            stem, suffix = (name, "") if name.startswith(".") else os.path.splitext(name)  # noqa: PTH122  50,000 names
+            groups[stem][suffix] = file
+        for stem, group in groups.items():
+            item = _weight(stem, group) if is_weights else _item(stem, group, in_networks=folder == network_meta)
+            if item is not None:
+                items.append(item)
+    return Inventory(tuple(items), nbytes)
+
+
+def _files(folder: Path) -> Iterator[tuple[str, _File]]:
+    try:
+        with os.scandir(folder) as listing:
+            for entry in listing:
+                try:
+                    if entry.is_file(follow_symlinks=False):
+                        yield entry.name, _File(entry.path, entry.stat(follow_symlinks=False))
+                except OSError:
+                    continue  # removed since it was listed
+    except OSError:
+        return
+
+
+def _item(stem: str, group: dict[str, _File], *, in_networks: bool) -> Item | None:
+    """Return what a group of files of one name is; None if it is not opbuild's or must stay."""
+    if stem.startswith(".publish-") or (stem.startswith(".") and stem.endswith(".tmp")):
+        return _make("private", stem, group, tuple(group))
+    operator = _OPERATOR.fullmatch(stem) is not None
+    if operator and (not in_networks or ".o" in group or ".info" in group):
+        return _make("operator", stem, group, (MARK, *SUFFIXES[:-1]))
+    if not in_networks or stem == "compiler":
+        return None
+    if any(suffix in group for suffix in _MEMO_SUFFIXES):
+        return _make("memo", stem, group, _MEMO_SUFFIXES)
+    return _make("image", stem, group, (MARK, ".so", ".bin", ".seen"))
+
+
+def _weight(stem: str, group: dict[str, _File]) -> Item | None:
+    if stem.startswith("."):
+        return _make("private", stem, group, tuple(group))
+    return _make("weight", stem, group, (".bin",)) if _DIGEST.fullmatch(stem) and ".bin" in group else None
+
+
+def _make(kind: Kind, name: str, group: dict[str, _File], suffixes: tuple[str, ...]) -> Item | None:
+    files = [group[suffix] for suffix in suffixes if suffix in group]
+    if not files:
+        return None
+    marked = kind in ("operator", "image") and MARK in group
+    last_use = group[MARK].accessed if marked else max(file.used for file in files)
+    return Item(kind, name, tuple(file.path for file in files), sum(file.nbytes for file in files), last_use)

@@ -1,0 +1,142 @@
+"""The policy of a cache folder: how large it may grow and how much ageing leaves, from ``op_cache.ini``.
+
+The file counts for every user of the folder if both its values are valid; otherwise the environment counts, then the
+defaults. The file that opbuild makes holds both values as comments, so that it changes nothing until somebody edits it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbuild.kernel.files import write_new
+
+SECTION = "op_compiler_cache"
+SIZE, RATIO = "max_op_cache_size", "remain_cache_size_ratio"
+MEGABYTE = 2**20
+NO_AGEING = -1
+
+_DEFAULTS = {SIZE: 500, RATIO: 50}
+_ALLOWED = {SIZE: "-1 or an integer of at least 1", RATIO: "an integer from 1 to 100"}
+_VARIABLES = {SIZE: "ASCEND_MAX_OP_CACHE_SIZE", RATIO: "ASCEND_REMAIN_CACHE_SIZE_RATIO"}
+_READ_AT_MOST = 65536
+
+_CONTENT = f"""\
+# How large the cache of operators in this folder may grow. Remove the '#' before both lines to set it for every user of
+# the folder. Otherwise {_VARIABLES[SIZE]} and {_VARIABLES[RATIO]} count, then the values
+# below.
+[{SECTION}]
+# Megabytes of one target's folder; -1: no limit, and the time of the last use is not kept.
+#{SIZE}={_DEFAULTS[SIZE]}
+# When it is larger, what nobody used for half an hour goes, least recently used first, until this percentage remains.
+#{RATIO}={_DEFAULTS[RATIO]}
+"""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How large a cache folder may grow.
+
+    Attributes:
+        max_megabytes: The most it should hold; -1: no limit.
+        remain_ratio: Percentage of it that ageing leaves.
+        origin: Where the values are from: the file's path, ``environment`` or ``default``.
+    """
+
+    max_megabytes: int = _DEFAULTS[SIZE]
+    remain_ratio: int = _DEFAULTS[RATIO]
+    origin: str = "default"
+
+    @property
+    def ages(self) -> bool:
+        """Whether entries age at all, and the times of their last use are kept."""
+        return self.max_megabytes != NO_AGEING
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes beyond which entries age."""
+        return self.max_megabytes * MEGABYTE
+
+    @property
+    def remaining_bytes(self) -> int:
+        """Bytes at which ageing stops."""
+        return self.max_bytes * self.remain_ratio // 100
+
+
+def read_policy(file: Path, environment: tuple[str, str] = ("", "")) -> tuple[Policy, tuple[str, ...]]:
+    """Return the policy of a folder, and a warning for each value that is not valid.
+
+    Args:
+        file: ``op_cache.ini``; it may be missing.
+        environment: ``ASCEND_MAX_OP_CACHE_SIZE`` and ``ASCEND_REMAIN_CACHE_SIZE_RATIO`` as they stand, "" if not set.
+    """
+    values, problems = _read_file(file)
+    if values is not None:
+        return Policy(values[SIZE], values[RATIO], str(file)), tuple(problems)
+    given = {}
+    for name, text in zip((SIZE, RATIO), environment, strict=True):
+        value = _number(name, text)
+        if value is not None:
+            given[name] = value
+        elif text:
+            problems.append(
+                f"{_VARIABLES[name]} is {text!r}; it must be {_ALLOWED[name]}, so {_DEFAULTS[name]} is used"
+            )
+    chosen = {**_DEFAULTS, **given}
+    return Policy(chosen[SIZE], chosen[RATIO], "environment" if given else "default"), tuple(problems)
+
+
+def create_policy_file(file: Path) -> None:
+    """Put an ``op_cache.ini`` of comments into a folder that exists and has none; what can not be written is left."""
+    with contextlib.suppress(OSError):
+        if not file.exists():
+            write_new(file, _CONTENT.encode())
+
+
+def _read_file(file: Path) -> tuple[Mapping[str, int] | None, list[str]]:
+    """Return both values if both are valid, else None, and what is wrong."""
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(_READ_AT_MOST).decode("utf-8-sig", errors="replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return None, []
+    except OSError as error:
+        return None, [f"{file} can not be read and does not count: {error.strerror or error}"]
+    values, problems = _parse(file, text)
+    if not problems and len(values) == 1:
+        missing = next(name for name in (SIZE, RATIO) if name not in values)
+        problems.append(f"{file} does not count: it gives no {missing}; give both values or none")
+    return (values if not problems and len(values) == len(_DEFAULTS) else None), problems
+
+
+def _parse(file: Path, text: str) -> tuple[dict[str, int], list[str]]:
+    values: dict[str, int] = {}
+    problems: list[str] = []
+    section = ""
+    for number, written in enumerate(text.splitlines(), 1):
+        line = re.split(r"(?:^|\s)[#;]", written)[0].strip()
+        if line.startswith("["):
+            section = line.strip("[]").strip()
+        name, _, given = (part.strip() for part in line.partition("="))
+        if name not in _DEFAULTS:
+            continue
+        value = _number(name, given)
+        if section != SECTION:
+            problems.append(f"{file} line {number} does not count: {name}={given} stands outside [{SECTION}]")
+        elif value is None:
+            problems.append(f"{file} line {number} does not count: {name} is {given!r}; it must be {_ALLOWED[name]}")
+        else:
+            values[name] = value
+    return values, problems
+
+
+def _number(name: str, text: str) -> int | None:
+    """Return a value, None if it is not allowed."""
+    if not re.fullmatch(r"-?[0-9]{1,12}", text):
+        return None
+    value = int(text)
+    allowed = value == NO_AGEING or value >= 1 if name == SIZE else 1 <= value <= 100
+    return value if allowed else None
