@@ -11,6 +11,7 @@ import os
 import signal
 import struct
 import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from opbuild.digest import sha256
@@ -38,6 +39,17 @@ class FakeCompiler:
 
     def prepare(self) -> None:
         """Load nothing."""
+
+    def inspect(self, desc: OpDesc, symbol: str, target: Target, options: Collection[str]) -> Mapping[str, bytes]:
+        """Return the object and made-up files for the options that have some."""
+        files = {".o": self.compile(desc, symbol, target)}
+        if "dump_cce" in options:
+            files |= {".stmt": b"produce y {\n}\n", ".ll": b"; code\n"}
+        if "ccec_g" in options:
+            files[".s"] = b"# code\n"
+        if "dump_compute" in options:
+            files["_compute.json"] = desc.canonical().encode()
+        return files
 
     def compile(self, desc: OpDesc, symbol: str, target: Target) -> bytes:
         """Return an object that defines ``symbol``, after ``variant["milliseconds"]`` if given."""

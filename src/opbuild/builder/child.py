@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -40,7 +41,10 @@ def run_child(compiler: Compiler, request: dict[str, Any], pipe: int, server: in
 def _compile(compiler: Compiler, request: dict[str, Any]) -> bytes:
     try:
         desc = OpDesc.from_components(request["desc"])
-        data = compiler.compile(desc, request["symbol"], parse_target(request["target"]))
+        symbol, target = request["symbol"], parse_target(request["target"])
+        if request.get("debug"):
+            return _inspected(compiler.inspect(desc, symbol, target, request["debug"]))
+        data = compiler.compile(desc, symbol, target)
     except OpbuildError as error:
         return pack({"kind": "error", "step": "compile", "text": str(error)})
     except Exception as error:
@@ -50,6 +54,13 @@ def _compile(compiler: Compiler, request: dict[str, Any]) -> bytes:
     if not isinstance(data, bytes):
         return pack({"kind": "error", "step": "compile", "text": f"the compiler returned {type(data).__name__}"})
     return pack({"kind": "object"}, data)
+
+
+def _inspected(files: Mapping[str, bytes]) -> bytes:
+    """Return the message that carries an object and, behind it, the files of debugging."""
+    others = {suffix: content for suffix, content in files.items() if suffix != ".o"}
+    sizes = [[suffix, len(content)] for suffix, content in others.items()]
+    return pack({"kind": "object", "files": sizes}, b"".join((files[".o"], *others.values())))
 
 
 def _end_with(server: int) -> None:

@@ -8,10 +8,11 @@ Run as ``python -m opbuild.builder.server module:Class workers``. Requests come 
 what was the standard output (the compiler's own output is diverted to the standard error); end of input ends the server
 and its children at once.
 
-    request  {"id", "desc", "symbol", "target", "timeout"}
+    request  {"id", "desc", "symbol", "target", "timeout"}, to debug the operator also {"debug"}: options
     answer   {"kind": "ready"}
              {"kind": "started", "id"}
-             {"kind": "done", "id", "milliseconds", "sources"} + object
+             {"kind": "done", "id", "milliseconds", "sources"} + object, to debug the operator also {"files"}: suffix
+                 and size of each file that follows the object
              {"kind": "failed", "id", "step", "text"}
              {"kind": "fatal", "text"}
 """
@@ -159,7 +160,8 @@ class Server:
         header, payload = result
         if header["kind"] != "object":
             return _failure(request, header["step"], header["text"]), b""
-        return {"kind": "done", "id": request["id"], "milliseconds": milliseconds, "sources": child.sources}, payload
+        done = {"kind": "done", "id": request["id"], "milliseconds": milliseconds, "sources": child.sources}
+        return done | ({"files": header["files"]} if "files" in header else {}), payload
 
     def _expire(self) -> None:
         now = time.monotonic()

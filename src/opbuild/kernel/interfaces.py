@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -65,6 +65,20 @@ class Store(Protocol):
         """Return why others could have tampered with this store, or None."""
 
 
+class Folder(Protocol):
+    """Where files for people go, e.g. those of debugging."""
+
+    def write(self, files: Sequence[tuple[str, bytes]]) -> str | None:
+        """Write files, each whole or not at all, in place of those of the same names.
+
+        Args:
+            files: Names and contents.
+
+        Returns:
+            None, or why the storage refused.
+        """
+
+
 class Compiler(Protocol):
     """What makes objects. An instance is cheap: nothing is loaded before ``prepare`` or ``compile``.
 
@@ -95,4 +109,17 @@ class Compiler(Protocol):
             desc: What to compile.
             symbol: The name of the kernel's symbol.
             target: What machine the code is for.
+        """
+
+    def inspect(self, desc: OpDesc, symbol: str, target: Target, options: Collection[str]) -> Mapping[str, bytes]:
+        """Return the object of one operator compiled with debug options, and the files that they ask for, by suffix.
+
+        Args:
+            desc: What to compile.
+            symbol: The name of the kernel's symbol.
+            target: What machine the code is for.
+            options: Of ``kernel.debug``.
+
+        Returns:
+            The object is at ``.o``.
         """

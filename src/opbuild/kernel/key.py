@@ -8,7 +8,7 @@ component hands somebody a wrong object without a word; a superfluous one rebuil
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -82,7 +82,7 @@ class Key:
         return first_change(self.components, components)
 
 
-def make_key(desc: OpDesc, target: Target, compiler: CompilerIdentity, sources: str) -> Key:
+def make_key(desc: OpDesc, target: Target, compiler: CompilerIdentity, sources: str, debug: Sequence[str] = ()) -> Key:
     """Return the key of an operator.
 
     Args:
@@ -90,12 +90,14 @@ def make_key(desc: OpDesc, target: Target, compiler: CompilerIdentity, sources: 
         target: What machine the code is for.
         compiler: Which compiler makes it.
         sources: Digest of the source files that define the operator's family (``Compiler.sources_digest``).
+        debug: Debug options that decide the code (``kernel.debug.flags_of``); without any the key has no such component.
     """
     components: dict[str, Any] = {
         **desc.components(),
         "target": str(target),
         "compiler": {"name": compiler.name, "version": compiler.version, "digest": compiler.digest},
         "sources": sources,
+        **({"debug": list(debug)} if debug else {}),
         "format": KEY_FORMAT,
     }
     return Key(components, key_digest(components))
