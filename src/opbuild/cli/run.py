@@ -12,6 +12,9 @@ from opbuild.cli.options import model_options
 from opbuild.errors import OptionError
 
 SCRIPT_ENDING = ".py"
+OFFLINE_ENDING = ".om"
+BUILD_OPTIONS = ("cache_path", "workers", "forbid_compile")
+"""Options that mean nothing for a model that is built already."""
 
 
 class RunCommand(click.Command):
@@ -30,7 +33,7 @@ class RunCommand(click.Command):
 
 
 @click.command(cls=RunCommand)
-@click.argument("path", metavar="SCRIPT.py|MODEL.onnx", type=click.Path(path_type=Path))
+@click.argument("path", metavar="SCRIPT.py|MODEL.onnx|MODEL.om", type=click.Path(path_type=Path))
 @click.argument("arguments", metavar="[ARGUMENTS...]", nargs=-1)
 @click.option(
     "--input",
@@ -58,9 +61,13 @@ def run(path: Path, arguments: tuple[str, ...], **options: Any) -> int:
 
     MODEL.onnx is built, if it was not, and called with the given or random inputs; statistics of the outputs and the
     latency are printed. Random integers are 0 or 1, so that they are valid indices.
+
+    MODEL.om, as 'opbuild compile' writes it, is built already and runs in the same way.
     """
     if not path.is_file():
-        raise OptionError(f"there is no file {str(path)!r}", "give the path of a Python script or of an ONNX model")
+        raise OptionError(
+            f"there is no file {str(path)!r}", "give the path of a Python script, an ONNX model or an .om file"
+        )
     if path.suffix == SCRIPT_ENDING:
         if given := _given(options):
             raise click.UsageError(f"{', '.join(given)} stands before the script: such options are for models.")
@@ -69,9 +76,15 @@ def run(path: Path, arguments: tuple[str, ...], **options: Any) -> int:
         return run_script(path, list(arguments))
     if arguments:
         raise click.UsageError(f"Got unexpected extra argument{'s' * (len(arguments) > 1)} ({' '.join(arguments)}).")
-    from opbuild.cli.run_model import run_model
+    from opbuild.cli.run_model import run_model, run_offline
 
-    run_model(path, **options)
+    if path.suffix == OFFLINE_ENDING:
+        build = {name: options.pop(name) for name in BUILD_OPTIONS}
+        if given := _given(build):
+            raise click.UsageError(f"{', '.join(given)}: {path} is built already; such options are for other models.")
+        run_offline(path, **options)
+    else:
+        run_model(path, **options)
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,42 @@ def run_model(
         data = complete_inputs(network, given, seed)
         outputs = network.run(data)
         first = time.perf_counter() - started
+    _show(network, data, outputs, first, repeat)
+    if output_dir is not None:
+        write_outputs(outputs, output_dir)
+
+
+def run_offline(
+    path: Path,
+    *,
+    inputs: tuple[str, ...],
+    input_shapes: dict[str, tuple[int, ...]],
+    output_dir: Path | None,
+    repeat: int,
+    seed: int,
+    num_threads: int | None,
+) -> None:
+    """Load an offline model, call it, and print what came out and how long it took; arguments as for ``run_model``.
+
+    Raises:
+        OptionError: If an option's value is at fault, or a file can not be read or written.
+        InputError, ShapeError: If the data does not fit the network's inputs.
+        InvalidModelError, TargetError: If the file is damaged, or not for this machine.
+    """
+    from opbuild.offline import load
+
+    given = read_inputs(inputs)
+    started = time.perf_counter()
+    network = load(path, num_threads=num_threads)
+    data = complete_inputs(network, given, seed, input_shapes)
+    outputs = network.run(data)
+    _show(network, data, outputs, time.perf_counter() - started, repeat)
+    if output_dir is not None:
+        write_outputs(outputs, output_dir)
+
+
+def _show(network: Network, data: dict[str, Array], outputs: Mapping[str, Array], first: float, repeat: int) -> None:
+    """Print statistics of the outputs, how long the first ones took, and the latency of further calls."""
     seconds = _timed(network, data, repeat)
     console = output_console()
     console.print(_statistics(outputs))
@@ -76,8 +112,6 @@ def run_model(
         f"latency: median {statistics.median(seconds) * 1e3:.3f} ms, least {min(seconds) * 1e3:.3f} ms, {repeat} calls",
         highlight=False,
     )
-    if output_dir is not None:
-        write_outputs(outputs, output_dir)
 
 
 def read_inputs(options: tuple[str, ...]) -> dict[str, Array]:
@@ -105,13 +139,19 @@ def read_inputs(options: tuple[str, ...]) -> dict[str, Array]:
     return arrays
 
 
-def complete_inputs(network: Network, given: Mapping[str, Array], seed: int) -> dict[str, Array]:
+def complete_inputs(
+    network: Network,
+    given: Mapping[str, Array],
+    seed: int,
+    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> dict[str, Array]:
     """Return data for every input of a network: what was given, and random numbers for the rest.
 
     Args:
         network: The network to call.
         given: Arrays by the input's name; ``""`` names the only input.
         seed: Seed of the random numbers.
+        input_shapes: Shapes by name, for inputs that leave theirs open.
 
     Raises:
         InputError: If something given is no input of the network.
@@ -120,15 +160,17 @@ def complete_inputs(network: Network, given: Mapping[str, Array], seed: int) -> 
     types = {port.name: port.type for port in network.inputs}
     if "" in given and len(types) == 1:
         given = {next(iter(types)): given[""]}
-    for name in given:
+    for name in (*given, *(input_shapes or {})):
         if name not in types:
             raise InputError(f"the network has no input {name!r}", f"its inputs are {', '.join(types)}")
-    require_shapes(network, given)
+    known = {name: shape for name, shape in (input_shapes or {}).items() if FREE not in shape}
+    types.update({name: TensorType(types[name].dtype, shape) for name, shape in known.items()})
+    require_shapes(network, {*given, *known})
     generator = np.random.default_rng(seed)
     return {name: given[name] if name in given else _random(type_, generator) for name, type_ in types.items()}
 
 
-def require_shapes(network: Network, given: Mapping[str, Array] | None = None) -> None:
+def require_shapes(network: Network, given: Collection[str] = ()) -> None:
     """Check that the shape of every input is known, from the model, an option or its data.
 
     Raises:
@@ -136,7 +178,7 @@ def require_shapes(network: Network, given: Mapping[str, Array] | None = None) -
     """
     for port in network.inputs:
         name, type_ = port.name, port.type
-        if name not in (given or {}) and FREE in type_.shape:
+        if name not in given and FREE in type_.shape:
             shape = ",".join("?" if extent == FREE else str(extent) for extent in type_.shape)
             raise OptionError(f"input {name!r} has the open shape [{shape}]", f'give it: --input_shape "{name}:..."')
 

@@ -23,7 +23,7 @@ _TIERS = {
 }
 """What every x86 processor with a feature has too; code uses all of it."""
 
-_FEATURES = {"x86-64-linux": tuple(_TIERS), "arm-64-linux": ("arm_dot_prod", "arm_fp16"), "riscv-64-linux": ()}
+_FEATURES = {"x86-64-linux": tuple(_TIERS), "arm-64-linux": ("arm_dot_prod", "arm_fp16")}
 
 BUILDABLE = (
     "host, x86-64-linux[-sse41|-avx|-avx2|-avx512|-avx512_skylake|-avx512_cannonlake|-avx512_zen4|-avx512_zen5|"
@@ -52,7 +52,9 @@ def resolve_soc_version(text: str) -> Target:
         target = parse_target(text)
     except TargetError as error:
         raise OptionError(f"soc_version is {text!r}, which is no target", allowed) from error
-    known = _FEATURES[target.triple]
+    known = _FEATURES.get(target.triple)
+    if known is None:
+        raise OptionError(f"soc_version is {text!r}, which opbuild makes no offline models for", allowed)
     for feature in target.features:
         if feature not in known:
             raise OptionError(f"soc_version is {text!r}, and {target.triple} has no feature {feature!r}", allowed)
