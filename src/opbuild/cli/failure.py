@@ -11,8 +11,9 @@ from opbuild.errors import OpbuildError
 
 
 def kind(error: OpbuildError) -> str:
-    """Return the error's class in words, e.g. ``unsupported operator``."""
-    words = re.findall("[A-Z]+(?![a-z])|[A-Z][a-z]*", type(error).__name__.removesuffix("Error"))
+    """Return the error's class in words, e.g. ``unsupported operator``; its nearest public one."""
+    public = next(each for each in type(error).__mro__ if each.__module__ == OpbuildError.__module__)
+    words = re.findall("[A-Z]+(?![a-z])|[A-Z][a-z]*", public.__name__.removesuffix("Error"))
     return " ".join(word.lower() for word in words)
 
 

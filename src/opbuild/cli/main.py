@@ -22,6 +22,8 @@ INTERRUPTED = 130
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("opbuild.cli.run:run", "Run a MindSpore-style script or an ONNX model."),
     "build": ("opbuild.cli.build:build", "Build an ONNX model and show what was built and reused."),
+    "compile": ("opbuild.cli.compile:compile", "Build an ONNX model into one .om file."),
+    "atc": ("opbuild.cli.atc:atc", "The same with ATC's defaults and messages."),
     "env": ("opbuild.cli.env:env", "Show the target, the compiler, the linker and the cache folders."),
 }
 """Every command: where it is, and the line that ``opbuild --help`` shows for it."""

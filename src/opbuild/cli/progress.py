@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Column
 from rich.text import Text
 
@@ -22,6 +22,9 @@ QUIET_SECONDS = 10.0
 class BuildState:
     """What a build is doing, kept from its events.
 
+    Args:
+        clock: Returns the time in seconds.
+
     Attributes:
         network: The network's name; empty before the build started.
         done: Operators compiled so far.
@@ -29,7 +32,9 @@ class BuildState:
         running: Names of the operators that workers compile now, in the order they began.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started = clock()
         self.network = ""
         self.done = 0
         self.to_compile = 0
@@ -41,6 +46,7 @@ class BuildState:
             case BuildStarted():
                 self.network, self.done, self.to_compile = event.network, 0, event.to_compile
                 self.running = []
+                self._started = self._clock()
             case CompileStarted():
                 self.running.append(event.name)
             case CompileFinished():
@@ -51,6 +57,16 @@ class BuildState:
                 self.running = []
             case _:
                 pass
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the build started; before it did, since it is watched."""
+        return self._clock() - self._started
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until all operators are compiled if they go on as they did; None before the first is."""
+        return self.elapsed / self.done * (self.to_compile - self.done) if self.done else None
 
 
 class BarProgress:
@@ -68,7 +84,7 @@ class BarProgress:
             TextColumn("{task.fields[network]}", style="bold", markup=False, table_column=Column(no_wrap=True)),
             BarColumn(bar_width=20, table_column=Column(min_width=20)),
             MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=5)),
-            TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
+            TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True, min_width=9)),
             TextColumn("{task.fields[running]}", style="dim", markup=False, table_column=Column(no_wrap=True, ratio=1)),
             console=console,
             transient=True,
@@ -84,9 +100,17 @@ class BarProgress:
         elif isinstance(event, BuildStarted):
             if event.to_compile:
                 self._progress.start()
-                self._task = self._progress.add_task("", total=event.to_compile, network=event.network, running="")
+                self._task = self._progress.add_task(
+                    "", total=event.to_compile, network=event.network, running="", left=""
+                )
         elif self._task is not None:
-            self._progress.update(self._task, completed=self._state.done, running=_names(self._state.running))
+            left = self._state.left
+            self._progress.update(
+                self._task,
+                completed=self._state.done,
+                running=_names(self._state.running),
+                left="" if left is None else f"{_duration(left)} left",
+            )
             if isinstance(event, BuildFinished):
                 self.close()
 
@@ -105,6 +129,7 @@ class LineProgress:
         write: Takes one line without its end.
         interval: Seconds between lines.
         clock: Returns the time in seconds.
+        ends: Whether to write the lines at the start and at the end.
     """
 
     def __init__(
@@ -112,12 +137,13 @@ class LineProgress:
         write: Callable[[str], None],
         interval: float = QUIET_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        ends: bool = True,
     ) -> None:
         self._write = write
         self._interval = interval
-        self._clock = clock
-        self._state = BuildState()
-        self._started = clock()
+        self._ends = ends
+        self._state = BuildState(clock)
         self._stop: threading.Event | None = None
 
     def __call__(self, event: Event) -> None:
@@ -127,21 +153,26 @@ class LineProgress:
             case Warned():
                 self._write(f"warning: {event.message}")
             case BuildStarted(network=network, total=total, to_compile=to_compile) if to_compile:
-                self._started = self._clock()
-                self._write(f"{network}: {to_compile} of {total} operators to compile")
-                self._begin_ticking()
+                if self._ends:
+                    self._write(f"{network}: {to_compile} of {total} operators to compile")
+                self.begin()
             case BuildFinished(network=network, built=built, reused=reused, seconds=seconds):
                 self.close()
-                self._write(f"{network}: {built} operators built, {reused} reused, {seconds:.2f} s")
+                if self._ends:
+                    self._write(f"{network}: {built} operators built, {reused} reused, {seconds:.2f} s")
             case _:
                 pass
 
     def tick(self) -> None:
         """Write where the build is."""
         state = self._state
-        elapsed = self._clock() - self._started
+        if not state.network:
+            self._write(f"reading the model, {_duration(state.elapsed)}")
+            return
+        left = "" if state.left is None else f", about {_duration(state.left)} left"
         running = f", compiling {_names(state.running)}" if state.running else ""
-        self._write(f"{state.network}: {state.done} of {state.to_compile} operators compiled, {elapsed:.0f} s{running}")
+        done = f"{state.done} of {state.to_compile} operators compiled"
+        self._write(f"{state.network}: {done}, {_duration(state.elapsed)}{left}{running}")
 
     def close(self) -> None:
         """End the lines in between."""
@@ -149,7 +180,8 @@ class LineProgress:
             self._stop.set()
             self._stop = None
 
-    def _begin_ticking(self) -> None:
+    def begin(self) -> None:
+        """Begin with the lines in between; each comes an interval after the one before."""
         self.close()
         stop = self._stop = threading.Event()
 
@@ -161,21 +193,31 @@ class LineProgress:
 
 
 @contextmanager
-def build_progress(console: Console) -> Iterator[Observer]:
+def build_progress(console: Console, *, ends: bool = True) -> Iterator[Observer]:
     """Give an observer that shows a build on ``console`` as suits it, and clean up after it.
 
     Args:
         console: Where to show it; the standard error, so that output stays clean.
+        ends: Whether to write, without a terminal, when a build starts and ends; if not, only long ones write anything.
     """
-    observer = (
-        BarProgress(console)
-        if console.is_terminal
-        else LineProgress(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
-    )
+    observer: BarProgress | LineProgress
+    if console.is_terminal:
+        observer = BarProgress(console)
+    else:
+        observer = LineProgress(
+            lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True), ends=ends
+        )
+        observer.begin()
     try:
         yield observer
     finally:
         observer.close()
+
+
+def _duration(seconds: float) -> str:
+    """Return a time for people: ``8 s``, ``2 min 05 s``."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 def _names(running: list[str]) -> str:

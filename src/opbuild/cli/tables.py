@@ -24,11 +24,16 @@ def output_console() -> Console:
     return console if console.is_terminal else Console(width=LOG_WIDTH)
 
 
-def operators_table(report: Report) -> Table:
+PLANNED = {"built": "build", "reused": "reuse"}
+"""What a build that is only planned would do."""
+
+
+def operators_table(report: Report, *, planned: bool = False) -> Table:
     """Return a table with a row for each distinct operator: what was built first, the slowest first.
 
     Args:
         report: What the build did.
+        planned: Whether it is what a build would do.
     """
     table = Table("operator", "nodes", "", "why", "ms", box=SIMPLE_HEAD)
     table.columns[0].overflow = "fold"
@@ -37,9 +42,9 @@ def operators_table(report: Report) -> Table:
         table.add_row(
             Text(operator.name),
             Text(_nodes(operator.nodes)),
-            Text(operator.status, STYLES[operator.status]),
+            Text(PLANNED[operator.status] if planned else operator.status, STYLES[operator.status]),
             Text(operator.reason),
-            f"{operator.milliseconds:.0f}" if operator.status == "built" else "",
+            f"{operator.milliseconds:.0f}" if operator.status == "built" and not planned else "",
         )
     return table
 

@@ -15,7 +15,7 @@ Shape = tuple[Extent, ...]
 MOST = 2**31 - 1
 
 _HINT = 'write it as "data:1,3,224,224", and several inputs as "a:1,8;b:1,16"'
-_OPEN_HINT = f'an extent is a whole number, -1 for any, or a range such as 1~640; {_HINT}'
+_OPEN_HINT = f"an extent is a whole number, -1 for any, or a range such as 1~640; {_HINT}"
 
 
 def parse_input_shape(text: str) -> dict[str, tuple[int, ...]]:

@@ -75,7 +75,7 @@ class OnnxModel:
             UnsupportedOperatorError: If an operator is unknown, or its shape is known only at run time.
             InvalidModelError: If the graph is not valid.
         """
-        with _only_own_errors():
+        with only_own_errors():
             types = self._input_types(input_shapes or {})
             binder = Binder(self._proto, self._files, onnx.defs.onnx_opset_version(), evaluate)
             return binder.bind(self.name, self._proto.graph, types)
@@ -87,7 +87,7 @@ class OnnxModel:
             UnsupportedOperatorError: If some of its nodes need onnx; the message names them.
             InvalidModelError: If the graph is not valid.
         """
-        with _only_own_errors():
+        with only_own_errors():
             inputs = tuple((name, declared.dtype) for name, declared in self.inputs.items())
             return to_portable(self._proto, self._files, self.name, inputs, self.outputs)
 
@@ -135,7 +135,7 @@ def load_model(source: Source) -> OnnxModel:
         DTypeError: If an input's element type is not supported.
         UnsupportedOperatorError: If the operator set is older than 7 or newer than the onnx package knows.
     """
-    with _only_own_errors():
+    with only_own_errors():
         proto, files, name = read_model(source)
         if proto.functions:
             proto = _inlined(proto)
@@ -145,7 +145,7 @@ def load_model(source: Source) -> OnnxModel:
 
 
 @contextmanager
-def _only_own_errors() -> Iterator[None]:
+def only_own_errors() -> Iterator[None]:
     """Turn what onnx and protobuf raise for a damaged model, which may be of any type, into an error of opbuild."""
     try:
         yield

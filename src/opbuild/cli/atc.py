@@ -1,0 +1,129 @@
+"""``opbuild atc``: ``opbuild compile`` with ATC's defaults, messages, error codes and exit codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from opbuild.cli.compile import OneLineCommand, carry_out
+from opbuild.cli.compile_options import compile_options, make_request
+from opbuild.cli.option_values import (
+    BadValueError,
+    ConflictingOptionsError,
+    DependentOptionError,
+    EmptyValueError,
+    MissingFileError,
+    MissingOptionError,
+    RefusedOptionError,
+)
+from opbuild.errors import (
+    BuildError,
+    InputError,
+    InvalidModelError,
+    ModelError,
+    OpbuildError,
+    OptionError,
+    ShapeError,
+    TargetError,
+    UnsupportedOperatorError,
+)
+
+STARTED = "ATC start working now, please wait for a moment."
+SUCCEEDED = "ATC run success, welcome to the next use."
+FAILED = "ATC run failed, Please check the detail log, Try 'atc --help' for more information"
+
+CODES: tuple[tuple[type[OpbuildError], str], ...] = (
+    (EmptyValueError, "E10004"),
+    (MissingOptionError, "E10007"),
+    (DependentOptionError, "E10057"),
+    (ConflictingOptionsError, "E10056"),
+    (MissingFileError, "E10410"),
+    (RefusedOptionError, "E10055"),
+    (OptionError, "E10001"),
+    (UnsupportedOperatorError, "E10501"),
+    (ShapeError, "E11005"),
+    (InvalidModelError, "E10059"),
+    (ModelError, "E10055"),
+    (InputError, "E10001"),
+    (TargetError, "E10001"),
+    (BuildError, "E10059"),
+)
+"""ATC's code of each error of opbuild; the first that fits counts."""
+
+OPTION_CODES = {"framework": "E10007", "log": "E10010"}
+"""ATC's codes of bad values of options that have one of their own."""
+
+INTERNAL = "E19999"
+
+
+def code_of(error: OpbuildError) -> str:
+    """Return ATC's code of an error."""
+    if isinstance(error, BadValueError) and error.option in OPTION_CODES:
+        return OPTION_CODES[error.option]
+    if isinstance(error, OptionError) and error.message.startswith("input_shape "):
+        return "E10002"
+    return next((code for kind, code in CODES if isinstance(error, kind)), INTERNAL)
+
+
+class AtcCommand(OneLineCommand):
+    """A command that says on the standard output what ATC says there."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Say that the work begins, and read the options.
+
+        Args:
+            info_name: The command's name.
+            args: What stands after it.
+            parent: The context of the group.
+            extra: Further settings of the context.
+        """
+        if {"-h", "--help"}.isdisjoint(args):
+            click.echo(STARTED)
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except OpbuildError as error:
+            raise _failed(error) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command and say how it ended.
+
+        Args:
+            ctx: The command's context.
+        """
+        try:
+            super().invoke(ctx)
+        except OpbuildError as error:
+            raise _failed(error) from error
+        except (click.exceptions.Exit, click.Abort, click.ClickException):
+            raise
+        except Exception as error:
+            click.echo(f"{FAILED}\n{INTERNAL}: Internal Error! {type(error).__name__}: {' '.join(str(error).split())}")
+            raise click.exceptions.Exit(1) from error
+        click.echo(SUCCEEDED)
+
+
+def _failed(error: OpbuildError) -> click.exceptions.Exit:
+    """Write ATC's last line and the error below it."""
+    lines = [f"{code_of(error)}: {error.message}"]
+    if error.hint:
+        lines.append(f"        Solution: {error.hint}")
+    if isinstance(error, OptionError):
+        lines = ["; ".join(" ".join(part.split()) for part in (lines[0], error.hint) if part)]
+    click.echo("\n".join((FAILED, *lines)))
+    return click.exceptions.Exit(error.exit_code)
+
+
+@click.command(cls=AtcCommand)
+@compile_options
+def atc(**options: Any) -> None:
+    """Build a model into one .om file, as CANN's ATC does.
+
+    The options are those of 'opbuild compile'; --framework, --output and --soc_version must be given, the cache is off
+    unless --op_compiler_cache_mode turns it on, and messages are ATC's. ATC's options that decide nothing on a CPU are
+    taken with the values that change nothing.
+    """
+    options["op_compiler_cache_mode"] = options["op_compiler_cache_mode"] or "disable"
+    carry_out(make_request(options, required=("framework", "output", "soc_version"), log="null"))

@@ -1,0 +1,101 @@
+"""What ``opbuild compile`` prints of a build, by ``--log``: from every operator to nothing but a sign of life."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from opbuild.cli.progress import build_progress
+from opbuild.cli.tables import operators_table, output_console
+from opbuild.events import CompileFinished, CompileStarted, Event, Observer, Warned
+from opbuild.report import OperatorReport, Report
+from opbuild.runtime.offline import read_offline
+
+LEVELS = ("debug", "info", "warning", "error", "null")
+"""From most to least; ``error`` and ``null`` print the same, since an error that ends the command is always shown."""
+
+
+class BuildLog:
+    """Observes a build and prints what its level asks for; keeps what it needs for the table at the end.
+
+    Args:
+        level: One of ``LEVELS``.
+        explain: Whether the table is wanted at any level.
+        progress: Shows the progress.
+        console: Where messages go.
+    """
+
+    def __init__(self, level: str, *, explain: bool, progress: Observer, console: Console) -> None:
+        self._level = LEVELS.index(level)
+        self._explain = explain
+        self._progress = progress
+        self._console = console
+        self._reasons: dict[str, str] = {}
+        self._milliseconds: dict[str, float] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Observe one event."""
+        if isinstance(event, CompileStarted):
+            self._reasons[event.name] = event.reason
+        elif isinstance(event, CompileFinished):
+            self._milliseconds[event.name] = event.milliseconds
+            if self._shows("debug"):
+                self._say(f"compiled {event.name} in {event.milliseconds:.0f} ms: {self._reasons.get(event.name, '')}")
+        if not isinstance(event, Warned) or self._shows("warning"):
+            self._progress(event)
+
+    def warn(self, message: str) -> None:
+        """Print a warning, if the level allows."""
+        self(Warned(message))
+
+    def finish(self, path: Path, seconds: float) -> None:
+        """Print what was built.
+
+        Args:
+            path: The file that was written.
+            seconds: How long that took.
+        """
+        if not self._explain and not self._shows("info"):
+            return
+        built = read_offline(path, verify=False)
+        report = Report(built.name, tuple(self._operator(name, nodes) for name, nodes in built.build["operators"]))
+        console = output_console()
+        if report.operators and (self._explain or self._shows("debug")):
+            console.print(operators_table(report))
+        if self._shows("info"):
+            size = path.stat().st_size / 2**20
+            console.print(
+                f"{path}: {size:.1f} MiB for {built.target}; {report.built} operators built, {report.reused} reused, "
+                f"{seconds:.2f} s",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
+
+    def _operator(self, name: str, nodes: list[str]) -> OperatorReport:
+        milliseconds = self._milliseconds.get(name)
+        if milliseconds is None:
+            return OperatorReport(name, "reused", "in the store", tuple(nodes))
+        return OperatorReport(name, "built", self._reasons.get(name, ""), tuple(nodes), milliseconds)
+
+    def _shows(self, level: str) -> bool:
+        return self._level <= LEVELS.index(level)
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def build_log(level: str, *, explain: bool) -> Iterator[BuildLog]:
+    """Give an observer that prints a build on the standard error as its level asks.
+
+    Args:
+        level: One of ``LEVELS``.
+        explain: Whether the table of operators is wanted at any level.
+    """
+    console = Console(stderr=True)
+    with build_progress(console, ends=LEVELS.index(level) <= LEVELS.index("info")) as progress:
+        yield BuildLog(level, explain=explain, progress=progress, console=console)

@@ -1,0 +1,172 @@
+"""``opbuild compile``: a model in, one offline model (``.om``) out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from opbuild.cli.compile_options import BUILD, CHECK, SHOW, Request, compile_options, make_request
+from opbuild.cli.option_values import one_line
+from opbuild.config import Config, offline_cache_dir
+from opbuild.errors import OptionError, UnsupportedOperatorError
+
+
+class OneLineCommand(click.Command):
+    """A command whose wrong options are errors of one line, without the lines on usage that click puts before."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options.
+
+        Args:
+            ctx: The command's context.
+            args: What stands after the command's name.
+
+        Raises:
+            OptionError: If one is wrong.
+        """
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            hint = f"'{ctx.command_path} --help' lists the options"
+            raise OptionError(" ".join(error.format_message().split()).rstrip("."), hint) from error
+
+
+class CompileCommand(OneLineCommand):
+    """A command whose errors about options are one line."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options.
+
+        Args:
+            ctx: The command's context.
+            args: What stands after the command's name.
+
+        Raises:
+            OptionError: If one is wrong.
+        """
+        try:
+            return super().parse_args(ctx, args)
+        except OptionError as error:
+            raise one_line(error) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command.
+
+        Args:
+            ctx: The command's context.
+
+        Raises:
+            OpbuildError: If it fails.
+        """
+        try:
+            return super().invoke(ctx)
+        except OptionError as error:
+            raise one_line(error) from error
+
+
+@click.command(cls=CompileCommand)
+@compile_options
+def compile(**options: Any) -> None:  # noqa: A001  the command's name
+    """Build a model into one .om file, which runs without the compiler, in Python and from C.
+
+    Options have ATC's names and meanings. Operators come from and go to the cache folder; --soc_version builds for
+    other machines than this one.
+    """
+    options["op_compiler_cache_mode"] = options["op_compiler_cache_mode"] or "enable"
+    carry_out(make_request(options, required=(), log="info"))
+
+
+def carry_out(request: Request) -> None:
+    """Do what a command line asks for.
+
+    Raises:
+        OpbuildError: If it can not be done.
+    """
+    if request.mode == BUILD:
+        _preview(request) if request.dry_run else _build(request)
+    elif request.mode == CHECK:
+        _check(request)
+    else:
+        from opbuild.cli.show_offline import show, write_json
+
+        if request.mode == SHOW:
+            show(cast("Path", request.om))
+        else:
+            write_json(request.om, request.model, cast("Path", request.json))
+
+
+def make_config(request: Request) -> tuple[Config, str]:
+    """Return the settings of a build, and a warning about the cache folder or "".
+
+    Raises:
+        OptionError: If an option or a variable is at fault.
+    """
+    folder, warning = offline_cache_dir()
+    settings = {"op_compiler_cache_dir": folder, **request.settings}
+    return Config.from_environment(**settings), "" if "op_compiler_cache_dir" in request.settings else warning
+
+
+def _arguments(request: Request, config: Config) -> Mapping[str, Any]:
+    """Return the keywords that building, previewing and checking have in common."""
+    return {
+        "soc_version": request.soc_version,
+        "input_shapes": request.input_shapes or None,
+        "variants": request.variants or None,
+        "config": config,
+    }
+
+
+def _build(request: Request) -> None:
+    from opbuild.cli.build_log import build_log
+    from opbuild.offline import build_offline
+
+    config, warning = make_config(request)
+    with build_log(request.log, explain=request.explain) as log:
+        if warning:
+            log.warn(warning)
+        started = time.perf_counter()
+        path = build_offline(cast("Path", request.model), cast("Path", request.output),
+                             **_arguments(request, config), observer=log)  # fmt: skip
+    log.finish(path, time.perf_counter() - started)
+
+
+def _preview(request: Request) -> None:
+    from opbuild.cli.tables import operators_table, output_console
+    from opbuild.preview import preview
+
+    config, _ = make_config(request)
+    report = preview(cast("Path", request.model), **_arguments(request, config))
+    console = output_console()
+    if report.operators:
+        console.print(operators_table(report, planned=True))
+    for name, count in sorted(report.host.items()):
+        console.print(f"no kernel yet, runs on the host: {count} x {name}", highlight=False, markup=False)
+    console.print(
+        f"dry run: {report.built} operators to build, {report.reused} to reuse; nothing was built or written",
+        highlight=False,
+    )
+
+
+def _check(request: Request) -> None:
+    """Check a model, write what was found, and fail if an offline model can not have one of its operators."""
+    from opbuild.cli.show_offline import write_report
+    from opbuild.preview import check
+
+    config, _ = make_config(request)
+    checked = check(cast("Path", request.model), **_arguments(request, config))
+    for node in checked.without_kernel:
+        click.echo(f"{node.name}: {node.op_type}: {' '.join(node.remark.split())}")
+    passed = len(checked.nodes) - len(checked.failed)
+    click.echo(f"{len(checked.nodes)} operators: {passed} can be built, {len(checked.failed)} can not")
+    if not request.dry_run:
+        write_report(checked.to_json(), "check_report", request.check_report)
+    if checked.failed:
+        names = ", ".join(f"{node.name} ({node.op_type})" for node in checked.failed)
+        raise UnsupportedOperatorError(
+            f"{checked.name} can not be built: {names}",
+            "replace these operators in the model, or define them with @opbuild.operator",
+        )

@@ -1,0 +1,292 @@
+"""The options of ``opbuild compile`` and ``opbuild atc``, and what they ask for once they are checked together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from opbuild.cli import option_values as values
+from opbuild.cli.atc_options import FOREIGN, check_foreign
+from opbuild.cli.option_values import Choice, ConflictingOptionsError, DependentOptionError, MissingOptionError
+from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES
+from opbuild.frontend.input_shape import Shape, format_input_shape, parse_open_shape
+from opbuild.kernel.opdesc import FREE
+from opbuild.kernel.soc_version import BUILDABLE, resolve_soc_version
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+BUILD, TO_JSON, CHECK, SHOW = 0, 1, 3, 6
+"""Values of ``--mode``."""
+
+_EXPORT = "export it to ONNX and use --framework=5"
+_FRAMEWORK = Choice(
+    ("5",),
+    {
+        "0": f"0 is Caffe, which opbuild does not read: {_EXPORT} (caffe2onnx)",
+        "1": f"1 is MindSpore's AIR, which opbuild does not read: {_EXPORT} (mindspore.export, file_format='ONNX')",
+        "3": f"3 is TensorFlow, which opbuild does not read: {_EXPORT} (python -m tf2onnx.convert)",
+    },
+)
+_MODE = Choice(
+    ("0", "1", "3", "6"),
+    {"5": "5 is for GE's dump graphs, which opbuild does not write", "30": "30 is for one chip: use 0"},
+)
+_FOR_ALL = "leave out --optypelist_for_implmode, and the mode without _for_all is for all operators"
+_IMPLMODE = Choice(IMPLEMENTATION_MODES, {"high_precision_for_all": _FOR_ALL, "high_performance_for_all": _FOR_ALL})
+_NO_HALF = "no kernel computes in another type than the model's or float32"
+_PRECISION = Choice(
+    PRECISION_MODES,
+    dict.fromkeys(
+        (
+            "force_fp16", "cube_fp16in_fp32out", "allow_fp32_to_fp16", "allow_fp32_to_bf16", "allow_mix_precision",
+            "allow_mix_precision_fp16", "allow_mix_precision_bf16",
+        ),
+        _NO_HALF,
+    ),
+)  # fmt: skip
+LOG = Choice(("debug", "info", "warning", "error", "null"))
+_LEVEL = Choice(("0", "1", "2", "3", "4"))
+
+_MODEL = "the path of an ONNX model"
+_OM = "the path of an .om file"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command line asks for, checked.
+
+    Attributes:
+        mode: One of ``BUILD``, ``TO_JSON``, ``CHECK`` and ``SHOW``.
+        model: The model's file; None in the modes that take ``om``.
+        output: The file to write, with or without ``.om``.
+        om: The file to show or to turn to JSON.
+        json: Where to write it as JSON.
+        check_report: Where to write what a check found.
+        soc_version: The machine to build for.
+        input_shapes: Shapes by input name, perhaps with open extents.
+        variants: With ``--dynamic_batch_size``: for each size the shapes that have it.
+        log: What is printed.
+        dry_run: Whether to show what would be built and build nothing.
+        explain: Whether to say of each operator why it was built.
+        settings: Keywords of ``Config.from_environment``.
+    """
+
+    mode: int
+    model: Path | None
+    output: Path | None
+    om: Path | None
+    json: Path | None
+    check_report: Path
+    soc_version: str
+    input_shapes: Mapping[str, Shape]
+    variants: tuple[Mapping[str, tuple[int, ...]], ...]
+    log: str
+    dry_run: bool
+    explain: bool
+    settings: Mapping[str, Any]
+
+
+Parse = Callable[[str, str], Any]
+
+
+def _option(name: str, parse: Parse, metavar: str, help_: str) -> Callable[[F], F]:
+    def callback(context: click.Context, option: click.Parameter, text: str | None) -> Any:
+        return None if text is None else parse(name, text)
+
+    return click.option(f"--{name}", name, callback=callback, metavar=metavar, help=help_)
+
+
+def _foreign(name: str) -> Callable[[F], F]:
+    def callback(context: click.Context, option: click.Parameter, text: str | None) -> None:
+        if text is not None:
+            check_foreign(name, text)
+
+    return click.option(f"--{name}", name, callback=callback, hidden=True, expose_value=False)
+
+
+def _shapes(option: str, text: str) -> Mapping[str, Shape]:
+    if not text.strip():
+        raise values.EmptyValueError("--input_shape is empty", 'write it as "data:1,3,224,224"')
+    return parse_open_shape(text)
+
+
+def _soc_version(option: str, text: str) -> str:
+    if not text.strip():
+        raise values.EmptyValueError("--soc_version is empty", f"it may be {BUILDABLE}")
+    resolve_soc_version(text)
+    return text
+
+
+def _output(option: str, text: str) -> Path:
+    found = values.new_file(option, text, "the name of the file to write")
+    if found.with_name(found.name.removesuffix(".om") + ".om").is_dir():
+        raise values.bad_value(option, text, "it must be the name of the file to write, and this is a folder")
+    return found
+
+
+def _text(option: str, text: str) -> str:
+    if not text.strip():
+        raise values.EmptyValueError(f"--{option} is empty", "it must be names of operator types separated by commas")
+    return text
+
+
+_OPTIONS: tuple[tuple[str, Parse, str, str], ...] = (
+    ("mode", lambda o, t: int(_MODE.check(o, t)), "0|1|3|6",
+     "0: build an .om file. 1: write a model or an .om file as JSON. 3: only check which operators have no kernel. "
+     "6: show what an .om file holds.  [default: 0]"),
+    ("model", lambda o, t: values.existing_file(o, t, _MODEL), "FILE.onnx", "The model."),
+    ("framework", _FRAMEWORK.check, "5", "The model's framework: 5 is ONNX.  [default: 5]"),
+    ("output", _output, "FILE", "The file to write; .om is added.  [default: the model's name, here]"),
+    ("soc_version", _soc_version, "TARGET",
+     "The machine to build for: host, or a target such as x86-64-linux-avx2 or arm-64-linux.  [default: host]"),
+    ("input_shape", _shapes, "SHAPES",
+     'Shapes of the inputs: "data:1,3,224,224;mask:1,128"; -1 is any extent, 1~640 a range.'),
+    ("dynamic_batch_size", lambda _, t: values.batch_sizes(t), '"1,2,4,8"',
+     "Batch sizes of one .om file; they replace the -1 that comes first in --input_shape."),
+    ("om", lambda o, t: values.existing_file(o, t, _OM), "FILE.om", "The file for modes 1 and 6."),
+    ("json", lambda o, t: values.new_file(o, t, "the JSON file to write"), "FILE.json", "The file that mode 1 writes."),
+    ("check_report", lambda o, t: values.new_file(o, t, "the JSON file to write"), "FILE.json",
+     "The file that mode 3 writes.  [default: check_result.json]"),
+    ("op_select_implmode", _IMPLMODE.check, "MODE", "high_performance or high_precision.  [default: high_performance]"),
+    ("optypelist_for_implmode", _text, "TYPES", "Operator types that --op_select_implmode is for.  [default: all]"),
+    ("precision_mode", _PRECISION.check, "MODE",
+     "must_keep_origin_dtype or force_fp32.  [default: must_keep_origin_dtype]"),
+    ("op_compiler_cache_mode", Choice(CACHE_MODES).check, "MODE",
+     "enable: reuse operators and add to them. force: compile again and replace. disable: neither read nor write."),
+    ("op_compiler_cache_dir", lambda o, t: values.path(o, t, "a folder, which is made if it is missing"), "DIR",
+     "Folder of compiled operators.  [default: $ASCEND_CACHE_PATH/kernel_cache, else $HOME/atc_data/kernel_cache]"),
+    ("op_debug_level", lambda o, t: int(_LEVEL.check(o, t)), "0|1|2|3|4",
+     "Files for debugging operators; not 0: everything is compiled.  [default: 0]"),
+    ("op_debug_config", lambda o, t: values.existing_file(o, t, "an existing file"), "FILE",
+     "File with op_debug_config= and op_debug_list=."),
+    ("debug_dir", lambda o, t: values.path(o, t, "an existing folder"), "DIR",
+     "Existing folder for the files of debugging.  [default: ./kernel_meta]"),
+    ("log", LOG.check, "LEVEL", "What is printed: debug, info, warning, error or null."),
+    ("workers", lambda o, t: values.integer(o, t, 1), "N", "Operators compiled at once.  [default: the cores]"),
+    ("num_threads", lambda o, t: values.integer(o, t, 1, 1024), "N",
+     "Threads that the model is built for.  [default: the cores]"),
+)  # fmt: skip
+"""Name, parser, metavar and help of each option that takes a value."""
+
+_SETTINGS = (
+    "workers", "num_threads", "op_compiler_cache_mode", "op_compiler_cache_dir", "op_debug_level", "op_debug_config",
+    "debug_dir", "op_select_implmode", "optypelist_for_implmode", "precision_mode",
+)  # fmt: skip
+"""Options that are keywords of ``Config.from_environment``."""
+
+
+def compile_options(function: F) -> F:
+    """Add the options of ``opbuild compile`` and ``opbuild atc``, and, hidden, those of ATC that decide nothing."""
+    function = click.option("--explain", is_flag=True, help="Say of each operator why it was built or reused.")(
+        function
+    )
+    function = click.option("--dry_run", is_flag=True, help="Show what would be built, and build and write nothing.")(
+        function
+    )
+    for name, parse, metavar, help_ in reversed(_OPTIONS):
+        function = _option(name, parse, metavar, help_)(function)
+    for name in FOREIGN:
+        function = _foreign(name)(function)
+    return function
+
+
+def make_request(options: Mapping[str, Any], *, required: tuple[str, ...], log: str) -> Request:
+    """Check options together.
+
+    Args:
+        options: What each option gave, None if it is not on the command line.
+        required: Options that modes 0 and 3 must have besides the model; of ``soc_version`` and ``output`` mode 0 only.
+        log: What is printed if ``--log`` does not say.
+
+    Raises:
+        OptionError: If one is missing, or two do not go together.
+    """
+    mode = options["mode"] or BUILD
+    _require(options, mode, required)
+    _check_debugging(options)
+    if options["optypelist_for_implmode"] and not options["op_select_implmode"]:
+        raise DependentOptionError(
+            f"--optypelist_for_implmode is {options['optypelist_for_implmode']!r}, and nothing is asked of these types",
+            f"give --op_select_implmode too: {' or '.join(IMPLEMENTATION_MODES)}",
+        )
+    shapes: Mapping[str, Shape] = options["input_shape"] or {}
+    model: Path | None = options["model"]
+    output: Path | None = options["output"]
+    if output is None and model is not None:
+        output = Path(model.stem)
+    return Request(
+        mode=mode,
+        model=model,
+        output=output,
+        om=options["om"],
+        json=options["json"],
+        check_report=options["check_report"] or Path("check_result.json"),
+        soc_version=options["soc_version"] or "host",
+        input_shapes=shapes,
+        variants=_variants(shapes, options["dynamic_batch_size"]),
+        log=options["log"] or log,
+        dry_run=options["dry_run"],
+        explain=options["explain"],
+        settings={name: options[name] for name in _SETTINGS if options[name] is not None},
+    )
+
+
+def _require(options: Mapping[str, Any], mode: int, required: tuple[str, ...]) -> None:
+    needs = {
+        BUILD: ("model", *required),
+        CHECK: ("model", *(name for name in required if name == "framework")),
+        TO_JSON: ("json",),
+        SHOW: ("om",),
+    }[mode]
+    for name in needs:
+        if options[name] is None:
+            takes = next(help_ for option, _, _, help_ in _OPTIONS if option == name).partition("  [")[0]
+            raise MissingOptionError(f"--{name} is missing", f"mode {mode} needs it: {takes[0].lower()}{takes[1:]}")
+    if mode == TO_JSON and (options["om"] is None) == (options["model"] is None):
+        raise MissingOptionError("--om is missing", "mode 1 needs one of --om and --model, the file to write as JSON")
+    for name, modes in (("json", (TO_JSON,)), ("om", (TO_JSON, SHOW)), ("check_report", (CHECK,))):
+        if options[name] is not None and mode not in modes:
+            allowed = " or ".join(f"--mode={each}" for each in modes)
+            raise DependentOptionError(f"--{name} is {str(options[name])!r}", f"it is for {allowed} only")
+
+
+def _check_debugging(options: Mapping[str, Any]) -> None:
+    folder: Path | None = options["debug_dir"]
+    if folder is None:
+        return
+    if not folder.is_dir():
+        raise values.bad_value("debug_dir", folder, "it must be an existing folder")
+    if not options["op_debug_level"] and options["op_debug_config"] is None:
+        raise DependentOptionError(
+            f"--debug_dir is {str(folder)!r}, and nothing is debugged",
+            "give --op_debug_level from 1 to 4, or --op_debug_config",
+        )
+
+
+def _variants(shapes: Mapping[str, Shape], sizes: tuple[int, ...] | None) -> tuple[Mapping[str, tuple[int, ...]], ...]:
+    """Return for each batch size the shapes that have it; empty if the option is not given."""
+    if sizes is None:
+        return ()
+    given = ",".join(map(str, sizes))
+    batched = {name: shape for name, shape in shapes.items() if shape[:1] == (FREE,)}
+    if not batched:
+        raise DependentOptionError(
+            f"--dynamic_batch_size is {given!r}, and no input's batch is open",
+            'give --input_shape with -1 first, such as "data:-1,3,224,224"',
+        )
+    for name, shape in shapes.items():
+        rest = shape[1:] if name in batched else shape
+        if any(not isinstance(extent, int) or extent == FREE for extent in rest):
+            raise ConflictingOptionsError(
+                f"--dynamic_batch_size is {given!r}, and --input_shape leaves more than the batch open: "
+                f"{format_input_shape({name: shape})!r}",
+                "give whole numbers for the other dimensions, or leave --dynamic_batch_size out",
+            )
+    return tuple(
+        {name: (size, *(e for e in shape[1:] if isinstance(e, int))) for name, shape in batched.items()}
+        for size in sizes
+    )

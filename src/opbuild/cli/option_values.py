@@ -1,0 +1,178 @@
+"""Values of ``opbuild compile`` and ``opbuild atc``: what each option takes, and the errors that say so in one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opbuild.errors import OptionError
+
+
+class BadValueError(OptionError):
+    """An option has a value that is not allowed.
+
+    Attributes:
+        option: The option's name without dashes; empty if none is at fault alone.
+    """
+
+    option = ""
+
+
+class EmptyValueError(OptionError):
+    """An option that stands on the command line has no value."""
+
+
+class MissingOptionError(OptionError):
+    """An option that is needed here is missing."""
+
+
+class ConflictingOptionsError(OptionError):
+    """Options that exclude each other are given together."""
+
+
+class DependentOptionError(OptionError):
+    """An option is given without the one that gives it a meaning."""
+
+
+class MissingFileError(OptionError):
+    """A file that an option names does not exist."""
+
+
+class RefusedOptionError(OptionError):
+    """An option, or a value of it, that ATC has and opbuild does not serve."""
+
+
+def bad_value(option: str, value: object, allowed: str) -> BadValueError:
+    """Return the error for a value that an option does not take.
+
+    Args:
+        option: The option's name without dashes.
+        value: What was given.
+        allowed: What the option takes, after "it must be" or as a whole clause.
+    """
+    error = BadValueError(f"--{option} is {str(value)!r}", allowed)
+    error.option = option
+    return error
+
+
+def one_line(error: OptionError) -> OptionError:
+    """Return an error of the same meaning whose message is one line and holds the hint."""
+    text = "; ".join(part for part in (error.message, error.hint) if part)
+    return OptionError(" ".join(text.split()))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What an option takes.
+
+    Attributes:
+        allowed: The values.
+        refused: Values that ATC has and opbuild does not serve, with what to do instead.
+    """
+
+    allowed: Sequence[str]
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self, option: str, value: str) -> str:
+        """Return the value.
+
+        Raises:
+            EmptyValueError, BadValueError: If it is not allowed.
+        """
+        if value in self.allowed:
+            return value
+        must = f"it must be {_either(self.allowed)}"
+        if not value.strip():
+            raise EmptyValueError(f"--{option} is empty", must)
+        if value in self.refused:
+            raise bad_value(option, value, f"{must}; {self.refused[value]}")
+        raise bad_value(option, value, must)
+
+
+def integer(option: str, text: str, least: int, greatest: int | None = None) -> int:
+    """Return a whole number.
+
+    Raises:
+        EmptyValueError, BadValueError: If it is none, or not in the range.
+    """
+    limits = f"from {least} to {greatest}" if greatest is not None else f"of at least {least}"
+    if not text.strip():
+        raise EmptyValueError(f"--{option} is empty", f"it must be an integer {limits}")
+    value = int(text) if re.fullmatch(r"\s*-?[0-9]{1,18}\s*", text) else least - 1
+    if value < least or (greatest is not None and value > greatest):
+        raise bad_value(option, text, f"it must be an integer {limits}")
+    return value
+
+
+def path(option: str, text: str, what: str) -> Path:
+    """Return a path.
+
+    Args:
+        option: The option's name.
+        text: The value.
+        what: What the option takes, e.g. ``the path of an ONNX model``.
+
+    Raises:
+        EmptyValueError, BadValueError: If it is empty, or no path can be so.
+    """
+    if not text.strip():
+        raise EmptyValueError(f"--{option} is empty", f"it must be {what}")
+    if "\0" in text:
+        raise bad_value(option, text, f"it must be {what}")
+    return Path(text)
+
+
+def existing_file(option: str, text: str, what: str) -> Path:
+    """Return the path of a file.
+
+    Raises:
+        EmptyValueError, BadValueError, MissingFileError: If there is none.
+    """
+    found = path(option, text, what)
+    if found.is_file():
+        return found
+    if found.is_dir():
+        raise bad_value(option, text, f"it must be {what}, and this is a folder")
+    raise MissingFileError(f"--{option} is {text!r}, and there is no such file", f"it must be {what}")
+
+
+def new_file(option: str, text: str, what: str) -> Path:
+    """Return the path of a file that may be written.
+
+    Raises:
+        EmptyValueError, BadValueError: If its folder does not exist, or a folder is in its place.
+    """
+    found = path(option, text, what)
+    if found.is_dir() or text.endswith("/"):
+        raise bad_value(option, text, f"it must be {what}, and this is a folder")
+    if not found.parent.is_dir():
+        raise bad_value(option, text, f"it must be {what} in a folder that exists")
+    return found
+
+
+MOST_BATCHES = 100
+"""Values of ``--dynamic_batch_size`` at most, as ATC has it."""
+
+
+def batch_sizes(text: str) -> tuple[int, ...]:
+    """Parse ``--dynamic_batch_size``: at least two different sizes.
+
+    Raises:
+        EmptyValueError, BadValueError: If the text is not of that form.
+    """
+    allowed = f'it must be 2 to {MOST_BATCHES} different sizes of at least 1, such as "1,2,4,8"'
+    if not text.strip():
+        raise EmptyValueError("--dynamic_batch_size is empty", allowed)
+    pieces = [piece.strip() for piece in text.split(",")]
+    if any(not re.fullmatch("0*[1-9][0-9]{0,8}", piece) for piece in pieces):
+        raise bad_value("dynamic_batch_size", text, allowed)
+    sizes = tuple(int(piece) for piece in pieces)
+    if not 2 <= len(sizes) <= MOST_BATCHES or len(set(sizes)) != len(sizes):
+        raise bad_value("dynamic_batch_size", text, allowed)
+    return sizes
+
+
+def _either(values: Sequence[str]) -> str:
+    return values[0] if len(values) == 1 else f"{', '.join(values[:-1])} or {values[-1]}"

@@ -1,0 +1,123 @@
+"""Modes 1 and 6 of ``opbuild compile``: an offline model, or a model, as JSON, and a table of what one holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from opbuild.cli.tables import output_console
+from opbuild.errors import OptionError
+from opbuild.frontend.input_shape import format_input_shape
+from opbuild.runtime.offline import OfflineModel, read_offline
+from opbuild.runtime.offline_format import GRAPH, LIBRARY, PLAN, PROGRAM, WEIGHTS
+
+SHOWN_SIGNATURES = 8
+_KINDS = ((LIBRARY, "library"), (WEIGHTS, "weights"), (PLAN, "plans"), (PROGRAM, "tables for C"), (GRAPH, "graph"))
+
+
+def show(path: Path) -> None:
+    """Print what an offline model holds.
+
+    Raises:
+        InvalidModelError: If it is none, or damaged.
+    """
+    model = read_offline(path)
+    table = Table("", "", box=SIMPLE_HEAD, show_header=False)
+    table.columns[1].overflow = "fold"
+    for name, value in _rows(model):
+        table.add_row(Text(name), Text(value))
+    console = output_console()
+    console.print(table)
+    operators = Table("operator", "nodes", box=SIMPLE_HEAD)
+    operators.columns[0].overflow = operators.columns[1].overflow = "fold"
+    for name, nodes in model.build.get("operators", []):
+        operators.add_row(Text(name), Text(", ".join(nodes)))
+    if operators.row_count:
+        console.print(operators)
+
+
+def _rows(model: OfflineModel) -> list[tuple[str, str]]:
+    names = [name for name, _ in model.inputs]
+    dtypes = dict(model.inputs)
+    signatures = [
+        format_input_shape(dict(zip(names, shapes, strict=True))) for shapes in model.signatures[:SHOWN_SIGNATURES]
+    ]
+    if len(model.signatures) > SHOWN_SIGNATURES:
+        signatures.append(f"and {len(model.signatures) - SHOWN_SIGNATURES} more")
+    rows = [
+        ("network", model.name),
+        ("target", str(model.target)),
+        ("threads", str(model.num_threads)),
+        ("inputs", ", ".join(f"{name} {dtypes[name]}" for name in names)),
+        ("shapes", "\n".join(signatures)),
+        ("outputs", ", ".join(model.outputs)),
+        ("operators", str(len(model.build.get("operators", [])))),
+    ]
+    rows += [(name, str(model.build[name])) for name in ("opbuild", "compiler", "model") if model.build.get(name)]
+    for kind, name in _KINDS:
+        places = model.container.places.items()
+        size = sum(length for (each, _), (_, length) in places if each == kind)
+        if size:
+            rows.append((name, f"{size} bytes"))
+    return rows
+
+
+def write_json(om: Path | None, model: Path | None, target: Path) -> None:
+    """Write an offline model, or a model, as readable JSON.
+
+    Args:
+        om: The offline model; None for ``model``. What is no offline model is read as a model, as ATC does.
+        model: The model.
+        target: The file to write.
+
+    Raises:
+        ModelError: If the file can not be read.
+        OptionError: If ``target`` can not be written.
+    """
+    if om is not None and om.suffix == ".om":
+        content = _describe(read_offline(om))
+    else:
+        from opbuild.frontend.onnx_inspect import describe_model
+
+        content = describe_model(str(om or model))
+    write_report(content, "json", target)
+
+
+def write_report(content: Mapping[str, Any], option: str, target: Path) -> None:
+    """Write JSON for people.
+
+    Args:
+        content: What to write.
+        option: The option that names the file.
+        target: The file.
+
+    Raises:
+        OptionError: If it can not be written.
+    """
+    try:
+        target.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OptionError(
+            f"--{option} is {str(target)!r}, which can not be written: {error.strerror}",
+            "it must be a file that you may write",
+        ) from error
+
+
+def _describe(model: OfflineModel) -> dict[str, Any]:
+    plans = [json.loads(model.container.section(PLAN, index).tobytes()) for index in range(len(model.signatures))]
+    return {
+        "name": model.name,
+        "target": str(model.target),
+        "num_threads": model.num_threads,
+        "inputs": [{"name": name, "type": dtype} for name, dtype in model.inputs],
+        "outputs": list(model.outputs),
+        "signatures": [[list(shape) for shape in shapes] for shapes in model.signatures],
+        "build": dict(model.build),
+        "plans": [cast("Any", plan) for plan in plans],
+    }

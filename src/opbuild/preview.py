@@ -1,0 +1,219 @@
+"""Preview: what an offline build would do, decided as the build decides it, and nothing compiled or written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opbuild.api import lower_graph, make_builder
+from opbuild.config import Config
+from opbuild.errors import UnsupportedOperatorError
+from opbuild.graph.types import Node
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.program import HostCall, Program
+from opbuild.kernel.soc_version import resolve_soc_version
+from opbuild.model_source import Model
+from opbuild.offline import read_graphs
+from opbuild.report import OperatorReport, Report
+from opbuild.session import Clock, Session, open_session
+
+if TYPE_CHECKING:
+    from opbuild.events import Observer
+
+ShapeMap = Mapping[str, Sequence[int]]
+
+UNSUPPORTED = 1
+"""ATC's code for an operator of a type that it does not know."""
+
+
+def preview(
+    model: Model,
+    *,
+    soc_version: str = "host",
+    input_shapes: ShapeMap | None = None,
+    variants: Sequence[ShapeMap] | None = None,
+    config: Config | None = None,
+    observer: Observer | None = None,
+) -> Report:
+    """Return what ``build_offline`` with these arguments would compile and reuse, and why.
+
+    Args:
+        model: As for ``build_offline``; so are the others.
+        soc_version: The machine to build for.
+        input_shapes: Shapes by input name.
+        variants: Several input signatures.
+        config: Settings.
+        observer: Told warnings.
+
+    Returns:
+        A report whose operators are ``built`` if they would be; their milliseconds are 0.
+
+    Raises:
+        ModelError: If the model is at fault.
+        OptionError: If an argument is at fault.
+        BuildError: If the compiler is not installed.
+    """
+    session, programs = _programs(model, soc_version, input_shapes, variants, config, observer)
+    needed: dict[OpDesc, tuple[str, ...]] = {}
+    host: dict[str, int] = {}
+    for program in programs:
+        for desc, nodes in program.descriptors().items():
+            needed[desc] = tuple(dict.fromkeys((*needed.get(desc, ()), *nodes)))
+        for node in _host_nodes(program):
+            host[node.op_type] = host.get(node.op_type, 0) + 1
+    return Report(network=programs[0].name, operators=_decided(needed, session), host=host)
+
+
+def _decided(needed: Mapping[OpDesc, tuple[str, ...]], session: Session) -> tuple[OperatorReport, ...]:
+    from opbuild.builder.build import REUSED
+    from opbuild.builder.decide import Rebuild
+    from opbuild.builder.explain import Explainer
+    from opbuild.kernel.identity import identify
+
+    builder = make_builder(session)
+    builder.use_identity(identify(session.compiler))  # not remembered in a file, as a build does
+    explainer = Explainer(builder.store)
+    operators = []
+    for plan in builder.plan(needed):
+        if isinstance(plan.decision, Rebuild):
+            reason = explainer.explain(plan.key, plan.decision.reason)
+            operators.append(OperatorReport(plan.name, "built", str(reason), plan.nodes))
+        else:
+            operators.append(OperatorReport(plan.name, "reused", str(REUSED), plan.nodes))
+    return tuple(operators)
+
+
+class CheckedNode(NamedTuple):
+    """One node of a model that was checked.
+
+    Attributes:
+        name: Its name.
+        op_type: Its operator's type.
+        fits: Whether an offline model can have it.
+        remark: Why no kernel serves it; empty if one does.
+    """
+
+    name: str
+    op_type: str
+    fits: bool
+    remark: str
+
+
+@dataclass(frozen=True)
+class CheckedModel:
+    """What a check found.
+
+    Attributes:
+        name: The model's name.
+        nodes: Its nodes in order.
+    """
+
+    name: str
+    nodes: tuple[CheckedNode, ...]
+
+    @property
+    def without_kernel(self) -> tuple[CheckedNode, ...]:
+        """The nodes that no kernel serves."""
+        return tuple(node for node in self.nodes if node.remark)
+
+    @property
+    def failed(self) -> tuple[CheckedNode, ...]:
+        """The nodes that an offline model can not have."""
+        return tuple(node for node in self.nodes if not node.fits)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the check as ATC writes it to ``check_result.json``; a cause of code 0 is a remark, no failure."""
+        return {
+            "name": self.name,
+            "result": "failed" if self.failed else "success",
+            "total": len(self.nodes),
+            "pass": len(self.nodes) - len(self.failed),
+            "fail": len(self.failed),
+            "op": [_as_json(node) for node in self.nodes],
+        }
+
+
+def _as_json(node: CheckedNode) -> dict[str, Any]:
+    cause = {"cause": [{"code": 0 if node.fits else UNSUPPORTED, "message": node.remark}]} if node.remark else {}
+    return {"name": node.name, "type": node.op_type, "result": "success" if node.fits else "failed", **cause}
+
+
+def check(
+    model: Path,
+    *,
+    soc_version: str = "host",
+    input_shapes: ShapeMap | None = None,
+    variants: Sequence[ShapeMap] | None = None,
+    config: Config | None = None,
+    observer: Observer | None = None,
+) -> CheckedModel:
+    """Look for every operator of a model that has no kernel; nothing is compiled and the compiler is not needed.
+
+    Args:
+        model: The model's file; the others are as for ``build_offline``.
+        soc_version: The machine to build for.
+        input_shapes: Shapes by input name.
+        variants: Several input signatures.
+        config: Settings.
+        observer: Told warnings.
+
+    Raises:
+        ModelError: If the model is at fault as a whole.
+        OptionError: If an argument is at fault.
+    """
+    from opbuild.frontend.onnx_inspect import check_nodes
+
+    nodes = check_nodes(model)
+    if any(node.problem for node in nodes):
+        return CheckedModel(model.stem, tuple(CheckedNode(n.name, n.op_type, not n.problem, n.problem) for n in nodes))
+    found: dict[str, CheckedNode] = {}
+    try:
+        _, programs = _programs(model, soc_version, input_shapes, variants, config, observer)
+        for program in programs:
+            found.update((node.name, node) for node in _on_host(program))
+    except UnsupportedOperatorError as error:
+        blamed = next((node for node in nodes if repr(node.name) in error.message), None)
+        if blamed is None:
+            raise
+        found[blamed.name] = CheckedNode(blamed.name, blamed.op_type, False, error.message)
+    own = {node.name for node in nodes}
+    checked = [found.get(node.name, CheckedNode(node.name, node.op_type, True, "")) for node in nodes]
+    return CheckedModel(model.stem, (*checked, *(node for name, node in found.items() if name not in own)))
+
+
+def _on_host(program: Program) -> Iterator[CheckedNode]:
+    """Yield the nodes of a program that no kernel serves."""
+    from opbuild.backend.host.evaluate import is_native
+
+    for node in _host_nodes(program):
+        why = str(program.notes.get(node.name, f"no kernel for {node.op_type}"))
+        fits = is_native(node)
+        where = "numpy evaluates it" if fits else "it runs only where the onnx package is installed"
+        yield CheckedNode(node.name, node.op_type, fits, f"{why}: {where}")
+
+
+def _host_nodes(program: Program) -> list[Node]:
+    return [call.node for call in program.calls if isinstance(call, HostCall)]
+
+
+def _programs(
+    model: Model,
+    soc_version: str,
+    input_shapes: ShapeMap | None,
+    variants: Sequence[ShapeMap] | None,
+    config: Config | None,
+    observer: Observer | None,
+) -> tuple[Session, list[Program]]:
+    """Return the programs that a build would make, one for each input signature."""
+    session = open_session(
+        config or Config.from_environment(),
+        resolve_soc_version(soc_version),
+        observer,
+        use_images=False,
+        runs_elsewhere=True,
+    )
+    graphs, _ = read_graphs(model, session, input_shapes or {}, variants)
+    clock = Clock()
+    return session, [lower_graph(graph, session, clock) for graph in graphs]
