@@ -1,0 +1,258 @@
+"""Offline models end to end: built, loaded where neither halide nor onnx can be imported, and run from C."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import networks
+import opbuild
+from comparison import onnxruntime_output, relative_error
+from opbuild.config import Config
+from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOperatorError
+from opbuild.kernel.soc_version import resolve_soc_version
+from opbuild.kernel.target import runs_here
+from processes import environment
+
+ROOT = Path(__file__).resolve().parents[2]
+NATIVE = ROOT / "src" / "opbuild" / "native"
+
+_LOAD = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("halide", "onnx", "onnxruntime"):
+            raise ImportError(f"{name} is not installed here")
+sys.meta_path.insert(0, Refuse())
+import numpy as np, opbuild
+net = opbuild.load(sys.argv[1])
+np.savez(sys.argv[3], **{str(i): v for i, v in enumerate(net.run(dict(np.load(sys.argv[2]))).values())})
+"""
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """One store for all builds of this module."""
+    return Config(cache_path=tmp_path_factory.mktemp("offline"), workers=2, num_threads=2)
+
+
+def small(last: str = "") -> onnx.ModelProto:
+    """A network with an open batch: convolution, pooling and a matrix; ``last`` adds an operator at its end."""
+    rng = np.random.default_rng(0)
+    kernel = (rng.standard_normal((32, 8, 3, 3)) * 0.1).astype(np.float32)
+    matrix = rng.standard_normal((32, 1000)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("GlobalAveragePool", ["b"], ["c"]),
+        helper.make_node("Flatten", ["c"], ["d"]),
+        helper.make_node("MatMul", ["d", "m"], ["e"]),
+        helper.make_node(last or "Identity", ["e"], ["y"], name="the_last"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8, 14, 14])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 1000])],
+        [numpy_helper.from_array(kernel, "w"), numpy_helper.from_array(matrix, "m")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def run_elsewhere(path: Path, feeds: dict[str, networks.Array]) -> networks.Array:
+    """Return the first output, from a process in which neither halide nor onnx can be imported."""
+    given, results = path.with_suffix(".in.npz"), path.with_suffix(".out.npz")
+    np.savez(given, **feeds)
+    command = [sys.executable, "-c", _LOAD, str(path), str(given), str(results)]
+    done = subprocess.run(command, check=False, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with np.load(results) as stored:
+        return np.asarray(stored["0"])
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
+def test_a_light_network_runs_from_its_file_without_halide_and_onnx(name: str, config: Config, tmp_path: Path) -> None:
+    """Must show 1: within 1e-3 of ONNX Runtime, in a process that can import neither."""
+    model = networks.light(name)
+    feeds = networks.random_input(model)
+    path = opbuild.build_offline(model, tmp_path / name, config=config)
+    assert path == tmp_path / f"{name}.om"
+    assert relative_error(run_elsewhere(path, feeds), onnxruntime_output(model, feeds)) < 1e-3
+
+
+def test_one_file_serves_several_batches(config: Config, tmp_path: Path) -> None:
+    """The call picks by the input's shape; a further variant costs less than its weights; others are refused."""
+    one = opbuild.build_offline(small(), tmp_path / "one", config=config, input_shapes={"x": (1, 8, 14, 14)})
+    shapes = [{"x": (batch, 8, 14, 14)} for batch in (1, 2, 4)]
+    many = opbuild.build_offline(small(), tmp_path / "many", config=config, variants=shapes)
+    assert many.stat().st_size < 1.5 * one.stat().st_size
+    net = opbuild.load(many)
+    for shape in shapes:
+        x = np.random.default_rng(1).standard_normal(shape["x"]).astype(np.float32)
+        assert relative_error(net(x), onnxruntime_output(small(), {"x": x})) < 1e-3
+    with pytest.raises(ShapeError, match="3,8,14,14") as caught:
+        net(np.zeros((3, 8, 14, 14), np.float32))
+    assert caught.value.hint == "it serves x:1,8,14,14 or x:2,8,14,14 or x:4,8,14,14"
+
+
+def test_a_file_for_older_processors_runs_on_this_one(config: Config, tmp_path: Path) -> None:
+    """``x86-64-linux-avx2`` on any machine that has AVX2."""
+    if runs_here(resolve_soc_version("x86-64-linux-avx2")):
+        pytest.skip("this machine has no AVX2")
+    path = opbuild.build_offline(
+        small(), tmp_path / "avx2", config=config, soc_version="x86-64-linux-avx2", input_shapes={"x": (1, 8, 14, 14)}
+    )
+    x = np.random.default_rng(1).standard_normal((1, 8, 14, 14)).astype(np.float32)
+    assert relative_error(opbuild.load(path)(x), onnxruntime_output(small(), {"x": x})) < 1e-3
+
+
+def test_an_open_shape_is_asked_for_and_writes_nothing(config: Config, tmp_path: Path) -> None:
+    """The message names the input; so does a folder that is not there."""
+    with pytest.raises(ShapeError, match="'x' has an open shape"):
+        opbuild.build_offline(small(), tmp_path / "open", config=config)
+    with pytest.raises(OptionError, match="no folder"):
+        opbuild.build_offline(small(), tmp_path / "absent" / "file", config=config)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_operator_that_needs_onnx_is_refused_by_name(config: Config, tmp_path: Path) -> None:
+    """What runs only in onnx's reference evaluator can not run where onnx is not."""
+    with pytest.raises(UnsupportedOperatorError, match=r"Hardmax \(the_last\)"):
+        opbuild.build_offline(small("Hardmax"), tmp_path / "x", config=config, input_shapes={"x": (1, 8, 14, 14)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_runs_a_file(config: Config, tmp_path: Path) -> None:
+    """``opbuild run X.om`` takes data, writes outputs, and refuses options of builds."""
+    path = opbuild.build_offline(small(), tmp_path / "m", config=config, input_shapes={"x": (1, 8, 14, 14)})
+    x = np.random.default_rng(1).standard_normal((1, 8, 14, 14)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    command = [sys.executable, "-m", "opbuild", "run", str(path)]
+    given = [*command, "--input", f"x={tmp_path}/x.npy", "--output_dir", str(tmp_path / "out"), "--repeat", "2"]
+    done = subprocess.run(given, check=False, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "latency: median" in done.stdout
+    assert relative_error(np.load(tmp_path / "out" / "y.npy"), onnxruntime_output(small(), {"x": x})) < 1e-3
+    wrong = subprocess.run([*command, "--workers", "2"], check=False, env=environment(), capture_output=True, text=True)
+    assert wrong.returncode == 2
+    assert "--workers" in wrong.stderr
+
+
+# From C
+
+
+def compile_program(compiler: str, folder: Path) -> Path:
+    """Compile the program of docs/guides/c.md."""
+    found = re.search(r"```c\n(.*?)```", (ROOT / "docs" / "guides" / "c.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    (folder / "run.c").write_text(found[1], encoding="utf-8")
+    program = folder / "run"
+    sources = [str(folder / "run.c"), *map(str, sorted(NATIVE.glob("*.c")))]
+    flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}"]
+    command = [compiler, *flags, *sources, "-o", str(program), "-ldl", "-lpthread", "-lm"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The guide's program for this machine."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    return compile_program(compiler, tmp_path_factory.mktemp("c"))
+
+
+def run_in_c(command: list[str], model: Path, x: networks.Array, shape: tuple[int, ...]) -> networks.Array:
+    """Return the output of the guide's program."""
+    given, result = model.with_suffix(".in"), model.with_suffix(".out")
+    x.tofile(given)
+    done = subprocess.run([*command, str(model), str(given), str(result)], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return np.fromfile(result, np.float32).reshape(shape)
+
+
+def test_the_program_of_the_guide_gives_what_python_gives(program: Path, config: Config, tmp_path: Path) -> None:
+    """A network with every kind of buffer and parallel kernels, from C: the same bits."""
+    model = networks.light("squeezenet")
+    (x,) = networks.random_input(model).values()
+    path = opbuild.build_offline(model, tmp_path / "squeezenet", config=config)
+    expected = opbuild.load(path)(x)
+    np.testing.assert_array_equal(run_in_c([str(program)], path, x, expected.shape), expected)
+
+
+def test_c_refuses_what_it_can_not_run_with_a_message(program: Path, config: Config, tmp_path: Path) -> None:
+    """Nothing there, no model, cut, changed, for another machine, with an operator of Python's: a message, no crash."""
+    fixed = {"x": (1, 8, 14, 14)}
+    path = opbuild.build_offline(small(), tmp_path / "m", config=config, input_shapes=fixed)
+    data = path.read_bytes()
+    changed, swapped = bytearray(data), bytearray(data)
+    changed[-10] ^= 1
+    swapped[70] ^= 1
+    cases = [
+        (b"", "mapped"),
+        (b"text" * 100, "not an offline model"),
+        (data[:50], "not an offline model"),
+        (data[:-1], "damaged"),
+        (bytes(changed), "digest"),
+        (bytes(swapped), "digest"),
+        (data[:8] + b"\2" + data[9:], "version 2"),
+    ]
+    for content, said in cases:
+        path.write_bytes(content)
+        done = subprocess.run([str(program), str(path)], check=False, capture_output=True, text=True)
+        assert done.returncode == 1, content[:20]
+        assert said in done.stderr
+    path.unlink()
+    done = subprocess.run([str(program), str(path)], check=False, capture_output=True, text=True)
+    assert "can not be read" in done.stderr
+
+
+def test_c_names_the_operators_that_run_in_python_only(program: Path, config: Config, tmp_path: Path) -> None:
+    """An operator that opbuild evaluates in numpy is no reason to refuse the file, but C can not run it."""
+    model = double_model()
+    path = opbuild.build_offline(model, tmp_path / "host", config=config)
+    x = np.arange(6, dtype=np.float64).reshape(2, 3)
+    np.testing.assert_allclose(run_elsewhere(path, {"x": x}), x @ x.T)
+    done = subprocess.run([str(program), str(path)], check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "run in Python only: MatMul (on_the_host)" in done.stderr
+
+
+def double_model() -> onnx.ModelProto:
+    """A product of float64 matrices, which no kernel serves."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
+            helper.make_node("MatMul", ["x", "t"], ["y"], name="on_the_host"),
+        ],
+        "host",
+        [helper.make_tensor_value_info("x", TensorProto.DOUBLE, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.DOUBLE, [2, 2])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def test_a_file_for_arm_runs_under_an_emulator(config: Config, tmp_path: Path) -> None:
+    """``arm-64-linux``: built here, refused by this machine, right under qemu."""
+    emulator, compiler = shutil.which("qemu-aarch64"), shutil.which("aarch64-linux-gnu-gcc")
+    if emulator is None or compiler is None:
+        pytest.skip("there is no qemu-aarch64 (qemu-user) or no aarch64-linux-gnu-gcc")
+    path = opbuild.build_offline(
+        small(), tmp_path / "arm", config=config, soc_version="arm-64-linux", input_shapes={"x": (1, 8, 14, 14)}
+    )
+    with pytest.raises(TargetError, match="it is for arm-64-linux"):
+        opbuild.load(path)
+    x = np.random.default_rng(1).standard_normal((1, 8, 14, 14)).astype(np.float32)
+    command = [emulator, "-L", "/usr/aarch64-linux-gnu", str(compile_program(compiler, tmp_path))]
+    got = run_in_c(command, path, x, (1, 1000))
+    assert relative_error(got, onnxruntime_output(small(), {"x": x})) < 1e-3
