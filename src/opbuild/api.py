@@ -23,9 +23,9 @@ from opbuild.session import Clock, Session, evaluate, make_report, open_session,
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.builder.result import BuildResult
-    from opbuild.lowering.context import Options
     from opbuild.events import Observer
     from opbuild.kernel.program import Program
+    from opbuild.lowering.context import Options
 
 __all__ = ["Network", "Report", "compile", "compile_graph"]
 
@@ -206,10 +206,16 @@ def lowering_options(config: Config) -> Options:
 def link_build(built: BuildResult, session: Session) -> bytes:
     """Return the library of all operators of a build; empty if there are none."""
     from opbuild.runtime.link import find_linker, link
+    from opbuild.runtime.spinning import spinning_object
 
     objects = [entry.object for entry in built.entries.values()]
-    runtime = [built.runtime.object] if built.runtime is not None else []
-    return link([*objects, *runtime], find_linker(session.config.linker, session.target.triple)) if objects else b""
+    if not objects:
+        return b""
+    triple = session.target.triple
+    spinning = spinning_object(triple)
+    if built.runtime is not None:
+        objects += [built.runtime.object, *([spinning] if spinning is not None else [])]
+    return link(objects, find_linker(session.config.linker, triple))
 
 
 class _OnnxBinder:
@@ -259,6 +265,7 @@ def _graph_key(graph: Graph, session: Session) -> ImageKey | None:
 def make_builder(session: Session) -> Builder:
     """Return a builder into the session's folder."""
     from opbuild.builder.build import Builder
+    from opbuild.store.debug_folder import DebugFolder
 
     operators, runtimes = session.stores
     return Builder(
@@ -270,6 +277,8 @@ def make_builder(session: Session) -> Builder:
         runtime_store=runtimes,
         force=session.config.forces,
         rebuilt=session.rebuilt,
+        debug=session.debug,
+        debug_folder=DebugFolder(session.debug.folder),
     )
 
 
