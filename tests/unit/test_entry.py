@@ -108,7 +108,7 @@ def test_another_key_in_info_is_refused_with_the_difference() -> None:
     key, entry = entry_of(conv(1))
     _, other = entry_of(conv(2))
     assert read_entry(key, entry.name, entry.object, other.info, entry.record) == (
-        ".info has another key: variant.tile 1 -> 2"
+        ".info has another key: variant tile 1 -> 2"
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from opbuild.builder.decide import Decision
-from opbuild.errors import CompileError, CompileForbiddenError
+from opbuild.errors import BuildError, CompileError, CompileForbiddenError
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.opdesc import OpDesc
@@ -73,12 +73,24 @@ def forbidden_error(needed: Sequence[tuple[str, tuple[str, ...], Reason]]) -> Co
     Args:
         needed: For each such operator its name, the nodes that need it, and why it must be compiled.
     """
-    lines = [f"{_of(name, nodes)}: {reason.text} [{reason.code}]" for name, nodes, reason in needed]
-    count = "1 operator" if len(needed) == 1 else f"{len(needed)} operators"
     return CompileForbiddenError(
-        f"compiling is forbidden, and {count} would have to be compiled:\n" + _list(lines),
+        f"compiling is forbidden, and {_would_compile(needed)}",
         "build the network once without OPBUILD_FORBID_COMPILE, with the same cache path, target and compiler",
     )
+
+
+def absent_error(compiler: str, needed: Sequence[tuple[str, tuple[str, ...], Reason]]) -> BuildError:
+    """Return the error for operators that had to be compiled where no compiler is installed; see above."""
+    return BuildError(
+        f"the compiler {compiler} is not installed, and {_would_compile(needed)}",
+        f"pip install {compiler}, or import a bundle that was exported with this model, target and number of threads",
+    )
+
+
+def _would_compile(needed: Sequence[tuple[str, tuple[str, ...], Reason]]) -> str:
+    lines = [f"{_of(name, nodes)}: {reason.text} [{reason.code}]" for name, nodes, reason in needed]
+    count = "1 operator" if len(needed) == 1 else f"{len(needed)} operators"
+    return f"{count} would have to be compiled:\n" + _list(lines)
 
 
 def _of(name: str, nodes: tuple[str, ...]) -> str:

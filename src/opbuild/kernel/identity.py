@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opbuild.digest import fast_file
 from opbuild.errors import BuildError
@@ -25,20 +25,43 @@ if TYPE_CHECKING:
 def identify(compiler: Compiler, memo: Path | None = None) -> CompilerIdentity:
     """Return the identity of an installed compiler.
 
+    Where it is not installed, its identity is the one that built or imported what is stored: it decides which entries
+    are looked up, and nothing new can be compiled.
+
     Args:
         compiler: Asked for its name, release and library.
         memo: File in which the library's digest is remembered; None to read the library each time.
 
     Raises:
-        BuildError: If the compiler is not installed or its library can not be read.
+        BuildError: If the compiler is not installed and none is remembered, or its library can not be read.
     """
     library = compiler.library()
     if library is None:
-        raise BuildError(f"the compiler {compiler.name} is not installed", f"pip install {compiler.name}")
+        known = remembered(memo) if memo is not None else None
+        if known is None or known.name != compiler.name:
+            raise BuildError(f"the compiler {compiler.name} is not installed", f"pip install {compiler.name}")
+        return known
     try:
-        return CompilerIdentity(compiler.name, compiler.version(), file_digest(library, memo))
+        identity = CompilerIdentity(compiler.name, compiler.version(), file_digest(library, memo))
     except OSError as error:
         raise BuildError(f"{library} can not be read: {error}", f"reinstall {compiler.name}") from error
+    if memo is not None and remembered(memo) != identity:
+        remember(memo, identity)
+    return identity
+
+
+def remembered(memo: Path) -> CompilerIdentity | None:
+    """Return the compiler whose objects a cache holds, as ``memo`` says; None if it does not."""
+    content = _content(memo)
+    parts = [content.get(name) for name in ("compiler", "version", "blake3")]
+    return CompilerIdentity(*parts) if all(isinstance(part, str) for part in parts) else None  # type: ignore[arg-type]
+
+
+def remember(memo: Path, identity: CompilerIdentity) -> None:
+    """Write down the compiler whose objects a cache holds; a folder that can not be written forgets it."""
+    content = _content(memo)
+    kept = {"file": content["file"]} if content.get("blake3") == identity.digest and "file" in content else {}
+    _write(memo, {**kept, "blake3": identity.digest, "compiler": identity.name, "version": identity.version})
 
 
 def file_digest(path: Path, memo: Path | None) -> str:
@@ -56,7 +79,9 @@ def file_digest(path: Path, memo: Path | None) -> str:
         return remembered
     digest = fast_file(real)
     if memo is not None and _state(real) == before:
-        _write(memo, before, digest)
+        content = _content(memo)
+        known = content if content.get("blake3") == digest else {}
+        _write(memo, {**known, "file": before, "blake3": digest})
     return digest
 
 
@@ -66,22 +91,27 @@ def _state(path: Path) -> list[str | int]:
 
 
 def _read(memo: Path, state: list[str | int]) -> str | None:
-    try:
-        content = json.loads(memo.read_bytes())
-    except (OSError, ValueError):
-        return None
-    if not isinstance(content, dict) or content.get("file") != state:
+    content = _content(memo)
+    if content.get("file") != state:
         return None
     digest = content.get("blake3")
     return digest if isinstance(digest, str) and len(digest) == 64 else None
 
 
-def _write(memo: Path, state: list[str | int], digest: str) -> None:
-    """Remember a digest; a folder that can not be written costs only the reading next time."""
+def _content(memo: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(memo.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _write(memo: Path, content: dict[str, Any]) -> None:
+    """Write what is remembered; a folder that can not be written costs only the reading next time."""
     temporary = memo.with_name(f".{memo.name}.{os.urandom(8).hex()}.tmp")
     try:
         make_folder(memo.parent)
-        write_new(temporary, json.dumps({"file": state, "blake3": digest}).encode())
+        write_new(temporary, json.dumps(content).encode())
         temporary.replace(memo)
     except OSError:
         with contextlib.suppress(OSError):

@@ -1,0 +1,148 @@
+"""Cache: the folders of a cache seen as one, to list, to check and to clean, beside builds and loads that go on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbuild.config import Config
+from opbuild.digest import fast_file
+from opbuild.kernel.interfaces import Reason
+from opbuild.runtime import inspect as networks
+from opbuild.store import inspect as operators
+from opbuild.store import prune
+from opbuild.store.counters import FILE, OLD_FILE, Counters, read_counters
+from opbuild.store.inventory import Item, Kind, survey
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that no look-up would accept.
+
+    Attributes:
+        item: What it is.
+        reason: What is wrong.
+    """
+
+    item: Item
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Numbers about a cache.
+
+    Attributes:
+        count: Number of items by kind.
+        nbytes: Their bytes by kind.
+        counters: What look-ups found.
+    """
+
+    count: dict[Kind, int]
+    nbytes: dict[Kind, int]
+    counters: Counters
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A cache's folders.
+
+    Attributes:
+        kernel_meta: The folder of operators.
+        network_meta: The folder of networks, packed weights and the compiler's runtime library.
+    """
+
+    kernel_meta: Path
+    network_meta: Path
+
+    @staticmethod
+    def of(config: Config) -> Cache:
+        """Return the cache that a build with these settings uses."""
+        return Cache(config.kernel_meta, config.network_meta)
+
+    def items(self, *kinds: Kind) -> list[Item]:
+        """Return what lies there, of some kinds, sorted by name."""
+        found = survey(self.kernel_meta, self.network_meta).items
+        return sorted((item for item in found if item.kind in kinds), key=lambda item: item.name)
+
+    def find(self, name: str) -> list[Item]:
+        """Return the operators and networks of a name, or else those whose names begin with it."""
+        everything = self.items("operator", "image")
+        return [item for item in everything if item.name == name] or [
+            item for item in everything if item.name.startswith(name)
+        ]
+
+    def stats(self) -> Stats:
+        """Return numbers about the cache."""
+        count, nbytes = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
+        for item in self.items(*KINDS):
+            count[item.kind] += 1
+            nbytes[item.kind] += item.nbytes
+        return Stats(count, nbytes, read_counters(self.network_meta))
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield everything that is damaged; what another release of opbuild wrote is not."""
+        for item in self.items("operator", "weight", "image"):
+            reason = _problem(item)
+            if reason is not None and reason.code in ("incomplete", "damaged"):
+                reason = _problem(item)  # it may just have been published, replaced or removed
+            if reason is not None and reason.code != "other-format" and any(Path(file).exists() for file in item.files):
+                yield Problem(item, reason)
+
+    def repair(self, problem: Problem) -> None:
+        """Remove what is damaged; the next build that needs it makes it again."""
+        prune.remove([problem.item], self.network_meta)
+
+    def clear(self) -> tuple[Item, ...]:
+        """Remove everything but the settings; return what was removed."""
+        removed = prune.clear(self.kernel_meta, self.network_meta)
+        for name in (FILE, OLD_FILE):
+            with contextlib.suppress(OSError):
+                (self.network_meta / name).unlink()
+        return removed
+
+    def prune(self, *, older_than: float | None = None, max_bytes: int | None = None) -> tuple[Item, ...]:
+        """Remove what was not used for a time, and then what was used least recently until a size is reached.
+
+        Args:
+            older_than: Seconds without use; None for any.
+            max_bytes: Size of the whole cache; None for any.
+
+        Returns:
+            What was removed.
+        """
+        removed: tuple[Item, ...] = ()
+        if older_than is not None:
+            removed += prune.remove_idle(self.kernel_meta, self.network_meta, older_than)
+        if max_bytes is not None:
+            removed += prune.shrink(self.kernel_meta, self.network_meta, max_bytes)
+        return removed
+
+
+KINDS: tuple[Kind, ...] = ("operator", "image", "weight", "memo")
+"""What the commands show."""
+
+
+def folder_of(item: Item) -> Path:
+    """Return the folder in which an item lies."""
+    return Path(item.mark).parent
+
+
+def _problem(item: Item) -> Reason | None:
+    """Return what is wrong with an item, None if it is sound or gone."""
+    if item.kind == "weight":
+        return _wrong_weight(Path(item.mark))
+    look = operators.read if item.kind == "operator" else networks.read
+    answer = look(folder_of(item), item.name)
+    return answer if isinstance(answer, Reason) else None
+
+
+def _wrong_weight(path: Path) -> Reason | None:
+    try:
+        return None if fast_file(path) == path.stem else Reason("damaged", "its digest differs from its name")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return Reason("unreadable", f"it can not be read: {error.strerror or error}")

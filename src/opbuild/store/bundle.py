@@ -1,0 +1,154 @@
+"""Bundle: files of a cache in one file, sealed by digests, the same bytes for the same contents.
+
+    opbuild bundle 1 <BLAKE3 of the list> <bytes of the list>, a line
+    the list: JSON, the target, the compilers, and name, size and BLAKE3 of each file, sorted by name
+    the files' contents, one after the other
+
+Nothing of it is unpacked by an archiver: names are compared with the forms that a cache's files have, so that no name
+leads outside the folder; sizes must add up to the bundle's own; each content must have its digest. It is not
+compressed: whoever ships it does that, and equal contents stay equal bytes whatever compressor is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opbuild.digest import fast
+from opbuild.errors import BuildError, OptionError
+from opbuild.kernel.key import CompilerIdentity
+from opbuild.kernel.opdesc import canonical_json
+
+OPERATORS, NETWORKS = "kernel_meta/", "network_meta/"
+"""What names of files begin with."""
+
+_NAMES = re.compile(
+    r"(kernel_meta|network_meta)/[a-z0-9_]+_[0-9]+_[0-9]+\.(o|info|json)"
+    r"|network_meta/[a-z0-9_]+_[0-9]+\.(so|bin|json|model)"
+    r"|network_meta/weights/[0-9a-f]{64}\.bin"
+)
+_HEADER = re.compile(rb"opbuild bundle ([0-9]{1,9}) ([0-9a-f]{64}) ([0-9]{1,12})\n")
+_FORMAT = 1
+_HEADER_LIMIT = 128
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What a bundle holds.
+
+    Attributes:
+        target: The machine that all operators are for.
+        compilers: What compiled them.
+        files: Contents by name.
+    """
+
+    target: str
+    compilers: tuple[CompilerIdentity, ...]
+    files: Mapping[str, memoryview]
+
+
+def write_bundle(
+    path: Path, target: str, compilers: Iterable[CompilerIdentity], files: Iterable[tuple[str, bytes | memoryview]]
+) -> int:
+    """Write a bundle, whole or not at all; an existing file is replaced.
+
+    Args:
+        path: The file.
+        target: The machine that the operators are for.
+        compilers: What compiled them.
+        files: Names and contents.
+
+    Returns:
+        Its size in bytes.
+
+    Raises:
+        OptionError: If the file can not be written.
+    """
+    contents = dict(sorted(files))
+    listing = canonical_json(
+        {
+            "target": target,
+            "compilers": sorted([each.name, each.version, each.digest] for each in set(compilers)),
+            "files": [[name, len(data), fast(data)] for name, data in contents.items()],
+        }
+    ).encode()
+    header = f"opbuild bundle {_FORMAT} {fast(listing)} {len(listing)}\n".encode()
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
+    try:
+        try:
+            with temporary.open("xb") as file:
+                for part in (header, listing, *contents.values()):
+                    file.write(part)
+                size = file.tell()
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        message = f"the bundle {str(path)!r} can not be written: {error.strerror or error}"
+        raise OptionError(message, "name a file in a folder that you may write to") from error
+    return size
+
+
+def read_bundle(path: Path) -> Bundle:
+    """Read a bundle and check it whole.
+
+    Raises:
+        OptionError: If the file can not be read or is no bundle.
+        BuildError: If any content is not what was written; names each.
+    """
+    try:
+        data = memoryview(path.read_bytes())
+    except OSError as error:
+        message = f"the bundle {str(path)!r} can not be read: {error.strerror or error}"
+        raise OptionError(message, "give a file that 'opbuild cache export' wrote") from error
+    header = _HEADER.match(bytes(data[:_HEADER_LIMIT]))
+    if header is None:
+        raise OptionError(f"{str(path)!r} is not a bundle", "give a file that 'opbuild cache export' wrote")
+    if int(header[1]) != _FORMAT:
+        message = f"{str(path)!r} has the bundle format {int(header[1])}, this release reads {_FORMAT}"
+        raise OptionError(message, "export it with this release of opbuild")
+    start = header.end() + int(header[3])
+    listing = data[header.end() : start]
+    if len(listing) != int(header[3]) or fast(listing) != header[2].decode():
+        raise _damaged(path, ["its list of files"])
+    return _contents(path, json.loads(bytes(listing)), data[start:])
+
+
+def _contents(path: Path, listing: Any, data: memoryview) -> Bundle:
+    try:
+        target = str(listing["target"])
+        compilers = tuple(CompilerIdentity(str(n), str(v), str(d)) for n, v, d in listing["compilers"])
+        places = [(str(name), int(size), str(digest)) for name, size, digest in listing["files"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, ["its list of files"]) from error
+    wrong = [name for name, size, _ in places if size < 0 or not _NAMES.fullmatch(name)]
+    if wrong or len({name for name, _, _ in places}) != len(places):
+        raise _damaged(path, [f"the name {name!r}" for name in wrong] or ["a name that is there twice"])
+    if sum(size for _, size, _ in places) != len(data):
+        raise _damaged(path, [f"its length: {len(data)} bytes follow the list"])
+    files = dict(_split(places, data))
+    bad = [name for name, _, digest in places if fast(files[name]) != digest]
+    if bad:
+        raise _damaged(path, bad)
+    return Bundle(target, compilers, files)
+
+
+def _split(places: Sequence[tuple[str, int, str]], data: memoryview) -> Iterator[tuple[str, memoryview]]:
+    offset = 0
+    for name, size, _ in places:
+        yield name, data[offset : offset + size]
+        offset += size
+
+
+def _damaged(path: Path, what: Sequence[str]) -> BuildError:
+    shown = [f"  {each}" for each in what[:20]] + ([f"  and {len(what) - 20} more"] if len(what) > 20 else [])
+    return BuildError(
+        f"the bundle {str(path)!r} is damaged, and nothing of it was imported; not what was exported:\n"
+        + "\n".join(shown),
+        "copy or export it again",
+    )

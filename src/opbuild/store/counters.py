@@ -1,0 +1,117 @@
+"""Counters: what look-ups found, build after build, for ``opbuild cache stats``.
+
+Each build that looked operators up adds one line to a file, with one write that appends: processes neither wait for
+each other nor overwrite what others wrote, and a line that is torn nevertheless (a network file system, a full disk)
+is left out of the sum. A file that has grown large becomes the old one, and the old one goes, so the counters cover
+the last thousands of builds. Nothing is read to count, and a network that starts from its image counts nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from opbuild.kernel.files import make_folder
+
+FILE, OLD_FILE = "counters.jsonl", "counters.old.jsonl"
+LARGEST = 1024 * 1024
+"""Bytes of one of the two files at most: about 8,000 builds."""
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What look-ups found.
+
+    Attributes:
+        builds: Number of builds counted.
+        hits: Operators that were in the store.
+        misses: Operators that had to be compiled, by the reason's code.
+        saved_ms: What compiling the hits took when they were compiled, in milliseconds.
+        spent_ms: What compiling the misses took, in milliseconds.
+        since: Seconds since 1970 of the first build counted; 0 if there is none.
+    """
+
+    builds: int = 0
+    hits: int = 0
+    misses: Mapping[str, int] = field(default_factory=dict)
+    saved_ms: float = 0.0
+    spent_ms: float = 0.0
+    since: float = 0.0
+
+
+def count_build(folder: Path, hits: Iterable[float], misses: Iterable[tuple[str, float]]) -> None:
+    """Add one build to the counters; a folder that can not be written is not counted.
+
+    Args:
+        folder: The folder of the counters.
+        hits: For each operator that was in the store the milliseconds that compiling it took.
+        misses: For each operator that was compiled the reason's code and the milliseconds.
+    """
+    saved, missed = list(hits), list(misses)
+    line = {
+        "time": round(time.time()),
+        "hits": len(saved),
+        "saved_ms": round(sum(saved), 1),
+        "misses": Counter(code for code, _ in missed),
+        "spent_ms": round(sum(milliseconds for _, milliseconds in missed), 1),
+    }
+    with contextlib.suppress(OSError):
+        make_folder(folder)
+        _append(folder / FILE, (json.dumps(line, separators=(",", ":")) + "\n").encode())
+
+
+def read_counters(folder: Path) -> Counters:
+    """Return the sum of what was counted in a folder."""
+    lines = [line for name in (OLD_FILE, FILE) for line in _lines(folder / name)]
+    misses: Counter[str] = Counter()
+    for line in lines:
+        misses.update(line["misses"])
+    return Counters(
+        builds=len(lines),
+        hits=sum(line["hits"] for line in lines),
+        misses=dict(sorted(misses.items())),
+        saved_ms=sum(line["saved_ms"] for line in lines),
+        spent_ms=sum(line["spent_ms"] for line in lines),
+        since=min((line["time"] for line in lines), default=0.0),
+    )
+
+
+def _append(path: Path, line: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        size = os.fstat(file).st_size
+        os.write(file, line)
+    finally:
+        os.close(file)
+    if size > LARGEST and path.stat().st_size > LARGEST:  # asked again: another process may just have done it
+        path.replace(path.with_name(OLD_FILE))
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return []
+    lines = []
+    for text in data.splitlines():
+        try:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if _is_sound(line):
+            lines.append(line)
+    return lines
+
+
+def _is_sound(line: Any) -> bool:
+    if not isinstance(line, dict) or not isinstance(line.get("misses"), dict):
+        return False
+    numbers = [line.get(name) for name in ("time", "hits", "saved_ms", "spent_ms")] + list(line["misses"].values())
+    return all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in numbers)

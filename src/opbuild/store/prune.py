@@ -1,0 +1,68 @@
+"""Pruning: removing from a cache folder because somebody asked for it, in the order in which ageing does.
+
+Nothing is locked. An entry goes with its commit mark first, so who looks it up meanwhile finds all of it or a miss; a
+process that has read or mapped something keeps it; what a build publishes meanwhile stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from opbuild.store.ageing import PROTECTED_SECONDS, choose, remove_references, weights_of
+from opbuild.store.inventory import Item, survey
+
+_PRIVATE_SECONDS = 3600.0
+"""After which a file that somebody was writing is rubbish."""
+
+
+def remove_idle(kernel_meta: Path, network_meta: Path, seconds: float) -> tuple[Item, ...]:
+    """Remove what nobody used for a time, and the weights that no network maps any more; return what was removed."""
+    inventory, now = survey(kernel_meta, network_meta), time.time()
+    idle = [item for item in inventory.items if now - item.last_use > seconds]
+    kept = {item.mark for item in inventory.items} - {item.mark for item in idle}
+    images = [item for item in inventory.items if item.kind == "image" and item.mark in kept]
+    mapped = frozenset[str]().union(*map(weights_of, images))
+    return remove(
+        [item for item in idle if item.kind != "weight" or item.name not in mapped], network_meta, young=seconds
+    )
+
+
+def shrink(kernel_meta: Path, network_meta: Path, max_bytes: int) -> tuple[Item, ...]:
+    """Remove what was used least recently, networks before operators, until a size is reached; return what went.
+
+    Unlike ageing it does not spare what was used in the last half hour: somebody has asked for the size.
+    """
+    inventory = survey(kernel_meta, network_meta)
+    later = time.time() + PROTECTED_SECONDS
+    chosen = choose(inventory, max_bytes, later, lambda item: False, weights_of) if inventory.nbytes > max_bytes else ()
+    return remove(chosen, network_meta)
+
+
+def clear(kernel_meta: Path, network_meta: Path) -> tuple[Item, ...]:
+    """Remove everything that opbuild put there and can do without; return what was removed."""
+    return remove(survey(kernel_meta, network_meta).items, network_meta)
+
+
+def remove(items: Iterable[Item], network_meta: Path, young: float = 0.0) -> tuple[Item, ...]:
+    """Remove items, each with its commit mark first; what can not be removed stays.
+
+    Args:
+        items: What to remove; files that somebody is writing stay for an hour.
+        network_meta: Where the weights are whose references go with them.
+        young: Seconds since its last use for which an item stays.
+    """
+    removed, now = [], time.time()
+    for item in items:
+        if now - item.last_use < (_PRIVATE_SECONDS if item.kind == "private" else young):
+            continue
+        for path in item.files:
+            with contextlib.suppress(OSError):
+                Path(path).unlink()
+        removed.append(item)
+    weights = {item.name for item in removed if item.kind == "weight"}
+    if weights:
+        remove_references(network_meta / "weights", weights)
+    return tuple(item for item in removed if not Path(item.mark).exists())
