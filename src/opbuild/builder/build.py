@@ -15,7 +15,7 @@ from opbuild.builder.decide import Decision, Rebuild, UpToDate, decide
 from opbuild.builder.explain import Explainer
 from opbuild.builder.order import longest_first
 from opbuild.builder.resting import RESTING
-from opbuild.builder.result import BuildResult, forbidden_error
+from opbuild.builder.result import BuildResult, absent_error, forbidden_error
 from opbuild.builder.work import Job, Work, request_runtime
 from opbuild.config import Config
 from opbuild.errors import BuildError
@@ -92,7 +92,7 @@ class Builder:
         """
         self._identify_in_background()
         with self._lock:
-            if self._server is None and not self.config.forbid_compile:
+            if self._server is None and not self.config.forbid_compile and self.compiler.library() is not None:
                 self._server = RESTING.start(self.compiler.import_string, self.config.workers)
                 self._early = threading.Thread(target=self._request_runtime, args=(self._server,), daemon=True)
                 self._early.start()
@@ -159,7 +159,7 @@ class Builder:
         work = self._work(plans, runtime, shapes or {})
         if not work.jobs:
             self.close()  # a server warmed up in vain
-        elif self.config.forbid_compile:
+        elif self.config.forbid_compile or self.compiler.library() is None:
             self._forbid(work)
         work.start()
         return PendingBuild(self, network, plans, runtime, work=work, started=started)
@@ -252,9 +252,8 @@ class Builder:
     def _forbid(self, work: Work) -> None:
         explainer = Explainer(self.store)
         device = self.config.device_id
-        raise forbidden_error(
-            [(job.key.name(device), job.nodes, explainer.explain(job.key, job.reason)) for job in work.jobs]
-        )
+        needed = [(job.key.name(device), job.nodes, explainer.explain(job.key, job.reason)) for job in work.jobs]
+        raise forbidden_error(needed) if self.config.forbid_compile else absent_error(self.compiler.name, needed)
 
 
 @dataclass(frozen=True)
