@@ -17,6 +17,9 @@ from typing import Any, Protocol
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand, canonical_json
 from opbuild.kernel.program import View
 from opbuild.lowering.matrix_variant import PANEL
+from opbuild.lowering.operands import BLOCK
+from opbuild.lowering.reorder import from_blocked, to_blocked
+from opbuild.lowering.transfer import copy
 
 VECTOR = 16
 
@@ -189,3 +192,14 @@ def _opened(desc: OpDesc, operand: Operand, number: int) -> Dim:
     if family in _ANY_STRIDE and single and operand.format != "NC1HWC0":
         dim = replace(dim, stride=FREE)
     return dim
+
+
+def conversions(threads: int) -> tuple[OpDesc, ...]:
+    """Return the copies and changes of layout without limits; with them any node can be left to the host."""
+    element = View(0, 0, ((1, 1),))
+    image, odd = View(0, 0, ((1, 1), (1, 1), (BLOCK, 1))), View(0, 0, ((1, 1), (1, 1), (1, 1)))
+    blocked = View(0, 0, ((BLOCK, 1), (1, BLOCK), (1, BLOCK), (1, BLOCK)))
+    calls = [copy((element, element), dtype, threads) for dtype in ("uint8", "uint16", "uint32", "uint64")]
+    calls += [to_blocked((plain, blocked), "float32", threads) for plain in (image, odd)]
+    calls.append(from_blocked((blocked, image), "float32", threads))
+    return tuple(unlimited(desc) for desc, _ in calls)

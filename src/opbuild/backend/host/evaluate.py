@@ -17,7 +17,7 @@ from opbuild.errors import RunError, UnsupportedOperatorError
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.expression import OPERATIONS
 
-__all__ = ["evaluate", "is_native"]
+__all__ = ["evaluate", "evaluate_native", "is_native"]
 
 _OWN = {"".join(part.capitalize() for part in name.split("_")): name for name in OPERATIONS}
 _REGISTERING = (arithmetic, normalization)
@@ -31,6 +31,20 @@ def is_native(node: Node) -> bool:
     if node.op_type == "BatchNormalization" and node.attrs.get("training_mode", 0):
         return False
     return not node.domain and node.op_type in IMPLEMENTATIONS
+
+
+def evaluate_native(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Array]:
+    """Return what ``evaluate`` does, for nodes that need no onnx.
+
+    Raises:
+        RunError: As ``evaluate``.
+        UnsupportedOperatorError: If numpy does not serve the node here.
+    """
+    if not is_native(node):
+        raise UnsupportedOperatorError(
+            f"{node.op_type} node {node.name!r} needs the onnx package to be evaluated", "install onnx"
+        )
+    return evaluate(node, inputs, opset)
 
 
 def evaluate(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Array]:

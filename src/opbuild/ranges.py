@@ -1,0 +1,322 @@
+"""Any size in ranges from one offline model, where neither the compiler nor the onnx package is.
+
+Kernels are generic in their extents; what depends on the size is the program: buffers, addresses, and which variant
+computes which call. So the file holds the network before it is bound to a size (``PortableModel``), and kernels:
+those that lowering picks for many sizes in the ranges, and of each operator the variant without limits. At the first
+call with a new size the network is bound, lowered to the kernels that are there, and planned, in milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from opbuild.errors import BuildError, InvalidModelError, ShapeError, UnsupportedOperatorError
+from opbuild.graph.types import Array, Graph, TensorType
+from opbuild.kernel.opdesc import FREE, OpDesc, canonical_json
+from opbuild.kernel.program import Buffer, HostCall, Program
+from opbuild.kernel.target import Target
+from opbuild.runtime.executor import Executor
+from opbuild.runtime.library import Library
+from opbuild.runtime.network import Binding, Endpoint, Shapes
+from opbuild.runtime.offline import OfflineModel, PackedWeights
+from opbuild.runtime.offline_format import GRAPH, WEIGHTS, Section
+from opbuild.runtime.record import Constant, make_record
+from opbuild.runtime.weights import SMALL, WeightStore, load_constants, pack_constants
+from opbuild.session import Clock, evaluate, own_sources, report_notes, stored_report
+from opbuild.sizes import Sizes, make_sizes
+
+if TYPE_CHECKING:
+    from opbuild.frontend.portable import PortableModel
+    from opbuild.lowering.available import Kernels
+    from opbuild.lowering.context import Options
+
+QUIET = 12
+"""So many sizes in a row that need no new kernel end the search for kernels."""
+
+_NOT_STORED = ("kernels", "on_host")
+"""Fields of ``Options`` that belong to one lowering."""
+
+
+@dataclass(frozen=True)
+class RangePlan:
+    """What an offline model holds to serve any size.
+
+    Attributes:
+        model: The network.
+        sizes: The ranges.
+        options: How it is lowered.
+        kernels: The kernels, each with the nodes that may need it.
+        first: The program of one size, to be stored whole.
+    """
+
+    model: PortableModel
+    sizes: Sizes
+    options: Options
+    kernels: Mapping[OpDesc, tuple[str, ...]]
+    first: Program
+
+
+def plan_ranges(
+    model: PortableModel, ranges: Sequence[Sequence[int | tuple[int, int]]], target: Target, options: Options
+) -> RangePlan:
+    """Find the kernels that the sizes in the ranges need.
+
+    Args:
+        model: The network.
+        ranges: For each input its dimensions, as ``make_sizes`` takes them.
+        target: The machine that will run it.
+        options: How it is lowered.
+
+    Raises:
+        ShapeError: If a range is empty, or none of the sizes that were tried fits the network.
+        UnsupportedOperatorError: If an operator can not be bound, or can not be run, without onnx.
+    """
+    from opbuild.lowering.available import Unlimited, conversions
+
+    sizes = make_sizes([name for name, _ in model.inputs], ranges)
+    found: dict[OpDesc, tuple[str, ...]] = {}
+    first: Program | None = None
+    problem: ShapeError | None = None
+    unlimited, quiet = Unlimited(), 0
+    for shapes in sizes.samples():
+        try:
+            graph = bind(model, shapes)
+        except ShapeError as error:  # a size that the network itself does not take
+            problem = problem or error
+            continue
+        known = len(found)
+        programs = [lower_to(graph, target, options, kernels) for kernels in (None, unlimited)]
+        first = first or programs[0]
+        for program in programs:
+            for desc, nodes in program.descriptors().items():
+                found.setdefault(desc, nodes)
+        quiet = quiet + 1 if len(found) == known else 0
+        if quiet == QUIET:
+            break
+    if first is None:
+        raise problem or ShapeError("there is no size in the ranges", "give wider ones")
+    found.update((desc, ()) for desc in conversions(options.num_threads) if desc not in found)
+    return RangePlan(model, sizes, options, found, first)
+
+
+def bind(model: PortableModel, shapes: Shapes) -> Graph:
+    """Return the optimized graph for some input shapes."""
+    from opbuild.backend.host.evaluate import evaluate_native
+    from opbuild.graph.passes.pipeline import optimize
+
+    return optimize(model.bind(shapes, evaluate_native), evaluate_native)
+
+
+def lower_to(graph: Graph, target: Target, options: Options, kernels: Kernels | None) -> Program:
+    """Return the program of a graph that calls the given kernels only; the host takes what none of them may compute.
+
+    Raises:
+        UnsupportedOperatorError: If the host can not take it without onnx.
+    """
+    from opbuild.lowering.context import NoKernelError
+    from opbuild.lowering.lower import lower
+
+    options = replace(options, kernels=kernels)
+    while True:
+        try:
+            return servable(lower(graph, target, options))
+        except NoKernelError as error:
+            missing = {node.name for node in graph.nodes} & {*error.nodes} - options.on_host
+            if not missing:
+                raise UnsupportedOperatorError(
+                    f"the file has no kernel of {error.desc.op_type} for {', '.join(error.nodes)} at this size",
+                    "build it again with this size among the ranges' ends, or with fixed shapes",
+                ) from None
+            options = replace(options, on_host=options.on_host | missing)
+
+
+def servable(program: Program) -> Program:
+    """Return a program; refuse it if a node runs only where the onnx package is."""
+    from opbuild.backend.host.evaluate import is_native
+
+    nodes = [call.node for call in program.calls if isinstance(call, HostCall) and not is_native(call.node)]
+    if nodes:
+        names = ", ".join(sorted({f"{node.op_type} ({node.name})" for node in nodes}))
+        raise UnsupportedOperatorError(
+            f"these operators have no kernel and run only where the onnx package is installed: {names}",
+            "an offline model can not have them: use opbuild.compile, or replace them in the model",
+        )
+    return program
+
+
+# -- the section of the file ------------------------------------------------------------------------------------------
+
+
+def range_section(
+    plan: RangePlan,
+    symbols: Mapping[OpDesc, str],
+    weights: PackedWeights,
+    packed: Iterable[tuple[Buffer, Constant]],
+) -> Section:
+    """Return the section from which ``RangeBinder`` binds.
+
+    Args:
+        plan: What to store.
+        symbols: The symbol of each kernel in the file's library.
+        weights: The file's constants; the network's own are added.
+        packed: Constants of ``plan.first`` with the places that they have among ``weights``.
+
+    Raises:
+        ValueError: If a node has an attribute that can not be stored.
+    """
+    arrays = [_bytes(array) for array in plan.model.tensors.values()]
+    content = {
+        "sources": own_sources(),
+        "ranges": plan.sizes.to_json(),
+        "model": plan.model.to_json(),
+        "tensors": [[place.nbytes, place.offset] for place in weights.place(arrays)],
+        "kernels": [[desc.components(), symbols[desc]] for desc in plan.kernels],
+        "packed": [
+            [_text(buffer.source), place.nbytes, place.offset]
+            for buffer, place in packed
+            if buffer.source is not None and place.nbytes >= SMALL
+        ],
+        "options": {
+            field.name: _plain(getattr(plan.options, field.name))
+            for field in fields(plan.options)
+            if field.name not in _NOT_STORED
+        },
+    }
+    return Section(GRAPH, 0, [canonical_json(content).encode()])
+
+
+def _bytes(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _text(source: Any) -> str:
+    return canonical_json(source)
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, frozenset) else value
+
+
+# -- binding from the file --------------------------------------------------------------------------------------------
+
+
+class RangeBinder:
+    """Binds an offline model to any size in its ranges.
+
+    Args:
+        offline: The file.
+        library: Its kernels.
+
+    Raises:
+        InvalidModelError: If the file's section is not sound.
+    """
+
+    def __init__(self, offline: OfflineModel, library: Library | None) -> None:
+        from opbuild.frontend.portable import PortableModel
+        from opbuild.lowering.available import Available
+        from opbuild.lowering.context import Options
+
+        self._offline, self._library = offline, library
+        try:
+            content = json.loads(offline.container.section(GRAPH).tobytes())
+            self._sources = str(content["sources"])
+            tensors = _mapped(offline, [(nbytes, offset) for nbytes, offset in content["tensors"]])
+            self._model = PortableModel.from_json(content["model"], tensors)
+            names = [name for name, _ in self._model.inputs]
+            self.sizes = make_sizes(names, [[(low, high) for low, high in each] for each in content["ranges"]])
+            kernels = [(OpDesc.from_components(parts), str(symbol)) for parts, symbol in content["kernels"]]
+            given: dict[str, Any] = {
+                name: frozenset(value) if isinstance(value, list) else value
+                for name, value in content["options"].items()
+            }
+            self._options = Options(**given)
+            places = [(nbytes, offset) for _, nbytes, offset in content["packed"]]
+            sources = [str(source) for source, _, _ in content["packed"]]
+            self._weights = _Packed(dict(zip(sources, _mapped(offline, places), strict=True)))
+        except (ValueError, KeyError, TypeError, AttributeError, OSError, ShapeError) as error:
+            where = repr(str(offline.container.path))
+            raise InvalidModelError(f"{where} is no sound offline model: {error!r}", "write it again") from error
+        self._symbols = dict(kernels)
+        self._kernels = Available([desc for desc, _ in kernels])
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The inputs; an extent that has a range is -1."""
+        return tuple(
+            Endpoint(name, TensorType(dtype, tuple(low if low == high else FREE for low, high in ranges)))
+            for (name, dtype), ranges in zip(self._model.inputs, self.sizes.ranges, strict=True)
+        )
+
+    def bind(self, shapes: Shapes) -> Binding:
+        """Make the network ready for a size.
+
+        Raises:
+            ShapeError: If the size is outside the ranges, or the network itself does not take it.
+            BuildError: If the file was written by another version of opbuild.
+        """
+        from opbuild.runtime.memory_plan import plan
+
+        self.sizes.check(shapes)
+        if self._sources != own_sources():
+            raise BuildError(
+                f"{str(self._offline.container.path)!r} was written by another version of opbuild, which may choose "
+                f"kernels otherwise; this one binds only {self._offline.signatures[0]}",
+                "write the file again with this version",
+            )
+        clock = Clock()
+        with clock("read"):
+            graph = bind(self._model, shapes)
+        with clock("lower"):
+            program = lower_to(graph, self._offline.target, self._options, self._kernels)
+        with clock("pack"):
+            constants = pack_constants(program, self._weights)
+        with clock("plan"):
+            memory = plan(program)
+        with clock("start"):
+            notes = report_notes((), program.notes)
+            notes["operators"] = [[self._symbols[d], list(nodes), 0.0] for d, nodes in program.descriptors().items()]
+            record = make_record(
+                program,
+                self._symbols,
+                memory,
+                constant_of=constants.positions,
+                constants=constants.places,
+                notes=notes,
+            )
+            executor = Executor(record, self._library, constants.arrays, evaluate)
+        return Binding(executor, stored_report(record, clock))
+
+
+class _Packed(WeightStore):
+    """Packed weights in memory: those of the file, mapped, and those that a size needed beside them."""
+
+    def __init__(self, known: Mapping[str, Array]) -> None:
+        super().__init__(None)
+        self._known = dict(known)
+
+    def find(self, buffer: Buffer) -> tuple[str, Array] | None:
+        """Return what a constant was packed to before."""
+        if buffer.source is None:
+            return None
+        text = _text(buffer.source)
+        array = self._known.get(text)
+        nbytes = buffer.size * np.dtype(buffer.dtype).itemsize
+        return None if array is None or array.nbytes != nbytes else (text, array)
+
+    def put(self, array: Array, source: Any) -> tuple[str, Array]:
+        """Keep what a constant was packed to."""
+        text = "" if source is None else _text(source)
+        if text:
+            self._known[text] = array
+        return text or "unnamed", array
+
+
+def _mapped(offline: OfflineModel, places: Sequence[tuple[Any, Any]]) -> tuple[Array, ...]:
+    """Return pieces of the file's weights, read-only."""
+    constants = [Constant(int(nbytes), "", int(offset)) for nbytes, offset in places]
+    return load_constants(constants, offline.container.section(WEIGHTS), WeightStore(None), {})
