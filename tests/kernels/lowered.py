@@ -33,6 +33,7 @@ def program_of(
     outputs: Mapping[str, tuple[str, Sequence[int]]],
     constants: Mapping[str, Array] | None = None,
     threads: int = 2,
+    impl_mode: str = "high_performance",
 ) -> Program:
     """Return the program of some nodes.
 
@@ -42,12 +43,13 @@ def program_of(
         outputs: Element type and shape of every value that the nodes assign; the last one is the graph's output.
         constants: Values known when the network is built.
         threads: Threads that will run it.
+        impl_mode: The implementation mode.
     """
     known = dict(constants or {})
     types = {name: TensorType(str(value.dtype), value.shape) for name, value in {**inputs, **known}.items()}
     types |= {name: TensorType(dtype, tuple(shape)) for name, (dtype, shape) in outputs.items()}
     graph = Graph("test", tuple(nodes), tuple(inputs), (list(outputs)[-1],), types, known, 21)
-    return lower(graph, host_target(), Options(num_threads=threads))
+    return lower(graph, host_target(), Options(impl_mode=impl_mode, num_threads=threads))
 
 
 def run_node(
@@ -57,9 +59,10 @@ def run_node(
     shape: Sequence[int],
     constants: Mapping[str, Array] | None = None,
     threads: int = 2,
+    impl_mode: str = "high_performance",
 ) -> Array:
     """Return the single output of a node, computed by kernels alone."""
-    program = program_of([node], inputs, {node.outputs[0]: (dtype, shape)}, constants, threads)
+    program = program_of([node], inputs, {node.outputs[0]: (dtype, shape)}, constants, threads, impl_mode)
     return run_program(program, inputs)[node.outputs[0]]
 
 

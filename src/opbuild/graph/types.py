@@ -57,6 +57,7 @@ class Node:
         attrs: Attributes by name: ints, floats, strings, tuples of them, numpy arrays.
         name: The node's name in the model, for messages and reports; never empty.
         domain: The operator set; ``""`` is ONNX's own, ``opbuild`` this project's.
+        made_of: Types of the model's operators that passes made this one of; empty: its own type alone.
         proto: The serialised ``NodeProto`` this node came from, for the host backend; None for traced nodes.
     """
 
@@ -67,6 +68,7 @@ class Node:
     name: str = ""
     domain: str = ""
     proto: bytes | None = None
+    made_of: tuple[str, ...] = ()
 
     def with_(self, **changes: Any) -> Node:
         """Return a copy with some fields changed."""

@@ -13,7 +13,7 @@ Both backends implement each name in ``OPERATIONS``: halide to compile it, host 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 Expression = tuple[Any, ...]
@@ -38,6 +38,18 @@ OPERATIONS: dict[str, int] = {
     "bit_and": 2, "bit_or": 2, "bit_xor": 2, "bit_not": 1, "shift_left": 2, "shift_right": 2,
 }  # fmt: skip
 """Every operation with its number of operands."""
+
+REFINED = frozenset((
+    "exp", "expm1", "log", "log1p", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh",
+    "acosh", "atanh", "sigmoid", "softplus", "mish", "gelu", "gelu_tanh", "silu", "elu", "celu", "selu",
+))  # fmt: skip
+"""Operations that the implementation mode ``high_precision`` computes otherwise, on float32. (``pow`` works in float64
+in both modes; float16 has no digits in which they would differ, float64 uses the C library's functions.)"""
+
+_TRUTH = frozenset((
+    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "and", "or", "xor", "not", "is_nan",
+    "is_inf", "is_finite",
+))  # fmt: skip
 
 ACC: Expression = ("acc",)
 
@@ -75,6 +87,32 @@ def walk(expression: Expression) -> Iterator[Expression]:
     for child in children(expression):
         yield from walk(child)
     yield expression
+
+
+def is_refined(expression: Expression, dtypes: Sequence[str] = ()) -> bool:
+    """Return whether the implementation mode changes what an expression compiles to.
+
+    Args:
+        expression: Any.
+        dtypes: Element types of the operands that ``("arg", i)`` stands for; those not given are float32, as the
+            accumulator is.
+    """
+    return any(
+        part[0] in REFINED and _dtype(part[1], dtypes) == "float32" for part in walk(expression) if len(part) > 1
+    )
+
+
+def _dtype(expression: Expression, dtypes: Sequence[str]) -> str:
+    """Return the type of an expression; of a user-defined operator that of its first operand."""
+    head = expression[0]
+    if head == "arg":
+        return dtypes[expression[1]] if expression[1] < len(dtypes) else "float32"
+    if head in ("const", "cast"):
+        return str(expression[1])
+    if head in _TRUTH:
+        return "bool"
+    parts = children(expression)
+    return _dtype(parts[1] if head == "where" else parts[0], dtypes) if parts else "float32"
 
 
 def substitute(expression: Expression, replace: Callable[[Expression], Expression | None]) -> Expression:

@@ -17,6 +17,9 @@ from typing import Any
 FREE = -1
 """An extent or a stride that is read from the buffer at run time; as ``max``: no upper limit."""
 
+HIGH_PERFORMANCE, HIGH_PRECISION = IMPL_MODES = ("high_performance", "high_precision")
+"""The implementation modes, by ATC's names."""
+
 
 @dataclass(frozen=True)
 class Dim:
@@ -80,7 +83,7 @@ class OpDesc:
         inputs: Input operands, in argument order.
         outputs: Output operands; they follow the inputs in the argument list.
         variant: How it is computed: tile sizes, algorithm, parallel or serial. JSON scalars only.
-        impl_mode: ``high_performance`` or ``high_precision``.
+        impl_mode: ``high_performance``, or ``high_precision`` where that compiles to something else.
         source: Source text of a user-defined operator, else empty.
     """
 
@@ -90,7 +93,7 @@ class OpDesc:
     outputs: tuple[Operand, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     variant: Mapping[str, Any] = field(default_factory=dict)
-    impl_mode: str = "high_performance"
+    impl_mode: str = HIGH_PERFORMANCE
     source: str = ""
 
     def __hash__(self) -> int:
@@ -103,6 +106,11 @@ class OpDesc:
     def op_type(self) -> str:
         """The joined operator type that names the files: lower case, ``conv_add_relu``."""
         return "_".join(self.op_types).lower()
+
+    @property
+    def is_precise(self) -> bool:
+        """Whether the kernel computes in the mode ``high_precision``."""
+        return self.impl_mode == HIGH_PRECISION
 
     @property
     def is_dynamic_shape(self) -> bool:

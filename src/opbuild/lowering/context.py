@@ -11,7 +11,7 @@ import numpy as np
 from opbuild.digest import fast
 from opbuild.errors import ShapeError
 from opbuild.graph.types import Array, Graph, Node, TensorType
-from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
 from opbuild.kernel.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, View
 from opbuild.kernel.target import Target
 from opbuild.lowering.available import Kernels
@@ -28,13 +28,15 @@ class Options:
     """What a user may decide about lowering; all of it reaches the keys through descriptors.
 
     Attributes:
-        impl_mode: ``high_performance`` or ``high_precision``.
+        impl_mode: ``high_performance`` or ``high_precision``; see ``Lowering.impl_mode``.
+        impl_types: Operator types for which ``impl_mode`` counts; empty for all.
         num_threads: Threads that will run the network; 1 picks serial variants.
         kernels: The kernels that may be called; None lets lowering ask for any.
         on_host: Names of nodes that the host backend takes.
     """
 
-    impl_mode: str = "high_performance"
+    impl_mode: str = HIGH_PERFORMANCE
+    impl_types: frozenset[str] = frozenset()
     num_threads: int = 2
     kernels: Kernels | None = None
     on_host: frozenset[str] = frozenset()
@@ -121,6 +123,17 @@ class Lowering:
             body = memoryview(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
             self._digests[name] = fast(head + fast(body).encode())
         return self._digests[name]
+
+    def impl_mode(self, node: Node, differs: bool = True) -> str:
+        """Return the implementation mode that a node's descriptor states.
+
+        Args:
+            node: The node; a fused one is computed precisely if any operator that it was made of is to be.
+            differs: Whether the mode changes the kernel. Where it does not, one key serves both modes.
+        """
+        types = self.options.impl_types
+        wanted = not types or not types.isdisjoint(node.made_of or (node.op_type,))
+        return self.options.impl_mode if differs and wanted else HIGH_PERFORMANCE
 
     def is_blocked(self, name: str) -> bool:
         """Return whether a value lies blocked and not (also) plain."""

@@ -45,6 +45,7 @@ def direct(
             "divide": tile.divide,
             "parts": tile.parts,
         },
+        impl_mode=epilogue.impl_mode,
     )
 
 
@@ -76,6 +77,7 @@ def grouped(
         inputs=(BLOCKED_INPUT, Operand("w", "float32", weights, "FRACTAL_Z"), BIAS, *tables, *epilogue.inputs(step)),
         outputs=(_output(tile.width, 1, step),),
         variant={"width": tile.width, "divide": tile.divide, "parts": tile.parts},
+        impl_mode=epilogue.impl_mode,
     )
 
 
@@ -90,6 +92,7 @@ def depthwise(kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, ti
         inputs=(BLOCKED_INPUT, Operand("w", "float32", weights, "FRACTAL_Z"), BIAS, *epilogue.inputs()),
         outputs=(_output(tile.width, 1),),
         variant={"width": tile.width, "divide": tile.divide, "parts": tile.parts},
+        impl_mode=epilogue.impl_mode,
     )
 
 
@@ -107,6 +110,7 @@ def first_layer(
         inputs=(image, Operand("w", "float32", weights, "FRACTAL_Z"), BIAS, *epilogue.inputs()),
         outputs=(_output(tile.width, tile.blocks),),
         variant={"width": tile.width, "blocks": tile.blocks, "rows": tile.rows, "parts": tile.parts},
+        impl_mode=epilogue.impl_mode,
     )
 
 
@@ -128,6 +132,7 @@ def winograd(epilogue: Epilogue, tile: WinogradTile) -> OpDesc:
         inputs=(BLOCKED_INPUT, Operand("u", "float32", weights, "FRACTAL_Z"), BIAS, *epilogue.inputs()),
         outputs=(Operand("out", "float32", out, "NC1HWC0"),),
         variant=_winograd_variant(tile),
+        impl_mode=epilogue.impl_mode,
     )
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from opbuild.digest import fast
 from opbuild.graph.types import Array, Node
-from opbuild.kernel.expression import ACC, Expression, children, from_json, operations, rebuild, walk
-from opbuild.kernel.opdesc import Dim, Operand
+from opbuild.kernel.expression import ACC, Expression, children, from_json, is_refined, operations, rebuild, walk
+from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, Operand
 from opbuild.lowering.constant_expression import evaluate_scalar
 from opbuild.lowering.context import Lowering, NotServedError
 from opbuild.lowering.operands import BLOCK, Blocked, OperandRef, Plain, blocks
@@ -42,10 +42,12 @@ class Epilogue:
     Attributes:
         expression: Over the accumulator and operands numbered in order of appearance.
         operands: Each operand's kind and the name of its value.
+        impl_mode: The implementation mode of the kernel that applies it.
     """
 
     expression: Expression = ACC
     operands: tuple[tuple[Kind, str], ...] = ()
+    impl_mode: str = HIGH_PERFORMANCE
 
     @property
     def op_types(self) -> tuple[str, ...]:
@@ -136,7 +138,7 @@ def epilogue_of(lowering: Lowering, node: Node, first: int) -> Epilogue:
             order.append(part[1])
     shape = lowering.type(node.outputs[0]).shape
     operands = tuple(_classified(lowering, node.inputs[first + index], shape) for index in order)
-    return Epilogue(_renumbered(expression, order), operands)
+    return Epilogue(_renumbered(expression, order), operands, lowering.impl_mode(node, is_refined(expression)))
 
 
 def pack_channels(lowering: Lowering, name: str, channels: int, fill: float, order: Array | None = None) -> Plain:

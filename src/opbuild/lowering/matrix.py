@@ -16,7 +16,7 @@ import numpy as np
 
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.expression import Expression, canonical, operations
-from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.matrix_variant import PANEL, SERIAL, choose
 from opbuild.lowering.operands import Plain, Storage, dense_strides
@@ -40,6 +40,7 @@ class Product:
         operands: Values of the output's shape; strides of 0 repeat.
         node: The node's name, for reports.
         constant: The right operand's name and how to make it as ``(K, N)``, if it is a constant.
+        impl_mode: The implementation mode.
     """
 
     lhs: Plain
@@ -49,6 +50,7 @@ class Product:
     operands: tuple[Plain, ...]
     node: str
     constant: tuple[str, bool] | None = None
+    impl_mode: str = HIGH_PERFORMANCE
 
 
 def panels(lowering: Lowering, name: str, transposed: bool) -> Plain:
@@ -277,7 +279,7 @@ def _call(
         (out,),
         {**attrs, "epilogue": product.expression},
         variant,
-        lowering.options.impl_mode,
+        product.impl_mode,
     )
     result = product.out if out.dims[0].stride == FREE else with_inner_stride(product.out, out.dims[0].stride)
     lowering.emit(made(desc), (*references, *product.operands, result), (product.node,))

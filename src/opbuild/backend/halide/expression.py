@@ -18,7 +18,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide import mathematics as m
-from opbuild.backend.halide import powers, trigonometry
+from opbuild.backend.halide import powers, precise, trigonometry
 from opbuild.backend.halide.definition import TYPES
 from opbuild.backend.halide.integers import INTEGER
 from opbuild.errors import CompileError
@@ -35,6 +35,7 @@ def compile_expression(
     args: Sequence[Expr],
     acc: Expr | None = None,
     user: Mapping[str, Callable[..., Expr]] | None = None,
+    refined: bool = False,
 ) -> Expr:
     """Return an expression as a Halide expression.
 
@@ -43,6 +44,7 @@ def compile_expression(
         args: What ``("arg", i)`` stands for; bools as bytes of 0 or 1.
         acc: What ``("acc",)`` stands for.
         user: The functions that ``("user", name, ...)`` calls.
+        refined: Whether functions of a float32 are computed in float64 and rounded once (``precise.OPERATIONS``).
 
     Returns:
         The value, strict about NaN; a bool as a byte of 0 or 1.
@@ -75,6 +77,8 @@ def compile_expression(
             return _call_user(functions, e[1], operands)
         if head == "pow" and e[2][0] == "const":
             return _power_of_constant(operands[0], e[2], operands[1])
+        if refined and head in precise.OPERATIONS and operands[0].type() == m.FLOAT32:
+            return precise.OPERATIONS[head](*operands)
         return apply(head, operands)
 
     return hl.strict_float(_stored(visit(expression)))

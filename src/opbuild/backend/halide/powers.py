@@ -30,8 +30,8 @@ def power(x: Expr, y: Expr) -> Expr:
     """Return ``x`` to the power of ``y`` as C's ``pow`` defines it, special values included."""
     if is_double(x):
         return _power_cases(x, y, hl.pow(absolute(x), y))
-    exponent = widen(y) * _log2_double(widen(absolute(x)))
-    return _power_cases(x, y, narrow(restore_nan(exponent, _exp2_double(bounded(exponent, -200.0, 200.0)))))
+    exponent = widen(y) * log2_double(widen(absolute(x)))
+    return _power_cases(x, y, narrow(restore_nan(exponent, exp2_double(bounded(exponent, -200.0, 200.0)))))
 
 
 def _power_cases(x: Expr, y: Expr, magnitude: Expr) -> Expr:
@@ -49,7 +49,7 @@ def _power_cases(x: Expr, y: Expr, magnitude: Expr) -> Expr:
     return hl.select((y == zero) | (x == one), one, result)
 
 
-def _log2_double(a: Expr) -> Expr:
+def log2_double(a: Expr) -> Expr:
     """Return the base 2 logarithm of a non-negative float64 that was a float32, to 1e-12."""
     bits = hl.reinterpret(UINT64, a)
     mantissa = hl.reinterpret(FLOAT64, (bits & hl.u64(0x000FFFFFFFFFFFFF)) | hl.u64(0x3FE0000000000000))
@@ -63,8 +63,8 @@ def _log2_double(a: Expr) -> Expr:
     return hl.select(a > hl.f64(0.0), hl.select(a < infinity, result, a), hl.select(a == hl.f64(0.0), -infinity, a))
 
 
-def _exp2_double(t: Expr) -> Expr:
-    """Return 2 to a float64 from -200 to 200, to 1e-11."""
+def exp2_double(t: Expr) -> Expr:
+    """Return 2 to a float64 from -1000 to 1000, to 1e-11."""
     rounder = hl.f64(6755399441055744.0)
     shifted = t + rounder
     fraction = (t - (shifted - rounder)) * hl.f64(math.log(2.0))

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from opbuild.graph.types import Array, Node
-from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.opdesc import HIGH_PRECISION, OpDesc
 from opbuild.lowering import conv_descriptors as descriptors
 from opbuild.lowering import conv_weights as packing
 from opbuild.lowering import tiles
@@ -165,7 +165,8 @@ def _first(lowering: Lowering, conv: Convolution, threads: int) -> None:
 def _winograd_tile(lowering: Lowering, conv: Convolution) -> tiles.WinogradTile | None:
     """Return Winograd's variant, or None where the direct convolution is faster, or is all that there is."""
     out, threads, kernels = conv.window.out, lowering.options.num_threads, lowering.options.kernels
-    best = tiles.winograd_tile(out, conv.inputs, conv.outputs, threads)
+    precise = lowering.impl_mode(conv.node) == HIGH_PRECISION
+    best = tiles.winograd_tile(out, conv.inputs, conv.outputs, threads, precise)
     if best is None or kernels is None:
         return best
     candidates = (best, *tiles.other_winograd_tiles(best, out, conv.outputs, threads))

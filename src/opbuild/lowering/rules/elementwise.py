@@ -10,8 +10,8 @@ import numpy as np
 from opbuild.graph.elementwise import OWN, PLAIN, SPECIAL, VARIADIC, WITH_PARAMETERS, Elementwise, elementwise_of
 from opbuild.graph.types import Array, Node
 from opbuild.kernel import user_operators
-from opbuild.kernel.expression import Expression, canonical, operations, walk
-from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.kernel.expression import Expression, canonical, is_refined, operations, walk
+from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, OpDesc, Operand
 from opbuild.kernel.program import View
 from opbuild.lowering.constant_expression import evaluate_scalar
 from opbuild.lowering.context import Lowering, MakeCall, NotServedError, rule
@@ -63,13 +63,13 @@ def lower_elementwise(lowering: Lowering, node: Node, chain: Elementwise) -> Non
     if padding is not None:
         value = lowering.new_blocked(output, padding)
         operands: list[OperandRef] = [_blocked_operand(lowering, name, output) for name in names]
-        made = _make(lowering, expression, names, output)
+        made = _make(lowering, node, expression, names)
         lowering.emit(made, (*operands, value.planes()), node)
         return
     shape = lowering.type(output).shape
     plain = [broadcast(_readable(lowering, name), shape) for name in names]
     target = lowering.new_plain(output)
-    lowering.emit(_make(lowering, expression, names, output), (*plain, target), node)
+    lowering.emit(_make(lowering, node, expression, names), (*plain, target), node)
 
 
 def _readable(lowering: Lowering, name: str) -> Plain:
@@ -150,9 +150,10 @@ def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
 # -- the call ---------------------------------------------------------------------------------------------------------
 
 
-def _make(lowering: Lowering, expression: Expression, names: Sequence[str], output: str) -> MakeCall:
-    dtypes = [*(lowering.type(name).dtype for name in names), lowering.type(output).dtype]
-    threads, mode = lowering.options.num_threads, lowering.options.impl_mode
+def _make(lowering: Lowering, node: Node, expression: Expression, names: Sequence[str]) -> MakeCall:
+    dtypes = [lowering.type(name).dtype for name in (*names, node.outputs[0])]
+    threads = lowering.options.num_threads
+    mode = lowering.impl_mode(node, is_refined(expression, dtypes))
 
     def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
         return describe(views, expression, dtypes, threads, mode)
@@ -165,7 +166,7 @@ def describe(
     expression: Expression,
     dtypes: Sequence[str],
     threads: int = 2,
-    impl_mode: str = "high_performance",
+    impl_mode: str = HIGH_PERFORMANCE,
 ) -> tuple[OpDesc, tuple[View, ...]]:
     """Return the descriptor of an expression over strided operands of equal extents, and the views it is called with.
 

@@ -57,7 +57,7 @@ def softmax(lowering: Lowering, node: Node) -> None:
         (Operand("out", "float32", free_dims(3, inner_stride=1)),),
         attrs,
         variant,
-        lowering.options.impl_mode,
+        lowering.impl_mode(node),
     )
     lowering.emit(made(desc), (with_inner_stride(x, 1), with_inner_stride(out, 1)), node)
 
@@ -116,7 +116,7 @@ def _normalize(lowering: Lowering, node: Node, x: Plain, scales: list[Plain], ce
         (Operand("out", "float32", dims),),
         {"centered": centered, "bias": len(scales) > 1},
         {"parallel": _parallel(lowering, prod(x.shape), x.shape[0] * x.shape[1])},
-        lowering.options.impl_mode,
+        lowering.impl_mode(node),
     )
     lowering.emit(made(desc), (with_inner_stride(x, 1), factor, *scales, with_inner_stride(out, 1)), node)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from opbuild.graph.types import Node
-from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, OpDesc, Operand
 from opbuild.kernel.program import View
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import BLOCKED_DIMS, CHANNEL_DIMS
@@ -41,7 +42,8 @@ def lower_pool(lowering: Lowering, node: Node) -> None:
     counted = bool(node.attrs.get("count_include_pad", 0))
     source = lowering.blocked(node.inputs[0])
     target = lowering.new_blocked(node.outputs[0], source.padding_value)
-    desc = pool(node.op_type, kind, window, counted, _parallel(lowering, node.inputs[0]))
+    mode = lowering.impl_mode(node, differs=kind == "average")
+    desc = pool(node.op_type, kind, window, counted, _parallel(lowering, node.inputs[0]), mode)
     _emit(lowering, node, desc, source, target)
 
 
@@ -72,11 +74,14 @@ def lower_lrn(lowering: Lowering, node: Node) -> None:
         "beta": float(node.attrs.get("beta", 0.75)),
         "bias": float(node.attrs.get("bias", 1.0)),
     }
-    desc = OpDesc(("LRN",), "lrn", (_input(),), (_output(),), attrs, {"parallel": _parallel(lowering, node.inputs[0])})
+    variant = {"parallel": _parallel(lowering, node.inputs[0])}
+    desc = OpDesc(("LRN",), "lrn", (_input(),), (_output(),), attrs, variant, lowering.impl_mode(node))
     _emit(lowering, node, desc, source, target)
 
 
-def pool(op_type: str, kind: str, window: Window, counted: bool, parallel: bool) -> OpDesc:
+def pool(
+    op_type: str, kind: str, window: Window, counted: bool, parallel: bool, impl_mode: str = HIGH_PERFORMANCE
+) -> OpDesc:
     """Return the descriptor of a pool; operands x and out.
 
     Args:
@@ -85,6 +90,7 @@ def pool(op_type: str, kind: str, window: Window, counted: bool, parallel: bool)
         window: The geometry.
         counted: Whether an average counts the padding.
         parallel: Whether planes are divided between threads.
+        impl_mode: As in ``OpDesc``.
     """
     before, after = window.before, (-1, -1)
     if not window.padded:
@@ -103,22 +109,23 @@ def pool(op_type: str, kind: str, window: Window, counted: bool, parallel: bool)
         "after": after,
         "edge": edge,
     }
-    return OpDesc((op_type,), "pool", (_input(),), (_output(),), attrs, {"parallel": parallel})
+    return OpDesc((op_type,), "pool", (_input(),), (_output(),), attrs, {"parallel": parallel}, impl_mode)
 
 
-def global_pool(kind: str, parallel: bool) -> OpDesc:
+def global_pool(kind: str, parallel: bool, impl_mode: str = HIGH_PERFORMANCE) -> OpDesc:
     """Return the descriptor of a global pool; operands x ``(16, W, H, C1)`` and out ``(16, C1)``."""
     out = Operand("out", "float32", CHANNEL_DIMS, "NC1HWC0")
     name = "GlobalMaxPool" if kind == "max" else "GlobalAveragePool"
     variant = {"partials": 4, "parallel": parallel}
-    return OpDesc((name,), "global_pool", (_input(),), (out,), {"kind": kind}, variant)
+    return OpDesc((name,), "global_pool", (_input(),), (out,), {"kind": kind}, variant, impl_mode)
 
 
 def _global(lowering: Lowering, node: Node, kind: str) -> None:
     source = lowering.blocked(node.inputs[0])
     name = node.outputs[0]
     images, channels, _, _ = image_shape(lowering.type(name).shape)
-    desc = global_pool(kind, _parallel(lowering, node.inputs[0]))
+    mode = lowering.impl_mode(node, differs=kind == "average")
+    desc = global_pool(kind, _parallel(lowering, node.inputs[0]), mode)
     readers = [reader.op_type for reader in lowering.consumers.get(name, [])]
     if channels % BLOCK or any(reader in BLOCKED_READERS for reader in readers):
         blocked = lowering.new_blocked(name, source.padding_value)
@@ -141,8 +148,7 @@ def _without_extent(desc: OpDesc) -> Callable[[tuple[View, ...]], tuple[OpDesc, 
         lane, _, _, block = target.dims
         if desc.outputs[0].dims[1].stride not in (FREE, block[1]):
             free = Operand("out", "float32", (Dim(BLOCK, 1), Dim()), "NC1HWC0")
-            changed = OpDesc(desc.op_types, desc.family, desc.inputs, (free,), desc.attrs, desc.variant)
-            return changed, (source, View(target.buffer, target.offset, (lane, block)))
+            return replace(desc, outputs=(free,)), (source, View(target.buffer, target.offset, (lane, block)))
         return desc, (source, View(target.buffer, target.offset, (lane, block)))
 
     return make

@@ -136,7 +136,7 @@ def _emit_reduction(lowering: Lowering, node: Node, name: str, plan: _Plan, out:
         (Operand("out", dtype, free_dims(len(out.shape), inner_stride=1 if lanes else FREE)),),
         {"reduction": name, "layout": plan.layout},
         variant,
-        lowering.options.impl_mode,
+        lowering.impl_mode(node, differs=dtype == "float32" and name not in ("max", "min")),
     )
     lowering.emit(made(desc), (plan.x, out), node)
 
@@ -169,7 +169,6 @@ def arg_reduce(lowering: Lowering, node: Node) -> None:
         (Operand("out", "int64", free_dims(2, inner_stride=1 if lanes else FREE)),),
         {"least": node.op_type == "ArgMin", "last": bool(node.attrs.get("select_last_index", 0)), "layout": layout},
         variant,
-        lowering.options.impl_mode,
     )
     lowering.emit(made(desc), (x, out), node)
 

@@ -53,7 +53,6 @@ def lower_user(lowering: Lowering, node: Node, operator: UserOperator) -> None:
                 described[:-1],
                 described[-1:],
                 attrs,
-                impl_mode=lowering.options.impl_mode,
                 source=operator.source,
             ),
             views,

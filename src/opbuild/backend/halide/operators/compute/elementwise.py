@@ -23,7 +23,8 @@ def define(desc: OpDesc) -> Definition:
     index = [hl.Var(f"i{number}") for number in range(len(desc.outputs[0].dims))]
     args: list[Any] = [x[index] for x in inputs]
     out = hl.Func("out")
-    value = compile_expression(from_json(list(desc.attrs["expression"])), args, user=elementwise_functions(desc.source))
+    expression, functions = from_json(list(desc.attrs["expression"])), elementwise_functions(desc.source)
+    value = compile_expression(expression, args, user=functions, refined=desc.is_precise)
     out[index] = hl.cast(TYPES[desc.outputs[0].dtype], value)
     constrain_output(out, desc.outputs[0])
     return Definition(inputs, [out], {f"i{number}": name for number, name in enumerate(index)})

@@ -27,7 +27,8 @@ def apply_epilogue(desc: OpDesc, params: dict[str, Any], accumulator: Any, index
             param = params[operand.name]
             places: dict[int, tuple[Any, ...]] = {4: index, 2: (lane, block), 1: (0,)}
             args.append(_expr(param[places[len(operand.dims)]]))
-    return compile_expression(from_json(list(desc.attrs["epilogue"])), args, _expr(accumulator))
+    expression = from_json(list(desc.attrs["epilogue"]))
+    return compile_expression(expression, args, _expr(accumulator), refined=desc.is_precise)
 
 
 def _expr(value: Any) -> Any:

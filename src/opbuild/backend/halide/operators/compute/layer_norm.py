@@ -4,7 +4,7 @@ Layer, group and instance normalisation are one: ``x`` is ``(I, J, rows, rows)``
 becomes ``(x - mean) / sqrt(variance + epsilon) * scale + bias``. ``scale`` and ``bias`` have the rank of ``x``; strides
 of 0 repeat, so that they vary along the row (layer) or from row to row (instance). Attributes: ``centered``: false
 leaves the mean out (root mean square normalisation); ``bias``: whether there is one. ``epsilon`` is an operand of one
-element.
+element. In the mode ``high_precision`` all of it is float64, rounded once.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64
 from opbuild.backend.halide.operators.compute.lanes import reduce_lanes
 from opbuild.kernel.opdesc import OpDesc
 
@@ -24,26 +25,31 @@ def define(desc: OpDesc) -> Definition:
     x, epsilon, scale, *bias = inputs
     i, j, y, z = variables("i j y z")
     extents = [x.dim(0).extent(), x.dim(1).extent()]
-    count = hl.cast(hl.Float(32), extents[0]) * hl.cast(hl.Float(32), extents[1])
+    kind = FLOAT64 if desc.is_precise else FLOAT32
+    count = hl.cast(kind, extents[0]) * hl.cast(kind, extents[1])
     functions: dict[str, Any] = {}
 
     def centered(i: Any, j: Any) -> Any:
-        value = x[i, j, y, z]
+        value = hl.cast(kind, x[i, j, y, z])
         return value - functions["mean"][y, z] if desc.attrs["centered"] else value
 
     if desc.attrs["centered"]:
-        functions["sum"] = reduce_lanes("sum", lambda i, j: x[i, j, y, z], extents, (y, z), _add, hl.f32(0))
+        functions["sum"] = reduce_lanes(
+            "sum", lambda i, j: hl.cast(kind, x[i, j, y, z]), extents, (y, z), _add, hl.cast(kind, 0)
+        )
         functions["mean"] = hl.Func("mean")
         functions["mean"][y, z] = functions["sum"].total[y, z] / count
     functions["squares"] = reduce_lanes(
-        "squares", lambda i, j: centered(i, j) * centered(i, j), extents, (y, z), _add, hl.f32(0)
+        "squares", lambda i, j: centered(i, j) * centered(i, j), extents, (y, z), _add, hl.cast(kind, 0)
     )
     functions["factor"] = hl.Func("factor")
-    functions["factor"][y, z] = hl.f32(1) / hl.sqrt(functions["squares"].total[y, z] / count + epsilon[0])
+    variance = functions["squares"].total[y, z] / count
+    functions["factor"][y, z] = hl.cast(kind, 1) / hl.sqrt(variance + hl.cast(kind, epsilon[0]))
 
     out = hl.Func("out")
-    value = centered(i, j) * (functions["factor"][y, z] * scale[i, j, y, z])
-    out[i, j, y, z] = value + bias[0][i, j, y, z] if desc.attrs["bias"] else value
+    value = centered(i, j) * (functions["factor"][y, z] * hl.cast(kind, scale[i, j, y, z]))
+    value = value + hl.cast(kind, bias[0][i, j, y, z]) if desc.attrs["bias"] else value
+    out[i, j, y, z] = hl.cast(FLOAT32, value)
     constrain_output(out, desc.outputs[0])
     return Definition(inputs, [out], {"i": i, "j": j, "y": y, "z": z}, functions)
 

@@ -2,6 +2,7 @@
 
 ``x (16, W, H, C1)``, ``out`` alike; lanes beyond the channels must hold zero. The squares of a block and its two
 neighbours are laid out in a row of 48 numbers, so that a window of channels is a sum of shifted vectors.
+In the mode ``high_precision`` all of it is float64.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
+from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64, bounded
+from opbuild.backend.halide.powers import exp2_double, log2_double
 from opbuild.kernel.opdesc import OpDesc
 
 
@@ -22,15 +25,18 @@ def define(desc: OpDesc) -> Definition:
     blocks = x.dim(3).extent()
     squares, out = hl.Func("squares"), hl.Func("out")
     neighbour = block - 1 + place // 16
-    value = x[place % 16, ox, oy, hl.clamp(neighbour, 0, blocks - 1)]
-    squares[place, ox, oy, block] = hl.select((neighbour >= 0) & (neighbour < blocks), value * value, hl.f32(0))
+    kind = FLOAT64 if desc.is_precise else FLOAT32
+    value = hl.cast(kind, x[place % 16, ox, oy, hl.clamp(neighbour, 0, blocks - 1)])
+    inside = (neighbour >= 0) & (neighbour < blocks)
+    squares[place, ox, oy, block] = hl.select(inside, value * value, hl.cast(kind, 0))
     before = (size - 1) // 2
     total: Any = None
     for step in range(size):
         square = squares[16 + lane + (step - before), ox, oy, block]
         total = square if total is None else total + square
-    scale = hl.f32(bias) + hl.f32(alpha / size) * total
-    out[lane, ox, oy, block] = x[lane, ox, oy, block] / _power(scale, beta)
+    scale = hl.cast(kind, hl.f64(bias)) + hl.cast(kind, hl.f64(alpha / size)) * total
+    value = hl.cast(kind, x[lane, ox, oy, block])
+    out[lane, ox, oy, block] = hl.cast(FLOAT32, value / _power(scale, beta))
     constrain_output(out, desc.outputs[0])
     names = {"lane": lane, "ox": ox, "oy": oy, "block": block, "place": place}
     return Definition([x], [out], names, {"squares": squares})
@@ -45,4 +51,6 @@ def _power(value: Any, exponent: float) -> Any:
         return hl.sqrt(value)
     if exponent == 1.0:
         return value
+    if value.type() == FLOAT64:
+        return hl.strict_float(exp2_double(bounded(hl.f64(exponent) * log2_double(value), -200.0, 200.0)))
     return hl.pow(value, hl.f32(exponent))

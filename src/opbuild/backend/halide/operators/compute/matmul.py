@@ -44,7 +44,8 @@ def define(desc: OpDesc) -> Definition:
     acc[(n, m, *batch)] = hl.f32(0)
     acc[(n, m, *batch)] += lhs[(k.x, m, *batch)] * right
     operands = [other[(n, m, *batch)] for other in others]
-    out[(n, m, *batch)] = compile_expression(from_json(desc.attrs["epilogue"]), operands, hl.Expr(acc[(n, m, *batch)]))
+    expression, total = from_json(desc.attrs["epilogue"]), hl.Expr(acc[(n, m, *batch)])
+    out[(n, m, *batch)] = compile_expression(expression, operands, total, refined=desc.is_precise)
     constrain_output(out, desc.outputs[0])
     functions["acc"] = acc
     names = {"n": n, "m": m, **{var.name(): var for var in batch}}

@@ -8,6 +8,7 @@
 * ``select``: taps outside are left out.
 
 A NaN in a window gives NaN, as numpy has it (ONNX Runtime depends on the order of elements there).
+In the mode ``high_precision`` an average is added up in float64.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
+from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64
 from opbuild.kernel.opdesc import OpDesc
 
 
@@ -40,7 +42,10 @@ def define(desc: OpDesc) -> Definition:
             inside = in_x if in_y is None else in_y if in_x is None else in_x & in_y
             values.append(value if inside is None else hl.select(inside, value, fill))
     if average:
-        out[lane, ox, oy, block] = reduce(add, values) / (_count(desc, x, 0, ox) * _count(desc, x, 1, oy))
+        kind = FLOAT64 if desc.is_precise else FLOAT32
+        total = reduce(add, [hl.cast(kind, value) for value in values])
+        count = hl.cast(kind, _count(desc, x, 0, ox) * _count(desc, x, 1, oy))
+        out[lane, ox, oy, block] = hl.cast(FLOAT32, total / count)
     else:
         out[lane, ox, oy, block] = _maximum(values)
     constrain_output(out, desc.outputs[0])

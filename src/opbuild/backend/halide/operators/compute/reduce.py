@@ -3,7 +3,8 @@
 Attributes: ``reduction``, one of ``REDUCTIONS``, and ``layout``. ``inner``: ``x`` is ``(R, R, rows, rows)``, the first
 two dimensions are reduced, elements along the first one adjacent, and the output is ``(rows, rows)``. ``outer``: ``x``
 is ``(I, R, R, rows, rows)``, the second and third one are reduced for ``I`` adjacent columns at once, and the output is
-``(I, rows, rows)``. NaN wins over every number; a mean of nothing is NaN, a maximum of nothing the least value.
+``(I, rows, rows)``. NaN wins over every number; a mean of nothing is NaN, a maximum of nothing the least value. In
+the mode ``high_precision`` a float32 is reduced in float64 and rounded once.
 """
 
 from __future__ import annotations
@@ -13,8 +14,18 @@ from typing import Any
 
 import halide as hl
 
+from opbuild.backend.halide import precise
 from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters, variables
-from opbuild.backend.halide.mathematics import exp, log, maximum, minimum
+from opbuild.backend.halide.mathematics import (
+    FLOAT32,
+    FLOAT64,
+    bounded,
+    exp,
+    log,
+    maximum,
+    minimum,
+    restore_nan,
+)
 from opbuild.backend.halide.operators.compute.lanes import reduce_lanes
 from opbuild.kernel.opdesc import OpDesc
 
@@ -67,9 +78,19 @@ def _outer(desc: OpDesc) -> Definition:
 
 
 def _reduction(desc: OpDesc, reduce: Reduce, extents: list[Any]) -> Any:
-    """Return the value of one row; it may take two passes."""
+    """Return the value of one row."""
     kind = TYPES[desc.inputs[0].dtype]
-    name = desc.attrs["reduction"]
+    if not desc.is_precise:
+        return _reduced(desc.attrs["reduction"], reduce, extents, kind)
+
+    def reduce_wide(name: str, term: Callable[[Any], Any], combine: Callable[[Any, Any], Any], identity: Any) -> Any:
+        return reduce(name, lambda x: term(hl.cast(FLOAT64, x)), combine, identity)
+
+    return hl.cast(FLOAT32, _reduced(desc.attrs["reduction"], reduce_wide, extents, FLOAT64))
+
+
+def _reduced(name: str, reduce: Reduce, extents: list[Any], kind: Any) -> Any:
+    """Return the value of one row, computed in the type ``kind``; it may take two passes."""
     zero = hl.cast(kind, 0)
     if name in ("max", "min"):
         return _extreme(reduce, kind, name)
@@ -84,12 +105,20 @@ def _reduction(desc: OpDesc, reduce: Reduce, extents: list[Any]) -> Any:
         # Shifted by the greatest element, so that no power overflows; not by an infinite one, which would make NaN.
         greatest = reduce("greatest", lambda x: x, hl.max, kind.min())
         shift = hl.select(hl.is_finite(greatest), greatest, zero)
-        powers = reduce("powers", lambda x: hl.strict_float(exp(x - shift)), _add_strictly, zero)
+        powers = reduce("powers", lambda x: hl.strict_float(_power(x - shift, kind)), _add_strictly, zero)
         return hl.strict_float(log(powers) + shift)
     if name == "log_sum":
         return hl.strict_float(log(reduce(name, lambda x: x, _add_strictly, zero)))
     total = reduce(name, lambda x: x, _add, zero)
     return total / (hl.cast(kind, extents[0]) * hl.cast(kind, extents[1])) if name == "mean" else total
+
+
+def _power(x: Any, kind: Any) -> Any:
+    """Return e to the power of a number that is not positive, or infinite, or NaN."""
+    if kind != FLOAT64:
+        return exp(x)
+    limited = precise.exp(bounded(x, -600.0, 0.0))
+    return restore_nan(x, hl.select(x > hl.f64(0.0), hl.f64(float("inf")), limited))
 
 
 def _extreme(reduce: Reduce, kind: Any, name: str) -> Any:
