@@ -114,3 +114,64 @@ def test_the_bar_goes_when_a_build_fails() -> None:
     for thread in set(threading.enumerate()) - before:
         thread.join(10)
         assert not thread.is_alive()
+
+
+def test_the_time_left_follows_from_what_is_done() -> None:
+    """After a quarter of the operators in 30 s, 90 s are left; before the first one nothing is foretold."""
+    now = [100.0]
+    lines: list[str] = []
+    progress = LineProgress(lines.append, interval=1000, clock=lambda: now[0])
+    progress(BuildStarted("net", 9, 8))
+    now[0] += 12
+    progress.tick()
+    for done in (1, 2):
+        progress(CompileFinished(f"op_{done}_0", 10.0, done, 8))
+    now[0] += 18
+    progress.tick()
+    progress.close()
+    assert lines[1:] == [
+        "net: 0 of 8 operators compiled, 12 s",
+        "net: 2 of 8 operators compiled, 30 s, about 1 min 30 s left",
+    ]
+
+
+def test_a_model_that_takes_long_to_read_is_not_silent() -> None:
+    """Lines come before the build starts too; a build that is quick says nothing in between."""
+    now = [0.0]
+    lines: list[str] = []
+    two = threading.Event()
+
+    def write(line: str) -> None:
+        lines.append(line)
+        if len(lines) == 2:
+            two.set()
+
+    progress = LineProgress(write, interval=0.01, clock=lambda: now[0])
+    now[0] = 20.0
+    progress.begin()
+    assert two.wait(30)
+    progress.close()
+    assert lines[:2] == ["reading the model, 20 s"] * 2
+
+
+def test_a_quiet_build_writes_only_in_between() -> None:
+    """Where start and end are not wanted, a short build leaves no line and a long one a sign of life."""
+    lines: list[str] = []
+    progress = LineProgress(lines.append, interval=1000, clock=lambda: 0.0, ends=False)
+    progress(BuildStarted("net", 2, 1))
+    progress.tick()
+    progress(BuildFinished("net", 1, 1, 0.25))
+    assert lines == ["net: 0 of 1 operators compiled, 0 s"]
+
+
+def test_the_bar_shows_the_time_left() -> None:
+    """On a terminal too."""
+    stream = io.StringIO()
+    now = [0.0]
+    bar = BarProgress(Console(file=stream, force_terminal=True, width=160), clock=lambda: now[0])
+    bar(BuildStarted("net", 9, 4))
+    now[0] = 7.0
+    bar(CompileFinished("softmax_2_0", 30.0, 1, 4))
+    bar._progress.refresh()
+    bar.close()
+    assert "21 s left" in stream.getvalue()

@@ -74,11 +74,12 @@ class BarProgress:
 
     Args:
         console: A terminal.
+        clock: Returns the time in seconds.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
-        self._state = BuildState()
+        self._state = BuildState(clock)
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.fields[network]}", style="bold", markup=False, table_column=Column(no_wrap=True)),

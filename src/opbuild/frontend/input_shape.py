@@ -8,7 +8,7 @@ from opbuild.errors import OptionError
 from opbuild.kernel.opdesc import FREE
 
 Extent = int | tuple[int, int]
-"""A fixed extent, ``FREE`` (-1) for any, or the least and the greatest of a range."""
+"""A fixed extent, ``FREE`` (-1) for any, or a range: the least and the greatest, which may be ``FREE``."""
 
 Shape = tuple[Extent, ...]
 
@@ -68,7 +68,7 @@ def _extent(part: str, text: str, hint: str) -> Extent:
     if tilde:
         low, high = _whole(least), FREE if greatest == "-1" else _whole(greatest)
         if low is not None and high is not None and (high == FREE or 1 <= low <= high):
-            return low if low == high else (low, MOST if high == FREE else high)
+            return low if low == high else (low, high)
     elif (value := _whole(text)) is not None:
         return value
     raise OptionError(f"input_shape {part.strip()!r} has the extent {text!r}", f"use whole numbers; {hint}")
@@ -83,7 +83,7 @@ def format_extent(extent: Extent) -> str:
     """Return the text of one extent: ``3``, ``-1``, ``1~640``."""
     if isinstance(extent, int):
         return str(extent)
-    return f"{extent[0]}~{-1 if extent[1] == MOST else extent[1]}"
+    return f"{extent[0]}~{extent[1]}"
 
 
 def format_input_shape(shapes: Mapping[str, Sequence[Extent]]) -> str:
