@@ -72,7 +72,7 @@ def age(kernel_meta: Path, network_meta: Path, policy: Policy) -> Aged:
     removed = tuple(item for item in chosen if _remove(item, now))
     weights = {item.name for item in removed if item.kind == "weight"}
     if weights:
-        _remove_references(network_meta / "weights", weights)
+        remove_references(network_meta / "weights", weights)
     return Aged(inventory.nbytes, removed)
 
 
@@ -171,7 +171,7 @@ def _remove(item: Item, now: float) -> bool:
     return True
 
 
-def _remove_references(folder: Path, weights: set[str]) -> None:
+def remove_references(folder: Path, weights: set[str]) -> None:
     """Remove what says that a source packs to weights which are gone."""
     with contextlib.suppress(OSError):
         for path in folder.glob("*.json"):
