@@ -42,7 +42,9 @@ class Config:
         soc_version: The target in full; the name of its folder in ``op_compiler_cache_dir``.
         op_debug_level: 0 to 4, with ATC's meanings.
         op_debug_config: File with ``op_debug_config`` and ``op_debug_list``; None for none.
-        debug_dir: Existing folder for the files of debugging; None for ``./kernel_meta``.
+        debug_dir: Existing folder for the files of debugging; None for ``debug_folder``.
+        debug_folder: Where the files of debugging go if nobody says where (``ASCEND_WORK_PATH``, else here, with
+            ``kernel_meta``).
         op_select_implmode: ``high_performance`` or ``high_precision``.
         optypelist_for_implmode: Operator types that ``op_select_implmode`` is for; empty for all.
         precision_mode: ``must_keep_origin_dtype`` or ``force_fp32``.
@@ -63,6 +65,7 @@ class Config:
     op_debug_level: int = 0
     op_debug_config: Path | None = None
     debug_dir: Path | None = None
+    debug_folder: Path = Path("kernel_meta")
     op_select_implmode: str = "high_performance"
     optypelist_for_implmode: tuple[str, ...] = ()
     precision_mode: str = "must_keep_origin_dtype"
@@ -179,6 +182,7 @@ class Config:
             op_debug_level=_level(op_debug_level),
             op_debug_config=_file("op_debug_config", op_debug_config),
             debug_dir=_folder("debug_dir", debug_dir, must_exist=True),
+            debug_folder=Path(env.get("ASCEND_WORK_PATH") or ".") / "kernel_meta",
             op_select_implmode=_choice("op_select_implmode", op_select_implmode, IMPLEMENTATION_MODES),
             optypelist_for_implmode=_operator_types(optypelist_for_implmode),
             precision_mode=_choice("precision_mode", precision_mode, PRECISION_MODES),

@@ -16,6 +16,7 @@ from opbuild.digest import fast
 from opbuild.errors import BuildError, OpbuildError, TargetError
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel import user_operators
+from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
 from opbuild.kernel.target import Target, host_target, parse_target, runs_here
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.executor import Executor
@@ -62,6 +63,7 @@ class Session:
         observer: Told what happens.
         use_images: Whether networks are started from stored images, and stored.
         rebuilt: Digests of the keys that this session was forced to compile, and need not compile again.
+        debug: Which operators are debugged, and how.
     """
 
     config: Config
@@ -69,6 +71,7 @@ class Session:
     observer: Observer
     use_images: bool = True
     rebuilt: set[str] = field(default_factory=set)
+    debug: Debug = NO_DEBUG
 
     @cached_property
     def compiler(self) -> Compiler:
@@ -207,14 +210,18 @@ def open_session(
 
     Raises:
         TargetError: If the target is unknown, or its code can not run on this machine.
+        OptionError: If what is said about debugging is wrong.
     """
     chosen = host_target() if target is None else parse_target(target) if isinstance(target, str) else target
     problem = runs_here(chosen)
     if problem and not runs_elsewhere:
         message = f"code for {chosen} can not run here: {problem}"
         raise TargetError(message, "leave the target out to build for this machine")
-    config = replace(config, soc_version=str(chosen))
-    session = Session(config, chosen, observer or log_warnings, use_images and config.uses_cache)
+    debug = make_debug(config.op_debug_level, config.op_debug_config, config.debug_dir, config.debug_folder)
+    mode = config.op_compiler_cache_mode if debug.caching else "disable"
+    config = replace(config, soc_version=str(chosen), op_compiler_cache_mode=mode)
+    stores_networks = use_images and config.uses_cache and not debug.active
+    session = Session(config, chosen, observer or log_warnings, stores_networks, debug=debug)
     for warning in config.warnings:
         session.warn(warning)
     return session

@@ -11,6 +11,7 @@ from time import perf_counter
 from types import TracebackType
 
 from opbuild.builder.client import CompileServer, ServerEndedError
+from opbuild.builder.debug import debugged
 from opbuild.builder.decide import Decision, Rebuild, UpToDate, decide
 from opbuild.builder.explain import Explainer
 from opbuild.builder.order import longest_first
@@ -20,9 +21,10 @@ from opbuild.builder.work import Job, Work, request_runtime
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import BuildFinished, BuildStarted, Observer, Warned, ignore
+from opbuild.kernel.debug import NO_DEBUG, Debug, flags_of
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import identify
-from opbuild.kernel.interfaces import Compiler, Reason, Store
+from opbuild.kernel.interfaces import Compiler, Folder, Reason, Store
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
@@ -45,6 +47,8 @@ class Builder:
         runtime_store: Where the compiler's runtime library is kept; None if objects never need it.
         force: Compile even what is stored, and replace it.
         rebuilt: Digests of the keys that were compiled already, and are not forced again; added to.
+        debug: Which operators are debugged, and how.
+        debug_folder: Where the files of debugging go.
     """
 
     def __init__(
@@ -58,6 +62,8 @@ class Builder:
         runtime_store: Store | None = None,
         force: bool = False,
         rebuilt: set[str] | None = None,
+        debug: Debug = NO_DEBUG,
+        debug_folder: Folder | None = None,
     ) -> None:
         self.store = store
         self.runtime_store = runtime_store
@@ -67,6 +73,8 @@ class Builder:
         self.observer = observer
         self.force = force
         self.rebuilt = set[str]() if rebuilt is None else rebuilt
+        self.debug = debug
+        self.debug_folder = debug_folder
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
         self._identity: Future[CompilerIdentity] | None = None
@@ -105,13 +113,13 @@ class Builder:
         if server is not None:
             RESTING.keep(server)
 
-    def key(self, desc: OpDesc) -> Key:
-        """Return an operator's key.
+    def key(self, desc: OpDesc, debug: Sequence[str] = ()) -> Key:
+        """Return an operator's key; ``debug`` are the debug options that it is compiled with.
 
         Raises:
             BuildError: If the compiler is not installed.
         """
-        return make_key(desc, self.target, self.identity(), self.compiler.sources_digest(desc))
+        return make_key(desc, self.target, self.identity(), self.compiler.sources_digest(desc), flags_of(debug))
 
     def identity(self) -> CompilerIdentity:
         """Return which compiler makes the objects.
@@ -153,6 +161,7 @@ class Builder:
         """
         started = perf_counter()
         plans = self.plan(needed)
+        self._report_unmatched(needed, network)
         runtime = self._plan_runtime(plans)
         missing = sum(isinstance(plan.decision, Rebuild) for plan in plans)
         self.observer(BuildStarted(network, len(plans), missing))
@@ -215,9 +224,19 @@ class Builder:
             future.set_exception(error)
 
     def _decide(self, desc: OpDesc, nodes: tuple[str, ...], store: Store) -> Plan:
-        key = self.key(desc)
+        options = self.debug.options(desc.op_types, nodes) if desc.operands else None
+        key = self.key(desc, options or ())
+        if options is not None:
+            return Plan(desc, key, key.name(self.config.device_id), nodes, debugged(options), options)
         decision = decide(store.lookup(key), force=self.force and key.sha256 not in self.rebuilt)
         return Plan(desc, key, key.name(self.config.device_id), nodes, decision)
+
+    def _report_unmatched(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> None:
+        """Say what the list of operators to debug names and a network lacks; one of a single operator lacks most."""
+        types = (op_type for desc in needed for op_type in desc.op_types)
+        lacking = self.debug.unmatched(types, (node for nodes in needed.values() for node in nodes))
+        if lacking and len(needed) > 1:
+            self.observer(Warned(f"op_debug_list names {', '.join(lacking)}, which no operator of {network} has"))
 
     def _plan_runtime(self, plans: Sequence[Plan]) -> Plan | None:
         """Return the plan for the runtime library, None if it is surely not needed."""
@@ -240,11 +259,12 @@ class Builder:
             runtime=first[0] if first else None,
             runtime_certain=_stored_need_runtime(plans),
             explainer=Explainer(self.store),
+            debug_folder=self.debug_folder,
         )
 
     def _jobs(self, plans: Sequence[Plan], store: Store, shapes: Shapes) -> list[Job]:
         return [
-            Job(plan.desc, plan.key, plan.nodes, shapes.get(plan.desc), store, plan.decision.reason)
+            Job(plan.desc, plan.key, plan.nodes, shapes.get(plan.desc), store, plan.decision.reason, plan.debug)
             for plan in plans
             if isinstance(plan.decision, Rebuild)
         ]
@@ -258,13 +278,17 @@ class Builder:
 
 @dataclass(frozen=True)
 class Plan:
-    """One operator of a build, decided: its key, its entry's name, the nodes that need it, and what must be done."""
+    """One operator of a build, decided: its key, its entry's name, the nodes that need it, and what must be done.
+
+    ``debug`` are the options that it is debugged with; None if it is not.
+    """
 
     desc: OpDesc
     key: Key
     name: str
     nodes: tuple[str, ...]
     decision: UpToDate | Rebuild
+    debug: tuple[str, ...] | None = None
 
 
 class PendingBuild:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from opbuild.builder.client import CompileServer, ServerEndedError
+from opbuild.builder.debug import debug_files, split_answer
 from opbuild.builder.explain import Explainer
 from opbuild.builder.result import Failure, compile_error
 from opbuild.config import Config
@@ -15,7 +16,7 @@ from opbuild.errors import BuildError
 from opbuild.events import CompileFinished, CompileStarted, Observer, Warned
 from opbuild.kernel.elf import NotAnObjectError
 from opbuild.kernel.entry import Entry, make_entry
-from opbuild.kernel.interfaces import Reason, Store
+from opbuild.kernel.interfaces import Folder, Reason, Store
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.runtime_desc import needs_runtime
@@ -42,14 +43,17 @@ def request_runtime(server: CompileServer, desc: OpDesc, key: Key, target: str, 
     server.runtime_requested = True
 
 
-def _request(number: int, desc: OpDesc, key: Key, target: str, timeout: float) -> dict[str, Any]:
-    return {
+def _request(
+    number: int, desc: OpDesc, key: Key, target: str, timeout: float, debug: Sequence[str] | None = None
+) -> dict[str, Any]:
+    request: dict[str, Any] = {
         "id": number,
         "desc": desc.components(),
         "symbol": key.symbol,
         "target": target,
         "timeout": timeout,
     }
+    return request | {"debug": list(debug)} if debug else request
 
 
 class Servers(Protocol):
@@ -73,6 +77,7 @@ class Job:
         shapes: The operands' shapes that first asked, for ``.info``.
         store: Where it is published.
         reason: Why it must be compiled.
+        debug: The options that it is debugged with, and then not published; None if it is not.
         entry: What came out, once it did.
         failure: How it failed, if it did.
     """
@@ -83,6 +88,7 @@ class Job:
     shapes: Sequence[Sequence[int]] | None
     store: Store
     reason: Reason
+    debug: tuple[str, ...] | None = None
     entry: Entry | None = None
     failure: Failure | None = None
 
@@ -105,6 +111,7 @@ class Work:
             stored or never needed.
         runtime_certain: Whether a stored object needs the runtime; if not, it is given up when no new one does either.
         explainer: Refines the reasons of ``jobs`` while the server is busy.
+        debug_folder: Where the files of operators that are debugged go; None keeps none.
 
     Attributes:
         jobs: All jobs in the order of compiling, the runtime library among them.
@@ -121,6 +128,7 @@ class Work:
         runtime: Job | None,
         runtime_certain: bool,
         explainer: Explainer,
+        debug_folder: Folder | None = None,
     ) -> None:
         self._servers = servers
         self._config = config
@@ -130,6 +138,7 @@ class Work:
         self._runtime = runtime
         self._runtime_certain = runtime_certain
         self._explainer = explainer
+        self._debug_folder = debug_folder
         self.jobs = ([runtime] if runtime else []) + self._operators
         self._warnings: list[str] = []
         self._not_stored: list[str] = []
@@ -208,7 +217,7 @@ class Work:
             self._request_runtime(server)
         for number, job in enumerate(self._operators):
             if job.open:
-                server.send(_request(number, job.desc, job.key, self._target, timeout))
+                server.send(_request(number, job.desc, job.key, self._target, timeout, job.debug))
 
     def _request_runtime(self, server: CompileServer) -> None:
         if self._runtime is not None and self._runtime.open and not server.runtime_requested:
@@ -256,17 +265,26 @@ class Work:
 
     def _finish(self, job: Job, header: dict[str, Any], payload: bytes) -> None:
         device, milliseconds = self._config.device_id, header["milliseconds"]
+        object_, files = split_answer(header, payload)
         try:
-            entry = make_entry(job.desc, job.key, device, payload, milliseconds, nodes=job.nodes, shapes=job.shapes)
+            entry = make_entry(job.desc, job.key, device, object_, milliseconds, nodes=job.nodes, shapes=job.shapes)
         except NotAnObjectError as error:
             text = f"the compiler delivered no usable object: {error}"
             job.failure = Failure(job.key.name(device), job.nodes, "check", text)
             return
         job.entry = entry
-        if header["sources"] != job.key.components["sources"]:
+        if job.debug is not None:
+            self._keep(debug_files(entry, job.key, job.nodes, job.debug, files))
+        elif header["sources"] != job.key.components["sources"]:
             self._warn(f"{entry.name} is used but not stored: its sources were edited while it was built")
         elif problem := job.store.publish(entry):
             self._not_stored.append(problem)
+
+    def _keep(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Write the files of an operator that is debugged."""
+        problem = self._debug_folder.write(files) if files and self._debug_folder is not None else None
+        if problem:
+            self._warn(f"the files of {files[-1][0]} are not written: {problem}")
 
     def _report_not_stored(self) -> None:
         if self._not_stored:

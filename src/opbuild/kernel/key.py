@@ -90,7 +90,7 @@ def make_key(desc: OpDesc, target: Target, compiler: CompilerIdentity, sources: 
         target: What machine the code is for.
         compiler: Which compiler makes it.
         sources: Digest of the source files that define the operator's family (``Compiler.sources_digest``).
-        debug: Debug options that decide the code (``kernel.debug.flags_of``); without any the key has no such component.
+        debug: Debug options that decide the code (``kernel.debug.flags_of``); none: no such component.
     """
     components: dict[str, Any] = {
         **desc.components(),

@@ -1,0 +1,66 @@
+"""What a build does for operators that are debugged: splits the compiler's answer, names and describes the files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from opbuild.builder.decide import Rebuild
+from opbuild.kernel.entry import Entry, record_bytes
+from opbuild.kernel.interfaces import Reason
+from opbuild.kernel.key import Key
+
+_STAGE = re.compile(r"^\s*(?:produce|consume) (\S+) ?\{")
+
+
+def debugged(options: Collection[str]) -> Rebuild:
+    """Return the decision for an operator that is debugged: it is compiled, whatever is stored."""
+    return Rebuild(Reason("debugged", f"it is debugged: {', '.join(options) or 'listed in op_debug_list'}"))
+
+
+def split_answer(header: Mapping[str, Any], payload: bytes) -> tuple[bytes, dict[str, bytes]]:
+    """Return the object of an answer, and the files of debugging behind it by suffix."""
+    sizes = header.get("files", [])
+    end = start = len(payload) - sum(size for _, size in sizes)
+    files = {}
+    for suffix, size in sizes:
+        files[suffix] = payload[end : end + size]
+        end += size
+    return payload[:start], files
+
+
+def debug_files(
+    entry: Entry, key: Key, nodes: Sequence[str], options: Collection[str], files: Mapping[str, bytes]
+) -> list[tuple[str, bytes]]:
+    """Return the names and contents of what is kept of one operator; the JSON record comes last.
+
+    Args:
+        entry: The operator.
+        key: Its key.
+        nodes: The model's nodes that it computes.
+        options: What was asked for.
+        files: What the compiler delivered beside the object, by suffix.
+    """
+    kept = dict(files)
+    if "dump_loc" in options:
+        kept["_loc.json"] = record_bytes(_location(entry, key, nodes, files.get(".stmt", b"")))
+    if "dump_bin" in options:
+        kept |= {".o": entry.object, ".json": record_bytes(entry.record)}
+    return [(entry.name + suffix, content) for suffix, content in kept.items()]
+
+
+def _location(entry: Entry, key: Key, nodes: Sequence[str], statements: bytes) -> dict[str, Any]:
+    """Return the map from a kernel to the model: its nodes, what it computes, where each stage is in ``.stmt``."""
+    stages: dict[str, list[int]] = {}
+    for number, line in enumerate(statements.decode(errors="replace").splitlines(), 1):
+        if found := _STAGE.match(line):
+            stages.setdefault(found[1], []).append(number)
+    return {
+        "kernelName": entry.symbol,
+        "nodes": list(nodes),
+        "op_types": key.components["op_types"],
+        "family": key.components["family"],
+        "arguments": entry.record["arguments"],
+        "stages": stages,
+    }
