@@ -27,6 +27,7 @@ from opbuild.runtime.record import Record
 from opbuild.version import __version__
 
 if TYPE_CHECKING:
+    from opbuild.builder.result import BuildResult
     from opbuild.events import Event, Observer
     from opbuild.kernel.interfaces import Compiler, Store
     from opbuild.runtime.weights import WeightStore
@@ -113,6 +114,28 @@ class Session:
     def weights(self) -> WeightStore:
         """Return the store of packed weights, for one build."""
         return self.images.weights(stored=self.use_images, reuse=self.starts_stored)
+
+    def other_targets(self) -> list[Store]:
+        """Return where operators for other targets are kept, for explaining; none where targets share a folder."""
+        from opbuild.store.disk import DiskStore
+
+        config = self.config
+        if config.op_compiler_cache_dir is None or not config.cache_folder.parent.is_dir():
+            return []
+        folders = sorted(path for path in config.cache_folder.parent.iterdir() if path.is_dir())
+        return [DiskStore(folder) for folder in folders if folder != config.cache_folder]
+
+    def count(self, built: BuildResult) -> None:
+        """Add what a build found in the store to the counters that ``opbuild cache stats`` shows."""
+        if self.config.uses_cache:
+            from opbuild.store.counters import count_build
+
+            times = [(each, built.entries[each.desc].milliseconds) for each in built.decisions]
+            count_build(
+                self.config.network_meta,
+                [time for each, time in times if each.outcome == "reused"],
+                [(each.reason.code, time) for each, time in times if each.outcome == "built"],
+            )
 
     def age(self) -> None:
         """Let old entries go if the cache folder is larger than it may be; to be called where something was added."""
