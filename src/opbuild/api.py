@@ -164,6 +164,7 @@ def build_network(
         memory = plan(program)
     with clock("build"):
         built = pending.result()
+        session.count(built)
     with clock("link"):
         library = link_build(built, session)
     operators = list_operators(built)
@@ -277,6 +278,7 @@ def make_builder(session: Session) -> Builder:
         runtime_store=runtimes,
         force=session.config.forces,
         rebuilt=session.rebuilt,
+        others=session.other_targets,
         debug=session.debug,
         debug_folder=DebugFolder(session.debug.folder),
     )
