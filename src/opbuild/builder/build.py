@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from time import perf_counter
@@ -47,6 +47,7 @@ class Builder:
         runtime_store: Where the compiler's runtime library is kept; None if objects never need it.
         force: Compile even what is stored, and replace it.
         rebuilt: Digests of the keys that were compiled already, and are not forced again; added to.
+        others: Returns stores of other targets, to explain what ``store`` has nothing like.
         debug: Which operators are debugged, and how.
         debug_folder: Where the files of debugging go.
     """
@@ -62,6 +63,7 @@ class Builder:
         runtime_store: Store | None = None,
         force: bool = False,
         rebuilt: set[str] | None = None,
+        others: Callable[[], Sequence[Store]] = list,
         debug: Debug = NO_DEBUG,
         debug_folder: Folder | None = None,
     ) -> None:
@@ -73,6 +75,7 @@ class Builder:
         self.observer = observer
         self.force = force
         self.rebuilt = set[str]() if rebuilt is None else rebuilt
+        self.others = others
         self.debug = debug
         self.debug_folder = debug_folder
         self._lock = threading.Lock()
@@ -258,7 +261,7 @@ class Builder:
             jobs=jobs,
             runtime=first[0] if first else None,
             runtime_certain=_stored_need_runtime(plans),
-            explainer=Explainer(self.store),
+            explainer=Explainer(self.store, self.others),
             debug_folder=self.debug_folder,
         )
 
@@ -270,7 +273,7 @@ class Builder:
         ]
 
     def _forbid(self, work: Work) -> None:
-        explainer = Explainer(self.store)
+        explainer = Explainer(self.store, self.others)
         device = self.config.device_id
         needed = [(job.key.name(device), job.nodes, explainer.explain(job.key, job.reason)) for job in work.jobs]
         raise forbidden_error(needed) if self.config.forbid_compile else absent_error(self.compiler.name, needed)
