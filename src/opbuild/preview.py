@@ -73,8 +73,9 @@ def _decided(needed: Mapping[OpDesc, tuple[str, ...]], session: Session) -> tupl
     from opbuild.kernel.identity import identify
 
     builder = make_builder(session)
-    builder.use_identity(identify(session.compiler))  # not remembered in a file, as a build does
-    explainer = Explainer(builder.store)
+    memo = session.config.compiler_memo if session.compiler.library() is None else None
+    builder.use_identity(identify(session.compiler, memo))  # not remembered in a file, as a build does
+    explainer = Explainer(builder.store, builder.others, read_at_most=None)
     operators = []
     for plan in builder.plan(needed):
         if isinstance(plan.decision, Rebuild):
