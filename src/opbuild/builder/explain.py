@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from opbuild.kernel.difference import distance, first_change
@@ -18,12 +18,15 @@ class Explainer:
 
     Args:
         store: Where to look.
-        others: Stores of other targets, where to look if ``store`` has nothing of an operator's type.
+        others: Returns stores of other targets, where to look if ``store`` has nothing of an operator's type.
         read_at_most: Entries read for one operator type; None for all.
     """
 
-    def __init__(self, store: Store, others: Sequence[Store] = (), read_at_most: int | None = READ_AT_MOST) -> None:
-        self._stores = (store, *others)
+    def __init__(
+        self, store: Store, others: Callable[[], Sequence[Store]] = list, read_at_most: int | None = READ_AT_MOST
+    ) -> None:
+        self._stores = [store]
+        self._others: Callable[[], Sequence[Store]] | None = others
         self._read_at_most = read_at_most
         self._names: dict[int, dict[str, list[str]]] = {}
         self._read: dict[tuple[int, str], list[tuple[str, Mapping[str, Any]]]] = {}
@@ -38,13 +41,20 @@ class Explainer:
         if reason.code != "absent":
             return reason
         op_type = file_op_type(key.components["op_types"])
-        for number in range(len(self._stores)):
+        for number in self._numbers():
             candidates = self._candidates(number, op_type)
             if candidates:
                 name, nearest = min(candidates, key=lambda item: (distance(item[1], key.components), item[0]))
                 change = first_change(nearest, key.components)
                 return Reason("changed", f"{change} since {name}") if change else reason
         return reason
+
+    def _numbers(self) -> Iterator[int]:
+        yield 0
+        if self._others is not None:
+            self._stores += self._others()
+            self._others = None
+        yield from range(1, len(self._stores))
 
     def _candidates(self, number: int, op_type: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
         place = (number, op_type)
