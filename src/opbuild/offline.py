@@ -233,6 +233,7 @@ def _write(
     store, weights = WeightStore(None), PackedWeights()
     packed = [_pack(program, store, weights) for program in programs]
     built = pending.result()
+    session.count(built)
     if built.built:
         session.age()
     records = [_record(program, built, *each) for program, each in zip(programs, packed, strict=True)]
