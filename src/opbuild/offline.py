@@ -74,7 +74,7 @@ def build_offline(
     clock = Clock()
     with warm_builder(session) if not isinstance(model, Graph) else make_builder(session) as builder:
         if ranges:
-            plan, digest = _plan_ranges(model, session, input_shapes or {}, variants, ranges)
+            plan, digest = read_ranges(model, session, input_shapes or {}, variants, ranges)
             _write(path, [plan.first], session, builder, digest, plan)
             return path
         graphs, digest = read_graphs(model, session, input_shapes or {}, variants)
@@ -181,7 +181,7 @@ def read_graphs(
     return [source.graph(shapes, keep=True) for shapes in signatures], source.digest
 
 
-def _plan_ranges(
+def read_ranges(
     model: Model | Graph,
     session: Session,
     input_shapes: Mapping[str, Sequence[int]],
