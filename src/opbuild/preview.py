@@ -15,7 +15,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.program import HostCall, Program
 from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.model_source import Model
-from opbuild.offline import read_graphs
+from opbuild.offline import read_graphs, read_ranges
 from opbuild.report import OperatorReport, Report
 from opbuild.session import Clock, Session, open_session
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from opbuild.events import Observer
 
 ShapeMap = Mapping[str, Sequence[int]]
+RangeMap = Mapping[str, Sequence[int | tuple[int, int]]]
 
 UNSUPPORTED = 1
 """ATC's code for an operator of a type that it does not know."""
@@ -34,6 +35,7 @@ def preview(
     soc_version: str = "host",
     input_shapes: ShapeMap | None = None,
     variants: Sequence[ShapeMap] | None = None,
+    ranges: RangeMap | None = None,
     config: Config | None = None,
     observer: Observer | None = None,
 ) -> Report:
@@ -44,6 +46,7 @@ def preview(
         soc_version: The machine to build for.
         input_shapes: Shapes by input name.
         variants: Several input signatures.
+        ranges: Shapes with open extents.
         config: Settings.
         observer: Told warnings.
 
@@ -55,7 +58,8 @@ def preview(
         OptionError: If an argument is at fault.
         BuildError: If the compiler is not installed.
     """
-    session, programs = _programs(model, soc_version, input_shapes, variants, config, observer)
+    session = _session(soc_version, config, observer)
+    programs, kernels = _programs(model, session, input_shapes, variants, ranges)
     needed: dict[OpDesc, tuple[str, ...]] = {}
     host: dict[str, int] = {}
     for program in programs:
@@ -63,6 +67,8 @@ def preview(
             needed[desc] = tuple(dict.fromkeys((*needed.get(desc, ()), *nodes)))
         for node in _host_nodes(program):
             host[node.op_type] = host.get(node.op_type, 0) + 1
+    for desc, nodes in kernels.items():
+        needed.setdefault(desc, nodes)
     return Report(network=programs[0].name, operators=_decided(needed, session), host=host)
 
 
@@ -147,6 +153,7 @@ def check(
     soc_version: str = "host",
     input_shapes: ShapeMap | None = None,
     variants: Sequence[ShapeMap] | None = None,
+    ranges: RangeMap | None = None,
     config: Config | None = None,
     observer: Observer | None = None,
 ) -> CheckedModel:
@@ -157,6 +164,7 @@ def check(
         soc_version: The machine to build for.
         input_shapes: Shapes by input name.
         variants: Several input signatures.
+        ranges: Shapes with open extents.
         config: Settings.
         observer: Told warnings.
 
@@ -171,7 +179,7 @@ def check(
         return CheckedModel(model.stem, tuple(CheckedNode(n.name, n.op_type, not n.problem, n.problem) for n in nodes))
     found: dict[str, CheckedNode] = {}
     try:
-        _, programs = _programs(model, soc_version, input_shapes, variants, config, observer)
+        programs, _ = _programs(model, _session(soc_version, config, observer), input_shapes, variants, ranges)
         for program in programs:
             found.update((node.name, node) for node in _on_host(program))
     except UnsupportedOperatorError as error:
@@ -199,22 +207,22 @@ def _host_nodes(program: Program) -> list[Node]:
     return [call.node for call in program.calls if isinstance(call, HostCall)]
 
 
+def _session(soc_version: str, config: Config | None, observer: Observer | None) -> Session:
+    target = resolve_soc_version(soc_version)
+    return open_session(config or Config.from_environment(), target, observer, use_images=False, runs_elsewhere=True)
+
+
 def _programs(
     model: Model,
-    soc_version: str,
+    session: Session,
     input_shapes: ShapeMap | None,
     variants: Sequence[ShapeMap] | None,
-    config: Config | None,
-    observer: Observer | None,
-) -> tuple[Session, list[Program]]:
-    """Return the programs that a build would make, one for each input signature."""
-    session = open_session(
-        config or Config.from_environment(),
-        resolve_soc_version(soc_version),
-        observer,
-        use_images=False,
-        runs_elsewhere=True,
-    )
+    ranges: RangeMap | None,
+) -> tuple[list[Program], Mapping[OpDesc, tuple[str, ...]]]:
+    """Return the programs that a build would make, one for each input signature, and what it would build besides."""
+    if ranges:
+        plan, _ = read_ranges(model, session, input_shapes or {}, variants, ranges)
+        return [plan.first], plan.kernels
     graphs, _ = read_graphs(model, session, input_shapes or {}, variants)
     clock = Clock()
-    return session, [lower_graph(graph, session, clock) for graph in graphs]
+    return [lower_graph(graph, session, clock) for graph in graphs], {}

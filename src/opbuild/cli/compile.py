@@ -13,6 +13,7 @@ from opbuild.cli.compile_options import BUILD, CHECK, SHOW, Request, compile_opt
 from opbuild.cli.option_values import one_line
 from opbuild.config import Config, offline_cache_dir
 from opbuild.errors import OptionError, UnsupportedOperatorError
+from opbuild.frontend.input_shape import is_open
 
 
 class OneLineCommand(click.Command):
@@ -112,10 +113,13 @@ def make_config(request: Request) -> tuple[Config, str]:
 
 def _arguments(request: Request, config: Config) -> Mapping[str, Any]:
     """Return the keywords that building, previewing and checking have in common."""
+    shapes, variants = request.input_shapes, request.variants
+    open_ = {} if variants else {name: shape for name, shape in shapes.items() if is_open(shape)}
     return {
         "soc_version": request.soc_version,
-        "input_shapes": request.input_shapes or None,
-        "variants": request.variants or None,
+        "input_shapes": {name: shape for name, shape in shapes.items() if name not in open_} or None,
+        "variants": variants or None,
+        "ranges": open_ or None,
         "config": config,
     }
 

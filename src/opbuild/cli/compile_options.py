@@ -13,7 +13,7 @@ from opbuild.cli import option_values as values
 from opbuild.cli.atc_options import FOREIGN, check_foreign
 from opbuild.cli.option_values import Choice, ConflictingOptionsError, DependentOptionError, MissingOptionError
 from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES
-from opbuild.frontend.input_shape import Shape, format_input_shape, parse_open_shape
+from opbuild.frontend.input_shape import Shape, format_input_shape, is_open, parse_open_shape
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.soc_version import BUILDABLE, resolve_soc_version
 
@@ -280,7 +280,7 @@ def _variants(shapes: Mapping[str, Shape], sizes: tuple[int, ...] | None) -> tup
         )
     for name, shape in shapes.items():
         rest = shape[1:] if name in batched else shape
-        if any(not isinstance(extent, int) or extent == FREE for extent in rest):
+        if is_open(rest):
             raise ConflictingOptionsError(
                 f"--dynamic_batch_size is {given!r}, and --input_shape leaves more than the batch open: "
                 f"{format_input_shape({name: shape})!r}",

@@ -79,6 +79,11 @@ def _whole(text: str) -> int | None:
     return value if value <= MOST else None
 
 
+def is_open(shape: Shape) -> bool:
+    """Return whether some extent of a shape is not fixed."""
+    return any(not isinstance(extent, int) or extent == FREE for extent in shape)
+
+
 def format_extent(extent: Extent) -> str:
     """Return the text of one extent: ``3``, ``-1``, ``1~640``."""
     if isinstance(extent, int):
