@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -24,6 +25,8 @@ def start(model: Path, cache: Path | None) -> dict[str, Any]:
         the operators ``built`` and ``reused`` and whether ``halide`` was imported.
     """
     command = [sys.executable, str(START_ONCE), str(model), "onnxruntime" if cache is None else str(cache)]
+    # An installed package has its bytecode beside it; a checkout must be allowed to write it.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     started = time.perf_counter()
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     return {**json.loads(done.stdout), "process": time.perf_counter() - started}
