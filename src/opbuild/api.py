@@ -176,13 +176,15 @@ def build_network(
         )
         executor = session.executor(record, library, constants.arrays)
     with clock("store"):
-        if key is not None and session.use_images:
+        stores_image = key is not None and session.use_images
+        if key is not None and stores_image:
             try:
                 session.images.save(key, record, library, constants, weights)
             except (OSError, ValueError) as error:
                 if not built.warnings:  # a store that can not be written is said once
                     session.warn(f"the network {program.name} was built but not stored: {error}")
-        session.age()
+        if stores_image or built.built:
+            session.age()
     return Binding(executor, make_report(record, operators, program.notes, clock, image_reason))
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbuild.kernel.usage import is_used_here
-from opbuild.store.inventory import Inventory, Item, survey
+from opbuild.store.inventory import Inventory, Item, measure, survey
 from opbuild.store.policy import Policy
 
 PROTECTED_SECONDS = 1800.0
@@ -41,7 +41,7 @@ class Aged:
     """What ageing did.
 
     Attributes:
-        nbytes: Size of the folder before.
+        nbytes: Size of the folder before; 0 if it has no limit.
         removed: What was removed.
     """
 
@@ -64,10 +64,10 @@ def age(kernel_meta: Path, network_meta: Path, policy: Policy) -> Aged:
         network_meta: The folder of network images.
         policy: Its limits.
     """
-    inventory = survey(kernel_meta, network_meta)
-    if not policy.ages or inventory.nbytes <= policy.max_bytes:
-        return Aged(inventory.nbytes)
-    now = time.time()
+    nbytes = measure(kernel_meta, network_meta) if policy.ages else 0
+    if not policy.ages or nbytes <= policy.max_bytes:
+        return Aged(nbytes)
+    inventory, now = survey(kernel_meta, network_meta), time.time()
     chosen = choose(inventory, policy.remaining_bytes, now, lambda item: is_used_here(item.mark), weights_of)
     removed = tuple(item for item in chosen if _remove(item, now))
     weights = {item.name for item in removed if item.kind == "weight"}

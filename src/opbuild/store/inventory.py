@@ -78,6 +78,12 @@ class _File:
 _Groups = dict[str, dict[str, _File]]
 
 
+def measure(kernel_meta: Path, network_meta: Path) -> int:
+    """Return the size that ``survey`` finds, in less time."""
+    folders = (kernel_meta, network_meta, network_meta / "weights")
+    return sum(file.nbytes for folder in folders for _, file in _files(folder))
+
+
 def survey(kernel_meta: Path, network_meta: Path) -> Inventory:
     """List a cache folder; what can not be read counts as absent.
 
