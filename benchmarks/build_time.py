@@ -6,6 +6,7 @@ same file, measured in the same run.
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
 import sys
@@ -72,7 +73,7 @@ def measure_all(folder: Path, rounds: int, say: Any) -> list[dict[str, Any]]:
         starts["built before"].append(fresh_process.start(resnet, cache))
         starts["one Conv changed"].append(fresh_process.start(changed, cache))
         copy = folder / f"copy{index}"
-        shutil.copytree(shared, copy)
+        shutil.copytree(shared, copy, copy_function=os.link)  # copies of a gigabyte would be written meanwhile
         starts["after the other eight"].append(fresh_process.start(resnet, copy))
         shutil.rmtree(cache)
         shutil.rmtree(copy)
