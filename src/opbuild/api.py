@@ -170,7 +170,7 @@ def build_network(
     operators = list_operators(built)
     with clock("start"):
         symbols = {desc: entry.symbol for desc, entry in built.entries.items()}
-        notes = report_notes(operators, program.notes)
+        notes = report_notes(operators, program.notes, built.checked_order)
         record = make_record(
             program, symbols, memory, constant_of=constants.positions, constants=constants.places, notes=notes
         )
@@ -190,9 +190,12 @@ def build_network(
 
 def lower_graph(graph: Graph, session: Session, clock: Clock) -> Program:
     """Return the program of a graph for one input signature."""
+    from opbuild.graph.passes.float32 import force_float32
     from opbuild.graph.passes.pipeline import optimize
     from opbuild.lowering.lower import lower
 
+    if session.config.precision_mode == "force_fp32":
+        graph = force_float32(graph)
     with clock("optimize"):
         graph = optimize(graph, evaluate)
     with clock("lower"):
@@ -203,7 +206,8 @@ def lowering_options(config: Config) -> Options:
     """Return what settings say about lowering."""
     from opbuild.lowering.context import Options
 
-    return Options(num_threads=config.num_threads)
+    mode, types = config.op_select_implmode, config.optypelist_for_implmode
+    return Options(impl_mode=mode, impl_types=types, num_threads=config.num_threads)
 
 
 def link_build(built: BuildResult, session: Session) -> bytes:

@@ -82,6 +82,12 @@ class Config:
         return Path(os.path.abspath(self.op_compiler_cache_dir)) / (self.soc_version or "host")
 
     @property
+    def precision(self) -> tuple[str, ...]:
+        """What decides how accurately a network is computed; equal for settings that mean the same."""
+        types = sorted({*self.optypelist_for_implmode}) if self.op_select_implmode != IMPLEMENTATION_MODES[0] else []
+        return (self.precision_mode, self.op_select_implmode, *types)
+
+    @property
     def kernel_meta(self) -> Path:
         """Where operators are stored."""
         return self.cache_folder / "kernel_meta" if self.op_compiler_cache_dir is None else self.cache_folder

@@ -23,7 +23,7 @@ from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import ImageKey, ImageStore
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding
-from opbuild.runtime.record import Record
+from opbuild.runtime.record import CHECKED_ORDER, Record
 from opbuild.version import __version__
 
 if TYPE_CHECKING:
@@ -177,6 +177,7 @@ class Session:
             "model": model,
             "inputs": [[name, type_.dtype, list(type_.shape)] for name, type_ in inputs.items()],
             "num_threads": self.config.num_threads,
+            "precision": list(self.config.precision),
             "opbuild": __version__,
             "sources": own_sources(),
             "user_operators": user_operators.digest(),
@@ -233,13 +234,17 @@ def open_session(
 
     Raises:
         TargetError: If the target is unknown, or its code can not run on this machine.
-        OptionError: If what is said about debugging is wrong.
+        OptionError: If what is said about debugging is wrong, or an operator type that is named does not exist.
     """
     chosen = host_target() if target is None else parse_target(target) if isinstance(target, str) else target
     problem = runs_here(chosen)
     if problem and not runs_elsewhere:
         message = f"code for {chosen} can not run here: {problem}"
         raise TargetError(message, "leave the target out to build for this machine")
+    if config.optypelist_for_implmode:
+        from opbuild.graph.operator_types import check_types
+
+        check_types(config.optypelist_for_implmode)
     debug = make_debug(config.op_debug_level, config.op_debug_config, config.debug_dir, config.debug_folder)
     mode = config.op_compiler_cache_mode if debug.caching else "disable"
     config = replace(config, soc_version=str(chosen), op_compiler_cache_mode=mode)
@@ -288,9 +293,11 @@ def own_sources() -> str:
     return fast("\n".join(digests).encode())
 
 
-def report_notes(operators: Sequence[OperatorReport], notes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a record keeps of a build for later reports, as JSON values."""
-    return {
+def report_notes(
+    operators: Sequence[OperatorReport], notes: Mapping[str, Any], checked: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what a record keeps of a build for later reports, and the kernels whose order of tasks is checked."""
+    return ({CHECKED_ORDER: list(checked)} if checked else {}) | {
         "operators": [[operator.name, list(operator.nodes), operator.milliseconds] for operator in operators],
         "lowering": {str(node): str(note) for node, note in notes.items()},
     }

@@ -106,7 +106,7 @@ def split_epilogue(node: Node) -> tuple[Node, Node] | None:
     operands = node.inputs[own:]
     expression = substitute(from_json(list(stored)), lambda e: arg(len(operands)) if e[0] == "acc" else None)
     rest = Node("Elementwise", (*operands, output), node.outputs, {"expression": expression}, node.name, "opbuild")
-    return base, rest
+    return base, rest.with_(made_of=node.origins)
 
 
 EPILOGUE_ATTRIBUTES = ("epilogue", "own_inputs", "accumulator")

@@ -33,7 +33,7 @@ def graph_digest(graph: Graph) -> str:
 def _node(node: Node) -> list[Any]:
     proto = None if node.proto is None else fast(node.proto)
     inputs, outputs = list(node.inputs), list(node.outputs)
-    return [node.domain, node.op_type, node.name, inputs, outputs, _plain(node.attrs), proto]
+    return [node.domain, node.op_type, node.name, inputs, outputs, _plain(node.attrs), proto, *node.made_of]
 
 
 def _plain(value: Any) -> Any:

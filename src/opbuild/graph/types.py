@@ -70,6 +70,15 @@ class Node:
     proto: bytes | None = None
     made_of: tuple[str, ...] = ()
 
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Types of the model's operators that this one computes."""
+        return self.made_of or (self.op_type,)
+
+    def joined(self, *others: Node) -> tuple[str, ...]:
+        """Return what ``made_of`` is of an operator that computes this one and others."""
+        return tuple(sorted({*self.origins, *(each for other in others for each in other.origins)}))
+
     def with_(self, **changes: Any) -> Node:
         """Return a copy with some fields changed."""
         return replace(self, **changes)

@@ -98,6 +98,11 @@ def find(domain: str, op_type: str) -> UserOperator | None:
     return _REGISTERED.get((domain, op_type))
 
 
+def known_types() -> frozenset[str]:
+    """Return the types of all operators that are known in this process."""
+    return frozenset(op_type for _, op_type in _REGISTERED)
+
+
 def by_name(name: str) -> UserOperator | None:
     """Return the elementwise operator that expressions call ``name``, the one registered last."""
     found = [each for each in _REGISTERED.values() if each.name == name and each.is_elementwise]

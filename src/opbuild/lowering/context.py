@@ -36,7 +36,7 @@ class Options:
     """
 
     impl_mode: str = HIGH_PERFORMANCE
-    impl_types: frozenset[str] = frozenset()
+    impl_types: tuple[str, ...] = ()
     num_threads: int = 2
     kernels: Kernels | None = None
     on_host: frozenset[str] = frozenset()
@@ -132,7 +132,7 @@ class Lowering:
             differs: Whether the mode changes the kernel. Where it does not, one key serves both modes.
         """
         types = self.options.impl_types
-        wanted = not types or not types.isdisjoint(node.made_of or (node.op_type,))
+        wanted = not types or any(op_type in types for op_type in node.origins)
         return self.options.impl_mode if differs and wanted else HIGH_PERFORMANCE
 
     def is_blocked(self, name: str) -> bool:

@@ -59,7 +59,8 @@ def fold_batchnorm(graph: Graph) -> Graph:
         if before is not None and readers.get(source, 0) == 1 and _takes_steps(before, graph):
             whole = steps[source].then(step) if source in steps else step
             if whole.is_finite() and _stays_finite(before, graph, whole, greatest):
-                nodes[key] = nodes.pop(source)
+                taken = nodes.pop(source)
+                nodes[key] = taken.with_(made_of=taken.joined(node))
                 steps.pop(source, None)
                 steps[key] = whole
                 continue

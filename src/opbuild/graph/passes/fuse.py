@@ -126,6 +126,7 @@ class _Fusion:
                 self._forget(producer)
                 self._forget(item)
                 item.chain, producer.alive, item.alive = merged, False, True
+                item.node = item.node.with_(made_of=item.node.joined(producer.node))
                 self._read(item, merged.inputs)
                 return True
         return False
@@ -185,7 +186,8 @@ class _Fusion:
         attrs = {**producer.node.attrs, "epilogue": expression, "own_inputs": own, "accumulator": name}
         self._forget(producer)
         self._forget(item)
-        item.node = producer.node.with_(inputs=inputs, outputs=item.node.outputs, attrs=attrs)
+        made_of = producer.node.joined(item.node)
+        item.node = producer.node.with_(inputs=inputs, outputs=item.node.outputs, attrs=attrs, made_of=made_of)
         item.chain, producer.alive = None, False
         self._read(item, inputs)
 
@@ -231,4 +233,5 @@ def _finished(item: _Item) -> Node:
         return item.node
     expression, order = canonical(item.chain.expression)
     inputs = tuple(item.chain.inputs[index] for index in order)
-    return Node("Elementwise", inputs, item.node.outputs, {"expression": expression}, item.node.name, "opbuild")
+    made = Node("Elementwise", inputs, item.node.outputs, {"expression": expression}, item.node.name, "opbuild")
+    return made.with_(made_of=item.node.origins)

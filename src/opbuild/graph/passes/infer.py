@@ -18,7 +18,7 @@ from opbuild.graph import (
 from opbuild.graph.shape_rules import RULES, Call, Rule
 from opbuild.graph.types import Array, Graph, Node, TensorType
 
-__all__ = ["has_rule", "infer", "infer_node", "register_rule"]
+__all__ = ["has_rule", "infer", "infer_node", "register_rule", "types_with_rule"]
 
 RULE_MODULES = (
     shape_rules_creation,
@@ -33,6 +33,11 @@ RULE_MODULES = (
 def has_rule(node: Node) -> bool:
     """Return whether the node's operator has a rule of its own."""
     return (node.domain, node.op_type) in RULES
+
+
+def types_with_rule() -> frozenset[str]:
+    """Return the operator types of all domains that have a rule."""
+    return frozenset(op_type for _, op_type in RULES)
 
 
 def register_rule(op_type: str, function: Rule, domain: str = "opbuild") -> None:

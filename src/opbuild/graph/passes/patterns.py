@@ -17,6 +17,11 @@ from opbuild.graph.types import Array, Graph, Node
 _TOLERANCE = 1e-3
 """Constants of a pattern are written with as few as four digits."""
 
+_GELU_BY_ERF = ("Add", "Div", "Erf", "Gelu", "Mul")
+_GELU_BY_TANH = ("Add", "Gelu", "Mul", "Pow", "Tanh")
+_LAYER_NORMALIZATION = ("Add", "Div", "LayerNormalization", "Mul", "Pow", "ReduceMean", "Sqrt", "Sub")
+"""Types of operators that a pattern is made of, and its own."""
+
 
 class _View:
     """A graph, asked backwards: which node assigns a value, which number it is."""
@@ -76,7 +81,9 @@ def fuse_gelu(graph: Graph) -> Graph:
             nodes.append(node)
         else:
             source, approximate = found
-            nodes.append(Node("Gelu", (source,), node.outputs, {"approximate": approximate}, node.name))
+            made_of = _GELU_BY_TANH if approximate == "tanh" else _GELU_BY_ERF
+            attrs = {"approximate": approximate}
+            nodes.append(Node("Gelu", (source,), node.outputs, attrs, node.name, made_of=made_of))
     return eliminate_dead(graph.with_(nodes=tuple(nodes)))
 
 
@@ -221,4 +228,5 @@ def _layer_normalization(norm: _Norm, rewriter: Rewriter) -> Node:
         if value is not None:
             names.append(rewriter.constant(f"{norm.node.outputs[0]}/{part}", value))
     attrs = {"axis": norm.axis, "epsilon": norm.epsilon}
-    return Node("LayerNormalization", tuple(names), norm.node.outputs, attrs, norm.node.name)
+    name, outputs = norm.node.name, norm.node.outputs
+    return Node("LayerNormalization", tuple(names), outputs, attrs, name, made_of=_LAYER_NORMALIZATION)
