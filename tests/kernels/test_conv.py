@@ -83,23 +83,32 @@ def test_first_layer_reads_a_plain_image(
     assert_close(run_node("Conv", [x], [w, bias], expected.shape, threads, **attrs), expected)
 
 
-@pytest.mark.parametrize(("divide", "parts"), [("rows", 1), ("rows", 2), ("blocks", 3), ("both", 2)])
+@pytest.mark.parametrize(("divide", "parts"), [("range", 1), ("range", 2), ("range", 3), ("both", 2)])
 @pytest.mark.parametrize(("width", "blocks"), sorted({tile[:2] for tile in tiles.DIRECT_TILES}))
 def test_every_tile_writes_its_output_and_nothing_else(width: int, blocks: int, divide: str, parts: int) -> None:
-    """At the least extents of a tile, and where it does not divide them, nothing outside the output changes."""
+    """At the least extents of a tile, and where it does not divide them, nothing outside the output changes.
+
+    There are extents of which ranges are rows, and some of which they are blocks.
+    """
     tile = tiles.DirectTile(width, blocks, 0, divide, parts)
     desc = conv_descriptors.direct("Conv", (1, 1), (1, 1), (1, 1), Epilogue(RELU), tile)
-    for columns, rows, count in ((width, 1, blocks), (width + 1, 3, blocks + 1), (2 * width - 1, 2, 2 * blocks - 1)):
+    several = (
+        (width + 1, 3, blocks + 1),
+        (2 * width - 1, 2, 2 * blocks - 1),
+        (width, 6, blocks),
+        (width, 2, 6 * blocks),
+    )
+    for columns, rows, count in ((width, 1, blocks), *several):
         _check_direct(desc, (columns, rows), 1, count, 1)
 
 
-@pytest.mark.parametrize(("divide", "parts"), [("rows", 1), ("rows", 2), ("blocks", 2), ("both", 2)])
+@pytest.mark.parametrize(("divide", "parts"), [("range", 1), ("range", 2), ("both", 2)])
 @pytest.mark.parametrize(("kernel", "chunk"), [(1, 4), (1, 2), (3, 1)])
 def test_chunks_of_input_channels_add_up(kernel: int, chunk: int, divide: str, parts: int) -> None:
     """Channels that a chunk does not divide, more rows than pass over a chunk at once, and blocks beyond a tile."""
     tile = tiles.DirectTile(4, 2, chunk, divide, parts)
     desc = conv_descriptors.direct("Conv", (kernel, kernel), (1, 1), (1, 1), Epilogue(RELU), tile)
-    for columns, rows, inputs, count in ((4, 1, 1, 2), (8, 9, 5, 3), (12, 17, chunk, 5)):
+    for columns, rows, inputs, count in ((4, 1, 1, 2), (8, 9, 5, 3), (12, 17, chunk, 5), (4, 18, 2, 2)):
         _check_direct(desc, (columns, rows), inputs, count, kernel)
     assert desc.outputs[0].dims[1].problem(6, 16) is not None
 
@@ -111,7 +120,8 @@ def _check_direct(desc: OpDesc, size: tuple[int, int], inputs: int, count: int, 
     w = numbers(16 * count, 16 * inputs, kernel, kernel, seed=1)
     out = guarded((count, rows, columns, 16))
     blocked = np.ascontiguousarray(x[0].reshape(inputs, 16, *x.shape[2:]).transpose(0, 2, 3, 1))
-    run_desc(desc, blocked, pack_direct(w), np.zeros((count, 16), np.float32), out)
+    windows = np.lib.stride_tricks.sliding_window_view(blocked, (kernel, kernel), axis=(1, 2))
+    run_desc(desc, windows.transpose(0, 4, 5, 1, 2, 3), pack_direct(w), np.zeros((count, 16), np.float32), out)
     check_canaries(out)
     expected = np.maximum(convolve(x, w), 0)[0].reshape(count, 16, rows, columns).transpose(0, 2, 3, 1)
     assert_close(out.view, expected)
@@ -121,11 +131,11 @@ def _check_direct(desc: OpDesc, size: tuple[int, int], inputs: int, count: int, 
 def test_extents_below_a_tile_are_refused(width: int, blocks: int) -> None:
     """An extent below a tile is not legal; a tile of one position by one block has no least extent."""
     desc = conv_descriptors.direct(
-        "Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiles.DirectTile(width, blocks, 0, "rows", 1)
+        "Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiles.DirectTile(width, blocks, 0, "range", 1)
     )
 
     def problem(columns: int, count: int) -> str | None:
-        image = [(16, 1), (columns, 16), (1, 16 * columns), (1, 16 * columns)]
+        image = [(16, 1), (columns, 16), (1, 16 * columns), (1, 16), (1, 16), (1, 16 * columns)]
         weights = [(16, 1), (16, 16), (1, 256), (1, 256), (1, 256), (count, 256)]
         out = [(16, 1), (columns, 16), (1, 16 * columns), (count, 16 * columns)]
         return desc.problem([image, weights, [(16, 1), (count, 16)], out])
@@ -137,10 +147,10 @@ def test_extents_below_a_tile_are_refused(width: int, blocks: int) -> None:
 
 def test_no_position_and_no_block_are_legal_for_the_smallest_tile() -> None:
     """Extents of 0 write nothing."""
-    desc = conv_descriptors.direct("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiles.DirectTile(1, 1, 0, "blocks", 2))
+    desc = conv_descriptors.direct("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiles.DirectTile(1, 1, 0, "range", 2))
     for shape in ((0, 2, 3, 16), (2, 0, 3, 16), (2, 2, 0, 16)):
         out = guarded(shape)
-        x = np.zeros((1, shape[1], shape[2], 16), np.float32)
+        x = np.zeros((1, 1, 1, shape[1], shape[2], 16), np.float32)
         w = np.zeros((shape[0], 1, 1, 1, 16, 16), np.float32)
         run_desc(desc, x, w, np.zeros((shape[0], 16), np.float32), out)
         check_canaries(out)
@@ -169,7 +179,7 @@ def test_cost_model_reaches_every_tile() -> None:
     first = {tiles.first_tile(width, channels, 2) for width, channels in sizes}
     assert {(tile.width, tile.blocks) for tile in first} == {tile[:2] for tile in tiles.ROW_TILES}
     ways = {tiles.direct_tile((7, rows), inputs, 512, 1, 8) for rows in (1, 7, 56) for inputs in (64, 2048)}
-    assert {tile.divide for tile in ways} == {"rows", "blocks"}
+    assert {tile.divide for tile in ways} == {"range"}
     assert {tile.chunk > 0 for tile in ways} == {True, False}
     assert tiles.direct_tile((7, 7), 512, 80, 1, 16).divide == "both"
 
@@ -226,6 +236,18 @@ def test_equal_geometry_of_other_extents_is_one_descriptor() -> None:
         program = lower_node("Conv", [x], [w], (1, 2 * channels, extent, extent))
         descs += [call.desc for call in program.calls if call.desc.family == "conv"]  # type: ignore[union-attr]
     assert descs[0] == descs[1]
+
+
+def test_stride_is_not_in_the_key() -> None:
+    """Strides and dilations are those of the buffers, where input channels are not taken in chunks."""
+    descs = set()
+    for attrs in ({"strides": (1, 1)}, {"strides": (3, 2)}, {"dilations": (2, 1), "pads": (1, 0, 1, 0)}):
+        x, w = numbers(1, 16, 16, 16), numbers(16, 16, 2, 2)
+        shape = convolve(x, w, **attrs).shape
+        descs |= {
+            call.desc for call in lower_node("Conv", [x], [w], shape, **attrs).calls if call.desc.family == "conv"
+        }
+    assert len({(desc.attrs["kernel"], desc.inputs) for desc in descs}) == 1
 
 
 def test_dilation_of_a_single_tap_is_not_in_the_key() -> None:

@@ -83,16 +83,15 @@ def test_nan_stays_within_the_tiles_that_read_it() -> None:
 
 
 def test_fewer_blocks_than_a_tile_needs_are_refused() -> None:
-    """A part of the output blocks must hold a register tile."""
-    tile = tiles.WinogradTile(4, 4, 4, 4, 2, 2, "blocks", 2)
-    blocks = conv_descriptors.winograd(Epilogue(), tile).outputs[0].dims[3]
-    assert blocks.problem(2, 1) is not None
-    assert blocks.problem(3, 1) is None
+    """All output blocks together must hold a register tile; ranges that would not are not made."""
+    blocks = conv_descriptors.winograd(Epilogue(), tiles.WinogradTile(4, 4, 4, 4, 2, 2, 2)).outputs[0].dims[3]
+    assert blocks.problem(1, 1) is not None
+    assert blocks.problem(2, 1) is None
 
 
 def test_extents_that_are_not_whole_chunks_are_refused() -> None:
     """The descriptor demands rounded extents: the last chunk writes all of its tiles."""
-    desc = conv_descriptors.winograd(Epilogue(), tiles.WinogradTile(4, 7, 1, 7, 1, 2, "rows", 2))
+    desc = conv_descriptors.winograd(Epilogue(), tiles.WinogradTile(4, 7, 1, 7, 1, 2, 2))
     assert desc.outputs[0].dims[1].problem(28, 16) is None
     assert desc.outputs[0].dims[1].problem(27, 16) is not None
     assert desc.outputs[0].dims[2].problem(6, 1) is not None

@@ -186,6 +186,8 @@ def _opened(desc: OpDesc, operand: Operand, number: int) -> Dim:
         dim = replace(dim, min=1 if family in _ONE else 0)
     if family in ("conv", "matmul") and dim.multiple > 1:
         dim = replace(dim, multiple=1)
+    if family == "conv" and operand.name == "x" and number > 0:
+        dim = replace(dim, stride=FREE)
     if family == "softmax":
         dim = replace(dim, max=FREE)
     single = number == 0 or family in LOOPS

@@ -182,6 +182,36 @@ class BlockedPhase:
 
 
 @dataclass(frozen=True, eq=False)
+class BlockedTaps:
+    """What each output of a convolution reads of one image, at each tap; pairs are (x, y).
+
+    Attributes:
+        value: The value.
+        n: The image.
+        start: Position of the first tap of the first output; negative in the halo.
+        count: Outputs.
+        stride: Positions from one output to the next.
+        taps: Taps.
+        dilation: Positions from one tap to the next.
+    """
+
+    value: Blocked
+    n: int
+    start: tuple[int, int]
+    count: tuple[int, int]
+    stride: tuple[int, int]
+    taps: tuple[int, int]
+    dilation: tuple[int, int]
+
+    def resolve(self, index_of: Callable[[Storage], int]) -> View:
+        """Return the view ``(16, count x, count y, taps x, taps y, C1)``; the halo must be as wide as taps reach."""
+        phase = BlockedPhase(self.value, self.n, self.start, self.count, self.stride).resolve(index_of)
+        row = _blocked_strides(self.value.storage.root()[0])[0]
+        taps = ((self.taps[0], self.dilation[0] * BLOCK), (self.taps[1], self.dilation[1] * row))
+        return View(phase.buffer, phase.offset, (*phase.dims[:3], *taps, phase.dims[3]))
+
+
+@dataclass(frozen=True, eq=False)
 class BlockedPlanes:
     """All images of a blocked value; resolves to dims ``(16, W, H, C1, N)``."""
 
@@ -196,7 +226,7 @@ class BlockedPlanes:
         return View(index_of(owner), first_block * plane + origin, dims)
 
 
-OperandRef = Plain | BlockedWindow | BlockedPhase | BlockedPlanes
+OperandRef = Plain | BlockedWindow | BlockedPhase | BlockedTaps | BlockedPlanes
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -27,8 +27,8 @@ class DirectTile:
         width: Positions of a row in a register tile.
         blocks: Channel blocks in a register tile.
         chunk: Blocks of input channels in a chunk, or 0 to take all at once.
-        divide: What tasks divide among them: ``rows`` or ``blocks``, a range each; ``both``, where neither gives every
-            core enough: a task is a tile of blocks in one row, or in a few.
+        divide: What a task is: ``range``, a range of rows or of channel blocks, as the kernel decides when called;
+            ``both``, where neither gives every core enough: a tile of blocks in one row, or in a few.
         parts: Number of ranges.
     """
 
@@ -41,7 +41,14 @@ class DirectTile:
 
 @dataclass(frozen=True)
 class PlaneTile:
-    """A register tile of ``width`` positions of a row of one block; ``divide`` and ``parts`` as in ``DirectTile``."""
+    """A register tile of ``width`` positions of a row of one block.
+
+    Attributes:
+        width: Positions of a row.
+        divide: ``rows`` or ``blocks``, a range a task; ``both``, where neither gives every core enough: a task is one
+            row of one block.
+        parts: Number of ranges.
+    """
 
     width: int
     divide: str
@@ -69,8 +76,7 @@ class WinogradTile:
         width: Tiles of the register tile, across.
         height: Tiles of the register tile, down.
         blocks: Channel blocks of the register tile.
-        divide: What tasks divide among them, ``rows`` of chunks or ``blocks``.
-        parts: Number of tasks.
+        parts: Number of tasks: ranges of rows of chunks, or of channel blocks, as the kernel decides.
     """
 
     tile: int
@@ -79,7 +85,6 @@ class WinogradTile:
     width: int
     height: int
     blocks: int
-    divide: str
     parts: int
 
     def rounded(self, out: Pair) -> Pair:
@@ -165,10 +170,7 @@ def direct_tile(out: Pair, inputs: int, outputs: int, taps: int, threads: int) -
     chunk = max(1, 4 // taps) if weights >= L1_WEIGHTS and width and width % tile.width == 0 else 0
     rows = _balance(height, threads)
     parts = _balance(-(-blocks(outputs) // tile.blocks), threads)
-    small = chunk > 0 or inputs * outputs * taps > (inputs + outputs) * width * height
-    divide = "blocks" if parts * (1.0 if small else 0.93) > rows * (0.93 if small else 1.0) else "rows"
-    if max(rows, parts) < LEAST_BALANCE:
-        divide = "both"
+    divide = "both" if max(rows, parts) < LEAST_BALANCE else "range"
     return DirectTile(tile.width, tile.blocks, chunk, divide, threads)
 
 
@@ -183,16 +185,18 @@ def first_tile(width: int, channels: int, threads: int) -> FirstTile:
     return FirstTile(tile.width, tile.blocks, 8, threads)
 
 
+CACHED_WEIGHTS = 1280 * 1024
+"""Bytes of weights that stay in the second-level cache of a core while tiles pass over them."""
+
 WINOGRAD_CHUNKS = (14, 12, 10, 8, 7)
 """Tiles of a chunk across, where a row has more than eight."""
 
 
 def other_winograd_tiles(tile: WinogradTile, out: Pair, outputs: int, threads: int) -> list[WinogradTile]:
     """Return variants for the output that ``tile`` serves best, of the same kind, the one that wastes least first."""
-    across, down = -(-out[0] // tile.tile), -(-out[1] // tile.tile)
+    across = -(-out[0] // tile.tile)
     chunks = sorted((*WINOGRAD_CHUNKS, *range(1, 7)), key=lambda c: (round_up(across, c), -c))
-    wide, parts = min(2, blocks(outputs)), min(threads, down)
-    return [WinogradTile(tile.tile, chunk, 1, chunk, 1, wide, "rows", parts) for chunk in chunks]
+    return [_row_chunk(tile.tile, chunk, outputs, threads) for chunk in chunks]
 
 
 PRECISE_CHANNELS = 128
@@ -220,9 +224,19 @@ def winograd_tile(out: Pair, inputs: int, outputs: int, threads: int, precise: b
         m = 2
     else:
         return None
-    across, down = -(-out[0] // m), -(-out[1] // m)
-    count = blocks(outputs)
+    across, down, count = -(-out[0] // m), -(-out[1] // m), blocks(outputs)
+    weights = (m + 2) ** 2 * inputs * outputs * 4
     if max(across, down) <= 8 and count >= max(4, 2 * threads):
-        return WinogradTile(m, across, down, across, 1, 2, "blocks", threads)
+        # Weights that a core's cache keeps may be read for each row of tiles; others should be read once.
+        kept = m == 4 and weights <= threads * CACHED_WEIGHTS
+        wide = 4 if kept and count >= 4 * threads else 2
+        return WinogradTile(m, across, 1 if kept else down, across, 1, wide, threads)
     chunk = across if across <= 8 else min(WINOGRAD_CHUNKS, key=lambda c: (round_up(across, c), -c))
-    return WinogradTile(m, chunk, 1, chunk, 1, min(2, count), "rows", min(threads, down))
+    if chunk == 14 and weights <= CACHED_WEIGHTS:
+        chunk = 7  # nearly as fast where weights are few, and one kernel serves more sizes
+    return _row_chunk(m, chunk, outputs, threads)
+
+
+def _row_chunk(m: int, chunk: int, outputs: int, threads: int) -> WinogradTile:
+    """Return the variant whose chunk is ``chunk`` tiles of a row."""
+    return WinogradTile(m, chunk, 1, chunk, 1, min(4 if chunk == 7 else 2, blocks(outputs)), threads)

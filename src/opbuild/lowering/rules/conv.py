@@ -15,7 +15,7 @@ from opbuild.lowering import conv_weights as packing
 from opbuild.lowering import tiles
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import Epilogue, epilogue_of, order_recipe, pack_channels
-from opbuild.lowering.operands import BLOCK, Blocked, OperandRef, Plain, blocks
+from opbuild.lowering.operands import BLOCK, Blocked, BlockedTaps, OperandRef, Plain, blocks
 from opbuild.lowering.strided import made
 from opbuild.lowering.windows import Window, image_shape, window_of
 
@@ -70,7 +70,7 @@ def lower_conv(lowering: Lowering, node: Node) -> None:
     tile = tiles.direct_tile(window.out, conv.inputs, conv.outputs, taps, threads)
     desc = descriptors.direct("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, tile)
     weights = _packed(lowering, conv, "direct", packing.pack_direct, _direct_shape(conv))
-    _emit(lowering, conv, desc, weights)
+    _emit(lowering, conv, desc, weights, taps=True)
 
 
 def _conv(lowering: Lowering, node: Node) -> Convolution:
@@ -210,8 +210,9 @@ def _emit(
     *more: OperandRef,
     source: Blocked | None = None,
     order: Array | None = None,
+    taps: bool = False,
 ) -> None:
-    """Emit a family that reads a blocked window and writes a blocked value, its channels in the order given."""
+    """Emit a family that reads a blocked window, or its taps, and writes a blocked value, its channels in ``order``."""
     window = conv.window
     left, top = window.before
     source = source or lowering.blocked(conv.node.inputs[0])
@@ -219,7 +220,9 @@ def _emit(
     extra = [conv.epilogue.references(lowering, conv.outputs, image) for image in range(conv.images)]
     bias, result = _result(lowering, conv, order)
     for image in range(conv.images):
-        data = source.window(image, left, top, *window.span)
+        data: OperandRef = source.window(image, left, top, *window.span)
+        if taps:
+            data = BlockedTaps(source, image, (-left, -top), window.out, window.stride, window.kernel, window.dilation)
         lowering.emit(made(desc), [data, weights, bias, *more, *extra[image], result.window(image)], conv.node)
 
 

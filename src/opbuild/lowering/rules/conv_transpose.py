@@ -20,7 +20,7 @@ from opbuild.lowering import conv_weights as packing
 from opbuild.lowering import tiles
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import Epilogue, epilogue_of, pack_channels
-from opbuild.lowering.operands import BLOCK, Blocked, BlockedPhase, OperandRef, Plain, blocks
+from opbuild.lowering.operands import BLOCK, Blocked, BlockedPhase, BlockedTaps, OperandRef, Plain, blocks
 from opbuild.lowering.rules.conv import group_tables
 from opbuild.lowering.strided import made
 from opbuild.lowering.windows import Pair, image_shape, spatial_pair, text_of
@@ -85,8 +85,12 @@ def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
     for (x, y), extra in zip(phases, residuals, strict=True):
         desc, constants = _kernel(lowering, conv, x, y, packed_bias)
         for image in range(conv.images):
-            window = source.window(image, -x.first, -y.first, x.span, y.span)
-            operands = [window, *constants, *extra[image], _place(result, image, x, y, conv.stride)]
+            operands = [
+                _source(source, image, x, y, taps=conv.groups == 1),
+                *constants,
+                *extra[image],
+                _place(result, image, x, y, conv.stride),
+            ]
             lowering.emit(made(desc), operands, node)
 
 
@@ -153,6 +157,14 @@ def _references(lowering: Lowering, conv: Transposed, image: int, x: Axis, y: Ax
     return conv.epilogue.references(
         lowering, conv.outputs, image, lambda value: _place(value, image, x, y, conv.stride)
     )
+
+
+def _source(value: Blocked, image: int, x: Axis, y: Axis, taps: bool) -> OperandRef:
+    """Return what a phase reads of one image: its taps, or a window."""
+    if taps:
+        start, count, kernel = (x.first, y.first), (x.count, y.count), (len(x.taps), len(y.taps))
+        return BlockedTaps(value, image, start, count, (1, 1), kernel, (x.dilation, y.dilation))
+    return value.window(image, -x.first, -y.first, x.span, y.span)
 
 
 def _place(value: Blocked, image: int, x: Axis, y: Axis, stride: Pair) -> BlockedPhase:

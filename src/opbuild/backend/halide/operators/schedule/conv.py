@@ -3,7 +3,7 @@
 A tile of ``width`` positions of a row by ``blocks`` channel blocks is accumulated in registers. Work is divided among
 ``parts`` tasks that are each one range of rows or of channel blocks, not among many small ones: the next operator
 divides the same way, so a core finds its input in its own cache (the 1 x 1 ones of ResNet-50: 229 against 179 GFLOP/s
-on two Sapphire Rapids cores).
+on two Sapphire Rapids cores). Which of the two is decided at each call, from the extents.
 
 With ``chunk`` > 0, input channels are taken in chunks of that many blocks, whose weights stay in the first-level cache
 while a group of rows passes over them; partial sums wait in memory (3 x 3, 512 channels, 7 x 7, cold weights, one core:
@@ -18,8 +18,12 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
-from opbuild.backend.halide.operators.schedule.division import divide
+from opbuild.backend.halide.operators.schedule.division import balance, divide_either
 from opbuild.kernel.opdesc import OpDesc
+
+BLOCK = 16
+LOCALITY = 0.93
+"""Time that a task takes where what it reads is in its core's cache, relative to where it is not."""
 
 ROWS = 8
 """Rows that pass over one chunk of weights: enough to pay for it, and their sums still fit the second-level cache."""
@@ -48,6 +52,8 @@ def _whole(definition: Definition, desc: OpDesc) -> None:
         _divide(definition, desc, bo)
     acc.compute_at(out, xo).vectorize(lane).unroll(block).unroll(ox).bound_extent(ox, width).bound_extent(block, blocks)
     acc.update().reorder(lane, block, ox, r[0], r[1], r[2], r[3]).vectorize(lane).unroll(block).unroll(ox)
+    for function in (out, acc):
+        function.never_partition_all()
 
 
 def _chunked(definition: Definition, desc: OpDesc) -> None:
@@ -89,16 +95,20 @@ def _fused(out: Any, rows: Any, outer_block: Any) -> Any:
 
 
 def _divide(definition: Definition, desc: OpDesc, outer_block: Any) -> None:
-    """Make the outermost loop one range of rows or of tiles of channel blocks a task."""
-    out, blocks = definition.outputs[0], desc.variant["blocks"]
-    if desc.variant["divide"] == "rows":
-        divide(
-            out,
-            definition.variables["oy"],
-            out.output_buffer().dim(2).extent(),
-            desc.variant["parts"],
-            outermost=outer_block,
-        )
+    """Make the outermost loop one range a task: of rows, or of tiles of channel blocks.
+
+    Rows where activations are larger than weights, so that a core keeps its rows from layer to layer; blocks where
+    weights are larger, so that one core only reads each; unless cores would wait for each other much longer.
+    """
+    out, (x, w, *_), parts = definition.outputs[0], definition.inputs, desc.variant["parts"]
+    buffer, blocks = out.output_buffer(), desc.variant["blocks"]
+    rows, tiles = buffer.dim(2).extent(), (buffer.dim(3).extent() + (blocks - 1)) // blocks
+    by_rows, by_blocks, worth = balance(rows, parts), balance(tiles, parts), hl.f32(LOCALITY)
+    if desc.variant["chunk"]:
+        inner = by_blocks <= by_rows * worth
     else:
-        tiles = (out.output_buffer().dim(3).extent() + (blocks - 1)) // blocks
-        divide(out, outer_block, tiles, desc.variant["parts"])
+        inputs, outputs = x.dim(5).extent(), buffer.dim(3).extent()
+        weights = BLOCK * inputs * outputs * w.dim(2).extent() * w.dim(3).extent()
+        activations = (inputs + outputs) * buffer.dim(1).extent() * rows
+        inner = hl.select(weights > activations, by_blocks <= by_rows * worth, by_blocks * worth <= by_rows)
+    divide_either(out, (definition.variables["oy"], outer_block), (rows, tiles), inner, parts)

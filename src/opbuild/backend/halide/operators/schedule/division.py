@@ -32,6 +32,42 @@ def divide(function: Any, loop: Any, extent: Any, parts: int, outermost: Any | N
     return part
 
 
+def divide_either(
+    function: Any, loops: tuple[Any, ...], extents: tuple[Any, Any], first: Any, parts: int, tail: Any | None = None
+) -> Any:
+    """Divide one of two loops among ``parts`` tasks, a range each; which one is decided at each call.
+
+    Args:
+        function: The function to schedule.
+        loops: The outermost loops, outermost last; the first or the last of them is divided.
+        extents: The extents of these two, expressions.
+        first: Whether the first one is divided, an expression over the buffers' extents.
+        parts: Number of ranges; 1 leaves the loops as they are.
+        tail: How the first one's last range ends; by default it is shorter than the others.
+
+    Returns:
+        The loop over ranges, or the outermost one if nothing was divided.
+    """
+    if parts == 1:
+        return loops[-1]
+    guard = hl.TailStrategy.GuardWithIf
+    tasks = hl.Var("first_part"), hl.Var("last_part")
+    shares = [(extent + (parts - 1)) // parts for extent in extents]
+    lengths = [hl.select(first, shares[0], extents[0]), hl.select(first, extents[1], shares[1])]
+    ends = (guard if tail is None else tail, guard)
+    for loop, task, length, end in zip((loops[0], loops[-1]), tasks, lengths, ends, strict=True):
+        function.split(loop, task, loop, hl.max(1, length), end)
+    part = hl.Var("part")
+    function.reorder(*loops, *tasks).fuse(*tasks, part).parallel(part)
+    return part
+
+
+def balance(extent: Any, parts: int) -> Any:
+    """Return the share of time that cores work when ``parts`` of them divide ``extent`` steps, an expression."""
+    steps = hl.max(1, extent)
+    return hl.cast(hl.Float(32), steps) / hl.cast(hl.Float(32), parts * ((steps + (parts - 1)) // parts))
+
+
 def divide_plane(function: Any, row: Any, block: Any, what: str, parts: int) -> None:
     """Divide a function of (lane, x, row, block), whose outermost loops are ``row`` and then ``block``, among tasks.
 

@@ -3,9 +3,9 @@
 Tiles are taken in chunks of ``chunk_x`` by ``chunk_y`` tiles, a constant, so that scratch has constant strides.
 Everything of a chunk is computed by one task, and nothing crosses cores:
 
-* ``divide`` = ``rows``: a task is a range of rows of chunks, for images with many tiles.
-* ``divide`` = ``blocks``: a task is a range of the output's channel blocks in all chunks, for small images with many
-  channels: each task transforms the input for itself, and each core reads only its part of the weights.
+* For images with many tiles, a task is a range of rows of chunks.
+* For small images with many channels, a task is a range of the output's channel blocks in all chunks: each task
+  transforms the input for itself, and each core reads only its part of the weights.
 
 Each of the n * n products is a matrix product of a register tile ``width`` x ``height`` tiles by ``blocks`` channel
 blocks.
@@ -18,8 +18,11 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
-from opbuild.backend.halide.operators.schedule.division import divide
+from opbuild.backend.halide.operators.schedule.division import divide_either
 from opbuild.kernel.opdesc import OpDesc
+
+SMALL = 8
+"""Tiles across and down, at most, of a small image."""
 
 
 def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
@@ -36,21 +39,12 @@ def _output(definition: Definition, desc: OpDesc) -> Any:
     variant, out, names = desc.variant, definition.outputs[0], definition.variables
     m, n = variant["tile"], variant["tile"] + 2
     lane, block, ox, oy = names["lane"], names["block"], names["ox"], names["oy"]
-    xo, xi, yo, yi, chunk, row, part = (hl.Var(name) for name in ("xo", "xi", "yo", "yi", "chunk", "row", "part"))
+    xo, xi, yo, yi, chunk, row = (hl.Var(name) for name in ("xo", "xi", "yo", "yi", "chunk", "row"))
     whole = hl.TailStrategy.RoundUp
     out.split(ox, xo, xi, m, whole).split(oy, yo, yi, m, whole)
     out.split(xo, chunk, xo, variant["chunk_x"], whole).split(yo, row, yo, variant["chunk_y"], whole)
-    parts, buffer = variant["parts"], out.output_buffer()
-    if variant["divide"] == "blocks":
-        size = hl.max(1, (buffer.dim(3).extent() + (parts - 1)) // parts)
-        out.split(block, part, block, size, hl.TailStrategy.ShiftInwards)
-        out.reorder(lane, xi, yi, xo, yo, block, chunk, row, part)
-        if parts > 1:
-            out.parallel(part)
-    else:
-        out.reorder(lane, xi, yi, xo, yo, block, chunk, row)
-        step = m * variant["chunk_y"]
-        divide(out, row, (buffer.dim(2).extent() + (step - 1)) // step, parts)
+    out.reorder(lane, xi, yi, xo, yo, block, chunk, row)
+    _divide(definition, desc, (block, chunk, row))
     out.vectorize(lane).unroll(xi).unroll(yi)
     tile, half = definition.functions["tile"], definition.functions["half"]
     tile.compute_at(out, xo).vectorize(lane).unroll(names["i"]).unroll(names["j"])
@@ -58,6 +52,18 @@ def _output(definition: Definition, desc: OpDesc) -> Any:
     half.compute_at(out, xo).vectorize(lane).unroll(names["b"]).unroll(names["j"])
     half.bound_extent(names["b"], n).bound_extent(names["j"], m)
     return chunk
+
+
+def _divide(definition: Definition, desc: OpDesc, loops: tuple[Any, Any, Any]) -> None:
+    """Make the outermost loop one range a task: of channel blocks, or of rows of chunks."""
+    variant, buffer = desc.variant, definition.outputs[0].output_buffer()
+    parts, m = variant["parts"], variant["tile"]
+    step = m * variant["chunk_y"]
+    count, rows = buffer.dim(3).extent(), (buffer.dim(2).extent() + (step - 1)) // step
+    share = (count + (parts - 1)) // parts
+    small = hl.max(buffer.dim(1).extent(), buffer.dim(2).extent()) <= m * SMALL
+    by_blocks = small & (count >= max(4, 2 * parts)) & (share >= variant["blocks"])
+    divide_either(definition.outputs[0], loops, (count, rows), by_blocks, parts, hl.TailStrategy.ShiftInwards)
 
 
 def _transforms(definition: Definition, desc: OpDesc, chunk: Any) -> None:
