@@ -87,7 +87,7 @@ def damage(folder: Path, kind: str, number: int) -> str | None:
     elif kind == "evict":
         DiskStore(folder).evict(path.stem)
     else:
-        path.write_bytes(b"" if kind == "empty" else path.read_bytes()[: number % path.stat().st_size])
+        path.write_bytes(b"" if kind == "empty" else path.read_bytes()[: number % max(path.stat().st_size, 1)])
     return path.stem
 
 
