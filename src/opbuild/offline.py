@@ -290,5 +290,5 @@ def _record(program: Program, built: BuildResult, positions: dict[int, int], pla
     own = program.descriptors()
     operators = [operator for operator, decision in zip(list_operators(built), built.decisions, strict=True)
                  if decision.desc in own]  # fmt: skip
-    notes = report_notes(operators, program.notes)
+    notes = report_notes(operators, program.notes, built.checked_order)
     return make_record(program, symbols, plan(program), constant_of=positions, constants=places, notes=notes)

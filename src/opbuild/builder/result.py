@@ -36,6 +36,11 @@ class BuildResult:
     warnings: tuple[str, ...]
 
     @property
+    def checked_order(self) -> tuple[str, ...]:
+        """Symbols of the kernels that were built with the debug option ``check_flag``."""
+        return tuple(entry.symbol for entry in self.entries.values() if "check_flag" in entry.debug)
+
+    @property
     def built(self) -> int:
         """How many operators were compiled."""
         return sum(decision.outcome == "built" for decision in self.decisions)

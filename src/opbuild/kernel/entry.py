@@ -65,6 +65,11 @@ class Entry:
         """Digest of the key that was asked for."""
         return str(self.info["key"]["sha256"])
 
+    @property
+    def debug(self) -> tuple[str, ...]:
+        """The debug options that decided the code."""
+        return tuple(self.info["key"]["components"].get("debug", ()))
+
     def files(self) -> tuple[tuple[str, bytes], ...]:
         """Return the files' names and contents in the order in which they are to be published."""
         contents = (self.object, record_bytes(self.info), record_bytes(self.record))

@@ -21,7 +21,8 @@ from opbuild.kernel.program import HostCall, Port, View
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
 from opbuild.runtime.files import anonymous
 from opbuild.runtime.library import Library, last_error
-from opbuild.runtime.record import KernelStep, Record
+from opbuild.runtime.order_check import OrderCheck
+from opbuild.runtime.record import CHECKED_ORDER, KernelStep, Record
 
 Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | None"]]
 """Evaluates one node on dense arrays, for a version of the operator set; the host backend's face."""
@@ -50,10 +51,12 @@ class Executor:
         self._evaluate = evaluate
         kernels = [step for step in record.steps if isinstance(step, KernelStep)]
         views = [view for step in kernels for view in step.views]
-        self._headers, self._dimensions = make_headers((view, record.buffers[view.buffer].dtype) for view in views)
+        types = [dtype for step in kernels for dtype in step.argument_types(record.buffers)]
+        self._headers, self._dimensions = make_headers(zip(views, types, strict=True))
         self._symbols = [step.symbol for step in kernels]
         self._views = views
         self._functions: dict[str, Callable[..., int]] = {}
+        self._checked = frozenset(record.notes.get(CHECKED_ORDER, ()))
         self._pool: list[_Arena] = []
         self._prepare(library)
         self._outputs = [(port.type.shape, np.dtype(port.type.dtype)) for port in record.outputs]
@@ -88,8 +91,8 @@ class Executor:
     def _prepare(self, library: Library | None) -> None:
         """Take the kernels from a library, and make the arguments of one call ready."""
         self._functions = {symbol: library.kernel(symbol) for symbol in self._symbols} if library is not None else {}
-        self._pool = [self._arena(self._views)]
         self._library = library
+        self._pool = [self._arena(self._views)]
 
     def _renew(self) -> None:
         """Load the library again in a child of the process that loaded it; its threads did not survive the fork."""
@@ -98,7 +101,8 @@ class Executor:
                 self._prepare(self._library.renewed())
 
     def _failure(self, function: Callable[..., Any]) -> RunError:
-        symbol = next((symbol for symbol, known in self._functions.items() if known is function), "")
+        kernel = function.kernel if isinstance(function, OrderCheck) else function
+        symbol = next((symbol for symbol, known in self._functions.items() if known is kernel), "")
         nodes = next(
             (step.nodes for step in self.record.steps if isinstance(step, KernelStep) and step.symbol == symbol), ()
         )
@@ -152,6 +156,15 @@ class _Arena:
         if views:
             self.headers["host"] = [bases[view.buffer] + view.offset * sizes[view.buffer] for view in views]
 
+    def _function(self, step: KernelStep, offsets: range, owner: Executor) -> Callable[..., Any]:
+        """Return what runs a kernel: the kernel, or what checks it."""
+        kernel = owner._functions[step.symbol]
+        if step.symbol not in owner._checked or owner._library is None:
+            return kernel
+        buffers = owner.record.buffers
+        sizes = [np.dtype(buffers[view.buffer].dtype).itemsize for view in step.views]
+        return OrderCheck(owner._library, kernel, self.headers[offsets.start : offsets.stop], step.views, sizes)
+
     def _steps(self, owner: Executor) -> list[Step]:
         steps: list[Step] = []
         headers = ctypes.c_char.from_address(self.headers.ctypes.data)
@@ -161,7 +174,7 @@ class _Arena:
                 offsets = range(first, first + len(step.views))
                 first += len(step.views)
                 arguments = tuple(ctypes.byref(headers, offset * HEADER.itemsize) for offset in offsets)
-                steps.append((owner._functions[step.symbol], arguments))
+                steps.append((self._function(step, offsets, owner), arguments))
             else:
                 steps.append((_evaluate_step, (step, self._arrays, owner._evaluate)))
         return steps

@@ -12,7 +12,8 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from opbuild.errors import LinkError
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _ERROR_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
 _last_error = threading.local()
+_latest_error = [""]
+"""What was said last in any thread: tasks of a kernel run in threads of their own."""
 _forks = [0]
 """How many forks lie between the first process and this one."""
 
@@ -87,6 +90,22 @@ class Library:
         function.restype = ctypes.c_int
         return function
 
+    @property
+    def has_tasks(self) -> bool:
+        """Whether any kernel may run tasks in several threads."""
+        return getattr(self._library, "halide_set_custom_do_par_for", None) is not None
+
+    @contextmanager
+    def reversed_tasks(self) -> Iterator[None]:
+        """Let kernels run their tasks one after the other, the last one first; all threads of this library."""
+        exchange = self._library.halide_set_custom_do_par_for
+        exchange.restype, exchange.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
+        before = exchange(ctypes.cast(_reversed, ctypes.c_void_p))
+        try:
+            yield
+        finally:
+            exchange(before)
+
     def _runtime(self, symbol: str, *args: Any) -> None:
         """Call a function of the compiler's runtime, if any kernel needed it to be linked in."""
         function = getattr(self._library, symbol, None)
@@ -95,18 +114,37 @@ class Library:
 
 
 def last_error() -> str:
-    """Return what a kernel's runtime said last in this thread, and forget it."""
-    message = getattr(_last_error, "text", "")
-    _last_error.text = ""
+    """Return what a kernel's runtime said last, in this thread or else in a thread of a kernel, and forget it."""
+    message = getattr(_last_error, "text", "") or _latest_error[0]
+    _last_error.text = _latest_error[0] = ""
     return str(message)
 
 
-def _remember_error(_context: int | None, message: bytes | None) -> None:
-    """Keep the message for ``last_error``; Halide's own handler would end the process."""
-    _last_error.text = (message or b"").decode(errors="replace").strip()
+def remember_error(message: str) -> None:
+    """Keep a message for ``last_error``."""
+    _last_error.text = _latest_error[0] = message
 
 
-_handler = _ERROR_HANDLER(_remember_error)
+def _handle_error(_context: int | None, message: bytes | None) -> None:
+    """Keep what Halide's runtime says; its own handler would end the process."""
+    remember_error((message or b"").decode(errors="replace").strip())
+
+
+_handler = _ERROR_HANDLER(_handle_error)
+
+
+def _run_reversed(context: int | None, task: Callable[..., int], least: int, count: int, closure: int | None) -> int:
+    """Run a kernel's tasks one after the other, the last one first; stand in for ``halide_do_par_for``."""
+    for index in reversed(range(least, least + count)):
+        status = task(context, index, closure)
+        if status:
+            return status
+    return 0
+
+
+_TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+_DO_PAR_FOR = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, _TASK, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
+_reversed = _DO_PAR_FOR(_run_reversed)
 
 
 def _load(data: bytes) -> tuple[ctypes.CDLL, int]:

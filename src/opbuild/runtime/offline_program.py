@@ -48,7 +48,7 @@ def tables(record: Record) -> bytes:
     steps = [step for step in record.steps if isinstance(step, KernelStep) and not problem]
     views = [view for step in steps for view in step.views]
     ports = (*record.inputs, *record.outputs)
-    kinds = [_type_number(buffer.dtype) for buffer in record.buffers]
+    kinds = [_type_number(dtype) for step in steps for dtype in step.argument_types(record.buffers)]
     sizes = [np.dtype(buffer.dtype).itemsize for buffer in record.buffers]
     firsts = _starts(len(view.dims) for view in views)
     arrays = (
@@ -64,8 +64,8 @@ def tables(record: Record) -> bytes:
         ),
         np.array(
             [
-                (view.buffer, kinds[view.buffer], len(view.dims), first, view.offset * sizes[view.buffer])
-                for view, first in zip(views, firsts, strict=True)
+                (view.buffer, kind, len(view.dims), first, view.offset * sizes[view.buffer])
+                for view, kind, first in zip(views, kinds, firsts, strict=True)
             ],
             _ARGUMENT,
         ),

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64
 """Bytes; every buffer begins on a cache line."""
+CHECKED_ORDER = "check_flag"
+"""The note of a record that lists the kernels to be checked by ``runtime.order_check``."""
 INT32_MAX = 2**31 - 1
 """Extents and strides travel in 32 bits."""
 
@@ -51,11 +53,24 @@ class Storage(NamedTuple):
 
 
 class KernelStep(NamedTuple):
-    """One call of a kernel: its symbol in the network's library and a view for each argument."""
+    """One call of a kernel.
+
+    Attributes:
+        symbol: The kernel in the network's library.
+        views: A view for each argument.
+        nodes: Names of the model's nodes that it computes.
+        dtypes: Element types of the arguments, where some are not those of their buffers (kernels that only move
+            elements take them as unsigned integers); else empty. Only kernels with checks look at them.
+    """
 
     symbol: str
     views: tuple[View, ...]
     nodes: tuple[str, ...]
+    dtypes: tuple[str, ...] = ()
+
+    def argument_types(self, buffers: Sequence[Storage]) -> tuple[str, ...]:
+        """Return the element types of the arguments."""
+        return self.dtypes or tuple(buffers[view.buffer].dtype for view in self.views)
 
 
 class Constant(NamedTuple):
@@ -138,7 +153,9 @@ def make_record(
             for index, buffer in enumerate(program.buffers)
         ),
         steps=tuple(
-            KernelStep(symbols[call.desc], call.views, call.nodes) if isinstance(call, KernelCall) else call
+            KernelStep(symbols[call.desc], call.views, call.nodes, _other_types(call, program))
+            if isinstance(call, KernelCall)
+            else call
             for call in program.calls
             if not _writes_nothing(call)
         ),
@@ -229,6 +246,12 @@ def _writes_nothing(call: KernelCall | HostCall) -> bool:
     if not isinstance(call, KernelCall):
         return False
     return all(any(extent == 0 for extent, _ in view.dims) for view in call.views[len(call.desc.inputs) :])
+
+
+def _other_types(call: KernelCall, program: Program) -> tuple[str, ...]:
+    """Return the arguments' element types, bools as the bytes they are, if some are not those of their buffers."""
+    types = tuple("uint8" if operand.dtype == "bool" else operand.dtype for operand in call.desc.operands)
+    return () if types == tuple(program.buffers[view.buffer].dtype for view in call.views) else types
 
 
 def _check_kernel(call: KernelCall, program: Program) -> None:

@@ -88,7 +88,8 @@ def _view_from_json(parts: Any) -> View:
 
 def _step_to_json(step: KernelStep | HostCall) -> dict[str, Any]:
     if isinstance(step, KernelStep):
-        return {"kernel": step.symbol, "views": [_view_to_json(view) for view in step.views], "nodes": list(step.nodes)}
+        views, types = [_view_to_json(view) for view in step.views], {"dtypes": list(step.dtypes)}
+        return {"kernel": step.symbol, "views": views, "nodes": list(step.nodes)} | (types if step.dtypes else {})
     return {
         "host": node_to_json(step.node),
         "inputs": [_view_to_json(view) for view in step.inputs],
@@ -102,7 +103,10 @@ def _step_to_json(step: KernelStep | HostCall) -> dict[str, Any]:
 def _step_from_json(parts: Any) -> KernelStep | HostCall:
     if "kernel" in parts:
         views = tuple(_view_from_json(view) for view in parts["views"])
-        return KernelStep(str(parts["kernel"]), views, tuple(map(str, parts["nodes"])))
+        dtypes = tuple(map(str, parts.get("dtypes", ())))
+        if (dtypes and len(dtypes) != len(views)) or not set(dtypes) <= set(DTYPES):
+            raise ValueError(f"a kernel's arguments have the types {dtypes}")
+        return KernelStep(str(parts["kernel"]), views, tuple(map(str, parts["nodes"])), dtypes)
     return HostCall(
         node=node_from_json(parts["host"]),
         inputs=tuple(None if view is None else _view_from_json(view) for view in parts["inputs"]),
