@@ -85,9 +85,9 @@ class Cache:
     def problems(self) -> Iterator[Problem]:
         """Yield everything that is damaged; what another release of opbuild wrote is not."""
         for item in self.items("operator", "weight", "image"):
-            reason = _problem(item)
+            reason = problem_of(item)
             if reason is not None and reason.code in ("incomplete", "damaged"):
-                reason = _problem(item)  # it may just have been published, replaced or removed
+                reason = problem_of(item)  # it may just have been published, replaced or removed
             if reason is not None and reason.code != "other-format" and any(Path(file).exists() for file in item.files):
                 yield Problem(item, reason)
 
@@ -130,7 +130,7 @@ def folder_of(item: Item) -> Path:
     return Path(item.mark).parent
 
 
-def _problem(item: Item) -> Reason | None:
+def problem_of(item: Item) -> Reason | None:
     """Return what is wrong with an item, None if it is sound or gone."""
     if item.kind == "weight":
         return _wrong_weight(Path(item.mark))

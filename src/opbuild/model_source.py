@@ -75,6 +75,11 @@ class ModelSource:
         return self._known is not None
 
     @property
+    def memo(self) -> Path:
+        """The file that remembers what the model shows."""
+        return self._file
+
+    @property
     def face(self) -> Face:
         """What the model shows; reads the model if it was never read before."""
         if self._known is None:

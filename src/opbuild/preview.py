@@ -20,6 +20,7 @@ from opbuild.report import OperatorReport, Report
 from opbuild.session import Clock, Session, open_session
 
 if TYPE_CHECKING:
+    from opbuild.builder.build import Builder
     from opbuild.events import Observer
 
 ShapeMap = Mapping[str, Sequence[int]]
@@ -76,11 +77,8 @@ def _decided(needed: Mapping[OpDesc, tuple[str, ...]], session: Session) -> tupl
     from opbuild.builder.build import REUSED
     from opbuild.builder.decide import Rebuild
     from opbuild.builder.explain import Explainer
-    from opbuild.kernel.identity import identify
 
-    builder = make_builder(session)
-    memo = session.config.compiler_memo if session.compiler.library() is None else None
-    builder.use_identity(identify(session.compiler, memo))  # not remembered in a file, as a build does
+    builder = planning_builder(session)
     explainer = Explainer(builder.store, builder.others, read_at_most=None)
     operators = []
     for plan in builder.plan(needed):
@@ -90,6 +88,16 @@ def _decided(needed: Mapping[OpDesc, tuple[str, ...]], session: Session) -> tupl
         else:
             operators.append(OperatorReport(plan.name, "reused", str(REUSED), plan.nodes))
     return tuple(operators)
+
+
+def planning_builder(session: Session) -> Builder:
+    """Return a builder that only decides: it remembers the compiler in no file, as a build does."""
+    from opbuild.kernel.identity import identify
+
+    builder = make_builder(session)
+    memo = session.config.compiler_memo if session.compiler.library() is None else None
+    builder.use_identity(identify(session.compiler, memo))
+    return builder
 
 
 class CheckedNode(NamedTuple):

@@ -1,0 +1,305 @@
+"""Bundling: what a cache holds, or what one model needs of it, carried to another machine in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbuild.api import lower_graph
+from opbuild.cache import Cache, folder_of
+from opbuild.config import Config
+from opbuild.digest import fast
+from opbuild.errors import BuildError, OptionError, TargetError
+from opbuild.graph.types import TensorType
+from opbuild.kernel.entry import SUFFIXES, Entry
+from opbuild.kernel.identity import identify, remember, remembered
+from opbuild.kernel.interfaces import Found, Reason
+from opbuild.kernel.key import CompilerIdentity, file_op_type
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
+from opbuild.kernel.target import Target
+from opbuild.model_source import ModelSource
+from opbuild.preview import planning_builder
+from opbuild.runtime import inspect as networks
+from opbuild.runtime.files import publish
+from opbuild.runtime.image import unseal
+from opbuild.session import Clock, Session, open_session
+from opbuild.store import inspect as operators
+from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle
+from opbuild.store.disk import DiskStore
+
+_RUNTIME = file_op_type(runtime_desc().op_types)
+
+Files = dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was exported: numbers of operators and networks, bytes of the bundle, and what was left out and why."""
+
+    operators: int
+    networks: int
+    nbytes: int
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What was imported: numbers of operators added and there already, of networks, and warnings."""
+
+    added: int
+    present: int
+    networks: int
+    warnings: tuple[str, ...] = ()
+
+
+def export_cache(path: Path, config: Config, target: Target) -> Exported:
+    """Write every sound operator of one target into a bundle; the same cache gives the same bytes.
+
+    Args:
+        path: The bundle.
+        config: Says which cache.
+        target: The machine that the operators are for.
+
+    Raises:
+        BuildError: If the cache has no operator for the target.
+        OptionError: If the bundle can not be written.
+    """
+    entries: list[Entry] = []
+    left_out: list[tuple[str, str]] = []
+    for item in Cache.of(config).items("operator"):
+        entry = operators.read(folder_of(item), item.name)
+        if isinstance(entry, Reason):
+            left_out.append((item.name, entry.text))
+        elif _target_of(entry) != str(target):
+            left_out.append((item.name, f"it is for {_target_of(entry)}"))
+        else:
+            entries.append(entry)
+    if not entries:
+        raise BuildError(f"{config.kernel_meta} has no operator for {target}", "build a model there first")
+    nbytes = write_bundle(path, str(target), map(_compiler_of, entries), _entry_files(entries).items())
+    return Exported(len(entries), 0, nbytes, tuple(left_out))
+
+
+def export_model(
+    path: Path,
+    model: Path,
+    config: Config,
+    target: Target,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    network: bool = False,
+) -> Exported:
+    """Write exactly what one model needs into a bundle: its operators, and the runtime library if they call it.
+
+    Args:
+        path: The bundle.
+        model: The model's file.
+        config: Says which cache.
+        target: The machine that the operators are for.
+        input_shapes: Shapes by input name.
+        network: Whether to add the stored network and its weights, which starts without linking and packing too.
+
+    Raises:
+        ModelError: If the model is at fault.
+        BuildError: If the cache lacks an operator or the network.
+        OptionError: If a shape is open, or the bundle can not be written.
+    """
+    session = open_session(config, target, None, runs_elsewhere=True)
+    source = ModelSource(model, session)
+    _, shapes = source.endpoints(input_shapes or {})
+    if shapes is None:
+        raise OptionError(f"inputs of {model.name!r} have open shapes", 'give them: --input_shape "name:1,3,224,224"')
+    program = lower_graph(source.graph(shapes), session, Clock())
+    entries = _entries_of(session, program.descriptors())
+    files = _entry_files(entries)
+    if network:
+        types = zip(source.face.inputs, shapes, strict=True)
+        key = session.key(source.face.name, source.digest, {n: TensorType(d, s) for (n, d, _), s in types})
+        files |= _network_files(config.network_meta, key.stem, source)
+    nbytes = write_bundle(path, str(target), map(_compiler_of, entries), files.items())
+    return Exported(len(entries), int(network), nbytes)
+
+
+def import_bundle(path: Path, config: Config, target: Target) -> Imported:
+    """Put what a bundle holds into a cache. It is checked whole before anything is written.
+
+    Args:
+        path: The bundle.
+        config: Says which cache.
+        target: The machine that the cache is for.
+
+    Raises:
+        OptionError: If the file is no bundle or can not be read.
+        TargetError: If it is for another target.
+        BuildError: If anything in it is not what was exported, or the cache can not be written; names each.
+    """
+    bundle = read_bundle(path)
+    if bundle.target != str(target):
+        raise TargetError(
+            f"the bundle {str(path)!r} is for {bundle.target}, and the cache is for {target}",
+            "export it on a machine of this kind, or import it where the target is built for (--soc_version)",
+        )
+    entries, stored, problems = _unpack(bundle)
+    if problems:
+        shown = [f"  {problem}" for problem in problems[:20]]
+        more = [f"  and {len(problems) - 20} more"] if len(problems) > 20 else []
+        raise BuildError(
+            f"nothing of the bundle {str(path)!r} was imported, since it holds what can not be used:\n"
+            + "\n".join(shown + more),
+            "export it again, with this release of opbuild",
+        )
+    added = sum(_publish(name, entry, config) for name, entry in entries)
+    for name in sorted(stored, key=_commit_marks_last):
+        try:
+            publish(config.network_meta / name, stored[name])
+        except OSError as error:
+            raise _not_written(config.network_meta, str(error)) from error
+    images = sum(name.endswith(".so") for name in stored)
+    return Imported(added, len(entries) - added, images, _note_compilers(bundle, config))
+
+
+def _entries_of(session: Session, needed: Mapping[OpDesc, tuple[str, ...]]) -> list[Entry]:
+    """Return the entries that a network needs, all of them stored."""
+    from opbuild.builder.decide import UpToDate
+
+    builder = planning_builder(session)
+    plans = builder.plan(needed)
+    entries = [plan.decision.entry for plan in plans if isinstance(plan.decision, UpToDate)]
+    missing = [plan.name for plan in plans if not isinstance(plan.decision, UpToDate)]
+    if any(needs_runtime(entry.undefined) for entry in entries):
+        key = builder.key(runtime_desc())
+        found = builder.runtime_store.lookup(key) if builder.runtime_store is not None else None
+        if isinstance(found, Found):
+            entries.append(found.entry)
+        else:
+            missing.append(key.name(session.config.device_id))
+    if missing:
+        raise BuildError(
+            f"the cache lacks {len(missing)} of the operators that the model needs: {', '.join(missing[:5])}"
+            + (" ..." if len(missing) > 5 else ""),
+            "build the model first, with the same shapes, target and number of threads; 'opbuild explain' says more",
+        )
+    return entries
+
+
+def _entry_files(entries: Sequence[Entry]) -> Files:
+    files: Files = {}
+    for entry in entries:
+        place = NETWORKS if entry.name.startswith(f"{_RUNTIME}_") else OPERATORS
+        files |= {place + name: content for name, content in entry.files()}
+    return files
+
+
+def _network_files(folder: Path, name: str, source: ModelSource) -> Files:
+    stored = networks.read(folder, name)
+    if isinstance(stored, Reason):
+        message = f"the network {name} can not be exported: {stored.text}"
+        raise BuildError(message, "build the model first, with the same shapes and number of threads")
+    source.remember()
+    files = [*stored.files, source.memo.name]
+    return {NETWORKS + file: (folder / file).read_bytes() for file in files}
+
+
+def _unpack(bundle: Bundle) -> tuple[list[tuple[str, Entry]], dict[str, memoryview], list[str]]:
+    """Return a bundle's entries by place, its networks' files, and what is wrong with them."""
+    left = dict(bundle.files)
+    entries, problems = [], []
+    for prefix, name in _entry_names(bundle):
+        files = [left.pop(f"{prefix}{name}{suffix}", None) for suffix in SUFFIXES]
+        contents = [bytes(file) for file in files if file is not None]
+        answer = operators.check(name, *contents) if len(contents) == len(SUFFIXES) else Reason("", "a file is missing")
+        if isinstance(answer, Entry) and _target_of(answer) != bundle.target:
+            answer = Reason("", f"it is for {_target_of(answer)}")
+        if isinstance(answer, Reason):
+            problems.append(f"{name}: {answer.text}")
+        else:
+            entries.append((prefix, answer))
+    files_left = {name.removeprefix(NETWORKS): data for name, data in left.items()}
+    return entries, files_left, problems + list(_network_problems(files_left, bundle.target))
+
+
+def _entry_names(bundle: Bundle) -> list[tuple[str, str]]:
+    """Return place and name of each operator; beside networks there is only the runtime library."""
+    found = {}
+    for name in bundle.files:
+        prefix, _, file = name.partition("/")
+        if prefix + "/" == OPERATORS or file.startswith(f"{_RUNTIME}_"):
+            found[f"{prefix}/", file.rpartition(".")[0]] = True
+    return sorted(found)
+
+
+def _network_problems(files: Mapping[str, memoryview], target: str) -> Iterator[str]:
+    def contents(name: str) -> memoryview:
+        if name not in files:
+            raise FileNotFoundError(2, "it is not in the bundle", name)
+        return files[name]
+
+    used: set[str] = set()
+    for name in sorted(file.removesuffix(".so") for file in files if file.endswith(".so")):
+        try:
+            stored = networks.check(name, contents, lambda file: fast(contents(file)))
+        except FileNotFoundError as error:
+            stored = Reason("", f"{error.filename} is not in the bundle")
+        if isinstance(stored, Reason):
+            yield f"{name}: {stored.text}"
+        elif stored.target != target:
+            yield f"{name}: it is for {stored.target}"
+        else:
+            used.update(stored.files)
+    for name, data in files.items():
+        if name.endswith(".model"):
+            try:
+                unseal(bytes(data))
+            except ValueError as error:
+                yield f"{name}: {error}"
+        elif name not in used:
+            yield f"{name}: nothing in the bundle uses it"
+
+
+def _commit_marks_last(name: str) -> tuple[bool, str]:
+    return name.endswith(".json"), name
+
+
+def _publish(place: str, entry: Entry, config: Config) -> bool:
+    """Add an entry to the cache; return whether it was not there."""
+    folder = config.network_meta if place == NETWORKS else config.kernel_meta
+    if isinstance(operators.read(folder, entry.name), Entry):
+        return False
+    problem = DiskStore(folder).publish(entry)
+    if problem:
+        raise _not_written(folder, problem)
+    return True
+
+
+def _not_written(folder: Path, problem: str) -> BuildError:
+    message = f"the bundle is sound but the cache {folder} can not be written: {problem}"
+    return BuildError(message, "what was written can be used; make room or give the right to write, and import again")
+
+
+def _note_compilers(bundle: Bundle, config: Config) -> tuple[str, ...]:
+    """Remember what compiled a bundle where no compiler is installed; warn where another one is."""
+    from opbuild.backend.halide.driver import HalideCompiler
+
+    memo = config.network_meta / "compiler.json"
+    if HalideCompiler.library() is None:
+        for compiler in bundle.compilers:
+            remember(memo, compiler)
+        known = remembered(memo)
+        others = [f"{each.name} {each.version}" for each in bundle.compilers if each != known]
+        return tuple(f"operators that {other} compiled are not found where it is not installed" for other in others)
+    installed = identify(HalideCompiler(), memo)
+    if installed in bundle.compilers:
+        return ()
+    made = ", ".join(f"{each.name} {each.version}" for each in bundle.compilers)
+    return (f"{made} compiled the bundle; {installed.name} {installed.version} is installed and finds none of it",)
+
+
+def _target_of(entry: Entry) -> str:
+    return str(entry.info["key"]["components"]["target"])
+
+
+def _compiler_of(entry: Entry) -> CompilerIdentity:
+    parts = entry.info["key"]["components"]["compiler"]
+    return CompilerIdentity(str(parts["name"]), str(parts["version"]), str(parts["digest"]))

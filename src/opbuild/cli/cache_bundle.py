@@ -1,0 +1,78 @@
+"""``opbuild cache export`` and ``import``: a cache, or what one model needs of it, in one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from opbuild.cli.cache_options import cache_options, json_option, locate, print_json, size
+from opbuild.errors import OptionError
+from opbuild.frontend.input_shape import parse_input_shape
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--model", metavar="MODEL.onnx", type=click.Path(path_type=Path), help="Only what this model needs.")
+@click.option("--network", is_flag=True, help="With --model: its stored network and weights too.")
+@click.option("--input_shape", metavar="SHAPES", help='With --model: shapes that it leaves open, "data:1,3,224,224".')
+@click.option("--num_threads", metavar="N", type=click.IntRange(1, 1024),
+              help="With --model: threads that will run it.  [default: the cores]")  # fmt: skip
+@cache_options
+@json_option
+def export(
+    bundle: Path,
+    model: Path | None,
+    network: bool,
+    input_shape: str | None,
+    num_threads: int | None,
+    as_json: bool,
+    **place: Any,
+) -> None:
+    """Write the operators of one target into the file BUNDLE; the same operators give the same bytes.
+
+    Where it is imported, they are found without a compiler: bake it into an image.
+    """
+    from opbuild.bundling import export_cache, export_model
+
+    if model is None and (network or input_shape):
+        raise OptionError("--network and --input_shape are for one model", "give --model")
+    config, target = locate(**place, num_threads=num_threads)
+    if model is None:
+        done = export_cache(bundle, config, target)
+    else:
+        shapes = parse_input_shape(input_shape) if input_shape else {}
+        done = export_model(bundle, model, config, target, input_shapes=shapes, network=network)
+    if as_json:
+        print_json({"bundle": str(bundle), "target": str(target), "operators": done.operators,
+                    "networks": done.networks, "bytes": done.nbytes, "left_out": dict(done.left_out)})  # fmt: skip
+        return
+    for name, why in done.left_out:
+        click.echo(f"left out {name}: {why}")
+    networks = f" and {done.networks} network" if done.networks else ""
+    click.echo(f"{done.operators} operators{networks} in {bundle}, {size(done.nbytes)}, for {target}")
+
+
+@click.command("import")
+@click.argument("bundle", type=click.Path(dir_okay=False, path_type=Path))
+@cache_options
+@json_option
+def import_(bundle: Path, as_json: bool, **place: Any) -> None:
+    """Put what BUNDLE holds into the cache.
+
+    It is checked whole first: if it is for another target, or anything in it is not what was exported, nothing is
+    imported.
+    """
+    from opbuild.bundling import import_bundle
+
+    config, target = locate(**place)
+    done = import_bundle(bundle, config, target)
+    if as_json:
+        print_json({"added": done.added, "present": done.present, "networks": done.networks,
+                    "warnings": list(done.warnings)})  # fmt: skip
+        return
+    for warning in done.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    networks = f", {done.networks} network" if done.networks else ""
+    click.echo(f"{done.added} operators added{networks}, {done.present} were there, in {config.cache_folder}")

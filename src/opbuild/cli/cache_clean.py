@@ -1,0 +1,85 @@
+"""``opbuild cache verify``, ``prune`` and ``clear``: finding what is damaged, and removing what is not wanted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opbuild.cli.cache_options import cache_options, json_option, locate, print_json, read_size, read_span, size
+from opbuild.errors import OptionError
+
+if TYPE_CHECKING:
+    from opbuild.store.inventory import Item
+
+_KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo": "model known"}
+
+
+@click.command()
+@click.option("--repair", is_flag=True, help="Remove what is damaged; the next build makes it again.")
+@cache_options
+@json_option
+def verify(repair: bool, as_json: bool, **place: Any) -> int:
+    """Read every operator, network and weight, and compare each with its digests and its key.
+
+    Exits with 1 if something is damaged and stays.
+    """
+    from opbuild.cache import Cache
+
+    config, _ = locate(**place)
+    cache = Cache.of(config)
+    checked = len(cache.items("operator", "image", "weight"))
+    found = []
+    for problem in cache.problems():
+        found.append(problem)
+        if repair:
+            cache.repair(problem)
+        if not as_json:
+            click.echo(f"{_KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}")
+    if as_json:
+        damaged = [
+            {"kind": _KINDS[each.item.kind], "name": each.item.name, "code": each.reason.code, "why": each.reason.text}
+            for each in found
+        ]
+        print_json({"checked": checked, "damaged": damaged, "repaired": repair})
+    else:
+        end = f"{len(found)} damaged" + (" and removed" if found and repair else "")
+        click.echo(f"{checked} checked, {end}")
+    return 1 if found and not repair else 0
+
+
+@click.command()
+@click.option("--older_than", metavar="SPAN", help="Remove what was not used for this long: 90m, 12h, 30d, 4w.")
+@click.option("--max_size", metavar="SIZE", help="Then remove what was used least recently: 500M, 2G.")
+@cache_options
+@json_option
+def prune(older_than: str | None, max_size: str | None, as_json: bool, **place: Any) -> None:
+    """Remove what was not used for long, or least recently; networks go before operators."""
+    from opbuild.cache import Cache
+
+    seconds, nbytes = read_span(older_than), read_size(max_size)
+    if seconds is None and nbytes is None:
+        raise OptionError("prune was not told what to remove", "give --older_than or --max_size")
+    config, _ = locate(**place)
+    _tell(Cache.of(config).prune(older_than=seconds, max_bytes=nbytes), as_json)
+
+
+@click.command()
+@cache_options
+@json_option
+def clear(as_json: bool, **place: Any) -> None:
+    """Remove everything that is stored; settings stay, and a build under way keeps what it has read."""
+    from opbuild.cache import Cache
+
+    config, _ = locate(**place)
+    _tell(Cache.of(config).clear(), as_json)
+
+
+def _tell(removed: tuple[Item, ...], as_json: bool) -> None:
+    count = {name: sum(item.kind == kind for item in removed) for kind, name in _KINDS.items()}
+    nbytes = sum(item.nbytes for item in removed)
+    if as_json:
+        print_json({"operators": count["operator"], "networks": count["network"], "bytes": nbytes,
+                    "names": sorted(item.name for item in removed)})  # fmt: skip
+        return
+    click.echo(f"{count['operator']} operators and {count['network']} networks removed, {size(nbytes)}")

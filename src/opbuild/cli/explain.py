@@ -1,0 +1,46 @@
+"""``opbuild explain``: for each operator of a model, whether it would be reused, and if not, why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from opbuild.cli.cache_options import cache_options, json_option, locate, print_json
+from opbuild.frontend.input_shape import parse_input_shape
+
+
+@click.command()
+@click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))
+@click.option("--input_shape", metavar="SHAPES", help='Shapes that the model leaves open: "data:1,3,224,224".')
+@click.option("--num_threads", metavar="N", type=click.IntRange(1, 1024),
+              help="Threads that will run the network.  [default: the cores]")  # fmt: skip
+@cache_options
+@json_option
+def explain(model: Path, input_shape: str | None, num_threads: int | None, as_json: bool, **place: Any) -> None:
+    """Say for each operator of MODEL.onnx whether a build would reuse it, and if not, why.
+
+    The reason is what is wrong with the stored operator, or the first field of the key that differs from the nearest
+    one, with both values. Nothing is compiled or written.
+    """
+    from opbuild.cli.tables import operators_table, output_console
+    from opbuild.preview import preview
+
+    config, target = locate(**place, num_threads=num_threads)
+    shapes = parse_input_shape(input_shape) if input_shape else None
+    report = preview(model, soc_version=str(target), input_shapes=shapes, config=config)
+    if as_json:
+        print_json(
+            [
+                {"name": each.name, "reused": each.status == "reused", "why": each.reason, "nodes": list(each.nodes)}
+                for each in report.operators
+            ]
+        )
+        return
+    console = output_console()
+    if report.operators:
+        console.print(operators_table(report, planned=True))
+    for name, count in sorted(report.host.items()):
+        console.print(f"no kernel yet, runs on the host: {count} x {name}", highlight=False, markup=False)
+    console.print(f"{report.built} operators to build, {report.reused} to reuse", highlight=False)
