@@ -50,6 +50,16 @@ def test_an_input_that_the_network_lacks_names_those_it_has() -> None:
         assert caught.value.hint == "its inputs are x, y"
 
 
+def test_the_shape_of_random_data_can_be_given() -> None:
+    """An offline model with several variants leaves extents open; ``--input_shape`` picks one, and must give all."""
+    network = _network(x=TensorType("float32", (-1, 3)))
+    assert complete_inputs(network, {}, 0, {"x": (4, 3)})["x"].shape == (4, 3)
+    with pytest.raises(OptionError, match="open shape"):
+        complete_inputs(network, {}, 0, {"x": (-1, 3)})
+    with pytest.raises(InputError, match="no input 'z'"):
+        complete_inputs(network, {}, 0, {"z": (4, 3)})
+
+
 def test_random_data_needs_a_shape() -> None:
     """An open extent without data is an error that names the option that gives it."""
     with pytest.raises(OptionError, match=r"'x' has the open shape \[\?,3\]") as caught:
