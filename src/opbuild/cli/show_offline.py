@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -45,11 +45,10 @@ def show(path: Path) -> None:
 def _rows(model: OfflineModel) -> list[tuple[str, str]]:
     names = [name for name, _ in model.inputs]
     dtypes = dict(model.inputs)
-    signatures = [
-        format_input_shape(dict(zip(names, shapes, strict=True))) for shapes in model.signatures[:SHOWN_SIGNATURES]
-    ]
-    if len(model.signatures) > SHOWN_SIGNATURES:
-        signatures.append(f"and {len(model.signatures) - SHOWN_SIGNATURES} more")
+    served = [str(model.build["ranges"])] if model.build.get("ranges") else _signatures(model)
+    signatures = served[:SHOWN_SIGNATURES]
+    if len(served) > SHOWN_SIGNATURES:
+        signatures.append(f"and {len(served) - SHOWN_SIGNATURES} more")
     rows = [
         ("network", model.name),
         ("target", str(model.target)),
@@ -66,6 +65,11 @@ def _rows(model: OfflineModel) -> list[tuple[str, str]]:
         if size:
             rows.append((name, f"{size} bytes"))
     return rows
+
+
+def _signatures(model: OfflineModel) -> list[str]:
+    names = [name for name, _ in model.inputs]
+    return [format_input_shape(dict(zip(names, shapes, strict=True))) for shapes in model.signatures]
 
 
 def write_json(om: Path | None, model: Path | None, target: Path) -> None:
@@ -117,7 +121,7 @@ def _describe(model: OfflineModel) -> dict[str, Any]:
         "num_threads": model.num_threads,
         "inputs": [{"name": name, "type": dtype} for name, dtype in model.inputs],
         "outputs": list(model.outputs),
-        "signatures": [[list(shape) for shape in shapes] for shapes in model.signatures],
+        "signatures": _signatures(model),
         "build": dict(model.build),
-        "plans": [cast("Any", plan) for plan in plans],
+        "plans": plans,
     }
