@@ -149,6 +149,13 @@ def test_workers_are_obeyed(config: Config) -> None:
     assert kinds == [events.CompileStarted, events.CompileFinished] * 4
 
 
+def test_more_requests_and_answers_than_pipes_hold_do_not_wait_for_each_other(config: Config) -> None:
+    """A build of hundreds of operators ends: the server's answers are read while requests are still sent."""
+    many = [conv(tile, padding="x" * 8000) for tile in range(200)]
+    with disk_builder(config) as builder:
+        assert builder.build(needed(*many), "net").built == len(many)
+
+
 def test_the_device_is_in_the_names_it_builds(config: Config) -> None:
     """DEVICE_ID ends the name of what this device builds; another device finds it nevertheless (F35)."""
     with disk_builder(replace(config, device_id=5)) as builder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -65,6 +66,7 @@ class CompileServer:
         self._requests = cast("IO[bytes]", self._process.stdin).fileno()
         self._answers = cast("IO[bytes]", self._process.stdout).fileno()
         self._unpacker = Unpacker()
+        self._waiting: list[tuple[dict[str, Any], bytes]] = []
         self._end = weakref.finalize(self, _end_process, self._process, os.getpid())
 
     @property
@@ -73,17 +75,27 @@ class CompileServer:
         return self._end.alive and self._process.poll() is None
 
     def send(self, header: dict[str, Any]) -> None:
-        """Send one request.
+        """Send one request; what the server answers meanwhile is kept for ``receive``.
+
+        The server may wait for its answers to be read before it reads a request, so this must not wait for the server
+        alone.
 
         Raises:
             ServerEndedError: If the server has ended.
         """
-        try:
-            view = memoryview(pack(header))
-            while view:
-                view = view[os.write(self._requests, view) :]
-        except (OSError, ValueError) as error:
-            raise self._ended() from error
+        poll = select.poll()
+        poll.register(self._requests, select.POLLOUT)
+        poll.register(self._answers, select.POLLIN)
+        view = memoryview(pack(header))
+        while view:
+            ready = dict(poll.poll())
+            if self._answers in ready:
+                self._waiting += self._read()
+            if self._requests in ready:
+                try:
+                    view = view[os.write(self._requests, view[: select.PIPE_BUF]) :]  # so much is written at once
+                except (OSError, ValueError) as error:
+                    raise self._ended() from error
 
     def receive(self) -> list[tuple[dict[str, Any], bytes]]:
         """Wait for answers and return them.
@@ -91,17 +103,22 @@ class CompileServer:
         Raises:
             ServerEndedError: If the server ended instead.
         """
-        while True:
-            try:
-                data = os.read(self._answers, _CHUNK)
-                messages = self._unpacker.feed(data)
-            except (OSError, ValueError) as error:
-                raise self._ended() from error
-            if not data:
-                raise self._ended()
-            if messages:
-                self.worked = True
-                return messages
+        while not self._waiting:
+            self._waiting += self._read()
+        messages, self._waiting = self._waiting, []
+        self.worked = True
+        return messages
+
+    def _read(self) -> list[tuple[dict[str, Any], bytes]]:
+        """Return the answers that the next bytes complete; waits for bytes."""
+        try:
+            data = os.read(self._answers, _CHUNK)
+            messages = self._unpacker.feed(data)
+        except (OSError, ValueError) as error:
+            raise self._ended() from error
+        if not data:
+            raise self._ended()
+        return messages
 
     def close(self) -> None:
         """End the server and whatever it compiles; harmless if it has ended."""
