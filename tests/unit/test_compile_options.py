@@ -230,3 +230,14 @@ def test_ranges_are_passed_on(requested: list[Request]) -> None:
     assert main(["compile", "--model=m.onnx", "--input_shape=x:-1,3,1~640,1~640"]) == 0
     assert requested[0].input_shapes == {"x": (-1, 3, (1, 640), (1, 640))}
     assert requested[0].variants == ()
+
+
+def test_the_guide_for_atcs_users_has_every_option() -> None:
+    """Each option is in the guide, and those that are refused whatever their value are in its last table."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "atc.md").read_text(encoding="utf-8")
+    for option in {*BAD, *FOREIGN}:
+        assert f"--{option}" in text, option
+    refused_always = text.partition("Always refused:")[2].partition("## ")[0]
+    assert {option for option in FOREIGN if f"`--{option}`" in refused_always} == {
+        option for option, (accepted, _) in FOREIGN.items() if not accepted
+    }
