@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from opbuild import events
 from opbuild.backend.fake import FakeCompiler
 from opbuild.builder.build import Builder
+from opbuild.builder.client import CompileServer
 from opbuild.builder.decide import FORCED, Rebuild, UpToDate, decide
 from opbuild.config import Config
 from opbuild.errors import BuildError, CompileForbiddenError
@@ -149,9 +151,19 @@ def test_workers_are_obeyed(config: Config) -> None:
     assert kinds == [events.CompileStarted, events.CompileFinished] * 4
 
 
-def test_more_requests_and_answers_than_pipes_hold_do_not_wait_for_each_other(config: Config) -> None:
-    """A build of hundreds of operators ends: the server's answers are read while requests are still sent."""
-    many = [conv(tile, padding="x" * 8000) for tile in range(200)]
+def test_more_requests_and_answers_than_pipes_hold_do_not_wait_for_each_other(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build of many operators ends where pipes are narrow: answers are read while requests are still sent."""
+
+    class Narrow(CompileServer):
+        def __init__(self, import_string: str, workers: int) -> None:
+            super().__init__(import_string, workers)
+            for descriptor in (self._requests, self._answers):
+                fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, 4096)
+
+    monkeypatch.setattr("opbuild.builder.resting.CompileServer", Narrow)
+    many = [conv(tile, padding="x" * 2000) for tile in range(100)]
     with disk_builder(config) as builder:
         assert builder.build(needed(*many), "net").built == len(many)
 
