@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opbuild.digest import fast, fast_file
+from opbuild.digest import fast
 from opbuild.errors import InvalidModelError, ShapeError
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.opdesc import FREE
@@ -147,6 +147,10 @@ class ModelSource:
         self._loaded = model if keep else None
         return model.bind(dict(zip(names, shapes, strict=True)), evaluate)
 
+    def release(self) -> None:
+        """Give back the memory of the file's contents; who needs them later reads the file again."""
+        self._contents = None
+
     def portable(self) -> PortableModel:
         """Read the model and return the network in a form that binds to any shapes without onnx.
 
@@ -200,7 +204,7 @@ class ModelSource:
         self._contents = read_file(path)
         return fast(self._contents.data)
 
-    def _file_digest(self, path: Path, digest_file: Callable[[Path], str] = fast_file) -> str:
+    def _file_digest(self, path: Path, digest_file: Callable[[Path], str] | None = None) -> str:
         """Return the digest of one of the model's files, remembered by the file's state."""
         if not self._session.starts_stored:
             return digest_of(path, None, digest_file)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -16,7 +19,8 @@ from opbuild.frontend.onnx_wire import LARGE, PLACE, without_large_tensors
 LARGE_VALUES = np.arange(LARGE, dtype=np.float32)
 
 
-def model(*initializers: TensorProto, constant: np.ndarray | None = None) -> onnx.ModelProto:
+def model(*initializers: TensorProto, constant: Any = None) -> onnx.ModelProto:
+    """Return a model of initializers, and of a Constant node if a value is given for it."""
     nodes = [helper.make_node("Neg", ["w"], ["y"])]
     if constant is not None:
         nodes = [
@@ -84,7 +88,5 @@ def test_a_damaged_file_gives_an_error_or_a_model_and_never_anything_else(data: 
     content = content[: data.draw(st.integers(1, len(content)))]
     for _ in range(data.draw(st.integers(0, 3))):
         content[data.draw(st.integers(0, min(len(content), 120) - 1))] = data.draw(st.integers(0, 255))
-    try:
+    with suppress(OpbuildError):
         load_model(bytes(content)).bind()
-    except OpbuildError as error:
-        assert str(error)

@@ -82,7 +82,7 @@ def verified(path: Path, nbytes: int, digest: str, remembered: Any) -> tuple[Arr
     return array, state
 
 
-def digest_of(path: Path, memo: Path | None, digest_file: Callable[[Path], str] = fast_file) -> str:
+def digest_of(path: Path, memo: Path | None, digest_file: Callable[[Path], str] | None = None) -> str:
     """Return a file's digest, from ``memo`` if the file's state is the one for which it was written there.
 
     What the state is, ``verified`` says. A file that has only just changed is not remembered: it may change again
@@ -91,11 +91,12 @@ def digest_of(path: Path, memo: Path | None, digest_file: Callable[[Path], str] 
     Args:
         path: The file.
         memo: File in which state and digest are remembered, replaced if it is not right; None remembers nothing.
-        digest_file: Reads the file and returns its digest.
+        digest_file: Reads the file and returns its digest; default ``fast_file``.
 
     Raises:
         OSError: If ``path`` can not be read; a memo that can not be written costs only the reading next time.
     """
+    digest_file = digest_file or fast_file
     if memo is None:
         return digest_file(path)
     stat = path.stat()
