@@ -175,7 +175,10 @@ def read_graphs(
             given = {**input_shapes, **variant}
             types = {name: given.get(name, shape) for name, _, shape in source.face.inputs}
             name = next(name for name, shape in types.items() if shape is None or min(shape, default=0) < 0)
-            raise ShapeError(f"input {name!r} has an open shape", f"give it: input_shapes={{{name!r}: (...)}}")
+            raise ShapeError(
+                f"input {name!r} has an open shape",
+                f'give it: --input_shape "{name}:..." or input_shapes={{{name!r}: (...)}}',
+            )
         if shapes not in signatures:
             signatures.append(shapes)
     return [source.graph(shapes, keep=True) for shapes in signatures], source.digest
