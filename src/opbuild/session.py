@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from opbuild.config import Config, quota_environment
 from opbuild.digest import fast
-from opbuild.errors import BuildError, OpbuildError, TargetError
+from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel import user_operators
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
@@ -248,6 +248,8 @@ def open_session(
     debug = make_debug(config.op_debug_level, config.op_debug_config, config.debug_dir, config.debug_folder)
     mode = config.op_compiler_cache_mode if debug.caching else "disable"
     config = replace(config, soc_version=str(chosen), op_compiler_cache_mode=mode)
+    if debug.active and debug.folder.resolve() == config.kernel_meta.resolve():
+        raise OptionError(f"debug_dir is {str(debug.folder)!r}, a folder of the cache", "choose another folder")
     stores_networks = use_images and config.uses_cache and not debug.active
     session = Session(config, chosen, observer or log_warnings, stores_networks, debug=debug)
     for warning in config.warnings:
