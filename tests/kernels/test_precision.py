@@ -18,8 +18,13 @@ from kernels.harness import run_program
 from kernels.lowered import program_of, random, run_node, variants
 from opbuild.backend.halide import precise
 from opbuild.backend.halide.expression import compile_expression
-from opbuild.graph.types import Node
+from opbuild.backend.host.evaluate import evaluate
+from opbuild.graph.passes.float32 import force_float32
+from opbuild.graph.passes.pipeline import optimize
+from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.expression import REFINED, Expression, arg, const
+from opbuild.kernel.target import host_target
+from opbuild.lowering.lower import lower
 
 Array = npt.NDArray[Any]
 MODES = ("high_performance", "high_precision")
@@ -280,3 +285,17 @@ def test_a_chain_of_convolutions_is_more_accurate_in_high_precision() -> None:
         for mode in MODES
     )
     assert accurate < fast / 2
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_forced_float32_networks_have_kernels(dtype: str) -> None:
+    """A product of float16 or float64 numbers has no kernel here; with force_fp32 no node is left to the host."""
+    x, w = random(5, 32).astype(dtype), random(32, 24, seed=1).astype(dtype)
+    kinds = {"x": x, "w": w, "p": np.zeros((5, 24), dtype), "y": np.zeros((5, 24), dtype)}
+    types = {name: TensorType(dtype, array.shape) for name, array in kinds.items()}
+    nodes = (Node("MatMul", ("x", "w"), ("p",), {}, "product"), Node("Tanh", ("p",), ("y",), {}, "tanh"))
+    graph = force_float32(Graph("g", nodes, ("x",), ("y",), types, {"w": w}))
+    actual = run_program(lower(optimize(graph, evaluate), host_target()), {"x": x})["y"]
+    assert actual.dtype == np.dtype(dtype)
+    expected = np.tanh(x.astype(np.float64) @ w.astype(np.float64))
+    np.testing.assert_allclose(actual, expected, rtol=1e-3 if dtype == "float16" else 1e-5, atol=1e-6)
