@@ -1,0 +1,203 @@
+"""Bundles: equal contents give equal bytes, and nothing is imported from one that is not whole or not for here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opbuild.bundling import export_cache, import_bundle
+from opbuild.cache import Cache
+from opbuild.config import Config
+from opbuild.digest import fast
+from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
+from opbuild.kernel.entry import make_entry
+from opbuild.kernel.interfaces import Found
+from opbuild.kernel.target import Target
+from opbuild.store.bundle import read_bundle, write_bundle
+from opbuild.store.disk import DiskStore
+from samples import IDENTITY, TARGET, conv, entry_of, key_of
+
+OTHER = Target("arm-64-linux")
+
+
+@pytest.fixture
+def bundle(config: Config, tmp_path: Path) -> Path:
+    """A bundle of two operators, exported from a cache that also has a damaged one and one for another target."""
+    store = DiskStore(config.kernel_meta)
+    for tile in (1, 2, 3):
+        store.publish(entry_of(conv(tile))[1])
+    (config.kernel_meta / f"{entry_of(conv(3))[1].name}.o").write_bytes(b"damaged")
+    key = key_of(conv(1), target=OTHER)
+    store.publish(make_entry(conv(1), key, 0, entry_of_object(key.symbol), 1.0))
+    done = export_cache(tmp_path / "ops.bundle", config, TARGET)
+    assert (done.operators, done.networks, len(done.left_out)) == (2, 0, 2)
+    return tmp_path / "ops.bundle"
+
+
+def entry_of_object(symbol: str) -> bytes:
+    """Return an object that defines a symbol."""
+    from opbuild.backend.fake import fake_object
+
+    return fake_object(b"code", (symbol,))
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Config:
+    """Another machine's empty cache."""
+    return Config(cache_path=tmp_path / "elsewhere")
+
+
+def files_in(config: Config) -> list[Path]:
+    """Return everything that lies in a cache."""
+    return [path for path in config.cache_folder.rglob("*") if path.is_file()]
+
+
+def test_a_round_trip_finds_every_operator(bundle: Path, elsewhere: Config) -> None:
+    """Operators are looked up by the same keys where they were imported; importing again adds nothing."""
+    done = import_bundle(bundle, elsewhere, TARGET)
+    assert (done.added, done.present) == (2, 0)
+    for tile in (1, 2):
+        key, entry = entry_of(conv(tile))
+        found = DiskStore(elsewhere.kernel_meta).lookup(key)
+        assert isinstance(found, Found)
+        assert found.entry.object == entry.object
+    again = import_bundle(bundle, elsewhere, TARGET)
+    assert (again.added, again.present) == (0, 2)
+
+
+def test_importing_mends_a_damaged_entry(bundle: Path, elsewhere: Config) -> None:
+    """What is there but damaged is replaced."""
+    import_bundle(bundle, elsewhere, TARGET)
+    (elsewhere.kernel_meta / f"{entry_of(conv(1))[1].name}.o").write_bytes(b"x")
+    assert import_bundle(bundle, elsewhere, TARGET).added == 1
+    assert list(Cache.of(elsewhere).problems()) == []
+
+
+def test_the_same_cache_gives_the_same_bytes(bundle: Path, config: Config, tmp_path: Path) -> None:
+    """No time, path or order of the folder is in a bundle."""
+    export_cache(tmp_path / "again.bundle", config, TARGET)
+    assert (tmp_path / "again.bundle").read_bytes() == bundle.read_bytes()
+    import_bundle(bundle, replace(config, cache_path=tmp_path / "moved"), TARGET)
+    export_cache(tmp_path / "moved.bundle", replace(config, cache_path=tmp_path / "moved"), TARGET)
+    assert (tmp_path / "moved.bundle").read_bytes() == bundle.read_bytes()
+
+
+def test_another_targets_bundle_is_refused(bundle: Path, elsewhere: Config) -> None:
+    """Both targets are named, and nothing is written."""
+    with pytest.raises(TargetError, match="is for x86-64-linux-avx-avx2-fma-sse41, and the cache is for arm-64-linux"):
+        import_bundle(bundle, elsewhere, OTHER)
+    assert files_in(elsewhere) == []
+
+
+def test_any_changed_byte_is_refused_and_nothing_is_imported(bundle: Path, elsewhere: Config) -> None:
+    """F07: header, list and every content are under digests; a cut or grown bundle is damaged too."""
+    data = bundle.read_bytes()
+    places = [*range(0, len(data), 97), len(data) - 1]
+    for damaged in [
+        *(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :] for place in places),
+        data[:-1],
+        data + b"x",
+        b"",
+        data[:40],
+    ]:
+        bundle.write_bytes(damaged)
+        with pytest.raises((BuildError, OptionError)):
+            import_bundle(bundle, elsewhere, TARGET)
+    assert files_in(elsewhere) == []
+
+
+def test_a_damaged_content_is_named(bundle: Path, elsewhere: Config) -> None:
+    """The error says which operator's file is not what was exported."""
+    data, name = bundle.read_bytes(), entry_of(conv(2))[1].name
+    content = bytes(read_bundle(bundle).files[f"kernel_meta/{name}.info"])
+    place = data.index(content)
+    bundle.write_bytes(data[:place] + b"!" + data[place + 1 :])
+    with pytest.raises(BuildError, match=f"kernel_meta/{name}.info"):
+        import_bundle(bundle, elsewhere, TARGET)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../evil.o",
+        "kernel_meta/../../evil_1_0.o",
+        "/etc/passwd",
+        "kernel_meta/conv_1_0.so",
+        "network_meta/weights/../conv_1.so",
+        "network_meta/compiler.json",
+        "op_cache.ini",
+        "kernel_meta/conv_1_0.o\n",
+    ],
+)
+def test_a_name_that_no_cache_has_is_refused(tmp_path: Path, elsewhere: Config, name: str) -> None:
+    """F58: a bundle with right digests can not name a place outside, or a file that an import does not bring."""
+    path = tmp_path / "evil.bundle"
+    write_bundle(path, str(TARGET), [IDENTITY], [(name, b"x")])
+    with pytest.raises(BuildError, match="the name"):
+        import_bundle(path, elsewhere, TARGET)
+    assert files_in(elsewhere) == []
+
+
+@pytest.mark.parametrize("lie", ["foreign", "torn", "mixed", "stray"])
+def test_a_sealed_bundle_of_unusable_entries_is_refused_whole(tmp_path: Path, elsewhere: Config, lie: str) -> None:
+    """Right digests do not make a right entry: each is checked as a look-up does, and none is imported then."""
+    good, bad = entry_of(conv(1))[1], entry_of(conv(2))[1]
+    files = {f"kernel_meta/{name}": data for name, data in good.files()}
+    other = {f"kernel_meta/{name}": data for name, data in bad.files()}
+    if lie == "foreign":
+        key = key_of(conv(2), target=OTHER)
+        bad = make_entry(conv(2), key, 0, entry_of_object(key.symbol), 1.0)
+        other = {f"kernel_meta/{name}": data for name, data in bad.files()}
+    elif lie == "torn":
+        del other[f"kernel_meta/{bad.name}.info"]
+    elif lie == "mixed":
+        other[f"kernel_meta/{bad.name}.o"] = good.object
+    else:
+        other = {f"network_meta/weights/{fast(b'x')}.bin": b"x"}
+    path = tmp_path / "lie.bundle"
+    write_bundle(path, str(TARGET), [IDENTITY], [*files.items(), *other.items()])
+    with pytest.raises(BuildError, match="nothing of the bundle") as caught:
+        import_bundle(path, elsewhere, TARGET)
+    assert (fast(b"x") if lie == "stray" else bad.name) in caught.value.message
+    assert good.name not in caught.value.message
+    assert files_in(elsewhere) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"opbuild bundle 2 " + b"0" * 64 + b" 2\n{}", b"PK\x03\x04", b"\0" * 500])
+def test_what_is_no_bundle_is_said(tmp_path: Path, elsewhere: Config, content: bytes) -> None:
+    """Another file, or another release's bundle, is an error of the option."""
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(OptionError):
+        import_bundle(path, elsewhere, TARGET)
+
+
+def test_a_list_that_is_no_list_is_refused(tmp_path: Path) -> None:
+    """A sealed list of another form is damage, not a crash."""
+    for listing in (b"[]", b'{"target":1}', b'{"target":"t","compilers":[[1]],"files":[]}', json.dumps(
+        {"target": "t", "compilers": [], "files": [["kernel_meta/conv_1_0.o", -1, "d"]]}
+    ).encode()):  # fmt: skip
+        path = tmp_path / "file"
+        path.write_bytes(f"opbuild bundle 1 {fast(listing)} {len(listing)}\n".encode() + listing)
+        with pytest.raises(BuildError):
+            read_bundle(path)
+
+
+def test_an_empty_cache_can_not_be_exported(elsewhere: Config, tmp_path: Path) -> None:
+    """The error says so, and no file is written."""
+    with pytest.raises(BuildError, match="has no operator"):
+        export_cache(tmp_path / "x.bundle", elsewhere, TARGET)
+    assert not (tmp_path / "x.bundle").exists()
+
+
+def test_a_bundle_that_can_not_be_written_leaves_nothing(config: Config, tmp_path: Path, bundle: Path) -> None:
+    """The error names the file; no private file stays."""
+    with pytest.raises(OpbuildError, match="can not be written"):
+        export_cache(tmp_path / "absent" / "x.bundle", config, TARGET)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OpbuildError, match="can not be written"):
+        export_cache(tmp_path / "folder", config, TARGET)
+    assert not list(tmp_path.glob(".*"))
