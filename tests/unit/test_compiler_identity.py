@@ -10,7 +10,8 @@ import pytest
 from opbuild.backend.fake import FakeCompiler
 from opbuild.errors import BuildError
 from opbuild.kernel import identity as identity_module
-from opbuild.kernel.identity import file_digest, identify
+from opbuild.kernel.identity import file_digest, identify, remember, remembered
+from opbuild.kernel.key import CompilerIdentity
 
 
 @pytest.fixture
@@ -94,3 +95,51 @@ def test_a_compiler_without_its_library_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(BuildError, match=r"gone\.so can not be read"):
         identify(Broken())
+
+
+class Removed(FakeCompiler):
+    """The fake compiler on a machine where it is not installed."""
+
+    def library(self) -> None:  # type: ignore[override]
+        return None
+
+
+def test_a_compiler_that_is_gone_is_remembered(memo: Path) -> None:
+    """Where it is not installed any more, what it built is looked up under its identity."""
+    identity = identify(FakeCompiler(), memo)
+    assert identify(Removed(), memo) == identity == remembered(memo)
+
+
+def test_an_imported_identity_does_not_outlive_an_installed_compiler(memo: Path) -> None:
+    """What an import wrote down counts only where no compiler is installed."""
+    imported = CompilerIdentity("fake", "9.9", "9" * 64)
+    remember(memo, imported)
+    assert identify(Removed(), memo) == imported
+    assert identify(FakeCompiler(), memo) != imported
+
+
+def test_reading_the_library_again_keeps_what_is_remembered(memo: Path, library: Path) -> None:
+    """The same library in a new file is still the compiler that is remembered; another one is not."""
+    remember(memo, CompilerIdentity("fake", "1.0", file_digest(library, memo)))
+    os.utime(library, (1, 1))
+    file_digest(library, memo)
+    assert remembered(memo) is not None
+    library.write_bytes(b"another")
+    file_digest(library, memo)
+    assert remembered(memo) is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"compiler":1,"version":"1","blake3":"x"}'])
+def test_a_broken_memo_remembers_nothing(memo: Path, content: str) -> None:
+    """The error says that the compiler is not installed."""
+    memo.parent.mkdir()
+    memo.write_text(content)
+    with pytest.raises(BuildError, match="is not installed"):
+        identify(Removed(), memo)
+
+
+def test_a_compiler_of_another_name_is_not_taken(memo: Path) -> None:
+    """What another compiler built is not looked up for this one."""
+    remember(memo, CompilerIdentity("tvm", "1.0", "0" * 64))
+    with pytest.raises(BuildError, match="is not installed"):
+        identify(Removed(), memo)

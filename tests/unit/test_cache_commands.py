@@ -1,0 +1,149 @@
+"""The commands ``opbuild cache`` and ``opbuild explain``: what they print, as tables and as JSON, and refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opbuild.cli.cache_options import read_size, read_span, size, span
+from opbuild.cli.main import main
+from opbuild.errors import OptionError
+from opbuild.kernel.entry import make_entry
+from opbuild.kernel.target import Target, host_target
+from opbuild.store.disk import DiskStore
+from samples import conv, key_of
+
+
+def stored(folder: Path, target: Target, tile: int = 1) -> str:
+    """Store an operator for a target; return its name."""
+    from opbuild.backend.fake import fake_object
+
+    key = key_of(conv(tile), target=target)
+    entry = make_entry(conv(tile), key, 0, fake_object(b"code", (key.symbol,)), 12.0, nodes=("first",))
+    DiskStore(folder).publish(entry)
+    return entry.name
+
+
+@pytest.fixture
+def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Two operators for this machine in the working folder's cache."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MS_COMPILER_CACHE_PATH", raising=False)
+    return sorted(stored(tmp_path / "rank_0" / "kernel_meta", host_target(), tile) for tile in (1, 2))
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    """Run a command and return what it printed."""
+    assert main(list(arguments)) == code
+    return capsys.readouterr().out
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """Run a command with ``--json`` and return what it printed."""
+    return json.loads(said(capsys, *arguments, "--json"))
+
+
+def test_ls_lists_names_variants_and_sizes(names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Each operator is a line with its whole name; JSON has the same."""
+    text = said(capsys, "cache", "ls")
+    assert all(f" {name} " in text for name in names)
+    assert "tile=2" in text
+    assert "2 operators, 0 networks" in text
+    assert sorted(row["name"] for row in as_json(capsys, "cache", "ls")) == names
+
+
+def test_an_empty_cache_is_shown_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No command fails or writes where nothing is stored."""
+    monkeypatch.chdir(tmp_path)
+    for command in ("ls", "stats", "verify", "clear"):
+        assert said(capsys, "cache", command)
+    assert as_json(capsys, "cache", "ls") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_show_gives_the_key_and_the_state(names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """One operator's files, key and soundness; the beginning of a name is enough if it is one name's."""
+    details = as_json(capsys, "cache", "show", names[0])
+    assert details["state"] == "sound"
+    assert details["key"]["op_types"] == ["Conv", "Relu"]
+    assert "asked by       first" in said(capsys, "cache", "show", names[0][:-6])
+    said(capsys, "cache", "show", "conv_", code=2)
+    said(capsys, "cache", "show", "absent", code=2)
+    Path("rank_0/kernel_meta", f"{names[0]}.o").write_bytes(b"x")
+    assert "digest differs" in as_json(capsys, "cache", "show", names[0])["state"]
+
+
+def test_verify_ends_with_1_until_it_is_repaired(names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Damage that stays is an exit code; JSON names operator, code and reason."""
+    assert said(capsys, "cache", "verify") == "2 checked, 0 damaged\n"
+    Path("rank_0/kernel_meta", f"{names[0]}.o").write_bytes(b"x")
+    assert said(capsys, "cache", "verify", code=1).splitlines()[-1] == "2 checked, 1 damaged"
+    assert "1 damaged and removed" in said(capsys, "cache", "verify", "--repair")
+    assert as_json(capsys, "cache", "verify") == {"checked": 1, "damaged": [], "repaired": False}
+
+
+def test_prune_and_clear_say_what_went(names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """What was removed is counted and, as JSON, named."""
+    os.utime(f"rank_0/kernel_meta/{names[0]}.json", (1, 1))
+    assert as_json(capsys, "cache", "prune", "--older-than", "30d")["names"] == [names[0]]
+    assert said(capsys, "cache", "clear").startswith("1 operators and 0 networks removed, ")
+
+
+def test_a_bundle_goes_from_folder_to_folder(
+    names: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Export, import, and import into the folder of one target."""
+    assert as_json(capsys, "cache", "export", "all.bundle")["operators"] == 2
+    assert as_json(capsys, "cache", "import", "all.bundle", "--cache_path", "b")["added"] == 2
+    assert as_json(capsys, "cache", "import", "all.bundle", "--op-compiler-cache-dir", "c")["added"] == 2
+    assert (tmp_path / "c" / str(host_target()) / f"{names[0]}.o").is_file()
+    assert {row["name"] for row in as_json(capsys, "cache", "ls", "--op_compiler_cache_dir", "c")} == set(names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("cache", "prune"), "--older_than or --max_size"),
+        (("cache", "prune", "--max_size", "much"), "max_size is 'much'"),
+        (("cache", "prune", "--older_than", "30"), "older_than is '30'"),
+        (("cache", "ls", "--soc_version", "Ascend310"), "soc_version is 'Ascend310'"),
+        (("cache", "ls", "--cache_path", "a", "--op_compiler_cache_dir", "b"), "give one of them"),
+        (("cache", "export", "x", "--network"), "give --model"),
+        (("cache", "export", "x", "--model", "absent.onnx"), "absent.onnx"),
+        (("cache", "import", "absent"), "'absent' can not be read"),
+        (("cache", "import", "rank_0"), "is a directory"),
+        (("cache", "nothing"), "No such command"),
+        (("explain", "absent.onnx"), "absent.onnx"),
+    ],
+)
+def test_a_bad_argument_is_named_and_nothing_is_written(
+    names: list[str], capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], named: str, tmp_path: Path
+) -> None:
+    """The error names the option and the value, the exit code is not 0, and the folder stays as it was."""
+    before = sorted(tmp_path.rglob("*"))
+    assert main(list(arguments)) in (2, 3, 5)
+    error = capsys.readouterr().err
+    assert named in error
+    assert "Traceback" not in error
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_sizes_and_spans_are_read_and_shown() -> None:
+    """Units that people write, and units that they read."""
+    assert [read_size(text) for text in ("0", "10", "2K", "500m", "3GiB", None)] == [
+        0, 10, 2048, 500 * 2**20, 3 * 2**30, None,
+    ]  # fmt: skip
+    assert [read_span(text) for text in ("5s", "90m", "12h", "30d", "1w", None)] == [
+        5, 5400, 43200, 30 * 86400, 7 * 86400, None,
+    ]  # fmt: skip
+    for text in ("", "-1", "1.5G", "5X"):
+        with pytest.raises(OptionError):
+            read_size(text)
+    assert [size(n) for n in (0, 2048, 3 * 2**20, 5 * 2**30)] == ["0 B", "2.0 KiB", "3.0 MiB", "5.0 GiB"]
+    assert [span(n) for n in (-1, 59, 120, 7200, 2 * 86400)] == ["0 s", "59 s", "2 min", "2 h", "2 d"]
