@@ -195,10 +195,6 @@ def read_ranges(
     if isinstance(model, Graph) or variants:
         given = "several signatures" if variants else "a graph, which has its own shapes"
         raise OptionError(f"ranges of shapes were given with {given}", "give one of them")
-    if session.config.precision_mode == "force_fp32":
-        raise OptionError(
-            "precision_mode is force_fp32, and shapes have ranges", "convert the model to float32, or give fixed shapes"
-        )
     source = ModelSource(model, session)
     fixed = {name: shape for name, shape in input_shapes.items() if name not in ranges}
     least = {name: [_least(extent) for extent in shape] for name, shape in ranges.items()}
@@ -208,7 +204,9 @@ def read_ranges(
     names = [name for name, _, _ in source.face.inputs]
     whole = [ranges.get(name, shape) for name, shape in zip(names, shapes, strict=True)]
     options = lowering_options(session.config)
-    return plan_ranges(source.portable(), whole, session.target, options), source.digest
+    float32 = session.config.precision_mode == "force_fp32"
+    plan = plan_ranges(source.portable(), whole, session.target, options, force_float32=float32)
+    return plan, source.digest
 
 
 def _least(extent: int | tuple[int, int]) -> int:

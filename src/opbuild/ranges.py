@@ -50,6 +50,7 @@ class RangePlan:
         model: The network.
         sizes: The ranges.
         options: How it is lowered.
+        force_float32: Whether other floating-point types are computed in float32.
         kernels: The kernels, each with the nodes that may need it.
         first: The program of one size, to be stored whole.
     """
@@ -57,12 +58,18 @@ class RangePlan:
     model: PortableModel
     sizes: Sizes
     options: Options
+    force_float32: bool
     kernels: Mapping[OpDesc, tuple[str, ...]]
     first: Program
 
 
 def plan_ranges(
-    model: PortableModel, ranges: Sequence[Sequence[int | tuple[int, int]]], target: Target, options: Options
+    model: PortableModel,
+    ranges: Sequence[Sequence[int | tuple[int, int]]],
+    target: Target,
+    options: Options,
+    *,
+    force_float32: bool = False,
 ) -> RangePlan:
     """Find the kernels that the sizes in the ranges need.
 
@@ -71,6 +78,7 @@ def plan_ranges(
         ranges: For each input its dimensions, as ``make_sizes`` takes them.
         target: The machine that will run it.
         options: How it is lowered.
+        force_float32: Whether other floating-point types are computed in float32.
 
     Raises:
         ShapeError: If a range is empty, or none of the sizes that were tried fits the network.
@@ -85,7 +93,7 @@ def plan_ranges(
     unlimited, quiet = Unlimited(), 0
     for shapes in sizes.samples():
         try:
-            graph = bind(model, shapes)
+            graph = bind(model, shapes, force_float32)
         except ShapeError as error:  # a size that the network itself does not take
             problem = problem or error
             continue
@@ -101,15 +109,17 @@ def plan_ranges(
     if first is None:
         raise problem or ShapeError("there is no size in the ranges", "give wider ones")
     found.update((desc, ()) for desc in conversions(options.num_threads) if desc not in found)
-    return RangePlan(model, sizes, options, found, first)
+    return RangePlan(model, sizes, options, force_float32, found, first)
 
 
-def bind(model: PortableModel, shapes: Shapes) -> Graph:
+def bind(model: PortableModel, shapes: Shapes, force_float32: bool) -> Graph:
     """Return the optimized graph for some input shapes."""
     from opbuild.backend.host.evaluate import evaluate_native
+    from opbuild.graph.passes import float32
     from opbuild.graph.passes.pipeline import optimize
 
-    return optimize(model.bind(shapes, evaluate_native), evaluate_native)
+    graph = model.bind(shapes, evaluate_native)
+    return optimize(float32.force_float32(graph) if force_float32 else graph, evaluate_native)
 
 
 def lower_to(graph: Graph, target: Target, options: Options, kernels: Kernels | None) -> Program:
@@ -173,6 +183,7 @@ def range_section(
     content = {
         "sources": own_sources(),
         "ranges": plan.sizes.to_json(),
+        "force_float32": plan.force_float32,
         "model": plan.model.to_json(),
         "tensors": [[place.nbytes, place.offset] for place in weights.place(arrays)],
         "kernels": [[desc.components(), symbols[desc]] for desc in plan.kernels],
@@ -182,7 +193,7 @@ def range_section(
             if buffer.source is not None and place.nbytes >= SMALL
         ],
         "options": {
-            field.name: _plain(getattr(plan.options, field.name))
+            field.name: getattr(plan.options, field.name)
             for field in fields(plan.options)
             if field.name not in _NOT_STORED
         },
@@ -196,10 +207,6 @@ def _bytes(array: Array) -> Array:
 
 def _text(source: Any) -> str:
     return canonical_json(source)
-
-
-def _plain(value: Any) -> Any:
-    return sorted(value) if isinstance(value, frozenset) else value
 
 
 # -- binding from the file --------------------------------------------------------------------------------------------
@@ -231,10 +238,9 @@ class RangeBinder:
             self.sizes = make_sizes(names, [[(low, high) for low, high in each] for each in content["ranges"]])
             kernels = [(OpDesc.from_components(parts), str(symbol)) for parts, symbol in content["kernels"]]
             given: dict[str, Any] = {
-                name: frozenset(value) if isinstance(value, list) else value
-                for name, value in content["options"].items()
+                name: tuple(value) if isinstance(value, list) else value for name, value in content["options"].items()
             }
-            self._options = Options(**given)
+            self._options, self._force_float32 = Options(**given), bool(content["force_float32"])
             places = [(nbytes, offset) for _, nbytes, offset in content["packed"]]
             sources = [str(source) for source, _, _ in content["packed"]]
             self._weights = _Packed(dict(zip(sources, _mapped(offline, places), strict=True)))
@@ -270,7 +276,7 @@ class RangeBinder:
             )
         clock = Clock()
         with clock("read"):
-            graph = bind(self._model, shapes)
+            graph = bind(self._model, shapes, self._force_float32)
         with clock("lower"):
             program = lower_to(graph, self._offline.target, self._options, self._kernels)
         with clock("pack"):

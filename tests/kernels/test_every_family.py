@@ -17,8 +17,10 @@ from opbuild.backend.halide.registry import FAMILIES
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
+from opbuild.graph.types import Graph
 from opbuild.kernel.program import KernelCall, Program
 from opbuild.kernel.target import host_target
+from opbuild.lowering.available import Available, Kernels, Unlimited
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 
@@ -102,18 +104,29 @@ def test_a_family_is_right_and_writes_nothing_outside_at_hostile_extents(name: s
     assert name.split(maxsplit=1)[0] in served
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_a_familys_variant_without_limits_is_right_at_every_extent(name: str) -> None:
+    """The kernels of one extent's least variants serve all extents; no canary around any buffer changes."""
+    asked = Unlimited()
+    for extent in (13, 1):  # a large one and the one at which dimensions fall away
+        _lower(_graph(CASES[name], extent)[0], 2, asked)
+    kernels = Available(asked.descs)
+    for extent in EXTENTS:
+        if extent >= CASES[name].least:
+            _check(CASES[name], extent, 2, kernels)
+
+
 def test_every_family_has_a_case() -> None:
     """A family that is added to the registry needs a case."""
     assert {name.split()[0] for name in CASES} | set(ELSEWHERE) == set(FAMILIES)
 
 
-def _check(case: Case, extent: int, threads: int) -> set[str]:
+def _check(case: Case, extent: int, threads: int, kernels: Kernels | None = None) -> set[str]:
     """Compare one extent with ONNX Runtime; return the families that served it."""
-    model, x = _model(case, extent)
-    graph = optimize(load_model(model).bind(None, evaluate), evaluate)
+    graph, model, x = _graph(case, extent)
     result = graph.types["y"]
     expected = onnxruntime_output(model, {"x": x}) if result.size else np.zeros(result.shape, result.dtype)
-    program = lower(graph, host_target(), Options(num_threads=threads))
+    program = _lower(graph, threads, kernels)
     families = {call.desc.family for call in program.calls if isinstance(call, KernelCall)}
     if _on_host(program):
         assert extent == 0, f"no kernel serves an extent of {extent}"
@@ -122,6 +135,15 @@ def _check(case: Case, extent: int, threads: int) -> set[str]:
     largest = float(np.abs(expected).max()) if expected.size else 0.0
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5 * largest, err_msg=f"extent {extent}")
     return families
+
+
+def _lower(graph: Graph, threads: int, kernels: Kernels | None) -> Program:
+    return lower(graph, host_target(), Options(num_threads=threads, kernels=kernels))
+
+
+def _graph(case: Case, extent: int) -> tuple[Graph, onnx.ModelProto, np.ndarray]:
+    model, x = _model(case, extent)
+    return optimize(load_model(model).bind(None, evaluate), evaluate), model, x
 
 
 def _on_host(program: Program) -> bool:

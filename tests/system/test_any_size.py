@@ -1,0 +1,240 @@
+"""One offline model for any size in ranges, run where neither halide nor onnx can be imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import networks
+import opbuild
+from comparison import onnxruntime_output, relative_error
+from opbuild.config import Config
+from opbuild.errors import BuildError, OptionError, ShapeError, UnsupportedOperatorError
+from opbuild.offline import build_offline
+from opbuild.runtime.offline import read_offline
+from opbuild.sizes import make_sizes
+from processes import environment
+
+Ranges = Sequence[int | tuple[int, int]]
+
+_RUN = """
+import json, sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("halide", "onnx", "onnxruntime"):
+            raise ImportError(f"{name} is not installed here")
+sys.meta_path.insert(0, Refuse())
+import numpy as np, opbuild
+net = opbuild.load(sys.argv[1])
+feeds = np.load(sys.argv[2])
+found, host = {}, {}
+for name in feeds:
+    found[name] = net(feeds[name])
+    host.update(net.report.host)
+np.savez(sys.argv[3], **found)
+print(json.dumps(host))
+"""
+
+IMAGES: Ranges = ((1, 4), 3, (1, 640), (1, 640))
+SIZES = ((1, 3, 32, 32), (1, 3, 224, 224), (2, 3, 97, 131), (1, 3, 320, 51), (4, 3, 40, 40), (3, 3, 33, 250))
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """One store for all builds of this module."""
+    return Config(cache_path=tmp_path_factory.mktemp("any_size"), workers=2, num_threads=2)
+
+
+def opened(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model with one input whose declared extents are open, but for its channels."""
+    known = {tensor.name for tensor in model.graph.initializer}
+    (value,) = (each for each in model.graph.input if each.name not in known)
+    for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+        if axis != 1:
+            dim.dim_param = f"d{axis}"
+    del model.graph.value_info[:]
+    for output in model.graph.output:
+        for axis, dim in enumerate(output.type.tensor_type.shape.dim):
+            dim.dim_param = f"o{axis}"
+    return model
+
+
+def graph_model(
+    nodes: Sequence[onnx.NodeProto], shape: Sequence[int | str], constants: dict[str, networks.Array]
+) -> onnx.ModelProto:
+    """Return a model from ``x`` to ``y``."""
+    graph = helper.make_graph(
+        list(nodes),
+        "made",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def weights(*shape: int) -> networks.Array:
+    """Return small normally distributed weights."""
+    return (np.random.default_rng(sum(shape)).standard_normal(shape) / 8).astype(np.float32)
+
+
+def perceptron() -> onnx.ModelProto:
+    """Two layers over rows whose number is open, a shape that is computed, and attention between the rows."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["rows"]),
+        helper.make_node("Gemm", ["x", "w1", "b1"], ["a"]),
+        helper.make_node("Gelu", ["a"], ["b"]),
+        helper.make_node("Concat", ["rows", "four", "minus"], ["heads"], axis=0),
+        helper.make_node("Reshape", ["b", "heads"], ["c"]),
+        helper.make_node("Transpose", ["c"], ["d"], perm=[1, 0, 2]),
+        helper.make_node("Transpose", ["c"], ["e"], perm=[1, 2, 0]),
+        helper.make_node("MatMul", ["d", "e"], ["f"]),
+        helper.make_node("Softmax", ["f"], ["g"], axis=-1),
+        helper.make_node("MatMul", ["g", "d"], ["h"]),
+        helper.make_node("ReduceMean", ["h", "zero"], ["i"], keepdims=0),
+        helper.make_node("LayerNormalization", ["i", "scale"], ["y"]),
+    ]
+    constants = {
+        "w1": weights(24, 64), "b1": weights(64), "scale": weights(16), "zero": np.array([0]), "four": np.array([4]),
+        "minus": np.array([-1]),
+    }  # fmt: skip
+    return graph_model(nodes, ["n", 24], constants)
+
+
+def convolutional() -> onnx.ModelProto:
+    """Every kind of convolution, padding that depends on the size, and a resize."""
+    nodes = [
+        helper.make_node("Conv", ["x", "first"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "depth"], ["c"], group=24, auto_pad="SAME_UPPER", strides=[2, 2]),
+        helper.make_node("Conv", ["c", "square"], ["d"], pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["c", "d"], ["e"]),
+        helper.make_node("MaxPool", ["e"], ["f"], kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_LOWER"),
+        helper.make_node("ConvTranspose", ["f", "up"], ["g"], strides=[2, 2]),
+        helper.make_node("Resize", ["g", "", "scales"], ["h"], mode="linear"),
+        helper.make_node("Concat", ["h", "h2"], ["i"], axis=1),
+        helper.make_node("Sigmoid", ["i"], ["y"]),
+    ]
+    nodes.insert(8, helper.make_node("Mul", ["h", "h"], ["h2"]))
+    constants = {
+        "first": weights(24, 3, 3, 3), "depth": weights(24, 1, 5, 5), "square": weights(24, 24, 3, 3),
+        "up": weights(24, 8, 2, 2), "scales": np.float32([1, 1, 2, 2]),
+    }  # fmt: skip
+    return graph_model(nodes, ["n", 3, "h", "w"], constants)
+
+
+def run_elsewhere(path: Path, feeds: dict[str, networks.Array]) -> tuple[dict[str, networks.Array], dict[str, int]]:
+    """Run a file in a process that has neither halide nor onnx; return the outputs and what the host computed."""
+    inputs, outputs = path.with_suffix(".in.npz"), path.with_suffix(".out.npz")
+    np.savez(inputs, **feeds)
+    command = [sys.executable, "-c", _RUN, str(path), str(inputs), str(outputs)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(np.load(outputs)), json.loads(done.stdout)
+
+
+def check_sizes(
+    model: onnx.ModelProto, ranges: Ranges, shapes: Sequence[Sequence[int]], config: Config, path: Path
+) -> int:
+    """Compare sizes with ONNX Runtime; return how many kernels the file has."""
+    known = {tensor.name for tensor in model.graph.initializer}
+    (name,) = (each.name for each in model.graph.input if each.name not in known)
+    build_offline(model.SerializeToString(), path, ranges={name: ranges}, config=config)
+    rng = np.random.default_rng(3)
+    feeds = {f"i{index}": rng.standard_normal(shape).astype(np.float32) for index, shape in enumerate(shapes)}
+    found, host = run_elsewhere(path, feeds)
+    assert host == {}
+    for each, x in feeds.items():
+        expected = onnxruntime_output(model, {name: x})
+        assert found[each].shape == expected.shape
+        assert relative_error(found[each], expected) < 1e-3, x.shape
+    return len(read_offline(path).build["operators"])
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "densenet121"])
+def test_a_network_of_images_runs_at_any_size_from_one_file(name: str, config: Config, tmp_path: Path) -> None:
+    """Any batch to 4 and size to 640 agrees with ONNX Runtime to 1e-3, from fewer than 120 kernels for all of them."""
+    count = check_sizes(opened(networks.light(name)), IMAGES, SIZES, config, tmp_path / "net.om")
+    assert 10 < count < 120
+
+
+def test_rows_may_be_any_number_from_one_file(config: Config, tmp_path: Path) -> None:
+    """A range without an upper limit serves sizes far beyond those that were looked at, and one row."""
+    shapes = [(rows, 24) for rows in (1, 2, 3, 15, 16, 17, 100, 513, 1999)]
+    check_sizes(perceptron(), [-1, 24], shapes, config, tmp_path / "net.om")
+
+
+def test_paddings_and_phases_that_depend_on_the_size_are_served(config: Config, tmp_path: Path) -> None:
+    """Convolutions of every kind, padding for the same size, transposed ones, a resize, at odd and even sizes."""
+    shapes = [(1, 3, h, w) for h, w in ((1, 1), (2, 5), (7, 8), (16, 33), (64, 64), (61, 130), (200, 3))]
+    check_sizes(convolutional(), [(1, 2), 3, (1, 300), (1, 300)], [*shapes, (2, 3, 19, 44)], config, tmp_path / "n.om")
+
+
+def test_a_size_outside_the_ranges_is_refused_by_name(config: Config, tmp_path: Path) -> None:
+    """The message names the input, its shape and the range."""
+    build_offline(perceptron(), tmp_path / "net.om", ranges={"x": [(2, 8), 24]}, config=config)
+    net = opbuild.load(tmp_path / "net.om")
+    assert net.inputs[0].type.shape == (-1, 24)
+    with pytest.raises(ShapeError, match=r"'x' has shape \[9, 24\], which is outside \[2~8, 24\]"):
+        net(np.zeros((9, 24), np.float32))
+    with pytest.raises(ShapeError, match=r"\[1, 24\]"):
+        net(np.zeros((1, 24), np.float32))
+
+
+def test_a_file_of_another_version_binds_no_new_size(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version may choose and lay out otherwise: it runs the stored size only, and says so."""
+    path = build_offline(perceptron(), tmp_path / "net.om", ranges={"x": [(2, 8), 24]}, config=config)
+    monkeypatch.setattr("opbuild.ranges.own_sources", lambda: "other")
+    net = opbuild.load(path)
+    assert net(np.zeros((5, 24), np.float32)).size
+    with pytest.raises(BuildError, match="another version of opbuild"):
+        net(np.zeros((7, 24), np.float32))
+
+
+def test_nodes_that_need_the_model_are_refused_by_name(config: Config, tmp_path: Path) -> None:
+    """Control flow and operators without a shape rule need onnx to be bound: all are named, nothing is written."""
+    branch = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["r"])], "b", [], [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)]
+    )
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        helper.make_node("Cast", ["sum"], ["which"], to=TensorProto.BOOL),
+        helper.make_node("If", ["which"], ["c"], name="the_if", then_branch=branch, else_branch=branch),
+        helper.make_node("Det", ["c"], ["y"], name="the_det"),
+    ]
+    model = graph_model(nodes, ["n", "n"], {})
+    with pytest.raises(UnsupportedOperatorError, match=r"the_if .*control flow.*the_det"):
+        build_offline(model, tmp_path / "net.om", ranges={"x": [-1, -1]}, config=config)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ranges_and_listed_signatures_exclude_each_other(config: Config, tmp_path: Path) -> None:
+    """Both would say what the file serves."""
+    with pytest.raises(OptionError, match="ranges"):
+        build_offline(perceptron(), tmp_path / "n.om", ranges={"x": [-1, 24]}, variants=[{"x": (2, 24)}], config=config)
+    with pytest.raises(ShapeError, match="8~2"):
+        build_offline(perceptron(), tmp_path / "n.om", ranges={"x": [(8, 2), 24]}, config=config)
+
+
+def test_sizes_that_stand_for_a_range_lie_in_it_and_hold_its_ends() -> None:
+    """Samples are inside the ranges, each once, with the least and the greatest; equal ranges vary together too."""
+    sizes = make_sizes(["a", "b"], [[(1, 512), 4], [(1, 512)]])
+    samples = sizes.samples()
+    for shapes in samples:
+        sizes.check(shapes)
+    assert len(set(samples)) == len(samples)
+    assert ((1, 4), (1,)) in samples
+    assert ((512, 4), (512,)) in samples
+    assert sum(first[0] == second[0] for first, second in samples) >= len(samples) // 3
+    assert make_sizes(["a"], [[3, 4]]).samples() == (((3, 4),),)
