@@ -58,6 +58,7 @@ class Node:
         name: The node's name in the model, for messages and reports; never empty.
         domain: The operator set; ``""`` is ONNX's own, ``opbuild`` this project's.
         made_of: Types of the model's operators that passes made this one of; empty: its own type alone.
+        merged: Names of the model's nodes that passes took into this one.
         proto: The serialised ``NodeProto`` this node came from, for the host backend; None for traced nodes.
     """
 
@@ -69,6 +70,7 @@ class Node:
     domain: str = ""
     proto: bytes | None = None
     made_of: tuple[str, ...] = ()
+    merged: tuple[str, ...] = ()
 
     @property
     def origins(self) -> tuple[str, ...]:
@@ -78,6 +80,10 @@ class Node:
     def joined(self, *others: Node) -> tuple[str, ...]:
         """Return what ``made_of`` is of an operator that computes this one and others."""
         return tuple(sorted({*self.origins, *(each for other in others for each in other.origins)}))
+
+    def taking(self, other: Node) -> Node:
+        """Return this node as one that computes another one too."""
+        return self.with_(made_of=self.joined(other), merged=(*self.merged, other.name, *other.merged))
 
     def with_(self, **changes: Any) -> Node:
         """Return a copy with some fields changed."""

@@ -98,6 +98,7 @@ class Lowering:
         self._outputs = set(self.graph.outputs)
         self.consumers = self.graph.consumers()
         self.notes: dict[str, Any] = {}
+        self._merged = {node.name: node.merged for node in self.graph.nodes if node.merged}
         for name in self.graph.inputs:
             kind = self.type(name)
             storage = Storage("input", kind.dtype, kind.shape)
@@ -295,7 +296,8 @@ class Lowering:
             raise AssertionError(
                 f"the variant chosen for {', '.join(call.nodes)} is not legal: {desc.family}: {problem}"
             )
-        return KernelCall(desc, views, call.nodes)
+        names = (part for name in call.nodes for part in (name, *self._merged.get(name, ())))
+        return KernelCall(desc, views, tuple(dict.fromkeys(names)))
 
     def _output(self, name: str) -> Storage:
         """Return the storage of a graph output, copied into memory of its own where it shares some."""

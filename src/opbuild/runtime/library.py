@@ -8,12 +8,12 @@ where the store is read-only, and each network gets its own copy, so that its nu
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 from opbuild.errors import LinkError
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
-_ERROR_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
+_MESSAGE_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
 _last_error = threading.local()
 _latest_error = [""]
 """What was said last in any thread: tasks of a kernel run in threads of their own."""
@@ -57,6 +57,7 @@ class Library:
         self._loaded_after = _forks[0]
         self._runtime("halide_set_num_threads", num_threads)
         self._runtime("halide_set_error_handler", _handler)
+        self._runtime("halide_set_custom_print", _printer)
         shutdown = getattr(self._library, "halide_shutdown_thread_pool", None)
         finalizer = weakref.finalize(self, _unload, self._library._handle, descriptor, shutdown, _forks[0])
         finalizer.atexit = False  # at exit other threads may still be inside a kernel; the process takes all with it
@@ -95,7 +96,7 @@ class Library:
         """Whether any kernel may run tasks in several threads."""
         return getattr(self._library, "halide_set_custom_do_par_for", None) is not None
 
-    @contextmanager
+    @contextlib.contextmanager
     def reversed_tasks(self) -> Iterator[None]:
         """Let kernels run their tasks one after the other, the last one first; all threads of this library."""
         exchange = self._library.halide_set_custom_do_par_for
@@ -130,7 +131,16 @@ def _handle_error(_context: int | None, message: bytes | None) -> None:
     remember_error((message or b"").decode(errors="replace").strip())
 
 
-_handler = _ERROR_HANDLER(_handle_error)
+_handler = _MESSAGE_HANDLER(_handle_error)
+
+
+def _print(_context: int | None, text: bytes | None) -> None:
+    """Write what kernels say in debugging to the standard error; the standard output is the program's."""
+    with contextlib.suppress(OSError):
+        os.write(2, text or b"")
+
+
+_printer = _MESSAGE_HANDLER(_print)
 
 
 def _run_reversed(context: int | None, task: Callable[..., int], least: int, count: int, closure: int | None) -> int:

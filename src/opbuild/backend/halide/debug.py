@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -41,7 +42,8 @@ def compile_debug(
     """
     if "oom" in options:
         desc = replace(desc, variant={**desc.variant, CHECKED: True})
-    definition: Definition = import_module(modules[0]).define(desc)
+    with _checked_promises("oom" in options):
+        definition: Definition = import_module(modules[0]).define(desc)
     if "ccec_O0" in options:
         _leave_unscheduled(definition)
     else:
@@ -63,9 +65,32 @@ def compile_debug(
 
 
 def _features(options: Collection[str]) -> tuple[str, ...]:
-    """Return Halide's features: ``oom`` checks bounds and promised ranges, ``ccec_g`` shows every call."""
-    checks = ("check_unsafe_promises",) if "oom" in options else ("no_asserts",)
-    return ("no_runtime", "no_bounds_query", *checks, *(("debug",) if "ccec_g" in options else ()))
+    """Return Halide's features: ``oom`` checks bounds, ``ccec_g`` shows every call."""
+    chosen = {"no_asserts": "oom" not in options, "debug": "ccec_g" in options}
+    return ("no_runtime", "no_bounds_query", *(name for name, wanted in chosen.items() if wanted))
+
+
+@contextmanager
+def _checked_promises(checked: bool) -> Iterator[None]:
+    """Let what definitions promise of an index be checked where it is used, with a message that has its value.
+
+    Halide's feature ``check_unsafe_promises`` would check it too, but does not say the value.
+    """
+    promise = hl.unsafe_promise_clamped
+
+    def check(value: Any, least: Any, greatest: Any) -> Any:
+        value = value if isinstance(value, hl.Expr) else hl.Expr(value)
+        low, high = hl.cast(value.type(), least), hl.cast(value.type(), greatest)
+        inside = (value >= low) & (value <= high)
+        message = (hl.Expr("index"), value, hl.Expr("is outside of"), low, hl.Expr("to"), high)
+        return promise(hl.require(inside, value, *message), least, greatest)
+
+    try:
+        if checked:
+            hl.unsafe_promise_clamped = check
+        yield
+    finally:
+        hl.unsafe_promise_clamped = promise
 
 
 def _leave_unscheduled(definition: Definition) -> None:

@@ -60,7 +60,7 @@ def fold_batchnorm(graph: Graph) -> Graph:
             whole = steps[source].then(step) if source in steps else step
             if whole.is_finite() and _stays_finite(before, graph, whole, greatest):
                 taken = nodes.pop(source)
-                nodes[key] = taken.with_(made_of=taken.joined(node))
+                nodes[key] = taken.taking(node)
                 steps.pop(source, None)
                 steps[key] = whole
                 continue

@@ -126,7 +126,7 @@ class _Fusion:
                 self._forget(producer)
                 self._forget(item)
                 item.chain, producer.alive, item.alive = merged, False, True
-                item.node = item.node.with_(made_of=item.node.joined(producer.node))
+                item.node = item.node.taking(producer.node)
                 self._read(item, merged.inputs)
                 return True
         return False
@@ -186,8 +186,7 @@ class _Fusion:
         attrs = {**producer.node.attrs, "epilogue": expression, "own_inputs": own, "accumulator": name}
         self._forget(producer)
         self._forget(item)
-        made_of = producer.node.joined(item.node)
-        item.node = producer.node.with_(inputs=inputs, outputs=item.node.outputs, attrs=attrs, made_of=made_of)
+        item.node = producer.node.taking(item.node).with_(inputs=inputs, outputs=item.node.outputs, attrs=attrs)
         item.chain, producer.alive = None, False
         self._read(item, inputs)
 
@@ -234,4 +233,4 @@ def _finished(item: _Item) -> Node:
     expression, order = canonical(item.chain.expression)
     inputs = tuple(item.chain.inputs[index] for index in order)
     made = Node("Elementwise", inputs, item.node.outputs, {"expression": expression}, item.node.name, "opbuild")
-    return made.with_(made_of=item.node.origins)
+    return made.with_(made_of=item.node.origins, merged=item.node.merged)
