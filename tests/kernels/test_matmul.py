@@ -107,6 +107,20 @@ def test_work_is_shared_only_among_the_threads_allowed(threads: int) -> None:
     assert [variant["parallel"] for _, variant in variants(program)] == ["none" if threads == 1 else "columns"]
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_panels_that_are_copied_first_may_be_shared_among_threads(transposed: bool) -> None:
+    """Computed operands large enough to be copied panel by panel, one batch: tasks take panels."""
+    a, b = random(70, 101), random(101, 300, seed=1)
+    nodes = [Node("Transpose", ("b",), ("c",), {"perm": (1, 0)}, "turn"), NODE.with_(inputs=("a", "c"))]
+    given = np.ascontiguousarray(b.T)
+    outputs = {"c": ("float32", (101, 300)), "y": ("float32", (70, 300))}
+    inputs = {"a": a, "b": given if transposed else b}
+    program = program_of(nodes, inputs, outputs) if transposed else program_of([NODE], inputs, {"y": outputs["y"]})
+    variant = dict(variants(program))["matmul"]
+    assert (variant["stage"], variant["parallel"]) == (True, "columns")
+    check(run_program(program, inputs)["y"], a.astype(np.float64) @ b)
+
+
 def test_every_variant_of_a_tile_is_chosen_for_some_shape() -> None:
     """The cost model reaches each height of a tile, and each way to share work."""
     chosen = [

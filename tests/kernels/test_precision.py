@@ -287,6 +287,21 @@ def test_a_chain_of_convolutions_is_more_accurate_in_high_precision() -> None:
     assert accurate < fast / 2
 
 
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 50, 2050), (5, 40, 31), (70, 300, 1001), (13, 1, 1500), (9, 7, 640)])
+def test_precise_products_add_up_in_chunks(m: int, n: int, k: int, constant: bool) -> None:
+    """Long sums lose less, for right operands that are packed, computed, staged, or a vector; K may have any rest."""
+    lhs, rhs = np.abs(random(m, k)), random(k, n, seed=1)
+    expected = lhs.astype(np.float64) @ rhs.astype(np.float64)
+    node = Node("MatMul", ("lhs", "rhs"), ("y",), {}, "product")
+    inputs, constants = ({"lhs": lhs}, {"rhs": rhs}) if constant else ({"lhs": lhs, "rhs": rhs}, {})
+    fast, accurate = (
+        _error(run_node(node, inputs, "float32", (m, n), constants, impl_mode=mode), expected) for mode in MODES
+    )
+    assert accurate < 4e-7
+    assert accurate < fast / 2 or k < 1000 or n == 1
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_forced_float32_networks_have_kernels(dtype: str) -> None:
     """A product of float16 or float64 numbers has no kernel here; with force_fp32 no node is left to the host."""

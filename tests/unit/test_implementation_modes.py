@@ -74,7 +74,6 @@ SAME: dict[str, tuple[Step, Array, Mapping[str, Array]]] = {
     "pointwise convolution": (
         ("Conv", "x w", {"kernel_shape": (1, 1)}), IMAGE, {"w": np.zeros((32, 32, 1, 1), np.float32)},
     ),
-    "product": (("MatMul", "x w", {}), IMAGE, {"w": np.zeros((20, 24), np.float32)}),
 }  # fmt: skip
 """Operators that both modes compute alike."""
 
@@ -94,6 +93,8 @@ DIFFERENT: dict[str, tuple[Step, Mapping[str, Array]]] = {
         ("LayerNormalization", "x s", {"axis": -1}), {"s": np.ones(20, np.float32)},
     ),
     "mean": (("ReduceMean", "x axes", {}), AXES),
+    "product": (("MatMul", "x w", {}), {"w": np.zeros((20, 24), np.float32)}),
+    "dot product": (("MatMul", "x w", {}), {"w": np.zeros((20, 1), np.float32)}),
     "average pool": (("AveragePool", "x", {"kernel_shape": (2, 2)}), {}),
     "global average pool": (("GlobalAveragePool", "x", {}), {}),
     "response normalization": (("LRN", "x", {"size": 5}), {}),

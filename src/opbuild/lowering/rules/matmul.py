@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opbuild.graph.types import Node
-from opbuild.kernel.expression import ACC, Expression, arg, const, from_json, is_refined, substitute
+from opbuild.kernel.expression import ACC, Expression, arg, const, from_json, substitute
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.matrix import Product, emit_product
 from opbuild.lowering.operands import Plain
@@ -29,7 +29,7 @@ def matmul(lowering: Lowering, node: Node) -> None:
     constant = None
     if lowering.constant(right) is not None and rhs_rank > 1 and all(extent == 1 for extent in rhs.shape[:-2]):
         constant = (right, False)
-    mode = lowering.impl_mode(node, is_refined(expression))
+    mode = lowering.impl_mode(node)
     emit_product(lowering, Product(lhs, rhs, out, expression, tuple(operands), node.name, constant, mode))
 
 
@@ -55,7 +55,7 @@ def gemm(lowering: Lowering, node: Node) -> None:
     out = lowering.new_plain(node.outputs[0])
     operands = tuple(broadcast(operand, out.shape) for operand in found)
     constant = (right, transposed) if lowering.constant(right) is not None else None
-    mode = lowering.impl_mode(node, is_refined(expression))
+    mode = lowering.impl_mode(node)
     emit_product(lowering, Product(lhs, rhs, out, expression, operands, node.name, constant, mode))
 
 

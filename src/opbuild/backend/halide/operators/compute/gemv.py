@@ -2,6 +2,7 @@
 
 ``out[r, ...] = epilogue(sum over k of matrix[k, r, ...] * vector[k, ...])``: a dot product along adjacent elements for
 each row. The epilogue is an expression over the sum and further operands of the output's rank; a stride of 0 repeats.
+In the mode ``high_precision`` sums are float64.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
 from opbuild.backend.halide.expression import compile_expression
+from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64
 from opbuild.backend.halide.operators.compute.lanes import reduce_lanes
 from opbuild.kernel.expression import from_json
 from opbuild.kernel.opdesc import OpDesc
@@ -21,17 +23,18 @@ def define(desc: OpDesc) -> Definition:
     matrix, vector, *others = inputs
     r, b0, b1 = variables("r b0 b1")
     kept = (r, b0, b1)
+    kind = FLOAT64 if desc.is_precise else FLOAT32
     dot = reduce_lanes(
         "dot",
-        lambda k: matrix[(k, *kept)] * vector[(k, b0, b1)],
+        lambda k: hl.cast(kind, matrix[(k, *kept)]) * hl.cast(kind, vector[(k, b0, b1)]),
         [matrix.dim(0).extent()],
         kept,
         lambda a, b: a + b,
-        hl.f32(0),
+        hl.cast(kind, 0),
     )
     out = hl.Func("out")
     operands = [other[kept] for other in others]
-    expression, total = from_json(desc.attrs["epilogue"]), hl.Expr(dot.total[kept])
+    expression, total = from_json(desc.attrs["epilogue"]), hl.cast(FLOAT32, dot.total[kept])
     out[kept] = compile_expression(expression, operands, total, refined=desc.is_precise)
     constrain_output(out, desc.outputs[0])
     return Definition(inputs, [out], {"r": r, "b0": b0, "b1": b1}, {"dot": dot})

@@ -37,24 +37,35 @@ def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
     tile = no if by_rows else mo
     if by_rows:
         out.reorder(ni, mi, no, mo, *batch)
-    _parallel(definition, desc, {"columns": no, "rows": mo}, batch)
+    within = _parallel(definition, desc, {"columns": no, "rows": mo}, batch)
     # Only the store of the last panel is guarded; a second copy of the loop nest without the guard gains nothing.
     out.never_partition_all()
 
     acc = definition.functions["acc"]
-    acc.compute_at(out, tile).bound_extent(n, columns).bound_extent(m, rows)
-    acc.vectorize(n, LANES).unroll(n).unroll(m)
-    acc.update().reorder(n, m, definition.domains["k"].x).vectorize(n, LANES).unroll(n).unroll(m)
-    acc.never_partition_all()
+    acc.compute_at(out, tile)
+    _tile_sum(acc, definition.domains["k"].x, rows, columns)
+    if "chunk" in definition.functions:
+        definition.functions["chunk"].compute_at(acc, definition.domains["k"].x)
+        definition.functions["rest"].compute_at(out, tile)
+        for name in ("chunk", "rest"):
+            _tile_sum(definition.functions[name], definition.domains[name].x, rows, columns)
     if "staged" in definition.functions:
-        _stage(definition.functions, out, no, columns)
+        _stage(definition.functions, out, within if desc.variant["parallel"] == "columns" else no, columns)
 
 
-def _parallel(definition: Definition, desc: OpDesc, loops: dict[str, Any], batch: list[Any]) -> None:
-    """Cut one loop into tasks: over tiles of columns, tiles of rows or batches."""
+def _tile_sum(function: Any, k: Any, rows: int, columns: int) -> None:
+    """Keep a tile of sums in registers while K passes."""
+    n, m, *_ = function.args()
+    function.bound_extent(n, columns).bound_extent(m, rows).vectorize(n, LANES).unroll(n).unroll(m)
+    function.update().reorder(n, m, k).vectorize(n, LANES).unroll(n).unroll(m)
+    function.never_partition_all()
+
+
+def _parallel(definition: Definition, desc: OpDesc, loops: dict[str, Any], batch: list[Any]) -> Any:
+    """Cut one loop into tasks: over tiles of columns, tiles of rows or batches; return the loop within a task."""
     over = desc.variant["parallel"]
     if over == "none":
-        return
+        return None
     out = definition.outputs[0]
     extents = [out.output_buffer().dim(index).extent() for index in range(len(desc.outputs[0].dims))]
     if over == "batch":
@@ -68,12 +79,14 @@ def _parallel(definition: Definition, desc: OpDesc, loops: dict[str, Any], batch
     task, within = variables("task within")
     out.split(loop, task, within, hl.max(1, (count + TASKS - 1) // TASKS), hl.TailStrategy.GuardWithIf)
     out.parallel(task)
+    return within
 
 
-def _stage(functions: dict[str, Any], out: Any, no: Any, columns: int) -> None:
+def _stage(functions: dict[str, Any], out: Any, panel: Any, columns: int) -> None:
+    """Copy a panel in the loop ``panel`` of ``out``."""
     staged, block = functions["staged"], functions.get("block")
     n, k, *_ = staged.args()
-    staged.compute_at(out, no).bound_extent(n, columns)
+    staged.compute_at(out, panel).bound_extent(n, columns)
     if block is None:
         staged.vectorize(n, LANES).unroll(n)
         return
