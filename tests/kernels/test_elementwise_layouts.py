@@ -120,11 +120,14 @@ def test_what_is_one_row_in_memory_is_one_dimension_of_the_kernel() -> None:
     assert [dim.extent for dim in desc.outputs[0].dims] == [FREE]
 
 
-@pytest.mark.parametrize(("channels", "size"), [(16, 5), (20, 5), (3, 1)])
-def test_chains_on_channel_blocks_stay_on_them(channels: int, size: int) -> None:
-    """Between two convolutions a chain reads and writes blocks; lanes beyond the channels stay finite."""
-    x, w = random(2, channels, size, size), random(channels, channels, 1, 1, seed=1) / channels
-    scale, residual = random(channels, 1, 1, seed=2), random(2, channels, size, size, seed=3)
+@pytest.mark.parametrize(("images", "channels", "size"), [(2, 16, 5), (2, 20, 5), (2, 3, 1), (1, 32, 1), (1, 20, 1)])
+def test_chains_on_channel_blocks_stay_on_them(images: int, channels: int, size: int) -> None:
+    """Between two convolutions a chain reads and writes blocks; lanes beyond the channels stay finite.
+
+    At one position of one image a constant of one value a channel has as many elements as the result.
+    """
+    x, w = random(images, channels, size, size), random(channels, channels, 1, 1, seed=1) / channels
+    scale, residual = random(channels, 1, 1, seed=2), random(images, channels, size, size, seed=3)
     nodes = [
         Node("Conv", ("x", "w"), ("a",), {}, "first"),
         Node(

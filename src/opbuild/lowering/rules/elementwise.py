@@ -129,12 +129,13 @@ def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
     """Return an operand with dims ``(16, W, H, C1, N)``; lanes beyond the channels of a packed constant hold 1."""
     shape = lowering.type(output).shape
     constant = lowering.constant(name)
-    if constant is None or constant.size == lowering.type(output).size:
+    single = constant is not None and constant.size == 1
+    if constant is None or not (single or _is_per_channel(constant, shape)):
         return lowering.blocked(name).planes()
     n, c, *spatial = shape
     h, w = spatial if len(spatial) == 2 else (1, spatial[0])
     full = (n, blocks(c), h, w, BLOCK)
-    if constant.size == 1:
+    if single:
         value = lowering.packed((name,), "scalar", (1,), "float32", lambda: constant.reshape(1))
         return Plain(value.storage, full, (0, 0, 0, 0, 0))
 
