@@ -17,8 +17,8 @@ Extents = tuple[int, int]
 USUAL = (32, 48, 64, 96, 112, 128, 160, 192, 224, 256, 288, 299, 320, 384, 416, 448, 512, 640, 768, 1024)
 """Extents that inputs often have."""
 
-UNBOUNDED_BATCH, UNBOUNDED = 8, 512
-"""Where a range has no upper limit: the greatest batch, and the greatest extent elsewhere, that stand for it."""
+UNBOUNDED_IMAGES, UNBOUNDED = 8, 512
+"""Where a range has no upper limit: the greatest number of images, and the greatest other extent, that are tried."""
 
 ALL = 48
 """An open extent of so many values is looked at whole."""
@@ -67,7 +67,7 @@ class Sizes:
     def _choices(self) -> Iterator[Mapping[tuple[int, int], int]]:
         """Yield a value for each open dimension, by input and axis."""
         open_ = {
-            (i, axis): (low, _greatest(axis, low, high))
+            (i, axis): (low, _greatest(axis == 0 and len(ranges) == 4, low, high))
             for i, ranges in enumerate(self.ranges)
             for axis, (low, high) in enumerate(ranges)
             if low != high
@@ -139,8 +139,8 @@ def _shown(extents: Extents) -> str:
     return f"{low}~{high}" if high != FREE else "-1" if low == 1 else f"{low}~-1"
 
 
-def _greatest(axis: int, low: int, high: int) -> int:
-    return high if high != FREE else max(low, UNBOUNDED_BATCH if axis == 0 else UNBOUNDED)
+def _greatest(images: bool, low: int, high: int) -> int:
+    return high if high != FREE else max(low, UNBOUNDED_IMAGES if images else UNBOUNDED)
 
 
 def _values(low: int, high: int) -> list[int]:
