@@ -12,7 +12,7 @@ import ctypes
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -26,7 +26,7 @@ import numpy.typing as npt
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.program import KernelCall, Program, View
-from opbuild.kernel.target import host_target
+from opbuild.kernel.target import Target, host_target
 
 Array = npt.NDArray[Any]
 MARGIN = 4096
@@ -103,7 +103,7 @@ def _call(desc: OpDesc, views: Sequence[Array], dims: Sequence[Sequence[tuple[in
         assert view.dtype == np.dtype(operand.dtype), f"{operand.name} is {view.dtype}"
     buffers = [HalideBuffer.of(view, given) for view, given in zip(views, dims, strict=True)]
     status = kernel(desc)(*(ctypes.byref(buffer) for buffer in buffers))
-    assert status == 0, f"the kernel returned {status}"
+    assert status == 0, f"the kernel returned {status}: {_said[-1:]}"
 
 
 def run_program(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -200,13 +200,16 @@ class HalideBuffer(ctypes.Structure):
         return buffer
 
 
+Make = Callable[[OpDesc, str, Target], bytes]
+
+
 @cache
-def kernel(desc: OpDesc) -> Any:
-    """Return the callable of a descriptor's kernel, compiled and linked once a session."""
+def kernel(desc: OpDesc, make: Make = HalideCompiler.compile) -> Any:
+    """Return the callable of a descriptor's kernel, compiled and linked once a session by each ``make``."""
     _runtime()
     symbol = f"kernel_{next(_numbers)}"
     path = _folder() / f"{symbol}.o"
-    _compile(desc, symbol, path)
+    _compile(desc, symbol, path, make)
     library = _link(path)
     _libraries.append(library)
     return getattr(library, symbol)
@@ -231,6 +234,16 @@ def _runtime() -> None:
     path = _folder() / "runtime.o"
     hl.compile_standalone_runtime(str(path), hl.Target(str(host_target())))
     _libraries.append(_link(path))
+    _libraries[-1].halide_set_error_handler(_keep_error)
+
+
+_said: list[str] = []
+"""What kernels with checks said; Halide's own handler would end the process."""
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
+def _keep_error(_context: int | None, message: bytes) -> None:
+    _said.append(message.decode())
 
 
 def _link(path: Path) -> Any:
@@ -239,13 +252,13 @@ def _link(path: Path) -> Any:
     return ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 
-def _compile(desc: OpDesc, symbol: str, path: Path) -> None:
+def _compile(desc: OpDesc, symbol: str, path: Path, make: Make) -> None:
     """Compile in a forked child: a crash of the compiler becomes an error here."""
     error = path.with_suffix(".error")
     child = os.fork()
     if child == 0:
         try:
-            path.write_bytes(HalideCompiler.compile(desc, symbol, host_target()))
+            path.write_bytes(make(desc, symbol, host_target()))
         except BaseException as reason:
             error.write_text(f"{type(reason).__name__}: {reason}")
         finally:

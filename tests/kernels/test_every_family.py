@@ -12,14 +12,17 @@ import pytest
 from onnx import helper, numpy_helper
 
 from comparison import onnxruntime_output
-from kernels.harness import run_program
+from kernels import harness
+from kernels.harness import kernel, run_program
+from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.backend.halide.registry import FAMILIES
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.program import KernelCall, Program
-from opbuild.kernel.target import host_target
+from opbuild.kernel.target import Target, host_target
 from opbuild.lowering.available import Available, Kernels, Unlimited
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
@@ -114,6 +117,17 @@ def test_a_familys_variant_without_limits_is_right_at_every_extent(name: str) ->
     for extent in EXTENTS:
         if extent >= CASES[name].least:
             _check(CASES[name], extent, 2, kernels)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_checked_bounds_raise_no_false_alarm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled with the debug option oom, each family runs where it may run, and is right."""
+    monkeypatch.setattr(harness, "kernel", lambda desc: kernel(desc, _checked))
+    _check(CASES[name], 17, 2)
+
+
+def _checked(desc: OpDesc, symbol: str, target: Target) -> bytes:
+    return HalideCompiler.inspect(desc, symbol, target, ("oom",))[".o"]
 
 
 def test_every_family_has_a_case() -> None:

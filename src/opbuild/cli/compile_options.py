@@ -260,10 +260,9 @@ def _check_debugging(options: Mapping[str, Any]) -> None:
         return
     if not folder.is_dir():
         raise values.bad_value("debug_dir", folder, "it must be an existing folder")
-    if not options["op_debug_level"] and options["op_debug_config"] is None:
+    if not options["op_debug_level"]:
         raise DependentOptionError(
-            f"--debug_dir is {str(folder)!r}, and nothing is debugged",
-            "give --op_debug_level from 1 to 4, or --op_debug_config",
+            f"--debug_dir is {str(folder)!r}, and --op_debug_level is 0", "give --op_debug_level from 1 to 4"
         )
 
 

@@ -54,8 +54,9 @@ class OrderCheck:
         first = self._contents(addresses)
         if status:
             return status
-        for argument, address, content in zip(self._arguments, addresses, before, strict=True):
-            ctypes.memmove(address + argument.low, content, len(content))
+        for argument, address, old, new in zip(self._arguments, addresses, before, first, strict=True):
+            if old != new:  # constants may lie in memory that can not be written
+                ctypes.memmove(address + argument.low, old, len(old))
         with self._library.reversed_tasks():
             status = self.kernel(*arguments)
         second = self._contents(addresses)

@@ -41,7 +41,7 @@ def compile_debug(
         ``_compute.json`` for ``dump_compute``.
     """
     if "oom" in options:
-        desc = replace(desc, variant={**desc.variant, CHECKED: True})
+        desc = _checkable(desc)
     with _checked_promises("oom" in options):
         definition: Definition = import_module(modules[0]).define(desc)
     if "ccec_O0" in options:
@@ -62,6 +62,16 @@ def compile_debug(
     if DUMP_COMPUTE in options:
         contents["_compute.json"] = _description(desc, symbol, definition)
     return contents
+
+
+def _checkable(desc: OpDesc) -> OpDesc:
+    """Return a descriptor whose bounds Halide finds out exactly.
+
+    Halide derives what is touched before the loops run. Of work that is divided among tasks by extents it finds out too
+    much and would refuse sound calls, so all is one task.
+    """
+    undivided = {"parts": 1} if "parts" in desc.variant else {}
+    return replace(desc, variant={**desc.variant, **undivided, CHECKED: True})
 
 
 def _features(options: Collection[str]) -> tuple[str, ...]:
