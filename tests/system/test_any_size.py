@@ -160,7 +160,7 @@ def check_sizes(
     return len(read_offline(path).build["operators"])
 
 
-@pytest.mark.xfail(
+@pytest.mark.xfail(strict=False, reason="a known defect: DenseNet-121 at 32x32 from a file of ranges")
     strict=False, reason="DenseNet-121 gives wrong values at 32x32 from a file of ranges: a known defect"
 )
 @pytest.mark.parametrize("name", ["squeezenet", "densenet121"])
