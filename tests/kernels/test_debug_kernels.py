@@ -18,6 +18,7 @@ from onnx import helper, numpy_helper
 import opbuild
 from kernels.harness import Guarded, HalideBuffer, check_canaries, dims_of, guarded, guarded_like
 from opbuild.backend.halide.driver import HalideCompiler
+from opbuild.config import Config
 from opbuild.errors import RunError
 from opbuild.kernel import user_operators
 from opbuild.kernel.debug import LEVELS
@@ -290,3 +291,15 @@ def test_sound_networks_run_as_ever_while_they_are_debugged(text: str, tmp_path:
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     assert "conv" in reasons(net.report)
     assert sum("it is debugged" in reason for reason in reasons(net.report).values()) >= 5
+
+
+def test_an_offline_model_checks_itself_where_its_weights_can_not_be_written(tmp_path: Path, cache_path: Path) -> None:
+    """What was built with oom and check_flag keeps them; weights are mapped read-only, so only results are put back."""
+    rng = np.random.default_rng(0)
+    x, weights = rng.standard_normal((64, 80)).astype(np.float32), rng.standard_normal((80, 48)).astype(np.float32)
+    model = network([helper.make_node("MatMul", ["x", "c0"], ["y"], "product")], x, ["y"], weights)
+    file = debug_file(tmp_path, "op_debug_config=check_flag\nop_debug_list=product")
+    config = Config.from_environment(cache_path=cache_path, op_debug_config=file)
+    opbuild.build_offline(model, tmp_path / "checked.om", config=config)
+    net = opbuild.load(tmp_path / "checked.om")
+    np.testing.assert_allclose(net(x), x @ weights, rtol=1e-4, atol=1e-4)
