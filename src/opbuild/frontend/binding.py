@@ -83,7 +83,9 @@ class NodeBinder:
             scope[node.outputs[0]] = inputs[0]
             return
         outputs = self._declare(node.outputs, scope)
-        for each in upgrade(node.with_(inputs=inputs, outputs=outputs), self._source_opset, self):
+        if (inputs, outputs) != (node.inputs, node.outputs):
+            node = node.with_(inputs=inputs, outputs=outputs)
+        for each in upgrade(node, self._source_opset, self):
             self._add(each)
 
     def _declare(self, outputs: Sequence[str], scope: Names) -> tuple[str, ...]:
