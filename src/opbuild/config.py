@@ -30,6 +30,8 @@ class Config:
     Attributes:
         cache_path: Folder that holds ``rank_<id>`` folders (``MS_COMPILER_CACHE_PATH``, default the working directory).
         rank_id: This process's rank (``RANK_ID``, default 0).
+        rank_size: How many ranks the job has (``RANK_SIZE``, default 1).
+        job_folder: Absolute private folder by which the ranks of a job meet (``OPBUILD_JOB_DIR``); None: there is none.
         device_id: The device that builds; the number at the end of file names (``DEVICE_ID``, default 0).
         forbid_compile: Any compile is an error (``OPBUILD_FORBID_COMPILE=1``).
         workers: Operators compiled at once (``MS_BUILD_PROCESS_NUM``, 1 to 24; default the cores this process may use).
@@ -53,6 +55,8 @@ class Config:
 
     cache_path: Path = field(default_factory=lambda: Path("."))
     rank_id: int = 0
+    rank_size: int = 1
+    job_folder: Path | None = None
     device_id: int = 0
     forbid_compile: bool = False
     workers: int = 1
@@ -177,6 +181,8 @@ class Config:
         return Config(
             cache_path=Path(cache_path) if cache_path is not None else Path(env.get("MS_COMPILER_CACHE_PATH") or "."),
             rank_id=_integer(env, "RANK_ID", 0, 0, 2**31 - 1),
+            rank_size=_integer(env, "RANK_SIZE", 1, 1, 2**31 - 1),
+            job_folder=_job_folder(env.get("OPBUILD_JOB_DIR", "")),
             device_id=_integer(env, "DEVICE_ID", 0, 0, 2**31 - 1),
             forbid_compile=_flag(env, "OPBUILD_FORBID_COMPILE") if forbid_compile is None else forbid_compile,
             workers=workers,
@@ -315,6 +321,11 @@ def _operator_types(value: str | Sequence[str] | None) -> tuple[str, ...]:
                 f"optypelist_for_implmode is {value!r}", "it must be names of operator types separated by commas"
             )
     return tuple(dict.fromkeys(names))
+
+
+def _job_folder(text: str) -> Path | None:
+    """Return the folder as it stands: a job whose folder is gone is built without it."""
+    return Path(os.path.abspath(text)) if text.strip() and "\0" not in text else None
 
 
 def _flag(env: Mapping[str, str], name: str) -> bool:

@@ -26,6 +26,8 @@ def test_mindspore_variables_are_obeyed() -> None:
     config = Config.from_environment(
         environ={
             "RANK_ID": "3",
+            "RANK_SIZE": "8",
+            "OPBUILD_JOB_DIR": "/run/job",
             "MS_COMPILER_CACHE_PATH": "/some/dir",
             "DEVICE_ID": "5",
             "MS_BUILD_PROCESS_NUM": "24",
@@ -35,6 +37,7 @@ def test_mindspore_variables_are_obeyed() -> None:
     )
     assert config.kernel_meta == Path("/some/dir/rank_3/kernel_meta")
     assert (config.device_id, config.workers, config.forbid_compile, config.compile_timeout) == (5, 24, True, 7.0)
+    assert (config.rank_size, config.job_folder) == (8, Path("/run/job"))
 
 
 def test_arguments_win_over_the_environment() -> None:
@@ -49,6 +52,7 @@ def test_arguments_win_over_the_environment() -> None:
     [
         ("RANK_ID", "x"),
         ("RANK_ID", "-1"),
+        ("RANK_SIZE", "0"),
         ("DEVICE_ID", "1.5"),
         ("MS_BUILD_PROCESS_NUM", "0"),
         ("MS_BUILD_PROCESS_NUM", "25"),
