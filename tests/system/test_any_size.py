@@ -160,7 +160,6 @@ def check_sizes(
     return len(read_offline(path).build["operators"])
 
 
-@pytest.mark.xfail(strict=False, reason="a known defect: DenseNet-121 at 32x32 from a file of ranges")
 @pytest.mark.parametrize("name", ["squeezenet", "densenet121"])
 def test_a_network_of_images_runs_at_any_size_from_one_file(name: str, config: Config, tmp_path: Path) -> None:
     """Any batch to 4 and size to 640 agrees with ONNX Runtime to 1e-3, from fewer than 120 kernels for all of them."""

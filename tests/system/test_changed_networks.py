@@ -34,7 +34,8 @@ def test_a_5x5_kernel_in_place_of_a_3x3_builds_that_operator_alone(cache: Path) 
     net = opbuild.compile(model, cache_path=cache)
     built = [operator for operator in net.report.operators if operator.status == "built"]
     assert len(built) == 1
-    assert len(built[0].nodes) == 1
+    types = {node.name: node.op_type for node in model.graph.node}
+    assert [types[name] for name in built[0].nodes] == ["Conv", "BatchNormalization", "Relu"]
     check(model, net)
 
 
