@@ -50,6 +50,8 @@ class Config:
         op_select_implmode: ``high_performance`` or ``high_precision``.
         optypelist_for_implmode: Operator types that ``op_select_implmode`` is for; empty for all.
         precision_mode: ``must_keep_origin_dtype`` or ``force_fp32``.
+        trust_shared_cache: Whether files are used that others can write to (``OPBUILD_TRUST_SHARED_CACHE``).
+        signing_key: What files are signed with, or ``file:`` and a path (``OPBUILD_SIGNING_KEY``); not shown.
         warnings: What was wrong with the environment and did not stop the build; told when a session opens.
     """
 
@@ -73,6 +75,8 @@ class Config:
     op_select_implmode: str = "high_performance"
     optypelist_for_implmode: tuple[str, ...] = ()
     precision_mode: str = "must_keep_origin_dtype"
+    trust_shared_cache: bool = False
+    signing_key: str = field(default="", repr=False)
     warnings: tuple[str, ...] = ()
 
     @property
@@ -198,6 +202,8 @@ class Config:
             op_select_implmode=_choice("op_select_implmode", op_select_implmode, IMPLEMENTATION_MODES),
             optypelist_for_implmode=_operator_types(optypelist_for_implmode),
             precision_mode=_choice("precision_mode", precision_mode, PRECISION_MODES),
+            trust_shared_cache=_flag(env, "OPBUILD_TRUST_SHARED_CACHE"),
+            signing_key=env.get("OPBUILD_SIGNING_KEY", ""),
             warnings=tuple(warnings),
         )
 
@@ -335,6 +341,11 @@ def _flag(env: Mapping[str, str], name: str) -> bool:
     if text in ("1", "true", "yes", "on"):
         return True
     raise OptionError(f"{name} is {env[name]!r}", "it must be 0 or 1")
+
+
+def linker_environment() -> dict[str, str]:
+    """Return the environment in which linkers run: this process's, but for the signing key."""
+    return {name: value for name, value in os.environ.items() if name != "OPBUILD_SIGNING_KEY"}
 
 
 def compiler_environment() -> dict[str, str]:

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from opbuild.config import linker_environment
 from opbuild.errors import LinkError
 
 TIMEOUT = 120.0
@@ -123,6 +124,7 @@ def _link_in(folder: Path, objects: Sequence[bytes], linker: Linker) -> bytes:
         done = subprocess.run(
             [*linker.command, "-o", output.name, *names],
             cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT, check=False,
+            env=linker_environment(),
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise LinkError(

@@ -1,0 +1,295 @@
+"""Trust: whose files are believed. Loading an object is running code, so who can write a file decides what runs.
+
+A file counts if this process's user or root owns it and nobody else may write to it; a folder if that holds for it
+and for every folder and symbolic link on the way to it, where those that only let each user remove what is his own
+(the sticky bit, as ``/tmp`` has it) may be open to all. Modes and owner of a file are those of the descriptor that is
+read, so they can not change between the check and the reading. With a signing key, files must also be signed with it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from opbuild.config import Config
+from opbuild.errors import OptionError
+from opbuild.kernel.opdesc import canonical_json
+
+SETTING = "OPBUILD_TRUST_SHARED_CACHE=1"
+"""What lets a cache be used that others can write to."""
+
+SHORTEST_KEY = 16
+"""Bytes of a signing key at least."""
+
+_SIGNATURE = "signature"
+_ROOT = 0
+_LINKS_AT_MOST = 40  # as Linux has it
+_KEY_FILE = "file:"
+_LONGEST_KEY = 65536
+
+
+class UntrustedError(OSError):
+    """A file that somebody else may write to, or owns."""
+
+
+class SignatureError(ValueError):
+    """What is signed with another key, or with none.
+
+    Attributes:
+        code: ``unsigned`` or ``wrong-signature``.
+    """
+
+    def __init__(self, code: str) -> None:
+        super().__init__("it is not signed" if code == "unsigned" else "it is signed with another key, or was changed")
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whose files are believed.
+
+    Attributes:
+        shared: Whether files and folders count that others can write to.
+        key: The signing key; empty: nothing is signed, and signatures are not looked at.
+    """
+
+    shared: bool = False
+    key: bytes = field(default=b"", repr=False)
+
+    def folder_problem(self, *folders: Path) -> str | None:
+        """Return why others could have put files into one of some folders, or None; what is missing is no problem.
+
+        Args:
+            folders: Absolute paths.
+        """
+        if self.shared:
+            return None
+        user = os.geteuid()
+        known: dict[str, str] = {}
+        for folder in folders:
+            for path, state in _way(folder, known):
+                final = path == known.get(str(folder), "")
+                problem = _others(state, user, sticky_counts=not final)
+                if problem:
+                    where = path if final else f"{path}, on the way to {folder}"
+                    return f"{problem} {where}, and who writes there decides what code runs here; {remedy(path, state)}"
+        return None
+
+    def check(self, state: os.stat_result, path: str | os.PathLike[str]) -> None:
+        """Refuse an open file that is none, or that others can write to.
+
+        Args:
+            state: Of its descriptor.
+            path: For the message.
+
+        Raises:
+            UntrustedError: If others can write to it.
+            OSError: If it is not a regular file.
+        """
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(
+                errno.EISDIR if stat.S_ISDIR(state.st_mode) else errno.EINVAL, "it is not a regular file", str(path)
+            )
+        if self.shared:
+            return
+        problem = _others(state, os.geteuid())
+        if problem:
+            raise UntrustedError(errno.EPERM, f"{problem} it: {remedy(path, state)}", str(path))
+
+    def open(self, path: str | os.PathLike[str]) -> tuple[int, os.stat_result]:
+        """Open a file for reading and return its descriptor and state; a pipe in its place makes nobody wait.
+
+        Raises:
+            UntrustedError: If others can write to it.
+            OSError: If it can not be opened or is not a regular file.
+        """
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            state = os.fstat(descriptor)
+            self.check(state, path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor, state
+
+    def read(self, path: str | os.PathLike[str]) -> bytes:
+        """Return a file's contents.
+
+        Raises:
+            UntrustedError: If others can write to it.
+            OSError: If it can not be read or is not a regular file.
+        """
+        descriptor, state = self.open(path)
+        try:
+            pieces = [os.read(descriptor, state.st_size + 1)]
+            while pieces[-1]:
+                pieces.append(os.read(descriptor, 65536))
+        finally:
+            os.close(descriptor)
+        return b"".join(pieces)
+
+    def sign(self, *parts: str) -> str:
+        """Return the HMAC-SHA256 of some texts, in order, as 64 hexadecimal digits; empty without a key."""
+        if not self.key:
+            return ""
+        import hmac  # loads OpenSSL, which most processes never need
+
+        data = [part.encode(errors="surrogatepass") for part in parts]
+        return hmac.digest(self.key, b"".join(len(part).to_bytes(8, "big") + part for part in data), "sha256").hex()
+
+    def check_signature(self, signature: Any, *parts: str) -> None:
+        """Compare a signature, in a time that does not depend on where it differs; without a key any will do.
+
+        Raises:
+            SignatureError: If there is none, or it is not the one that ``sign`` makes.
+        """
+        if not self.key:
+            return
+        import hmac
+
+        if not isinstance(signature, str) or not signature:
+            raise SignatureError("unsigned")
+        if not hmac.compare_digest(signature.encode(errors="replace"), self.sign(*parts).encode()):
+            raise SignatureError("wrong-signature")
+
+    def signed(self, name: str, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a JSON object with the signature of its other fields and a name, if there is a key."""
+        plain = {field: value for field, value in content.items() if field != _SIGNATURE}
+        return plain | {_SIGNATURE: self.sign(name, canonical_json(plain))} if self.key else plain
+
+    def unsigned(self, name: str, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a JSON object without its signature, compared if there is a key.
+
+        Raises:
+            SignatureError: If it is not signed with the key under this name.
+        """
+        plain = {field: value for field, value in content.items() if field != _SIGNATURE}
+        if self.key:
+            self.check_signature(content.get(_SIGNATURE), name, canonical_json(plain))
+        return plain
+
+    def write_memo(self, path: Path, content: Mapping[str, Any]) -> bytes:
+        """Return what a small file of JSON holds that remembers something: its bytes, signed for its place."""
+        return json.dumps(self.signed(f"{path.parent.name}/{path.name}", content)).encode()
+
+    def read_memo(self, path: Path) -> dict[str, Any]:
+        """Return what ``write_memo`` put into a file.
+
+        Raises:
+            OSError: If it can not be read or others can write to it.
+            ValueError: If it is no JSON object, or not signed.
+        """
+        content = parse_json(self.read(path))
+        if not isinstance(content, dict):
+            raise ValueError(f"{path.name} is no JSON object")
+        return self.unsigned(f"{path.parent.name}/{path.name}", content)
+
+
+PRIVATE = Trust()
+"""What is believed unless somebody says otherwise."""
+
+
+def make_trust(config: Config) -> Trust:
+    """Return what settings say about trust.
+
+    Raises:
+        OptionError: If the signing key can not be read or is too short; the message does not show it.
+    """
+    text = config.signing_key
+    return Trust(config.trust_shared_cache, _signing_key(text) if text else b"")
+
+
+def parse_json(data: bytes) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: If it is none; also if it is nested too deeply.
+    """
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def remedy(path: str | os.PathLike[str], state: os.stat_result) -> str:
+    """Return what to do about a file or folder that others can write to."""
+    user = os.geteuid()
+    command = "chmod go-w" if state.st_uid in (_ROOT, user) else f"chown {user}"
+    return f"'{command} {path}' mends it, or set {SETTING} if you trust them"
+
+
+def _signing_key(text: str) -> bytes:
+    hint = f"give at least {SHORTEST_KEY} bytes, or file:PATH of a file of yours that holds them"
+    key = text.encode(errors="surrogateescape")
+    if text.startswith(_KEY_FILE):
+        path = text[len(_KEY_FILE) :]
+        try:
+            key = PRIVATE.read(path).strip()
+        except (OSError, ValueError) as error:
+            what = getattr(error, "strerror", None) or error
+            raise OptionError(f"the file of OPBUILD_SIGNING_KEY, {path!r}, can not be used: {what}", hint) from None
+    if not SHORTEST_KEY <= len(key) <= _LONGEST_KEY:
+        raise OptionError(f"OPBUILD_SIGNING_KEY has {len(key)} bytes", hint)
+    return key
+
+
+def _others(state: os.stat_result, user: int, *, sticky_counts: bool = False) -> str:
+    """Return who else may write to a file or folder, or the empty text.
+
+    A group may write if nobody else is in it: root's, or the user's own, which has the user's number where each user
+    has a group.
+    """
+    if state.st_uid not in (_ROOT, user):
+        return f"user {state.st_uid} owns"
+    mode = state.st_mode
+    if stat.S_ISLNK(mode) or (sticky_counts and mode & stat.S_ISVTX):
+        return ""
+    if mode & stat.S_IWOTH:
+        return "everybody may write to"
+    if mode & stat.S_IWGRP and state.st_gid not in (_ROOT, user):
+        return f"group {state.st_gid} may write to"
+    return ""
+
+
+def _way(folder: Path, known: dict[str, str]) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield every folder and symbolic link that leads to a folder, as far as they exist.
+
+    Args:
+        folder: The folder.
+        known: Where folders end that were followed before; added to.
+    """
+    start = known.get(str(folder.parent))
+    here, left = (start, [folder.name]) if start else ("/", str(folder).split("/")[::-1])
+    if not start:
+        yield here, os.lstat(here)
+    links = 0
+    while left:
+        name = left.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            here = here.rpartition("/")[0] or "/"
+            continue
+        path = here.rstrip("/") + "/" + name
+        try:
+            state = os.lstat(path)
+            target = str(Path(path).readlink()) if stat.S_ISLNK(state.st_mode) else None
+        except OSError:
+            return
+        if target is None:
+            here = path
+            if not left:
+                known[str(folder)] = here
+        else:
+            links += 1
+            if links > _LINKS_AT_MOST:
+                return
+            here = "/" if target.startswith("/") else here
+            left += target.split("/")[::-1]
+        yield path, state
