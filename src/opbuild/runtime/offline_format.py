@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from blake3 import blake3
 
-from opbuild.digest import fast
+from opbuild.digest import fast, fast_of
 from opbuild.errors import InvalidModelError
 from opbuild.graph.types import Array
+from opbuild.kernel.private_files import private_path, sweep
 
 MAGIC = b"\x8fOPBOM\r\n"
 """Not text, and damaged by whatever changes line ends."""
@@ -85,8 +85,8 @@ def write_container(path: Path, sections: Sequence[Section]) -> None:
     Raises:
         OSError: If it can not be written; nothing is left behind, and an older file stays.
     """
-    temporary = path.with_name(f".{path.name[:80]}.{os.urandom(8).hex()}.tmp")
-    try:
+    sweep(path.parent)
+    with private_path(path.parent) as temporary:
         with temporary.open("xb") as file:
             table = bytearray()
             file.seek(_HEADER_BYTES + len(sections) * _ENTRY.size)
@@ -94,12 +94,13 @@ def write_container(path: Path, sections: Sequence[Section]) -> None:
                 kind, index = section.kind, section.index
                 start = _round_up(file.tell(), _PAGE if kind in (LIBRARY, WEIGHTS) else _LINE)
                 file.seek(start)
-                hasher = blake3(max_threads=blake3.AUTO)
+                pieces: list[bytes | memoryview] = []
                 for part in section.parts:
                     for piece in (bytes((start - file.tell()) % _LINE), part):
                         file.write(piece)
-                        hasher.update(piece)
-                table += _ENTRY.pack(kind, index, start, file.tell() - start, 0, hasher.digest())
+                        pieces.append(piece)
+                digest = bytes.fromhex(fast_of(pieces))
+                table += _ENTRY.pack(kind, index, start, file.tell() - start, 0, digest)
             size = file.tell()
             file.truncate(size)
             header = _HEADER.pack(MAGIC, VERSION, len(sections), size, 0)
@@ -108,10 +109,6 @@ def write_container(path: Path, sections: Sequence[Section]) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
     with contextlib.suppress(OSError):  # some file systems have no folders to flush
         folder = os.open(path.parent, os.O_RDONLY)
         try:
