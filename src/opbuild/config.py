@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opbuild.errors import OptionError
+from opbuild.starters import started_rank
 
 CACHE_MODES = ("enable", "force", "disable")
 IMPLEMENTATION_MODES = ("high_performance", "high_precision")
@@ -29,10 +30,15 @@ class Config:
 
     Attributes:
         cache_path: Folder that holds ``rank_<id>`` folders (``MS_COMPILER_CACHE_PATH``, default the working directory).
-        rank_id: This process's rank (``RANK_ID``, default 0).
-        rank_size: How many ranks the job has (``RANK_SIZE``, default 1).
+        rank_id: This process's rank (``RANK_ID``, else what MPI or Slurm say, default 0).
+        rank_size: How many ranks the job has (``RANK_SIZE``, else what MPI or Slurm say, default 1).
+        by_mpi: Whether MPI or Slurm started this process as one of several.
+        connect_timeout: Seconds without progress of any rank after which ranks that connect give up
+            (``HCCL_CONNECT_TIMEOUT``, default 120).
+        exec_timeout: The same for ranks that are connected (``HCCL_EXEC_TIMEOUT``, default 1836); 0: never.
         job_folder: Absolute private folder by which the ranks of a job meet (``OPBUILD_JOB_DIR``); None: there is none.
-        device_id: The device that builds; the number at the end of file names (``DEVICE_ID``, default 0).
+        device_id: The device that builds; the number at the end of file names (``DEVICE_ID``, else the rank
+            on this host that MPI or Slurm say, default 0).
         forbid_compile: Any compile is an error (``OPBUILD_FORBID_COMPILE=1``).
         workers: Operators compiled at once (``MS_BUILD_PROCESS_NUM``, 1 to 24; default the cores this process may use).
         num_threads: Threads that run one network (``OPBUILD_NUM_THREADS``; default the cores this process may use).
@@ -58,6 +64,9 @@ class Config:
     cache_path: Path = field(default_factory=lambda: Path("."))
     rank_id: int = 0
     rank_size: int = 1
+    by_mpi: bool = False
+    connect_timeout: float = 120.0
+    exec_timeout: float = 1836.0
     job_folder: Path | None = None
     device_id: int = 0
     forbid_compile: bool = False
@@ -182,12 +191,17 @@ class Config:
             op_debug_level = level if level != _MINDSPORE_LEVEL else 0
             if level == 0 and op_compiler_cache_mode is None:
                 op_compiler_cache_mode = "disable"
+        rank, size, device = started_rank(env)
+        rank = _integer(env, "RANK_ID", rank, 0, 2**31 - 1)
         return Config(
             cache_path=Path(cache_path) if cache_path is not None else Path(env.get("MS_COMPILER_CACHE_PATH") or "."),
-            rank_id=_integer(env, "RANK_ID", 0, 0, 2**31 - 1),
-            rank_size=_integer(env, "RANK_SIZE", 1, 1, 2**31 - 1),
+            rank_id=rank,
+            rank_size=_integer(env, "RANK_SIZE", size, 1, 2**31 - 1),
+            by_mpi=size > 1,
+            connect_timeout=_connect_timeout(env, rank, warnings),
+            exec_timeout=float(_integer(env, "HCCL_EXEC_TIMEOUT", 1836, 0, 2**31 - 1)),
             job_folder=_job_folder(env.get("OPBUILD_JOB_DIR", "")),
-            device_id=_integer(env, "DEVICE_ID", 0, 0, 2**31 - 1),
+            device_id=_integer(env, "DEVICE_ID", device, 0, 2**31 - 1),
             forbid_compile=_flag(env, "OPBUILD_FORBID_COMPILE") if forbid_compile is None else forbid_compile,
             workers=workers,
             num_threads=num_threads,
@@ -329,6 +343,14 @@ def _operator_types(value: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def _connect_timeout(env: Mapping[str, str], rank: int, warnings: list[str]) -> float:
+    """Return ``HCCL_CONNECT_TIMEOUT``; what lies outside the range of HCCL is obeyed, and said by one rank."""
+    seconds = _integer(env, "HCCL_CONNECT_TIMEOUT", 120, 1, 2**31 - 1)
+    if not 120 <= seconds <= 7200 and rank == 0:
+        warnings.append(f"HCCL_CONNECT_TIMEOUT is {seconds}, outside 120 to 7200; {seconds} s are used")
+    return float(seconds)
+
+
 def _job_folder(text: str) -> Path | None:
     """Return the folder as it stands: a job whose folder is gone is built without it."""
     return Path(os.path.abspath(text)) if text.strip() and "\0" not in text else None
@@ -356,3 +378,8 @@ def compiler_environment() -> dict[str, str]:
     kept = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPYCACHEPREFIX", "TMPDIR")
     fixed = {"LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     return {name: os.environ[name] for name in kept if name in os.environ} | fixed
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return a copy of the whole environment, for ranks that are started here."""
+    return dict(os.environ)
