@@ -17,12 +17,12 @@ from opbuild.kernel.identity import identify, remember, remembered
 from opbuild.kernel.interfaces import Found, Reason
 from opbuild.kernel.key import CompilerIdentity, file_op_type
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.private_files import publish
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
 from opbuild.kernel.target import Target
 from opbuild.model_source import ModelSource
 from opbuild.preview import planning_builder
 from opbuild.runtime import inspect as networks
-from opbuild.runtime.files import publish
 from opbuild.runtime.image import unseal
 from opbuild.session import Clock, Session, open_session
 from opbuild.store import inspect as operators

@@ -16,8 +16,9 @@ from opbuild.digest import fast
 from opbuild.errors import InvalidModelError, ShapeError
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.opdesc import FREE
+from opbuild.kernel.private_files import publish
 from opbuild.kernel.usage import mark_used
-from opbuild.runtime.files import digest_of, publish, read_file
+from opbuild.runtime.files import digest_of, read_file
 from opbuild.runtime.image import seal, unseal
 from opbuild.runtime.network import Endpoint, Shapes
 from opbuild.session import Session, evaluate, own_sources

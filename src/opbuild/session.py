@@ -133,7 +133,7 @@ class Session:
             times = [(each, built.entries[each.desc].milliseconds) for each in built.decisions]
             count_build(
                 self.config.network_meta,
-                [time for each, time in times if each.outcome == "reused"],
+                [time for each, time in times if each.outcome != "built"],
                 [(each.reason.code, time) for each, time in times if each.outcome == "built"],
             )
 
@@ -144,8 +144,7 @@ class Session:
             from opbuild.store.policy import create_policy_file
 
             create_policy_file(self.config.policy_file)
-            if self.policy.ages:
-                age(self.config.kernel_meta, self.config.network_meta, self.policy)
+            age(self.config.kernel_meta, self.config.network_meta, self.policy)
 
     @cached_property
     def images(self) -> ImageStore:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from handmade import Built, build, chain, counting, expected_chain
 from opbuild.errors import BuildError
 from opbuild.graph.types import Node, TensorType
+from opbuild.kernel import private_files
 from opbuild.kernel.program import Buffer, HostCall, KernelCall, Port, Program, View
 from opbuild.runtime import files
 from opbuild.runtime.executor import Executor
@@ -182,7 +183,7 @@ def test_a_start_after_a_reboot_reads_the_weights_again(tmp_path: Path, monkeypa
     store, _ = store_chain(tmp_path)
     counted, digested = counting(files.fast)
     monkeypatch.setattr(files, "fast", counted)
-    monkeypatch.setattr(files, "_boot", lambda: "another boot")
+    monkeypatch.setattr(files, "boot", lambda: "another boot")
     loaded(store)
     assert [len(data) for data in digested if len(data)] == [4 * SIZE]
 
@@ -256,7 +257,7 @@ def test_nothing_is_left_of_a_write_that_fails(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space"):
-        files.publish(tmp_path / "file", b"data")
+        private_files.publish(tmp_path / "file", b"data")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from opbuild.kernel.interfaces import Found, Missing
+from opbuild.kernel.private_files import PREFIX
 from opbuild.store import publish
 from opbuild.store.disk import DiskStore
-from opbuild.store.publish import TEMPORARY_PREFIX
 from samples import conv, entry_of
 
 
@@ -123,7 +123,7 @@ def test_a_disk_that_fills_up_midway_leaves_no_wrong_entry(
     else:
         assert isinstance(answer, Missing)
         assert answer.reason.code == "damaged"
-    assert not [name for name in names_in(store.folder) if name.startswith(TEMPORARY_PREFIX)]
+    assert not [name for name in names_in(store.folder) if name.startswith(PREFIX)]
 
 
 @pytest.mark.parametrize("code", [errno.ENOENT, errno.ESTALE, errno.EBUSY])
@@ -196,8 +196,8 @@ def test_strays_do_not_disturb(store: DiskStore) -> None:
 def test_private_files_of_dead_writers_are_removed(store: DiskStore, age: float) -> None:
     """What a killed writer left goes, whatever its clock said; what is being written stays (F53, F56)."""
     store.publish(entry_of(conv())[1])
-    dead = store.folder / f"{TEMPORARY_PREFIX}dead-0"
-    live = store.folder / f"{TEMPORARY_PREFIX}live-0"
+    dead = store.folder / f"{PREFIX}dead-0"
+    live = store.folder / f"{PREFIX}live-0"
     dead.write_bytes(b"x")
     live.write_bytes(b"x")
     now = dead.stat().st_mtime

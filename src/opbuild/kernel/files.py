@@ -18,14 +18,14 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def write_new(path: Path, content: bytes) -> None:
-    """Write a file that must not exist yet; its modes follow the user's umask.
+def write_new(path: Path, content: bytes | memoryview) -> None:
+    """Write a file that must not exist yet; others may read it as the user's umask says, and never write to it.
 
     Raises:
         OSError: If the storage refuses.
     """
     with os.fdopen(
-        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb", buffering=0
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb", buffering=0
     ) as file:
         view = memoryview(content)
         while view:

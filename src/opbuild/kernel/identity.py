@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opbuild.digest import fast_file
 from opbuild.errors import BuildError
-from opbuild.kernel.files import make_folder, write_new
 from opbuild.kernel.key import CompilerIdentity
+from opbuild.kernel.private_files import publish
 
 if TYPE_CHECKING:
     from opbuild.kernel.interfaces import Compiler
@@ -108,11 +107,5 @@ def _content(memo: Path) -> dict[str, Any]:
 
 def _write(memo: Path, content: dict[str, Any]) -> None:
     """Write what is remembered; a folder that can not be written costs only the reading next time."""
-    temporary = memo.with_name(f".{memo.name}.{os.urandom(8).hex()}.tmp")
-    try:
-        make_folder(memo.parent)
-        write_new(temporary, json.dumps(content).encode())
-        temporary.replace(memo)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+    with contextlib.suppress(OSError):
+        publish(memo, json.dumps(content).encode())

@@ -1,4 +1,4 @@
-"""Files of stored networks: written whole or not at all, mapped for reading, recognised when nobody touched them."""
+"""Files of stored networks: mapped for reading, recognised when nobody touched them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import mmap
 import os
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +15,10 @@ import numpy as np
 
 from opbuild.digest import fast, fast_file
 from opbuild.graph.types import Array
-from opbuild.kernel.files import make_folder
+from opbuild.kernel.private_files import boot, publish
 
 _SETTLED = 10**9
 """Nanoseconds since a file's last change after which a further change surely gives it another time of change."""
-
-
-def publish(path: Path, data: bytes | memoryview) -> None:
-    """Write a file so that nobody ever sees part of it; an existing one is replaced.
-
-    Raises:
-        OSError: If it can not be written; nothing is left behind then.
-    """
-    make_folder(path.parent)
-    temporary = path.with_name(f".{path.name[:80]}.{os.urandom(8).hex()}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 def map_file(path: Path, nbytes: int) -> tuple[Array, list[Any]]:
@@ -143,12 +124,4 @@ def anonymous(nbytes: int) -> Array:
 
 
 def _state(stat: os.stat_result) -> list[Any]:
-    return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, _boot()]
-
-
-@lru_cache(maxsize=1)
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return os.urandom(16).hex()  # unknown: nothing remembered by another process is believed
+    return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, boot()]

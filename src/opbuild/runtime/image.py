@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 from opbuild.digest import fast
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import canonical_json
+from opbuild.kernel.private_files import publish
 from opbuild.kernel.usage import mark_used
-from opbuild.runtime.files import publish, verified
+from opbuild.runtime.files import verified
 from opbuild.runtime.record import Record
 from opbuild.runtime.record_json import from_json, to_json
 from opbuild.runtime.weights import Constants, WeightStore, load_constants

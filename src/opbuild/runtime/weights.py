@@ -23,8 +23,9 @@ from opbuild.digest import fast
 from opbuild.errors import BuildError
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import canonical_json
+from opbuild.kernel.private_files import publish
 from opbuild.kernel.program import Buffer, Program
-from opbuild.runtime.files import anonymous, map_file, publish, verified
+from opbuild.runtime.files import anonymous, map_file, verified
 from opbuild.runtime.record import ALIGNMENT, Constant
 
 SMALL = 64 * 1024

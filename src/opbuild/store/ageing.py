@@ -20,15 +20,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from opbuild.kernel.private_files import is_rubbish, sweep
 from opbuild.kernel.usage import is_used_here
 from opbuild.store.inventory import Inventory, Item, measure, survey
 from opbuild.store.policy import Policy
 
 PROTECTED_SECONDS = 1800.0
 """For how long a use protects an entry."""
-
-_PRIVATE_SECONDS = 3600.0
-"""After which a file that somebody was writing is rubbish."""
 
 _CLOCKS_DIFFER = 86400.0
 """A time of use that lies further than this in the future says nothing, and counts as long ago."""
@@ -55,7 +53,7 @@ class Aged:
 
 
 def age(kernel_meta: Path, network_meta: Path, policy: Policy) -> Aged:
-    """Bring a folder down to what its policy leaves, if it is larger than the policy allows.
+    """Remove what killed writers left, and bring a folder down to what its policy leaves if it is too large.
 
     Never raises for a fault of the storage: what can not be removed stays.
 
@@ -64,6 +62,7 @@ def age(kernel_meta: Path, network_meta: Path, policy: Policy) -> Aged:
         network_meta: The folder of network images.
         policy: Its limits.
     """
+    sweep_cache(kernel_meta, network_meta)
     nbytes = measure(kernel_meta, network_meta) if policy.ages else 0
     if not policy.ages or nbytes <= policy.max_bytes:
         return Aged(nbytes)
@@ -74,6 +73,12 @@ def age(kernel_meta: Path, network_meta: Path, policy: Policy) -> Aged:
     if weights:
         remove_references(network_meta / "weights", weights)
     return Aged(inventory.nbytes, removed)
+
+
+def sweep_cache(kernel_meta: Path, network_meta: Path) -> None:
+    """Remove the private files of writers that are gone, whatever the folder's size."""
+    for folder in (kernel_meta, network_meta, network_meta / "weights"):
+        sweep(folder)
 
 
 def choose(
@@ -115,7 +120,7 @@ class _Shrinking:
 
     def victims(self) -> Iterator[Item]:
         for item in self._items:
-            if item.kind == "private" and abs(self._now - item.last_use) > _PRIVATE_SECONDS:
+            if item.kind == "private" and is_rubbish(item.name, self._now - item.last_use):
                 yield self._gone(item)
         orphans = [item for name, item in self._weights.items() if not self._users[name]]
         for item in [*orphans, *(item for item in self._items if item.kind in ("image", "memo"))]:

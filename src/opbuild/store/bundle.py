@@ -12,7 +12,6 @@ compressed: whoever ships it does that, and equal contents stay equal bytes what
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from opbuild.digest import fast
 from opbuild.errors import BuildError, OptionError
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.kernel.opdesc import canonical_json
+from opbuild.kernel.private_files import private_path, sweep
 
 OPERATORS, NETWORKS = "kernel_meta/", "network_meta/"
 """What names of files begin with."""
@@ -78,16 +78,14 @@ def write_bundle(
         }
     ).encode()
     header = f"opbuild bundle {_FORMAT} {fast(listing)} {len(listing)}\n".encode()
-    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
+    sweep(path.parent)
     try:
-        try:
+        with private_path(path.parent) as temporary:
             with temporary.open("xb") as file:
                 for part in (header, listing, *contents.values()):
                     file.write(part)
                 size = file.tell()
             temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
     except OSError as error:
         message = f"the bundle {str(path)!r} can not be written: {error.strerror or error}"
         raise OptionError(message, "name a file in a folder that you may write to") from error

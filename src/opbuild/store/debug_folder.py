@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from opbuild.kernel.private_files import sweep
 from opbuild.store.publish import publish_files
 
 
@@ -18,9 +19,13 @@ class DebugFolder:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder).absolute()
+        self._swept = False
 
     def write(self, files: Sequence[tuple[str, bytes]]) -> str | None:
         """Write files, each whole or not at all; return None, or why the storage refused."""
+        if not self._swept:
+            sweep(self.folder)
+            self._swept = True
         try:
             publish_files(self.folder, files)
         except OSError as error:

@@ -26,8 +26,9 @@ from typing import Any
 from opbuild.kernel.entry import SUFFIXES, Entry, read_entry
 from opbuild.kernel.interfaces import Found, Missing, Reason
 from opbuild.kernel.key import Key
+from opbuild.kernel.private_files import sweep
 from opbuild.kernel.usage import mark_used
-from opbuild.store.publish import TEMPORARY_PREFIX, is_stale, publish_files
+from opbuild.store.publish import publish_files
 
 OTHER_DEVICES = 16
 """Entries that devices 0 to 15 built are found by every device: code does not depend on the device that built it."""
@@ -83,17 +84,13 @@ class DiskStore:
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the entries present, sorted; private files of dead writers are removed on the way."""
-        names = []
+        sweep(self.folder)
         try:
             with os.scandir(self.folder) as listing:
-                for item in listing:
-                    if item.name.startswith(TEMPORARY_PREFIX):
-                        self._remove_stale(Path(item.path))
-                    elif _COMMIT_MARK.fullmatch(item.name):
-                        names.append(item.name[: -len(SUFFIXES[-1])])
+                marks = [item.name for item in listing if _COMMIT_MARK.fullmatch(item.name)]
         except OSError:
             return ()
-        return tuple(sorted(names))
+        return tuple(sorted(mark[: -len(SUFFIXES[-1])] for mark in marks))
 
     def components(self, name: str) -> Mapping[str, Any] | None:
         """Return the key's components as the entry's ``.info`` states them; None if it can not be read."""
@@ -156,12 +153,7 @@ class DiskStore:
     def _refusal(self, name: str, suffix: str, error: OSError) -> Reason:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR):
             return Reason("unreadable", f"{suffix} can not be read: {error.strerror or error}")
-        present = [other for other in SUFFIXES if (self.folder / (name + other)).exists()]
+        present = [other for other in SUFFIXES if os.path.lexists(self.folder / (name + other))]
         if not present:
             return Reason("absent", "not in the store")
         return Reason("incomplete", f"{suffix} is missing beside {' and '.join(present)}")
-
-    def _remove_stale(self, path: Path) -> None:
-        if is_stale(path):
-            with contextlib.suppress(OSError):
-                path.unlink()

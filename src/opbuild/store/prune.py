@@ -11,11 +11,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from opbuild.store.ageing import PROTECTED_SECONDS, choose, remove_references, weights_of
+from opbuild.kernel.private_files import is_rubbish
+from opbuild.store.ageing import PROTECTED_SECONDS, choose, remove_references, sweep_cache, weights_of
 from opbuild.store.inventory import Item, survey
-
-_PRIVATE_SECONDS = 3600.0
-"""After which a file that somebody was writing is rubbish."""
 
 
 def remove_idle(kernel_meta: Path, network_meta: Path, seconds: float) -> tuple[Item, ...]:
@@ -43,6 +41,7 @@ def shrink(kernel_meta: Path, network_meta: Path, max_bytes: int) -> tuple[Item,
 
 def clear(kernel_meta: Path, network_meta: Path) -> tuple[Item, ...]:
     """Remove everything that opbuild put there and can do without; return what was removed."""
+    sweep_cache(kernel_meta, network_meta)
     return remove(survey(kernel_meta, network_meta).items, network_meta)
 
 
@@ -50,13 +49,14 @@ def remove(items: Iterable[Item], network_meta: Path, young: float = 0.0) -> tup
     """Remove items, each with its commit mark first; what can not be removed stays.
 
     Args:
-        items: What to remove; files that somebody is writing stay for an hour.
+        items: What to remove; files that somebody may still be writing stay.
         network_meta: Where the weights are whose references go with them.
         young: Seconds since its last use for which an item stays.
     """
     removed, now = [], time.time()
     for item in items:
-        if now - item.last_use < (_PRIVATE_SECONDS if item.kind == "private" else young):
+        idle = now - item.last_use
+        if idle < young if item.kind != "private" else not is_rubbish(item.name, idle):
             continue
         for path in item.files:
             with contextlib.suppress(OSError):
