@@ -51,16 +51,53 @@ def test_without_a_terminal_the_longest_silence_is_ten_seconds() -> None:
         assert observer._interval <= 10.0
 
 
-def test_the_lines_stop_with_the_build() -> None:
-    """The end is one line with the counts; the thread that wrote the others ends."""
+def test_the_lines_go_on_while_a_network_is_put_together_and_stop_with_the_command() -> None:
+    """Linking and packing a large network take long too; the end is one line, and the thread that wrote others ends."""
     lines: list[str] = []
-    progress = LineProgress(lines.append, interval=0.01)
+    two = threading.Event()
+
+    def write(line: str) -> None:
+        lines.append(line)
+        if len([each for each in lines if "putting the network together" in each]) == 2:
+            two.set()
+
+    progress = LineProgress(write, interval=0.01)
     progress(BuildStarted("net", 2, 1))
     progress(BuildFinished("net", 1, 1, 0.25))
+    assert two.wait(30)
+    progress.close()
+    assert "net: 1 operators built, 1 reused, 0.25 s" in lines
+    assert lines[-1] == "net: putting the network together, 0 s"
     count = len(lines)
-    assert lines[-1] == "net: 1 operators built, 1 reused, 0.25 s"
     threading.Event().wait(0.05)
     assert len(lines) <= count + 1
+
+
+def test_a_build_that_compiles_nothing_is_not_silent_either() -> None:
+    """What is left of it is said, not that nothing of nothing is compiled."""
+    lines: list[str] = []
+    progress = LineProgress(lines.append, interval=1000, clock=lambda: 0.0)
+    progress(BuildStarted("net", 9, 0))
+    progress.tick()
+    assert lines == ["net: putting the network together, 0 s"]
+
+
+def test_a_terminal_shows_that_a_model_is_read_and_that_a_network_is_put_together() -> None:
+    """Before the first and after the last compile too; nothing is drawn once it is closed."""
+    stream = io.StringIO()
+    bar = BarProgress(Console(file=stream, force_terminal=True, width=160), patience=0.0)
+    bar.begin()
+    bar._waiting.join(30)
+    bar._progress.refresh()
+    assert "reading the model" in stream.getvalue()
+    bar(BuildStarted("net", 9, 4))
+    bar(BuildFinished("net", 4, 5, 0.1))
+    bar._progress.refresh()
+    bar.close()
+    assert "putting the network together" in stream.getvalue()
+    shown = stream.getvalue()
+    bar._draw(total=1, network="late", running="", left="")
+    assert stream.getvalue() == shown
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
@@ -17,6 +18,12 @@ from opbuild.events import BuildFinished, BuildStarted, CompileFinished, Compile
 
 QUIET_SECONDS = 10.0
 """A build without a terminal never stays silent for longer than this."""
+
+PATIENCE = 2.0
+"""Seconds after which a terminal shows that a model is being read; most are read sooner."""
+
+READING, ENDING = "reading the model", "putting the network together"
+"""What happens before the first operator is looked at, and after the last one is there."""
 
 
 class BuildState:
@@ -30,6 +37,7 @@ class BuildState:
         done: Operators compiled so far.
         to_compile: Operators to compile in all.
         running: Names of the operators that workers compile now, in the order they began.
+        ending: Whether all operators are there: what is left is to link them and to pack weights.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,13 +47,14 @@ class BuildState:
         self.done = 0
         self.to_compile = 0
         self.running: list[str] = []
+        self.ending = False
 
     def update(self, event: Event) -> None:
         """Take one event into account."""
         match event:
             case BuildStarted():
                 self.network, self.done, self.to_compile = event.network, 0, event.to_compile
-                self.running = []
+                self.running, self.ending = [], event.to_compile == 0
                 self._started = self._clock()
             case CompileStarted():
                 self.running.append(event.name)
@@ -54,7 +63,7 @@ class BuildState:
                 if event.name in self.running:
                     self.running.remove(event.name)
             case BuildFinished():
-                self.running = []
+                self.running, self.ending = [], True
             case _:
                 pass
 
@@ -70,16 +79,22 @@ class BuildState:
 
 
 class BarProgress:
-    """Draws a bar with the operators in work.
+    """Draws a bar with the operators in work, from a while after ``begin`` or the first compile until ``close``.
 
     Args:
         console: A terminal.
         clock: Returns the time in seconds.
+        patience: Seconds after which ``begin`` draws something although nothing is compiled yet.
     """
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, console: Console, clock: Callable[[], float] = time.monotonic, patience: float = PATIENCE
+    ) -> None:
         self._console = console
         self._state = BuildState(clock)
+        self._lock = threading.Lock()
+        self._waiting = threading.Timer(patience, self._show_reading)
+        self._waiting.daemon = True
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.fields[network]}", style="bold", markup=False, table_column=Column(no_wrap=True)),
@@ -92,6 +107,7 @@ class BarProgress:
             expand=True,
         )
         self._task: TaskID | None = None
+        self._closed = False
 
     def __call__(self, event: Event) -> None:
         """Observe one event."""
@@ -99,32 +115,50 @@ class BarProgress:
         if isinstance(event, Warned):
             self._console.print(Text(f"warning: {event.message}", style="yellow"))
         elif isinstance(event, BuildStarted):
+            self._waiting.cancel()
             if event.to_compile:
-                self._progress.start()
-                self._task = self._progress.add_task(
-                    "", total=event.to_compile, network=event.network, running="", left=""
-                )
+                self._draw(total=event.to_compile, network=event.network, running="", left="")
         elif self._task is not None:
             left = self._state.left
             self._progress.update(
                 self._task,
                 completed=self._state.done,
-                running=_names(self._state.running),
-                left="" if left is None else f"{_duration(left)} left",
+                running=ENDING if self._state.ending else _names(self._state.running),
+                left="" if left is None or self._state.ending else f"{_duration(left)} left",
             )
-            if isinstance(event, BuildFinished):
-                self.close()
+
+    def begin(self) -> None:
+        """Draw something if nothing is compiled for a while."""
+        self._waiting.start()
 
     def close(self) -> None:
         """Take the bar away; what was built is shown by the report."""
-        if self._task is not None:
-            self._progress.stop()
-            self._progress.remove_task(self._task)
-            self._task = None
+        self._waiting.cancel()
+        with self._lock:
+            if self._task is not None:
+                self._progress.stop()
+                self._progress.remove_task(self._task)
+                self._task = None
+            self._closed = True
+
+    def _show_reading(self) -> None:
+        if not self._state.network:
+            self._draw(total=None, network="", running=READING, left="")
+
+    def _draw(self, *, total: int | None, **fields: Any) -> None:
+        """Show the bar, or what it shows from now on."""
+        with self._lock:
+            if self._closed:
+                return
+            if self._task is None:
+                self._progress.start()
+                self._task = self._progress.add_task("", total=total, **fields)
+            elif total is not None:
+                self._progress.update(self._task, total=total, **fields)
 
 
 class LineProgress:
-    """Writes a line when a build starts, ends, and at least every ten seconds between, whether or not anything happens.
+    """Writes a line when a build starts, when it ends, and at least every ten seconds from ``begin`` until ``close``.
 
     Args:
         write: Takes one line without its end.
@@ -158,7 +192,6 @@ class LineProgress:
                     self._write(f"{network}: {to_compile} of {total} operators to compile")
                 self.begin()
             case BuildFinished(network=network, built=built, reused=reused, seconds=seconds):
-                self.close()
                 if self._ends:
                     self._write(f"{network}: {built} operators built, {reused} reused, {seconds:.2f} s")
             case _:
@@ -168,7 +201,10 @@ class LineProgress:
         """Write where the build is."""
         state = self._state
         if not state.network:
-            self._write(f"reading the model, {_duration(state.elapsed)}")
+            self._write(f"{READING}, {_duration(state.elapsed)}")
+            return
+        if state.ending:
+            self._write(f"{state.network}: {ENDING}, {_duration(state.elapsed)}")
             return
         left = "" if state.left is None else f", about {_duration(state.left)} left"
         running = f", compiling {_names(state.running)}" if state.running else ""
@@ -208,7 +244,7 @@ def build_progress(console: Console, *, ends: bool = True) -> Iterator[Observer]
         observer = LineProgress(
             lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True), ends=ends
         )
-        observer.begin()
+    observer.begin()
     try:
         yield observer
     finally:
