@@ -34,8 +34,27 @@ class CompileFinished:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """Nothing is left to compile but what others compile: the operator ``name``, by ``holder``, for ``seconds`` now."""
+
+    name: str
+    holder: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Taken:
+    """An operator that was to be compiled came from others, as ``source`` says; ``done`` of ``to_compile`` are."""
+
+    name: str
+    source: str
+    done: int
+    to_compile: int
+
+
+@dataclass(frozen=True)
 class BuildFinished:
-    """A build ended: ``built`` operators were compiled and ``reused`` came from the store."""
+    """A build ended: ``built`` operators were compiled, ``reused`` came from the store or from others."""
 
     network: str
     built: int
@@ -50,7 +69,7 @@ class Warned:
     message: str
 
 
-Event = BuildStarted | CompileStarted | CompileFinished | BuildFinished | Warned
+Event = BuildStarted | CompileStarted | CompileFinished | Waiting | Taken | BuildFinished | Warned
 Observer = Callable[[Event], None]
 
 

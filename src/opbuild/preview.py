@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opbuild.api import lower_graph, make_builder
 from opbuild.config import Config
 from opbuild.errors import UnsupportedOperatorError
-from opbuild.graph.types import Node
+from opbuild.frontend.portable import NotPortableError
+from opbuild.host_nodes import HostNode, host_nodes, refuse_foreign
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.program import HostCall, Program
 from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.model_source import Model
 from opbuild.offline import read_graphs, read_ranges
@@ -39,6 +40,7 @@ def preview(
     ranges: RangeMap | None = None,
     config: Config | None = None,
     observer: Observer | None = None,
+    portable: bool = True,
 ) -> Report:
     """Return what ``build_offline`` with these arguments would compile and reuse, and why.
 
@@ -50,6 +52,7 @@ def preview(
         ranges: Shapes with open extents.
         config: Settings.
         observer: Told warnings.
+        portable: Whether to refuse, as ``build_offline`` does, operators that run only where onnx is installed.
 
     Returns:
         A report whose operators are ``built`` if they would be; their milliseconds are 0.
@@ -60,23 +63,17 @@ def preview(
         BuildError: If the compiler is not installed.
     """
     session = _session(soc_version, config, observer)
-    programs, kernels = _programs(model, session, input_shapes, variants, ranges)
-    needed: dict[OpDesc, tuple[str, ...]] = {}
-    host: dict[str, int] = {}
-    for program in programs:
-        for desc, nodes in program.descriptors().items():
-            needed[desc] = tuple(dict.fromkeys((*needed.get(desc, ()), *nodes)))
-        for node in _host_nodes(program):
-            host[node.op_type] = host.get(node.op_type, 0) + 1
-    for desc, nodes in kernels.items():
-        needed.setdefault(desc, nodes)
-    return Report(network=programs[0].name, operators=_decided(needed, session), host=host)
+    planned = _plan(model, session, input_shapes, variants, ranges)
+    if portable:
+        refuse_foreign(planned.host.values())
+    host = Counter(each.node.op_type for each in planned.host.values())
+    return Report(network=planned.network, operators=_decided(planned.needed, session), host=host)
 
 
 def _decided(needed: Mapping[OpDesc, tuple[str, ...]], session: Session) -> tuple[OperatorReport, ...]:
-    from opbuild.builder.build import REUSED
     from opbuild.builder.decide import Rebuild
     from opbuild.builder.explain import Explainer
+    from opbuild.builder.pending import REUSED
 
     builder = planning_builder(session)
     explainer = Explainer(builder.store, builder.others, read_at_most=None)
@@ -86,7 +83,9 @@ def _decided(needed: Mapping[OpDesc, tuple[str, ...]], session: Session) -> tupl
             reason = explainer.explain(plan.key, plan.decision.reason)
             operators.append(OperatorReport(plan.name, "built", str(reason), plan.nodes))
         else:
-            operators.append(OperatorReport(plan.name, "reused", str(REUSED), plan.nodes))
+            source = plan.decision.source
+            why = f"taken from {source}" if source else str(REUSED)
+            operators.append(OperatorReport(plan.name, "shared" if source else "reused", why, plan.nodes))
     return tuple(operators)
 
 
@@ -187,9 +186,11 @@ def check(
         return CheckedModel(model.stem, tuple(CheckedNode(n.name, n.op_type, not n.problem, n.problem) for n in nodes))
     found: dict[str, CheckedNode] = {}
     try:
-        programs, _ = _programs(model, _session(soc_version, config, observer), input_shapes, variants, ranges)
-        for program in programs:
-            found.update((node.name, node) for node in _on_host(program))
+        planned = _plan(model, _session(soc_version, config, observer), input_shapes, variants, ranges)
+        found.update((name, _checked(each)) for name, each in planned.host.items())
+    except NotPortableError as error:
+        types = {node.name: node.op_type for node in nodes}
+        found.update((name, CheckedNode(name, types.get(name, ""), False, why)) for name, why in error.nodes.items())
     except UnsupportedOperatorError as error:
         blamed = next((node for node in nodes if repr(node.name) in error.message), None)
         if blamed is None:
@@ -200,19 +201,9 @@ def check(
     return CheckedModel(model.stem, (*checked, *(node for name, node in found.items() if name not in own)))
 
 
-def _on_host(program: Program) -> Iterator[CheckedNode]:
-    """Yield the nodes of a program that no kernel serves."""
-    from opbuild.backend.host.evaluate import is_native
-
-    for node in _host_nodes(program):
-        why = str(program.notes.get(node.name, f"no kernel for {node.op_type}"))
-        fits = is_native(node)
-        where = "numpy evaluates it" if fits else "it runs only where the onnx package is installed"
-        yield CheckedNode(node.name, node.op_type, fits, f"{why}: {where}")
-
-
-def _host_nodes(program: Program) -> list[Node]:
-    return [call.node for call in program.calls if isinstance(call, HostCall)]
+def _checked(host: HostNode) -> CheckedNode:
+    where = "numpy evaluates it" if host.portable else "it runs only where the onnx package is installed"
+    return CheckedNode(host.node.name, host.node.op_type, host.portable, f"{host.why}: {where}")
 
 
 def _session(soc_version: str, config: Config | None, observer: Observer | None) -> Session:
@@ -220,17 +211,28 @@ def _session(soc_version: str, config: Config | None, observer: Observer | None)
     return open_session(config or Config.from_environment(), target, observer, use_images=False, runs_elsewhere=True)
 
 
-def _programs(
+class _Planned(NamedTuple):
+    """What a build would do: the network's name, descriptors with the nodes that need them, nodes without a kernel."""
+
+    network: str
+    needed: Mapping[OpDesc, tuple[str, ...]]
+    host: Mapping[str, HostNode]
+
+
+def _plan(
     model: Model,
     session: Session,
     input_shapes: ShapeMap | None,
     variants: Sequence[ShapeMap] | None,
     ranges: RangeMap | None,
-) -> tuple[list[Program], Mapping[OpDesc, tuple[str, ...]]]:
-    """Return the programs that a build would make, one for each input signature, and what it would build besides."""
+) -> _Planned:
     if ranges:
         plan, _ = read_ranges(model, session, input_shapes or {}, variants, ranges)
-        return [plan.first], plan.kernels
+        return _Planned(plan.first.name, {**plan.first.descriptors(), **plan.kernels}, plan.host)
     graphs, _ = read_graphs(model, session, input_shapes or {}, variants)
-    clock = Clock()
-    return [lower_graph(graph, session, clock) for graph in graphs], {}
+    clock, needed, host = Clock(), dict[OpDesc, tuple[str, ...]](), dict[str, HostNode]()
+    for program in (lower_graph(graph, session, clock) for graph in graphs):
+        host.update(host_nodes(program))
+        for desc, nodes in program.descriptors().items():
+            needed[desc] = tuple(dict.fromkeys((*needed.get(desc, ()), *nodes)))
+    return _Planned(graphs[0].name, needed, host)

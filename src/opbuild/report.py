@@ -12,14 +12,15 @@ class OperatorReport(NamedTuple):
 
     Attributes:
         name: The entry's name, as in ``kernel_meta``.
-        status: ``built``, or ``reused`` from the store or from the stored network.
+        status: ``built``; ``reused`` from the store or from the stored network; or ``shared``, which another process or
+            rank built.
         reason: Why it was built or could be reused.
         nodes: Names of the model's nodes that it computes.
         milliseconds: How long it took to compile, whenever that was.
     """
 
     name: str
-    status: Literal["built", "reused"]
+    status: Literal["built", "reused", "shared"]
     reason: str
     nodes: tuple[str, ...]
     milliseconds: float = 0.0
@@ -57,8 +58,13 @@ class Report:
         return sum(operator.status == "built" for operator in self.operators)
 
     @property
+    def shared(self) -> int:
+        """Number of distinct operators that other processes or ranks built; they count as reused."""
+        return sum(operator.status == "shared" for operator in self.operators)
+
+    @property
     def reused(self) -> int:
-        """Number of distinct operators that were there already."""
+        """Number of distinct operators that this build did not compile."""
         return len(self.operators) - self.built
 
     @property

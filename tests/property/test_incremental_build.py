@@ -50,7 +50,7 @@ class InstantServer:
         }
         self.answers.append((answer, fake_object(code, (str(request["symbol"]),))))
 
-    def receive(self) -> list[tuple[dict[str, object], bytes]]:
+    def receive(self, timeout: float | None = None) -> list[tuple[dict[str, object], bytes]]:
         """Return all answers."""
         answers, self.answers = self.answers, []
         return answers

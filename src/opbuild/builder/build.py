@@ -6,31 +6,30 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
 
 from opbuild.builder.client import CompileServer, ServerEndedError
 from opbuild.builder.debug import debugged
-from opbuild.builder.decide import Decision, Rebuild, UpToDate, decide
+from opbuild.builder.decide import Rebuild, UpToDate, decide
 from opbuild.builder.explain import Explainer
+from opbuild.builder.job import Job
 from opbuild.builder.order import longest_first
+from opbuild.builder.pending import PendingBuild, Plan, stored_need_runtime
+from opbuild.builder.queue import turn
 from opbuild.builder.resting import RESTING
 from opbuild.builder.result import BuildResult, absent_error, forbidden_error
-from opbuild.builder.work import Job, Work, request_runtime
+from opbuild.builder.work import Work, request_runtime
 from opbuild.config import Config
 from opbuild.errors import BuildError
-from opbuild.events import BuildFinished, BuildStarted, Observer, Warned, ignore
+from opbuild.events import BuildStarted, Observer, Warned, ignore
 from opbuild.kernel.debug import NO_DEBUG, Debug, flags_of
-from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import identify
-from opbuild.kernel.interfaces import Compiler, Folder, Reason, Store
+from opbuild.kernel.interfaces import Claims, Compiler, Folder, Found, Holder, Store
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
+from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.kernel.target import Target
-
-REUSED = Reason("stored", "in the store")
 
 Shapes = Mapping[OpDesc, Sequence[Sequence[int]]]
 
@@ -50,6 +49,8 @@ class Builder:
         others: Returns stores of other targets, to explain what ``store`` has nothing like.
         debug: Which operators are debugged, and how.
         debug_folder: Where the files of debugging go.
+        claims: Who compiles what, where other processes may need the same operators; None asks nobody. A forced build
+            never asks.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Builder:
         others: Callable[[], Sequence[Store]] = list,
         debug: Debug = NO_DEBUG,
         debug_folder: Folder | None = None,
+        claims: Claims | None = None,
     ) -> None:
         self.store = store
         self.runtime_store = runtime_store
@@ -78,6 +80,7 @@ class Builder:
         self.others = others
         self.debug = debug
         self.debug_folder = debug_folder
+        self.claims = None if force else claims
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
         self._identity: Future[CompilerIdentity] | None = None
@@ -174,7 +177,8 @@ class Builder:
         elif self.config.forbid_compile or self.compiler.library() is None:
             self._forbid(work)
         work.start()
-        return PendingBuild(self, network, plans, runtime, work=work, started=started)
+        not_kept = self._keep(plans, runtime)
+        return PendingBuild(self, network, plans, runtime, work=work, started=started, not_kept=not_kept)
 
     def build(
         self, needed: Mapping[OpDesc, tuple[str, ...]], network: str, shapes: Shapes | None = None
@@ -205,7 +209,10 @@ class Builder:
             if self.runtime_store is not None and not self.force:
                 plan = self._decide(runtime_desc(), (), self.runtime_store)
                 if isinstance(plan.decision, Rebuild):
-                    request_runtime(server, plan.desc, plan.key, str(self.target), self.config.compile_timeout)
+                    claim = turn(self.claims, self.runtime_store, plan.key)
+                    if not isinstance(claim, (Found, Holder)):  # else the build finds it, or waits for it
+                        timeout = self.config.compile_timeout
+                        request_runtime(server, plan.desc, plan.key, str(self.target), timeout, claim)
 
     def _join_early(self) -> None:
         early, self._early = self._early, None
@@ -234,6 +241,18 @@ class Builder:
         decision = decide(store.lookup(key), force=self.force and key.sha256 not in self.rebuilt)
         return Plan(desc, key, key.name(self.config.device_id), nodes, decision)
 
+    def _keep(self, plans: Sequence[Plan], runtime: Plan | None) -> int:
+        """Make what other stores lend this build's own; return how many entries could not be stored."""
+        lent = [(self.store, plan) for plan in plans]
+        if runtime is not None and self.runtime_store is not None:
+            lent.append((self.runtime_store, runtime))
+        decisions = ((store, plan.decision) for store, plan in lent)
+        return sum(
+            store.publish(decision.entry) is not None
+            for store, decision in decisions
+            if isinstance(decision, UpToDate) and decision.source
+        )
+
     def _report_unmatched(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> None:
         """Say what the list of operators to debug names and a network lacks; one of a single operator lacks most."""
         types = (op_type for desc in needed for op_type in desc.op_types)
@@ -245,7 +264,7 @@ class Builder:
         """Return the plan for the runtime library, None if it is surely not needed."""
         if self.runtime_store is None:
             return None
-        if all(isinstance(plan.decision, UpToDate) for plan in plans) and not _stored_need_runtime(plans):
+        if all(isinstance(plan.decision, UpToDate) for plan in plans) and not stored_need_runtime(plans):
             return None
         return self._decide(runtime_desc(), (), self.runtime_store)
 
@@ -260,8 +279,9 @@ class Builder:
             target=str(self.target),
             jobs=jobs,
             runtime=first[0] if first else None,
-            runtime_certain=_stored_need_runtime(plans),
+            runtime_certain=stored_need_runtime(plans),
             explainer=Explainer(self.store, self.others),
+            claims=self.claims,
             debug_folder=self.debug_folder,
         )
 
@@ -277,78 +297,3 @@ class Builder:
         device = self.config.device_id
         needed = [(job.key.name(device), job.nodes, explainer.explain(job.key, job.reason)) for job in work.jobs]
         raise forbidden_error(needed) if self.config.forbid_compile else absent_error(self.compiler.name, needed)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One operator of a build, decided: its key, its entry's name, the nodes that need it, and what must be done.
-
-    ``debug`` are the options that it is debugged with; None if it is not.
-    """
-
-    desc: OpDesc
-    key: Key
-    name: str
-    nodes: tuple[str, ...]
-    decision: UpToDate | Rebuild
-    debug: tuple[str, ...] | None = None
-
-
-class PendingBuild:
-    """A build under way; ``Builder.start`` makes it."""
-
-    def __init__(
-        self, builder: Builder, network: str, plans: Sequence[Plan], runtime: Plan | None, *, work: Work, started: float
-    ) -> None:
-        self._builder = builder
-        self._network = network
-        self._plans = plans
-        self._runtime = runtime
-        self._work = work
-        self._started = started
-        self._result: BuildResult | None = None
-
-    def result(self) -> BuildResult:
-        """Wait for the build and return what it delivered; may be called again.
-
-        Raises:
-            CompileError: If operators could not be compiled; names each with its nodes and the step that failed. All
-                others were compiled and stored.
-            BuildError: If the compiler could not be loaded.
-        """
-        if self._result is None:
-            result = self._result = self._collect(self._work.join())
-            self._builder.observer(BuildFinished(self._network, result.built, result.reused, result.seconds))
-        return self._result
-
-    def _collect(self, warnings: tuple[str, ...]) -> BuildResult:
-        compiled = self._work.compiled()
-        self._builder.rebuilt.update(job.key.sha256 for job in self._work.jobs if job.entry is not None)
-        finished = {plan.desc: _finished(plan, compiled) for plan in self._plans}
-        entries = {desc: entry for desc, (entry, _) in finished.items()}
-        runtime: tuple[Entry | None, Decision | None] = (None, None)
-        if self._runtime is not None and any(needs_runtime(entry.undefined) for entry in entries.values()):
-            runtime = _finished(self._runtime, compiled)
-        decisions = tuple(decision for _, decision in finished.values())
-        seconds = perf_counter() - self._started
-        return BuildResult(entries, runtime[0], decisions, runtime[1], seconds, (*self._distrust(), *warnings))
-
-    def _distrust(self) -> tuple[str, ...]:
-        problem = self._builder.store.distrust()
-        if problem is None:
-            return ()
-        self._builder.observer(Warned(problem))
-        return (problem,)
-
-
-def _finished(plan: Plan, compiled: Mapping[OpDesc, tuple[Entry, Reason]]) -> tuple[Entry, Decision]:
-    if isinstance(plan.decision, UpToDate):
-        entry = plan.decision.entry
-        return entry, Decision(plan.desc, entry.name, plan.nodes, "reused", REUSED, 0.0)
-    entry, reason = compiled[plan.desc]
-    return entry, Decision(plan.desc, entry.name, plan.nodes, "built", reason, entry.milliseconds)
-
-
-def _stored_need_runtime(plans: Sequence[Plan]) -> bool:
-    stored = (plan.decision.entry for plan in plans if isinstance(plan.decision, UpToDate))
-    return any(needs_runtime(entry.undefined) for entry in stored)

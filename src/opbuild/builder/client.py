@@ -16,6 +16,7 @@ from typing import IO, Any, cast
 from opbuild.builder.wire import Unpacker, pack
 from opbuild.config import compiler_environment
 from opbuild.errors import BuildError
+from opbuild.kernel.interfaces import Claim
 
 _CHUNK = 1 << 16
 _SHOWN_OUTPUT = 2000
@@ -34,7 +35,6 @@ class CompileServer:
         workers: Operators compiled at once.
 
     Attributes:
-        runtime_requested: Whether the runtime library was asked for and has not come.
         worked: Whether it has answered.
         kind: What it is, to compare with what another would be; None is like no other.
 
@@ -45,7 +45,7 @@ class CompileServer:
     def __init__(self, import_string: str, workers: int) -> None:
         if not sys.executable:
             raise BuildError("no compile server can be started: this interpreter does not know its executable")
-        self.runtime_requested = False
+        self._runtime_claim: Claim | None = None
         self.worked = False
         self.kind: Hashable = None
         self._output = _private_file()
@@ -68,6 +68,21 @@ class CompileServer:
         self._unpacker = Unpacker()
         self._waiting: list[tuple[dict[str, Any], bytes]] = []
         self._end = weakref.finalize(self, _end_process, self._process, os.getpid())
+
+    @property
+    def runtime_requested(self) -> bool:
+        """Whether the runtime library was asked for and has not come."""
+        return self._runtime_claim is not None
+
+    def begin_runtime(self, claim: Claim) -> None:
+        """Take note that the runtime library is asked for, by the right of ``claim``."""
+        self._runtime_claim = claim
+
+    def end_runtime(self) -> None:
+        """Take note that the runtime library has come, or never will."""
+        claim, self._runtime_claim = self._runtime_claim, None
+        if claim is not None:
+            claim.release()
 
     @property
     def alive(self) -> bool:
@@ -97,12 +112,20 @@ class CompileServer:
                 except (OSError, ValueError) as error:
                     raise self._ended() from error
 
-    def receive(self) -> list[tuple[dict[str, Any], bytes]]:
+    def receive(self, timeout: float | None = None) -> list[tuple[dict[str, Any], bytes]]:
         """Wait for answers and return them.
+
+        Args:
+            timeout: Seconds after which to return none if none has begun to come; None: wait for one.
 
         Raises:
             ServerEndedError: If the server ended instead.
         """
+        if not self._waiting and timeout is not None:
+            poll = select.poll()
+            poll.register(self._answers, select.POLLIN)
+            if not poll.poll(timeout * 1e3):
+                return []
         while not self._waiting:
             self._waiting += self._read()
         messages, self._waiting = self._waiting, []
@@ -123,6 +146,7 @@ class CompileServer:
     def close(self) -> None:
         """End the server and whatever it compiles; harmless if it has ended."""
         self._end()
+        self.end_runtime()
         if self._output is not None:
             self._output.close()
             self._output = None

@@ -14,9 +14,15 @@ FORCED = Reason("forced", "a rebuild was asked for")
 
 @dataclass(frozen=True)
 class UpToDate:
-    """The stored entry serves."""
+    """The stored entry serves.
+
+    Attributes:
+        entry: The entry.
+        source: Whose it is, where another store lends it.
+    """
 
     entry: Entry
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -34,15 +40,15 @@ class Decision:
         desc: The operator.
         name: Its entry's name.
         nodes: The network's nodes that need it.
-        outcome: ``built`` or ``reused``.
+        outcome: ``built``, ``reused`` from the store, or ``shared``: another process or rank built it.
         reason: Why.
-        milliseconds: How long compiling took; 0 if it was reused.
+        milliseconds: How long compiling took; 0 if it was not built here.
     """
 
     desc: OpDesc
     name: str
     nodes: tuple[str, ...]
-    outcome: Literal["built", "reused"]
+    outcome: Literal["built", "reused", "shared"]
     reason: Reason
     milliseconds: float
 
@@ -56,4 +62,4 @@ def decide(lookup: Found | Missing, *, force: bool = False) -> UpToDate | Rebuil
     """
     if isinstance(lookup, Missing):
         return Rebuild(lookup.reason)
-    return Rebuild(FORCED) if force else UpToDate(lookup.entry)
+    return Rebuild(FORCED) if force else UpToDate(lookup.entry, lookup.source)

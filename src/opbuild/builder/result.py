@@ -46,8 +46,13 @@ class BuildResult:
         return sum(decision.outcome == "built" for decision in self.decisions)
 
     @property
+    def shared(self) -> int:
+        """How many operators came from other processes or ranks; they count as reused."""
+        return sum(decision.outcome == "shared" for decision in self.decisions)
+
+    @property
     def reused(self) -> int:
-        """How many operators came from the store."""
+        """How many operators came from the store or from others."""
         return len(self.decisions) - self.built
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from opbuild.builder.client import CompileServer, ServerEndedError
 from opbuild.builder.debug import debug_files, split_answer
 from opbuild.builder.explain import Explainer
+from opbuild.builder.job import Job
+from opbuild.builder.queue import Queue
 from opbuild.builder.result import Failure, compile_error
 from opbuild.config import Config
 from opbuild.errors import BuildError
-from opbuild.events import CompileFinished, CompileStarted, Observer, Warned
+from opbuild.events import CompileFinished, CompileStarted, Observer, Taken, Waiting, Warned
 from opbuild.kernel.elf import NotAnObjectError
-from opbuild.kernel.entry import Entry, make_entry
-from opbuild.kernel.interfaces import Folder, Reason, Store
+from opbuild.kernel.entry import make_entry
+from opbuild.kernel.interfaces import Claim, Claims, Folder
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.runtime_desc import needs_runtime
@@ -33,14 +34,22 @@ _RUNTIME = -1
 """The number of the request for the runtime library; operators have their index."""
 
 
-def request_runtime(server: CompileServer, desc: OpDesc, key: Key, target: str, timeout: float) -> None:
+def request_runtime(server: CompileServer, desc: OpDesc, key: Key, target: str, timeout: float, claim: Claim) -> None:
     """Ask a server for the runtime library, once.
+
+    Args:
+        server: Keeps the claim until it has answered or ends.
+        desc: The runtime library's descriptor.
+        key: Its key.
+        target: The target's spelling.
+        timeout: Seconds that it may take.
+        claim: The right to compile it.
 
     Raises:
         ServerEndedError: If the server has ended.
     """
+    server.begin_runtime(claim)
     server.send(_request(_RUNTIME, desc, key, target, timeout))
-    server.runtime_requested = True
 
 
 def _request(
@@ -66,44 +75,12 @@ class Servers(Protocol):
         """Take back a server that has nothing left to do."""
 
 
-@dataclass(eq=False)
-class Job:
-    """One operator to compile.
-
-    Attributes:
-        desc: The operator.
-        key: Its key.
-        nodes: The nodes that need it.
-        shapes: The operands' shapes that first asked, for ``.info``.
-        store: Where it is published.
-        reason: Why it must be compiled.
-        debug: The options that it is debugged with, and then not published; None if it is not.
-        entry: What came out, once it did.
-        failure: How it failed, if it did.
-    """
-
-    desc: OpDesc
-    key: Key
-    nodes: tuple[str, ...]
-    shapes: Sequence[Sequence[int]] | None
-    store: Store
-    reason: Reason
-    debug: tuple[str, ...] | None = None
-    entry: Entry | None = None
-    failure: Failure | None = None
-
-    @property
-    def open(self) -> bool:
-        """Whether it is neither compiled nor failed."""
-        return self.entry is None and self.failure is None
-
-
 class Work:
     """Compiles jobs in the background.
 
     Args:
         servers: Where the compile server comes from.
-        config: Time-out and device.
+        config: Time-out, workers and device.
         observer: Told what happens, from the thread.
         target: The target's spelling.
         jobs: The operators, in the order in which to compile them.
@@ -111,6 +88,7 @@ class Work:
             stored or never needed.
         runtime_certain: Whether a stored object needs the runtime; if not, it is given up when no new one does either.
         explainer: Refines the reasons of ``jobs`` while the server is busy.
+        claims: Who compiles what; None asks nobody.
         debug_folder: Where the files of operators that are debugged go; None keeps none.
 
     Attributes:
@@ -128,6 +106,7 @@ class Work:
         runtime: Job | None,
         runtime_certain: bool,
         explainer: Explainer,
+        claims: Claims | None = None,
         debug_folder: Folder | None = None,
     ) -> None:
         self._servers = servers
@@ -135,15 +114,19 @@ class Work:
         self._observer = observer
         self._target = target
         self._operators = list(jobs)
+        self._numbers = {job: number for number, job in enumerate(self._operators)}
         self._runtime = runtime
         self._runtime_certain = runtime_certain
         self._explainer = explainer
+        self._claims = claims
         self._debug_folder = debug_folder
         self.jobs = ([runtime] if runtime else []) + self._operators
+        self._queue = Queue(self._operators, claims, config.workers + 1, config.compile_timeout)
         self._warnings: list[str] = []
         self._not_stored: list[str] = []
         self._error: BaseException | None = None
         self._server: CompileServer | None = None
+        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="opbuild-build", daemon=True)
 
     def start(self) -> None:
@@ -168,6 +151,7 @@ class Work:
         try:
             self._thread.join()
         except BaseException:  # Ctrl-C: what was published stays, what is under way ends
+            self._stop.set()
             if self._server is not None:
                 self._server.close()
             raise
@@ -179,9 +163,9 @@ class Work:
             raise compile_error(failures, sum(job.entry is not None for job in self._operators))
         return tuple(self._warnings)
 
-    def compiled(self) -> dict[OpDesc, tuple[Entry, Reason]]:
-        """Return what was compiled so far, each with the reason why it had to be."""
-        return {job.desc: (job.entry, job.reason) for job in self.jobs if job.entry is not None}
+    def delivered(self) -> dict[OpDesc, Job]:
+        """Return the jobs that are done."""
+        return {job.desc: job for job in self.jobs if job.entry is not None}
 
     def _run(self) -> None:
         try:
@@ -197,35 +181,61 @@ class Work:
             try:
                 if self._server is None:
                     self._server = self._servers.take_server()
-                self._request(self._server)
-                self._explain()
-                while self._awaited():
-                    for header, payload in self._server.receive():
-                        self._handle(header, payload)
+                self._compile(self._server)
                 return
             except ServerEndedError as error:
                 if self._server is not None:
                     self._server.close()
                     self._server = None
+                if self._stop.is_set():
+                    raise KeyboardInterrupt from error
+                self._queue.lost()
                 if number + 1 == _SERVERS_AT_MOST:
                     for job in self._awaited():
                         job.failure = Failure(job.key.name(self._config.device_id), job.nodes, "start", str(error))
 
-    def _request(self, server: CompileServer) -> None:
+    def _compile(self, server: CompileServer) -> None:
+        """Have everything compiled that others do not compile, and take what they do."""
+        if self._runtime is not None and server.runtime_requested:
+            self._queue.begun(self._runtime)
+        while self._awaited():
+            self._fill(server)
+            if self._queue.busy:
+                messages = server.receive(self._queue.pause())
+            else:
+                messages = []
+                if self._stop.wait(self._queue.pause()):
+                    raise KeyboardInterrupt
+                self._say()
+            for header, _ in messages:
+                self._free(header)
+            self._fill(server)  # first, so that no worker waits while an answer is dealt with
+            for header, payload in messages:
+                self._handle(server, header, payload)
+
+    def _fill(self, server: CompileServer) -> None:
+        """Send the server what it has workers for, and a little more; take what others built."""
         timeout = self._config.compile_timeout
-        if len(self._operators) > _FEW or self._needs_runtime():
-            self._request_runtime(server)
-        for number, job in enumerate(self._operators):
-            if job.open:
-                server.send(_request(number, job.desc, job.key, self._target, timeout, job.debug))
+        if self._wants_runtime() and self._runtime is not None and not server.runtime_requested:
+            self._queue.add_first(self._runtime)
+        while (job := self._queue.next()) is not None:
+            if job is self._runtime and job.claim is not None:
+                claim, job.claim = job.claim, None
+                request_runtime(server, job.desc, job.key, self._target, timeout, claim)
+            else:
+                server.send(_request(self._numbers[job], job.desc, job.key, self._target, timeout, job.debug))
+        for job, found in self._queue.taken():
+            if found.source and (problem := job.store.publish(found.entry)):
+                self._not_stored.append(problem)
+            if job is not self._runtime:
+                self._observer(Taken(found.entry.name, job.reason.text, *self._progress()))
 
-    def _request_runtime(self, server: CompileServer) -> None:
-        if self._runtime is not None and self._runtime.open and not server.runtime_requested:
-            request_runtime(server, self._runtime.desc, self._runtime.key, self._target, self._config.compile_timeout)
+    def _say(self) -> None:
+        for job, holder, seconds in self._queue.to_say():
+            self._observer(Waiting(job.key.name(self._config.device_id), str(holder), seconds))
 
-    def _explain(self) -> None:
-        for job in self._operators:
-            job.reason = self._explainer.explain(job.key, job.reason)
+    def _progress(self) -> tuple[int, int]:
+        return sum(not job.open for job in self._operators), len(self._operators)
 
     def _awaited(self) -> list[Job]:
         """Return the jobs still to wait for: the runtime library only as long as some object may need it."""
@@ -238,30 +248,41 @@ class Work:
         entries = (job.entry for job in self._operators if job.entry is not None)
         return self._runtime_certain or any(needs_runtime(entry.undefined) for entry in entries)
 
-    def _handle(self, header: dict[str, Any], payload: bytes) -> None:
+    def _wants_runtime(self) -> bool:
+        return (
+            self._runtime is not None and self._runtime.open and (len(self._operators) > _FEW or self._needs_runtime())
+        )
+
+    def _job(self, number: int) -> Job | None:
+        return self._runtime if number == _RUNTIME else self._operators[number]
+
+    def _free(self, header: dict[str, Any]) -> None:
+        """Take note that a worker has nothing left to do for a job."""
+        if header["kind"] in ("done", "failed") and (job := self._job(header["id"])) is not None:
+            self._queue.answered(job)
+
+    def _handle(self, server: CompileServer, header: dict[str, Any], payload: bytes) -> None:
         kind = header["kind"]
         if kind == "fatal":
             raise BuildError(f"the compiler can not be loaded:\n{header['text']}", "reinstall opbuild and its compiler")
         if kind == "ready":
             return
-        if header["id"] == _RUNTIME and kind != "started" and self._server is not None:
-            self._server.runtime_requested = False
-        job = self._runtime if header["id"] == _RUNTIME else self._operators[header["id"]]
-        if job is None:
-            return  # the runtime library, asked for before it was known that no operator needs it
-        name = job.key.name(self._config.device_id)
-        if kind == "started":
-            self._observer(CompileStarted(name, job.reason.text))
-            return
-        if kind == "done":
-            self._finish(job, header, payload)
-            if self._server is not None and self._needs_runtime():
-                self._request_runtime(self._server)
-        else:
-            job.failure = Failure(name, job.nodes, header["step"], header["text"])
-        if job is not self._runtime:
-            done = sum(not job.open for job in self._operators)
-            self._observer(CompileFinished(name, header.get("milliseconds", 0.0), done, len(self._operators)))
+        job = self._job(header["id"])
+        if job is not None:  # else the runtime library, asked for before it was known that no operator needs it
+            name = job.key.name(self._config.device_id)
+            if kind == "started":
+                job.reason = self._explainer.explain(job.key, job.reason) if job is not self._runtime else job.reason
+                self._observer(CompileStarted(name, job.reason.text))
+                return
+            if kind == "done":
+                self._finish(job, header, payload)
+            else:
+                job.failure = Failure(name, job.nodes, header["step"], header["text"])
+            job.release()
+            if job is not self._runtime:
+                self._observer(CompileFinished(name, header.get("milliseconds", 0.0), *self._progress()))
+        if header["id"] == _RUNTIME and kind != "started":
+            server.end_runtime()
 
     def _finish(self, job: Job, header: dict[str, Any], payload: bytes) -> None:
         device, milliseconds = self._config.device_id, header["milliseconds"]
@@ -298,6 +319,10 @@ class Work:
 
     def _release(self) -> None:
         """Keep a server that is idle for the next build; end one that still works on what nobody waits for."""
+        for job in self.jobs:
+            job.release()
+        if self._claims is not None:
+            self._claims.close()
         server, self._server = self._server, None
         if server is None:
             return

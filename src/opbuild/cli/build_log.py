@@ -10,7 +10,7 @@ from rich.console import Console
 
 from opbuild.cli.progress import build_progress
 from opbuild.cli.tables import operators_table, output_console
-from opbuild.events import CompileFinished, CompileStarted, Event, Observer, Warned
+from opbuild.events import CompileFinished, CompileStarted, Event, Observer, Taken, Warned
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.offline import read_offline
 
@@ -35,6 +35,7 @@ class BuildLog:
         self._console = console
         self._reasons: dict[str, str] = {}
         self._milliseconds: dict[str, float] = {}
+        self._shared: dict[str, str] = {}
 
     def __call__(self, event: Event) -> None:
         """Observe one event."""
@@ -44,6 +45,8 @@ class BuildLog:
             self._milliseconds[event.name] = event.milliseconds
             if self._shows("debug"):
                 self._say(f"compiled {event.name} in {event.milliseconds:.0f} ms: {self._reasons.get(event.name, '')}")
+        elif isinstance(event, Taken):
+            self._shared[event.name] = event.source
         if not isinstance(event, Warned) or self._shows("warning"):
             self._progress(event)
 
@@ -76,6 +79,8 @@ class BuildLog:
             )
 
     def _operator(self, name: str, nodes: list[str]) -> OperatorReport:
+        if name in self._shared:
+            return OperatorReport(name, "shared", self._shared[name], tuple(nodes))
         milliseconds = self._milliseconds.get(name)
         if milliseconds is None:
             return OperatorReport(name, "reused", "in the store", tuple(nodes))

@@ -29,11 +29,11 @@ def explain(model: Path, input_shape: str | None, num_threads: int | None, as_js
 
     config, target = locate(**place, num_threads=num_threads)
     shapes = parse_input_shape(input_shape) if input_shape else None
-    report = preview(model, soc_version=str(target), input_shapes=shapes, config=config)
+    report = preview(model, soc_version=str(target), input_shapes=shapes, config=config, portable=False)
     if as_json:
         print_json(
             [
-                {"name": each.name, "reused": each.status == "reused", "why": each.reason, "nodes": list(each.nodes)}
+                {"name": each.name, "reused": each.status != "built", "why": each.reason, "nodes": list(each.nodes)}
                 for each in report.operators
             ]
         )

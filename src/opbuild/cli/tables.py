@@ -11,7 +11,7 @@ from rich.text import Text
 
 from opbuild.report import Report
 
-STYLES = {"built": "yellow", "reused": "green"}
+STYLES = {"built": "yellow", "reused": "green", "shared": "cyan"}
 
 
 LOG_WIDTH = 160
@@ -24,7 +24,7 @@ def output_console() -> Console:
     return console if console.is_terminal else Console(width=LOG_WIDTH)
 
 
-PLANNED = {"built": "build", "reused": "reuse"}
+PLANNED = {"built": "build", "reused": "reuse", "shared": "share"}
 """What a build that is only planned would do."""
 
 

@@ -31,9 +31,15 @@ class Reason:
 
 @dataclass(frozen=True)
 class Found:
-    """A look-up's answer: the entry, checked."""
+    """A look-up's answer: the entry, checked.
+
+    Attributes:
+        entry: The entry.
+        source: Whose it is, e.g. ``rank 2``, where another store lends it; publishing it makes it one's own.
+    """
 
     entry: Entry
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,8 +67,35 @@ class Store(Protocol):
     def evict(self, name: str) -> None:
         """Remove an entry if it is there."""
 
-    def distrust(self) -> str | None:
-        """Return why others could have tampered with this store, or None."""
+
+@dataclass(frozen=True)
+class Holder:
+    """Who compiles an operator just now; what is not known is 0 or empty."""
+
+    process: int = 0
+    host: str = ""
+    rank: int = 0
+
+    def __str__(self) -> str:
+        where = f" on {self.host}" if self.host else ""
+        return f"process {self.process}{where} (rank {self.rank})" if self.process else "another process"
+
+
+class Claim(Protocol):
+    """The right to compile an operator while others wait; it ends with the process at the latest."""
+
+    def release(self) -> None:
+        """Give it up, the entry published or not; harmless if it was."""
+
+
+class Claims(Protocol):
+    """Who compiles what. Claims can only save work: where they do not hold, operators are compiled more than once."""
+
+    def take(self, key: Key) -> Claim | Holder:
+        """Return the claim on an operator, or who has it; where there can be no claims, one that binds nobody."""
+
+    def close(self) -> None:
+        """Leave nothing behind that is not in use."""
 
 
 class Folder(Protocol):

@@ -1,0 +1,191 @@
+"""Claims: which process compiles which operator, so that of many that need it one does and the others wait.
+
+    <folder>/<optype>_<number>.claim    JSON: who holds it; empty or absent: nobody
+
+A claim is a lock of the operating system on a small file, not the file: it ends with the process that holds it, however
+that ends, so nobody waits for the dead. It says who compiles, never what is stored. Where there are no claims (a
+folder that can not be written, a file system without locks), whoever needs an operator compiles it, as if it were
+alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import stat
+from functools import lru_cache
+from pathlib import Path
+
+from opbuild.kernel.files import make_folder
+from opbuild.kernel.interfaces import Claim, Holder
+from opbuild.kernel.key import Key
+
+SUFFIX = ".claim"
+
+_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+_TRIES = 10
+"""How often a claim is tried whose file or folder its last holder has just removed."""
+
+_LONGEST = 4096
+"""Bytes of a claim that are read."""
+
+_HELD: set[int] = set()
+"""Descriptors of the claims that this process holds."""
+
+
+class Free:
+    """The claim where there are none: it binds nobody."""
+
+    def release(self) -> None:
+        """Do nothing."""
+
+
+FREE = Free()
+
+
+class FolderClaims:
+    """Claims as locks on files in one folder. Threads and processes may share it; a fork holds none of its parent's.
+
+    Args:
+        folder: Where the files lie while operators are compiled; made when it is needed.
+        rank: This process's rank, to tell others.
+    """
+
+    def __init__(self, folder: Path, rank: int = 0) -> None:
+        self.folder = folder
+        self.rank = rank
+
+    def take(self, key: Key) -> Claim | Holder:
+        """Return the claim on an operator, or who has it; where there can be no claims, one that binds nobody."""
+        path = self.folder / (key.stem + SUFFIX)
+        for _ in range(_TRIES):
+            try:
+                descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o600)
+            except FileNotFoundError:  # the first claim, or somebody has just removed the folder
+                if not self._make_folder():
+                    return FREE
+                continue
+            except OSError:
+                return FREE
+            try:
+                claim = self._lock(descriptor, path)
+            except OSError:
+                claim = FREE
+            if not isinstance(claim, _Held):
+                os.close(descriptor)
+            if claim is not None:
+                return claim
+        return FREE
+
+    def close(self) -> None:
+        """Remove the folder if nobody uses it."""
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+    def _make_folder(self) -> bool:
+        try:
+            make_folder(self.folder)
+        except OSError:
+            return False
+        return True
+
+    def _lock(self, descriptor: int, path: Path) -> Claim | Holder | None:
+        """Return the claim, its holder, or None if the file is no longer the one that others see.
+
+        Raises:
+            OSError: If there are no locks here.
+        """
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode) or state.st_uid != os.geteuid() or state.st_nlink > 1:
+            return FREE  # nothing that opbuild has put there: it is left as it is
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            return _holder(descriptor)
+        if os.fstat(descriptor).st_nlink == 0:
+            return None
+        who = json.dumps({"process": os.getpid(), "host": _host(), "rank": self.rank}).encode()
+        with contextlib.suppress(OSError):  # a full disk takes nothing from the lock
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, who, 0)
+        return _Held(descriptor, path)
+
+
+class _Held:
+    """A claim that this process holds.
+
+    Args:
+        descriptor: Of its locked file; closed when the claim is released.
+        path: Of its file, removed before.
+    """
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        self._process = os.getpid()
+        _HELD.add(descriptor)
+
+    def release(self) -> None:
+        """Give it up; harmless if it was, and in a fork of the process that took it."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0 or self._process != os.getpid():
+            return
+        with contextlib.suppress(OSError):
+            self._path.unlink()  # while it is locked: nobody else removes it
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        _HELD.discard(descriptor)
+        os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def sweep_claims(folder: Path) -> None:
+    """Remove the claims that nobody holds, and the folder if none is left; what can not be removed stays."""
+    try:
+        paths = [path for path in folder.iterdir() if path.suffix == SUFFIX]
+    except OSError:
+        return
+    for path in paths:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, _FLAGS)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(descriptor).st_nlink == 1:
+                    path.unlink()
+            finally:
+                os.close(descriptor)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _holder(descriptor: int) -> Holder:
+    """Return who says to hold a claim."""
+    try:
+        said = json.loads(os.pread(descriptor, _LONGEST, 0))
+        return Holder(int(said["process"]), str(said["host"])[:255], int(said["rank"]))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return Holder()  # it has not said so yet
+
+
+@lru_cache(maxsize=1)
+def _host() -> str:
+    return os.uname().nodename
+
+
+def _let_go() -> None:
+    """Close a fork's copies of what its parent holds, so that they end with the parent."""
+    for descriptor in _HELD:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _HELD.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
