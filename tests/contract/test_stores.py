@@ -126,9 +126,3 @@ def test_threads_share_a_store(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert problems == []
-
-
-def test_a_private_store_is_trusted(store: Store) -> None:
-    """A store that only this user can write to gives no reason for distrust."""
-    store.publish(entry_of(conv())[1])
-    assert store.distrust() is None

@@ -12,19 +12,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from opbuild.digest import sha256
 from opbuild.kernel.elf import NotAnObjectError, read_symbols
 from opbuild.kernel.key import Key
-from opbuild.kernel.opdesc import FREE, OpDesc, Operand
+from opbuild.kernel.opdesc import FREE, OpDesc, Operand, canonical_json
+from opbuild.kernel.trust import Trust
 
 SUFFIXES = (".o", ".info", ".json")
 """The three files in the order in which they are published."""
 
 MILLISECONDS = "compileMilliseconds"
 """The one field of ``.json`` that does not follow from the key and the object."""
+
+
+SIGNATURE = "signature"
+"""The field of ``.json`` that is there if entries are signed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,6 +208,28 @@ def read_entry(key: Key, name: str, object_: bytes, info: Any, record: Any) -> E
         if field != MILLISECONDS and record.get(field) != value:
             return f".json's {field} differs from what the object holds"
     return Entry(name, expected["kernelName"], object_, info, record)
+
+
+def sign_entry(entry: Entry, trust: Trust) -> Entry:
+    """Return an entry whose ``.json`` carries a signature of all three files; the entry itself if there is no key."""
+    if not trust.key:
+        return entry
+    return replace(entry, record={**entry.record, SIGNATURE: trust.sign(*_signed_texts(entry))})
+
+
+def check_entry_signature(entry: Entry, trust: Trust) -> None:
+    """Compare an entry's signature; its object was compared with the digest in ``.json`` before.
+
+    Raises:
+        SignatureError: If there is a key, and the entry is not signed with it.
+    """
+    if trust.key:
+        trust.check_signature(entry.record.get(SIGNATURE), *_signed_texts(entry))
+
+
+def _signed_texts(entry: Entry) -> tuple[str, ...]:
+    record = {field: value for field, value in entry.record.items() if field != SIGNATURE}
+    return "entry", entry.name, canonical_json(dict(entry.info)), canonical_json(record)
 
 
 def record_bytes(record: Mapping[str, Any]) -> bytes:

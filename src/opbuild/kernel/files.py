@@ -19,7 +19,7 @@ def make_folder(folder: Path) -> None:
 
 
 def write_new(path: Path, content: bytes | memoryview) -> None:
-    """Write a file that must not exist yet; others may read it as the user's umask says, and never write to it.
+    """Write a file that must not exist yet; others may read it as the umask says, and never write to it.
 
     Raises:
         OSError: If the storage refuses.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import mmap
 import os
 import time
@@ -16,35 +15,39 @@ import numpy as np
 from opbuild.digest import fast, fast_file
 from opbuild.graph.types import Array
 from opbuild.kernel.private_files import boot, publish
+from opbuild.kernel.trust import PRIVATE, Trust
 
 _SETTLED = 10**9
 """Nanoseconds since a file's last change after which a further change surely gives it another time of change."""
 
 
-def map_file(path: Path, nbytes: int) -> tuple[Array, list[Any]]:
+def map_file(path: Path, nbytes: int, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
     """Map a file for reading.
 
     Args:
         path: The file.
         nbytes: The size that it must have.
+        trust: Whose files are believed.
 
     Returns:
         Its bytes, ``uint8`` of shape ``[nbytes]``, read-only, and its state: see ``verified``.
 
     Raises:
-        OSError: If it can not be read or has another size.
+        OSError: If it can not be read or has another size, or others can write to it.
     """
-    with path.open("rb") as file:
-        stat = os.fstat(file.fileno())
+    descriptor, stat = trust.open(path)
+    try:
         if stat.st_size != nbytes:
             raise OSError(f"{path.name} has {stat.st_size} bytes, not {nbytes}")
         state = _state(stat)
         if nbytes == 0:
             return np.zeros(0, np.uint8), state
-        return np.frombuffer(mmap.mmap(file.fileno(), nbytes, prot=mmap.PROT_READ), np.uint8), state
+        return np.frombuffer(mmap.mmap(descriptor, nbytes, prot=mmap.PROT_READ), np.uint8), state
+    finally:
+        os.close(descriptor)
 
 
-def verified(path: Path, nbytes: int, digest: str, remembered: Any) -> tuple[Array, list[Any]]:
+def verified(path: Path, nbytes: int, digest: str, remembered: Any, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
     """Map a file whose contents are known by their digest.
 
     The bytes are read and compared with the digest, unless the file's state (device, inode, size, times of
@@ -57,13 +60,15 @@ def verified(path: Path, nbytes: int, digest: str, remembered: Any) -> tuple[Arr
     Raises:
         OSError: If it can not be read, or is not what the digest says.
     """
-    array, state = map_file(path, nbytes)
+    array, state = map_file(path, nbytes, trust)
     if state != remembered and fast(array.data) != digest:
         raise OSError(f"{path.name} does not have the digest it should have")
     return array, state
 
 
-def digest_of(path: Path, memo: Path | None, digest_file: Callable[[Path], str] | None = None) -> str:
+def digest_of(
+    path: Path, memo: Path | None, digest_file: Callable[[Path], str] | None = None, trust: Trust = PRIVATE
+) -> str:
     """Return a file's digest, from ``memo`` if the file's state is the one for which it was written there.
 
     What the state is, ``verified`` says. A file that has only just changed is not remembered: it may change again
@@ -73,6 +78,7 @@ def digest_of(path: Path, memo: Path | None, digest_file: Callable[[Path], str] 
         path: The file.
         memo: File in which state and digest are remembered, replaced if it is not right; None remembers nothing.
         digest_file: Reads the file and returns its digest; default ``fast_file``.
+        trust: Whose memo is believed.
 
     Raises:
         OSError: If ``path`` can not be read; a memo that can not be written costs only the reading next time.
@@ -83,7 +89,7 @@ def digest_of(path: Path, memo: Path | None, digest_file: Callable[[Path], str] 
     stat = path.stat()
     state = _state(stat)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        remembered = json.loads(memo.read_bytes())
+        remembered = trust.read_memo(memo)
         digest = str(remembered["blake3"])
         if remembered["state"] == state and len(digest) == 64:
             return digest
@@ -91,7 +97,7 @@ def digest_of(path: Path, memo: Path | None, digest_file: Callable[[Path], str] 
     settled = time.time_ns() - stat.st_ctime_ns > _SETTLED
     if settled and _state(path.stat()) == state:
         with contextlib.suppress(OSError):
-            publish(memo, json.dumps({"blake3": digest, "state": state}).encode())
+            publish(memo, trust.write_memo(memo, {"blake3": digest, "state": state}))
     return digest
 
 

@@ -24,6 +24,7 @@ from opbuild.digest import fast
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import canonical_json
 from opbuild.kernel.private_files import publish
+from opbuild.kernel.trust import PRIVATE, Trust, parse_json
 from opbuild.kernel.usage import mark_used
 from opbuild.runtime.files import verified
 from opbuild.runtime.record import Record
@@ -34,6 +35,8 @@ FORMAT = 1
 """Raised whenever the files' layout or meaning changes; it is part of the key."""
 
 _HEAD, _MIDDLE, _TAIL = b'{"blake3":"', b'","content":', b"}\n"
+_SIGNATURE, _SIGNED_TAIL = b',"signature":"', b'"}\n'
+_DIGITS = 64
 
 
 class ImageKey(NamedTuple):
@@ -72,12 +75,14 @@ class ImageStore:
         folder: ``network_meta``.
         salt: Digest of opbuild's own sources, for the weights' references.
         keep_times: Whether a network that is started notes the time, for ageing.
+        trust: Whose files are believed, and what they are signed with.
     """
 
-    def __init__(self, folder: Path, salt: str = "", *, keep_times: bool = False) -> None:
+    def __init__(self, folder: Path, salt: str = "", *, keep_times: bool = False, trust: Trust = PRIVATE) -> None:
         self.folder = folder
         self.salt = salt
         self.keep_times = keep_times
+        self.trust = trust
 
     def weights(self, *, stored: bool = True, reuse: bool = True) -> WeightStore:
         """Return the store of packed weights, for one build.
@@ -86,7 +91,7 @@ class ImageStore:
             stored: Whether they are to be stored; if not, it is one in memory.
             reuse: Whether weights that were packed before are used.
         """
-        return WeightStore(self.folder / "weights" if stored else None, self.salt, reuse=reuse)
+        return WeightStore(self.folder / "weights" if stored else None, self.salt, reuse=reuse, trust=self.trust)
 
     def load(self, key: ImageKey) -> Image | str:
         """Return the image of ``key``, or why there is none that may be used."""
@@ -121,20 +126,20 @@ class ImageStore:
         publish(self._file(key, ".so"), library)
         publish(self._file(key, ".bin"), constants.small.data)
         self._remember(key, weights)
-        publish(self._file(key, ".json"), seal(content))
+        publish(self._file(key, ".json"), seal(content, key.stem, self.trust))
         mark_used(self._file(key, ".json"), keep_time=False)
 
     def _load(self, key: ImageKey) -> Image:
-        content = unseal(self._file(key, ".json").read_bytes())
+        content = unseal(self.trust.read(self._file(key, ".json")), key.stem, self.trust)
         if content["key"] != json.loads(canonical_json(dict(key.components))):
             raise ValueError("it was made from something else")
         if key.compiler and content["compiler"] != key.compiler:
             raise ValueError("another compiler is installed now")
         mark_used(self._file(key, ".json"), keep_time=self.keep_times)  # first, so that nobody ages it meanwhile
-        library = self._file(key, ".so").read_bytes()
+        library = self.trust.read(self._file(key, ".so"))
         if [len(library), fast(library)] != content["so"]:
             raise ValueError("its library is damaged")
-        small, _ = verified(self._file(key, ".bin"), *_size_and_digest(content["bin"]), None)
+        small, _ = verified(self._file(key, ".bin"), *_size_and_digest(content["bin"]), None, self.trust)
         record = from_json(content["record"])
         weights = self.weights()
         remembered = self._remembered(key)
@@ -145,11 +150,12 @@ class ImageStore:
         return Image(record, library, constants)
 
     def _remember(self, key: ImageKey, weights: WeightStore) -> None:
-        publish(self._file(key, ".seen"), json.dumps(weights.states).encode())
+        seen = self._file(key, ".seen")
+        publish(seen, self.trust.write_memo(seen, weights.states))
 
     def _remembered(self, key: ImageKey) -> Any:
         try:
-            return json.loads(self._file(key, ".seen").read_bytes())
+            return self.trust.read_memo(self._file(key, ".seen"))
         except (OSError, ValueError):
             return {}
 
@@ -157,23 +163,35 @@ class ImageStore:
         return self.folder / (key.stem + suffix)
 
 
-def seal(content: Any) -> bytes:
-    """Return JSON that carries the digest of its own content."""
-    body = canonical_json(content).encode()
-    return _HEAD + fast(body).encode() + _MIDDLE + body + _TAIL
+def seal(content: Mapping[str, Any], name: str = "", trust: Trust = PRIVATE) -> bytes:
+    """Return JSON that carries the digest of its own content, and if there is a key a signature of it and its name."""
+    body = canonical_json(dict(content)).encode()
+    digest = fast(body)
+    signature = trust.sign("sealed", name, digest)
+    return _HEAD + digest.encode() + _MIDDLE + body + _end(signature)
 
 
-def unseal(data: bytes) -> Any:
+def unseal(data: bytes, name: str = "", trust: Trust = PRIVATE) -> Any:
     """Return the content that ``seal`` wrote.
 
     Raises:
+        SignatureError: If there is a key, and it is not signed with it under this name.
         ValueError: If it is damaged.
     """
-    start = len(_HEAD) + 64 + len(_MIDDLE)
-    body = data[start : -len(_TAIL)]
-    if data[:start] != _HEAD + fast(body).encode() + _MIDDLE or data[-len(_TAIL) :] != _TAIL:
+    start, end, signature = len(_HEAD) + _DIGITS + len(_MIDDLE), -len(_TAIL), ""
+    if data.endswith(_SIGNED_TAIL):  # a content is an object, and ends with another sign
+        digits = len(data) - len(_SIGNED_TAIL) - _DIGITS
+        end, signature = digits - len(_SIGNATURE), data[digits : digits + _DIGITS].decode(errors="replace")
+    body = data[start:end]
+    digest = fast(body)
+    if data[:start] != _HEAD + digest.encode() + _MIDDLE or data[end:] != _end(signature):
         raise ValueError("its record is damaged")
-    return json.loads(body)
+    trust.check_signature(signature, "sealed", name, digest)
+    return parse_json(body)
+
+
+def _end(signature: str) -> bytes:
+    return _SIGNATURE + signature.encode(errors="replace") + _SIGNED_TAIL if signature else _TAIL
 
 
 def _size_and_digest(parts: Any) -> tuple[int, str]:

@@ -11,7 +11,6 @@ that layer is. Constants below ``SMALL`` travel in the image of their network in
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import canonical_json
 from opbuild.kernel.private_files import publish
 from opbuild.kernel.program import Buffer, Program
+from opbuild.kernel.trust import PRIVATE, Trust
 from opbuild.runtime.files import anonymous, map_file, verified
 from opbuild.runtime.record import ALIGNMENT, Constant
 
@@ -43,6 +43,7 @@ class WeightStore:
         states: For each digest that was mapped the state of its file, to be remembered with the image.
         packed: Number of constants that had to be packed.
         reuse: Whether weights that were packed before are used.
+        trust: Whose files are believed.
     """
 
     folder: Path | None
@@ -51,6 +52,7 @@ class WeightStore:
     states: dict[str, list[Any]] = field(default_factory=dict)
     packed: int = 0
     reuse: bool = True
+    trust: Trust = PRIVATE
     _in_memory: dict[Hashable, tuple[str, Array]] = field(default_factory=dict)
 
     def get(self, digest: str, nbytes: int, remembered: Any = None) -> Array:
@@ -63,7 +65,8 @@ class WeightStore:
             raise FileNotFoundError("nothing is stored")
         if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
             raise OSError(f"{digest[:80]!r} is not a digest")
-        array, self.states[digest] = verified(self.folder / f"{digest}.bin", nbytes, digest, remembered)
+        path = self.folder / f"{digest}.bin"
+        array, self.states[digest] = verified(path, nbytes, digest, remembered, self.trust)
         return array
 
     def find(self, buffer: Buffer) -> tuple[str, Array] | None:
@@ -75,7 +78,7 @@ class WeightStore:
             return None
         nbytes = buffer.size * np.dtype(buffer.dtype).itemsize
         try:
-            stored = json.loads(reference.read_bytes())
+            stored = self.trust.read_memo(reference)
             return str(stored["blake3"]), self.get(str(stored["blake3"]), nbytes, stored["state"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -90,13 +93,14 @@ class WeightStore:
             return digest, array
         path = self.folder / f"{digest}.bin"
         try:
-            if not _holds(path, array):
+            if not _holds(path, array, self.trust):
                 publish(path, data)
-            mapped, state = map_file(path, array.nbytes)
+            mapped, state = map_file(path, array.nbytes, self.trust)
             self.states[digest] = state
             reference = self._reference(source)
             if reference is not None:
-                publish(reference, json.dumps({"blake3": digest, "nbytes": array.nbytes, "state": state}).encode())
+                memo = {"blake3": digest, "nbytes": array.nbytes, "state": state}
+                publish(reference, self.trust.write_memo(reference, memo))
         except OSError as error:
             self.problem = self.problem or f"packed weights can not be stored: {error}"
             return digest, array
@@ -206,9 +210,9 @@ def _packed(buffer: Buffer, store: WeightStore) -> tuple[str, Array]:
     return store.put(data, buffer.source) if nbytes >= SMALL else ("", data)
 
 
-def _holds(path: Path, array: Array) -> bool:
+def _holds(path: Path, array: Array, trust: Trust) -> bool:
     """Return whether a file holds exactly these bytes."""
     with contextlib.suppress(OSError):
-        stored, _ = map_file(path, array.nbytes)
+        stored, _ = map_file(path, array.nbytes, trust)
         return bool(np.array_equal(stored, array))
     return False

@@ -14,19 +14,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import re
-import stat
 import time
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from opbuild.kernel.entry import SUFFIXES, Entry, read_entry
+from opbuild.kernel.entry import SUFFIXES, Entry, check_entry_signature, read_entry, sign_entry
 from opbuild.kernel.interfaces import Found, Missing, Reason
 from opbuild.kernel.key import Key
 from opbuild.kernel.private_files import sweep
+from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, UntrustedError, parse_json
 from opbuild.kernel.usage import mark_used
 from opbuild.store.publish import publish_files
 
@@ -47,19 +47,31 @@ class DiskStore:
         folder: ``kernel_meta``; created when the first entry is published.
         device_id: The device that builds; its own entries are looked for first.
         keep_times: Whether a look-up that finds an entry notes the time, for ageing.
+        trust: Whose files are believed, and what entries are signed with.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], device_id: int = 0, *, keep_times: bool = False) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        device_id: int = 0,
+        *,
+        keep_times: bool = False,
+        trust: Trust = PRIVATE,
+    ) -> None:
         self.folder = Path(folder).absolute()
         self.device_id = device_id
         self.keep_times = keep_times
+        self.trust = trust
 
     def lookup(self, key: Key) -> Found | Missing:
         """Return the entry of ``key``, checked byte for byte, or why there is none.
 
         Codes of the reason: ``absent``, ``incomplete`` (a file is missing), ``unreadable`` (the storage refused),
-        ``damaged`` (a file is not what was written), ``other-key`` (the files belong to another key).
+        ``damaged`` (a file is not what was written), ``other-key`` (the files belong to another key), ``untrusted``
+        (others can write to the folder or a file), ``unsigned`` and ``wrong-signature`` (where there is a key).
         """
+        if self._problem is not None:
+            return Missing(Reason("untrusted", self._problem))
         answer = self._lookup_devices(key)
         if isinstance(answer, Missing) and answer.reason.code != "absent":
             time.sleep(_REPLACING_SECONDS)  # another process may be replacing the entry just now
@@ -69,10 +81,13 @@ class DiskStore:
         return answer
 
     def publish(self, entry: Entry) -> str | None:
-        """Add or replace an entry; return None, or why the storage refused."""
+        """Add or replace an entry; return None, or why the storage refused or others can write to it."""
+        if self._problem is not None:
+            return self._problem
+        files = sign_entry(entry, self.trust).files()
         for last_try in (False, True):
             try:
-                publish_files(self.folder, entry.files())
+                publish_files(self.folder, files)
             except OSError as error:
                 # Somebody removed the folder or the private files between two steps: once more from the start.
                 if last_try or error.errno not in (errno.ENOENT, errno.ESTALE, errno.EBUSY):
@@ -95,8 +110,8 @@ class DiskStore:
     def components(self, name: str) -> Mapping[str, Any] | None:
         """Return the key's components as the entry's ``.info`` states them; None if it can not be read."""
         try:
-            components = json.loads((self.folder / f"{name}.info").read_bytes())["key"]["components"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            components = parse_json(self.trust.read(self.folder / f"{name}.info"))["key"]["components"]
+        except (OSError, ValueError, KeyError, TypeError):
             return None
         return components if isinstance(components, Mapping) else None
 
@@ -108,15 +123,11 @@ class DiskStore:
 
     def distrust(self) -> str | None:
         """Return why others could have tampered with the folder, or None: who writes here decides what code runs."""
-        try:
-            state = self.folder.stat()
-        except OSError:
-            return None
-        if state.st_mode & stat.S_IWOTH and not state.st_mode & stat.S_ISVTX:
-            return f"everybody may write to {self.folder}, and so decide what code runs here; chmod o-w it"
-        if state.st_uid not in (0, os.geteuid()):
-            return f"{self.folder} belongs to user {state.st_uid}, who decides what code runs here"
-        return None
+        return self.trust.folder_problem(self.folder)
+
+    @cached_property
+    def _problem(self) -> str | None:
+        return self.distrust()
 
     def _mark(self, name: str) -> Path:
         return self.folder / (name + SUFFIXES[-1])
@@ -136,21 +147,27 @@ class DiskStore:
         contents: dict[str, bytes] = {}
         for suffix in reversed(SUFFIXES):  # the commit mark first
             try:
-                contents[suffix] = (self.folder / (name + suffix)).read_bytes()
+                contents[suffix] = self.trust.read(self.folder / (name + suffix))
             except OSError as error:
                 return Missing(self._refusal(name, suffix, error))
         records = []
         for suffix in SUFFIXES[1:]:
             try:
-                records.append(json.loads(contents[suffix]))
-            except (ValueError, RecursionError) as error:
+                records.append(parse_json(contents[suffix]))
+            except ValueError as error:
                 return Missing(Reason("damaged", f"{suffix} is not JSON: {error}"))
         entry = read_entry(key, name, contents[SUFFIXES[0]], *records)
         if isinstance(entry, str):
             return Missing(Reason("other-key" if "another key" in entry else "damaged", entry))
+        try:
+            check_entry_signature(entry, self.trust)
+        except SignatureError as error:
+            return Missing(Reason(error.code, str(error)))
         return Found(entry)
 
     def _refusal(self, name: str, suffix: str, error: OSError) -> Reason:
+        if isinstance(error, UntrustedError):
+            return Reason("untrusted", f"{suffix} is not used: {error.strerror}")
         if error.errno not in (errno.ENOENT, errno.ENOTDIR):
             return Reason("unreadable", f"{suffix} can not be read: {error.strerror or error}")
         present = [other for other in SUFFIXES if os.path.lexists(self.folder / (name + other))]

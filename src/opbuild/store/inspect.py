@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opbuild.kernel.entry import MILLISECONDS, SUFFIXES, Entry, read_entry
+from opbuild.kernel.entry import MILLISECONDS, SUFFIXES, Entry, check_entry_signature, read_entry
 from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.key import KEY_FORMAT, Key, key_digest
+from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, UntrustedError, parse_json
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def summarize(folder: Path, name: str) -> Summary:
     )
 
 
-def read(folder: Path, name: str) -> Entry | Reason:
+def read(folder: Path, name: str, trust: Trust = PRIVATE) -> Entry | Reason:
     """Return the entry of a name, checked byte for byte against what its own ``.info`` asks for, or what is wrong.
 
     Codes of the reason are those of a look-up, and ``other-format`` for an entry of another release of opbuild.
@@ -58,24 +58,32 @@ def read(folder: Path, name: str) -> Entry | Reason:
     contents = []
     for suffix in SUFFIXES:
         try:
-            contents.append(read_quietly(folder / (name + suffix)))
+            contents.append(read_quietly(folder / (name + suffix), trust))
         except FileNotFoundError:
             return Reason("incomplete", f"{suffix} is missing")
+        except UntrustedError as error:
+            return Reason("untrusted", f"{suffix} is not used: {error.strerror}")
         except OSError as error:
             return Reason("unreadable", f"{suffix} can not be read: {error.strerror or error}")
-    return check(name, *contents)
+    entry = check(name, *contents)
+    try:
+        if isinstance(entry, Entry):
+            check_entry_signature(entry, trust)
+    except SignatureError as error:
+        return Reason(error.code, str(error))
+    return entry
 
 
 def check(name: str, object_: bytes, info: bytes, record: bytes) -> Entry | Reason:
     """Return the entry that three files' contents make, or what is wrong with them."""
     try:
-        asked, came_out = json.loads(info), json.loads(record)
+        asked, came_out = parse_json(info), parse_json(record)
         components = asked["key"]["components"]
         if components["format"] != KEY_FORMAT:
             return Reason("other-format", f"it has the key format {components['format']} of another release")
         key = Key(components, key_digest(components))
         fits = name.rpartition("_")[0] == key.stem
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+    except (ValueError, KeyError, TypeError, IndexError):
         return Reason("damaged", "a record is not what was written")
     if not fits:
         return Reason("other-key", f"its key belongs to {key.stem}")
@@ -86,14 +94,14 @@ def check(name: str, object_: bytes, info: bytes, record: bytes) -> Entry | Reas
     return Reason("damaged", entry) if isinstance(entry, str) else entry
 
 
-def read_quietly(path: Path) -> bytes:
+def read_quietly(path: Path, trust: Trust = PRIVATE) -> bytes:
     """Return a file's contents without changing its access time, by which ageing knows when it was last used.
 
     Raises:
-        OSError: If it can not be read.
+        OSError: If it can not be read or others can write to it.
     """
     before = path.stat()
-    data = path.read_bytes()
+    data = trust.read(path)
     with contextlib.suppress(OSError):
         after = path.stat()
         if after.st_atime_ns != before.st_atime_ns and after.st_mtime_ns == before.st_mtime_ns:
@@ -103,8 +111,8 @@ def read_quietly(path: Path) -> bytes:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        return _mapping(json.loads(read_quietly(path)))
-    except (OSError, ValueError, RecursionError):
+        return _mapping(parse_json(read_quietly(path)))
+    except (OSError, ValueError):
         return {}
 
 

@@ -49,7 +49,3 @@ class MemoryStore:
         """Remove an entry if it is there."""
         with self._lock:
             self._entries.pop(name, None)
-
-    def distrust(self) -> str | None:
-        """Return None: no other process reaches this memory."""
-        return None
