@@ -194,7 +194,7 @@ class Config:
         rank, size, device = started_rank(env)
         rank = _integer(env, "RANK_ID", rank, 0, 2**31 - 1)
         return Config(
-            cache_path=Path(cache_path) if cache_path is not None else Path(env.get("MS_COMPILER_CACHE_PATH") or "."),
+            cache_path=_cache_path(env.get("MS_COMPILER_CACHE_PATH", "") if cache_path is None else cache_path),
             rank_id=rank,
             rank_size=_integer(env, "RANK_SIZE", size, 1, 2**31 - 1),
             by_mpi=size > 1,
@@ -304,6 +304,10 @@ def _mindspore_level(env: Mapping[str, str], warnings: list[str]) -> int:
     return _MINDSPORE_LEVEL
 
 
+def _cache_path(value: str | os.PathLike[str]) -> Path:
+    return _path("cache_path", value or ".", "a folder, which is made if it is missing")
+
+
 def _path(option: str, value: str | os.PathLike[str], allowed: str) -> Path:
     text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text.strip() or "\0" in text:
@@ -316,7 +320,7 @@ def _folder(option: str, value: str | os.PathLike[str] | None, *, must_exist: bo
         return None
     allowed = "an existing folder" if must_exist else "a folder, which is made if it is missing"
     path = _path(option, value, allowed)
-    if not path.is_dir() and (must_exist or path.exists()):
+    if not os.path.isdir(path) and (must_exist or os.path.exists(path)):  # noqa: PTH110,PTH112  pathlib's may raise
         raise OptionError(f"{option} is {str(path)!r}", f"it must be {allowed}")
     return path
 
@@ -325,7 +329,7 @@ def _file(option: str, value: str | os.PathLike[str] | None) -> Path | None:
     if value is None:
         return None
     path = _path(option, value, "an existing file")
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113  pathlib's may raise
         raise OptionError(f"{option} is {str(path)!r}", "it must be an existing file")
     return path
 

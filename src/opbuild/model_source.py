@@ -176,14 +176,16 @@ class ModelSource:
 
     def _read_digest(self) -> str:
         if self._path is not None:
-            if self._path.is_dir():
-                raise InvalidModelError(f"{str(self._path)!r} is a directory", "give the path of the ONNX file inside")
             try:
-                return self._file_digest(self._path, self._read_contents)
-            except OSError as error:
-                raise InvalidModelError(
-                    f"{str(self._path)!r} can not be read: {error.strerror or error}", "check the path"
-                ) from error
+                if self._path.is_dir():
+                    message = f"{str(self._path)!r} is a directory"
+                    raise InvalidModelError(message, "give the path of the ONNX file inside")
+                digest = self._file_digest(self._path, self._read_contents)
+                self._path = self._path.absolute()  # read again for another signature, wherever the process is then
+            except (OSError, ValueError) as error:
+                why = error.strerror if isinstance(error, OSError) and error.strerror else error
+                raise InvalidModelError(f"{str(self._path)!r} can not be read: {why}", "check the path") from error
+            return digest
         if isinstance(self._model, (bytes, bytearray, memoryview)):
             return fast(bytes(self._model))
         if not hasattr(self._model, "SerializeToString"):

@@ -120,9 +120,12 @@ class Session:
         from opbuild.store.disk import DiskStore
 
         config = self.config
-        if config.op_compiler_cache_dir is None or not config.cache_folder.parent.is_dir():
+        if config.op_compiler_cache_dir is None:
             return []
-        folders = sorted(path for path in config.cache_folder.parent.iterdir() if path.is_dir())
+        try:
+            folders = sorted(path for path in config.cache_folder.parent.iterdir() if path.is_dir())
+        except OSError:
+            return []
         return [DiskStore(folder) for folder in folders if folder != config.cache_folder]
 
     def count(self, built: BuildResult) -> None:
@@ -245,8 +248,8 @@ def open_session(
 
         check_types(config.optypelist_for_implmode)
     debug = make_debug(config.op_debug_level, config.op_debug_config, config.debug_dir, config.debug_folder)
-    mode = config.op_compiler_cache_mode if debug.caching else "disable"
-    config = replace(config, soc_version=str(chosen), op_compiler_cache_mode=mode)
+    config = _placed(config) if debug.caching else replace(config, op_compiler_cache_mode="disable")
+    config = replace(config, soc_version=str(chosen))
     if debug.active and debug.folder.resolve() == config.kernel_meta.resolve():
         raise OptionError(f"debug_dir is {str(debug.folder)!r}, a folder of the cache", "choose another folder")
     stores_networks = use_images and config.uses_cache and not debug.active
@@ -254,6 +257,17 @@ def open_session(
     for warning in config.warnings:
         session.warn(warning)
     return session
+
+
+def _placed(config: Config) -> Config:
+    """Return settings whose cache stays where it is now, wherever the process goes; without one if that is nowhere."""
+    try:
+        directory = config.op_compiler_cache_dir and Path(os.path.abspath(config.op_compiler_cache_dir))
+        return replace(config, cache_path=Path(os.path.abspath(config.cache_path)), op_compiler_cache_dir=directory)
+    except OSError as error:
+        message = f"the cache is not used, since the working folder can not be found: {error.strerror or error}"
+        nowhere = replace(config, cache_path=Path(os.devnull), op_compiler_cache_dir=None)
+        return replace(nowhere, op_compiler_cache_mode="disable", warnings=(*config.warnings, message))
 
 
 def log_warnings(event: Event) -> None:

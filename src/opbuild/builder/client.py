@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import weakref
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -166,10 +166,17 @@ class CompileServer:
 
 def server_environment() -> dict[str, str]:
     """Return the server's whole environment: the compilers' fixed one, and this process's module search path."""
-    entries = list(dict.fromkeys(str(Path(entry).absolute()) for entry in sys.path))
+    entries = list(dict.fromkeys(_absolute(sys.path)))
     if _PACKAGE_ROOT not in entries:
         entries.append(_PACKAGE_ROOT)
     return compiler_environment() | {"PYTHONPATH": os.pathsep.join(entries), "PYTHONSAFEPATH": "1"}
+
+
+def _absolute(entries: Iterable[str]) -> Iterator[str]:
+    """Yield the entries of a search path, absolute; those that are relative to a folder which is gone lead nowhere."""
+    for entry in entries:
+        with contextlib.suppress(OSError):
+            yield str(Path(entry).absolute())
 
 
 def _private_file() -> IO[bytes] | None:

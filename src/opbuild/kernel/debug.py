@@ -148,7 +148,15 @@ def make_debug(
             "level 2 includes ccec_O0; choose another level, or take oom out",
         )
     folder = default_dir if debug_dir is None else _checked_folder(Path(debug_dir), level)
-    return Debug(level, config, Path(os.path.abspath(folder)))
+    return Debug(level, config, _absolute(folder))
+
+
+def _absolute(folder: Path) -> Path:
+    """Return a folder that stays the same wherever the process goes."""
+    try:
+        return Path(os.path.abspath(folder))
+    except OSError:  # the working folder was removed: writing will say so
+        return folder
 
 
 def _checked_folder(folder: Path, level: int) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import threading
 import weakref
@@ -160,7 +161,7 @@ _reversed = _DO_PAR_FOR(_run_reversed)
 def _load(data: bytes) -> tuple[ctypes.CDLL, int]:
     """Open the library; the descriptor must stay open: the loader recognises libraries by path, and paths have it."""
     problem: OSError | None = None
-    for open_file in (_memory_file, _temporary_file):
+    for open_file in (_memory_file, _temporary_file, _shared_memory_file):
         try:
             path, descriptor = open_file(data)
         except OSError as error:
@@ -175,10 +176,16 @@ def _load(data: bytes) -> tuple[ctypes.CDLL, int]:
         finally:
             if descriptor < 0:
                 Path(path).unlink(missing_ok=True)
-    raise LinkError(f"the network's library can not be loaded: {problem}", "build the network again") from problem
+    raise LinkError(
+        f"the network's library can not be loaded: {problem}",
+        "build the network again; if code may not be run from files in memory or in the temporary folder (noexec), "
+        "point TMPDIR at a folder where it may",
+    ) from problem
 
 
 def _memory_file(data: bytes) -> tuple[str, int]:
+    if not hasattr(os, "memfd_create"):
+        raise OSError(errno.ENOSYS, "this system has no files in memory")
     descriptor = os.memfd_create("opbuild-network", os.MFD_CLOEXEC)
     try:
         with open(descriptor, "wb", closefd=False) as file:
@@ -189,13 +196,23 @@ def _memory_file(data: bytes) -> tuple[str, int]:
     return f"/proc/self/fd/{descriptor}", descriptor
 
 
-def _temporary_file(data: bytes) -> tuple[str, int]:
+def _temporary_file(data: bytes, folder: str | None = None) -> tuple[str, int]:
     """Where anonymous files may not be executed; the file is unlinked as soon as it is loaded."""
     import tempfile
 
-    with tempfile.NamedTemporaryFile(prefix="opbuild-", suffix=".so", delete=False) as file:
-        file.write(data)
+    file = tempfile.NamedTemporaryFile(prefix="opbuild-", suffix=".so", dir=folder, delete=False)  # noqa: SIM115
+    try:
+        with file:
+            file.write(data)
+    except OSError:
+        Path(file.name).unlink(missing_ok=True)
+        raise
     return file.name, -1
+
+
+def _shared_memory_file(data: bytes) -> tuple[str, int]:
+    """Where the temporary folder can not be written, or nothing in it be executed."""
+    return _temporary_file(data, "/dev/shm")  # noqa: S108  a private file is made there
 
 
 def _unload(handle: int, descriptor: int, shutdown: Callable[[], Any] | None, loaded_after: int) -> None:

@@ -8,6 +8,7 @@ functions of libm come from the process, as ``runtime.library`` makes them visib
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import platform
@@ -98,9 +99,12 @@ def link(objects: Sequence[bytes], linker: Linker) -> bytes:
                 return _link_in(Path(scratch), objects, linker)
         except OSError as error:
             problem = error
-    raise LinkError(
-        f"no room to link the network: {problem}", "make space in the temporary folder, or point TMPDIR at another"
-    ) from problem
+    try:
+        return _link_in_memory(objects, linker)
+    except (OSError, AttributeError, LinkError):
+        raise LinkError(
+            f"no room to link the network: {problem}", "make space in the temporary folder, or point TMPDIR at another"
+        ) from problem
 
 
 def _linker(found: str) -> Linker:
@@ -120,11 +124,35 @@ def _link_in(folder: Path, objects: Sequence[bytes], linker: Linker) -> bytes:
         (folder / name).write_bytes(data)
     output = folder / "network.so"
     # Relative names: the folder's own name differs from run to run and must not reach the library.
+    _run(linker, [output.name, *names], folder)
+    return _linked(output.read_bytes() if output.exists() else b"", linker)
+
+
+def _link_in_memory(objects: Sequence[bytes], linker: Linker) -> bytes:
+    """Link where no folder can be written, through files without names, which not every linker can write."""
+    with contextlib.ExitStack() as stack:
+        files = [
+            stack.enter_context(os.fdopen(os.memfd_create(f"opbuild-{index}"), "w+b", buffering=0))
+            for index in range(len(objects) + 1)
+        ]
+        for file, data in zip(files[1:], objects, strict=True):
+            file.write(data)
+        _run(linker, [f"/proc/self/fd/{file.fileno()}" for file in files], Path("/"), [each.fileno() for each in files])
+        files[0].seek(0)
+        return _linked(files[0].read(), linker)
+
+
+def _run(linker: Linker, names: Sequence[str], folder: Path, descriptors: Sequence[int] = ()) -> None:
+    """Link the files named after the first into the first.
+
+    Raises:
+        LinkError: If the linker fails or hangs.
+    """
     try:
         done = subprocess.run(
-            [*linker.command, "-o", output.name, *names],
+            [*linker.command, "-o", *names],
             cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT, check=False,
-            env=linker_environment(),
+            pass_fds=descriptors, env=linker_environment(),
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise LinkError(
@@ -134,9 +162,14 @@ def _link_in(folder: Path, objects: Sequence[bytes], linker: Linker) -> bytes:
         raise LinkError(
             f"the linker {linker.name} could not be started: {error.strerror}", "check OPBUILD_LINKER"
         ) from error
-    if done.returncode != 0 or not output.exists() or output.stat().st_size == 0:
+    if done.returncode != 0:
         said = os.fsdecode(done.stderr).strip().splitlines()
         first = next((line for line in said if "error" in line or "undefined" in line or "multiple" in line), "")
         what = first or (said[0] if said else f"it ended with code {done.returncode} and no message")
         raise LinkError(f"the linker {linker.name} failed: {what}", "try another linker: OPBUILD_LINKER")
-    return output.read_bytes()
+
+
+def _linked(library: bytes, linker: Linker) -> bytes:
+    if not library:
+        raise LinkError(f"the linker {linker.name} failed: it wrote nothing", "try another linker: OPBUILD_LINKER")
+    return library

@@ -18,7 +18,7 @@ class DebugFolder:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder).absolute()
+        self.folder = Path(folder)
         self._swept = False
 
     def write(self, files: Sequence[tuple[str, bytes]]) -> str | None:

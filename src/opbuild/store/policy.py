@@ -7,6 +7,7 @@ defaults. The file that opbuild makes holds both values as comments, so that it 
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ _DEFAULTS = {SIZE: 500, RATIO: 50}
 _ALLOWED = {SIZE: "-1 or an integer of at least 1", RATIO: "an integer from 1 to 100"}
 _VARIABLES = {SIZE: "ASCEND_MAX_OP_CACHE_SIZE", RATIO: "ASCEND_REMAIN_CACHE_SIZE_RATIO"}
 _READ_AT_MOST = 65536
+_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+"""There is no file, or no folder that could hold one: who stores there says it."""
 
 _CONTENT = f"""\
 # How large the cache of operators in this folder may grow. Remove the '#' before both lines to set it for every user of
@@ -101,9 +104,9 @@ def _read_file(file: Path) -> tuple[Mapping[str, int] | None, list[str]]:
     try:
         with file.open("rb") as opened:
             text = opened.read(_READ_AT_MOST).decode("utf-8-sig", errors="replace")
-    except (FileNotFoundError, NotADirectoryError):
-        return None, []
     except OSError as error:
+        if error.errno in _NO_FOLDER:
+            return None, []
         return None, [f"{file} can not be read and does not count: {error.strerror or error}"]
     values, problems = _parse(file, text)
     if not problems and len(values) == 1:

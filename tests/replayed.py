@@ -1,0 +1,86 @@
+"""A build that takes a moment: a compile server without a process, which answers with objects compiled before."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from opbuild.backend.halide.driver import HalideCompiler
+from opbuild.builder.resting import RESTING
+from opbuild.digest import fast_file
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.runtime.link import link
+
+
+class ReplayServer:
+    """Stands in for ``CompileServer``; takes its objects from a cache's folders.
+
+    Args:
+        folder: ``rank_0`` of a cache in which everything that will be asked for was built.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._waiting: list[tuple[dict[str, Any], bytes]] = []
+        self._compiler = HalideCompiler()
+        self._claim: Any = None
+        self.runtime_requested = False
+        self.worked = True
+        self.alive = True
+        self.kind: Hashable = None
+
+    def send(self, header: dict[str, Any]) -> None:
+        """Take a request and keep its answer."""
+        name = header["symbol"].removesuffix("__kernel0") + "_0.o"
+        (path,) = (each for each in self._folder.glob(f"*_meta/{name}"))
+        sources = self._compiler.sources_digest(OpDesc.from_components(header["desc"]))
+        self._waiting.append(({"kind": "started", "id": header["id"]}, b""))
+        done = {"kind": "done", "id": header["id"], "milliseconds": 1.0, "sources": sources}
+        self._waiting.append((done, path.read_bytes()))
+
+    def begin_runtime(self, claim: Any) -> None:
+        """Take note that the runtime library is asked for."""
+        self.runtime_requested, self._claim = True, claim
+
+    def end_runtime(self) -> None:
+        """Take note that it has come."""
+        if self._claim is not None:
+            self._claim.release()
+        self.runtime_requested, self._claim = False, None
+
+    def receive(self, timeout: float | None = None) -> list[tuple[dict[str, Any], bytes]]:
+        """Return the answers kept."""
+        messages, self._waiting = self._waiting, []
+        return messages
+
+    def close(self) -> None:
+        """End nothing but what was claimed."""
+        self.end_runtime()
+        self.alive = False
+
+
+@contextmanager
+def replayed_compiles(folder: Path, *, links: bool = False) -> Iterator[None]:
+    """Answer all compiles of this process from a cache's ``rank_0`` folder; digests of sources are taken once.
+
+    Args:
+        folder: The folder.
+        links: Whether to link each time; if not, equal objects are linked once.
+    """
+    sources = lru_cache(HalideCompiler().sources_digest)
+    linked = link if links else lru_cache(link)
+
+    def start(import_string: str, workers: int) -> ReplayServer:
+        return ReplayServer(folder)
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(RESTING, "start", start))
+        stack.enter_context(mock.patch.object(RESTING, "keep", ReplayServer.close))
+        stack.enter_context(mock.patch.object(HalideCompiler, "sources_digest", lambda _, desc: sources(desc)))
+        stack.enter_context(mock.patch("opbuild.kernel.identity.fast_file", lru_cache(fast_file)))
+        stack.enter_context(mock.patch("opbuild.runtime.link.link", lambda objects, how: linked(tuple(objects), how)))
+        yield
