@@ -11,11 +11,12 @@ from opbuild.api import link_build, list_operators, lower_graph, lowering_option
 from opbuild.config import Config
 from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOperatorError
 from opbuild.graph.types import Graph
+from opbuild.host_nodes import refuse_foreign, servable
 from opbuild.kernel.program import Program
 from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.kernel.target import runs_here
 from opbuild.model_source import Model, ModelSource
-from opbuild.ranges import RangeBinder, RangePlan, plan_ranges, range_section, servable
+from opbuild.ranges import RangeBinder, RangePlan, plan_ranges, range_section
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Network, Shapes
@@ -75,6 +76,7 @@ def build_offline(
     with warm_builder(session) if not isinstance(model, Graph) else make_builder(session) as builder:
         if ranges:
             plan, digest = read_ranges(model, session, input_shapes or {}, variants, ranges)
+            refuse_foreign(plan.host.values())
             _write(path, [plan.first], session, builder, digest, plan)
             return path
         graphs, digest = read_graphs(model, session, input_shapes or {}, variants)

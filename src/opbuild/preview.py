@@ -228,7 +228,7 @@ def _plan(
 ) -> _Planned:
     if ranges:
         plan, _ = read_ranges(model, session, input_shapes or {}, variants, ranges)
-        return _Planned(plan.first.name, {**plan.first.descriptors(), **plan.kernels}, plan.host)
+        return _Planned(plan.first.name, plan.kernels, plan.host)
     graphs, _ = read_graphs(model, session, input_shapes or {}, variants)
     clock, needed, host = Clock(), dict[OpDesc, tuple[str, ...]](), dict[str, HostNode]()
     for program in (lower_graph(graph, session, clock) for graph in graphs):

@@ -17,8 +17,9 @@ import numpy as np
 
 from opbuild.errors import BuildError, InvalidModelError, ShapeError, UnsupportedOperatorError
 from opbuild.graph.types import Array, Graph, TensorType
+from opbuild.host_nodes import HostNode, host_nodes, servable
 from opbuild.kernel.opdesc import FREE, OpDesc, canonical_json
-from opbuild.kernel.program import Buffer, HostCall, Program
+from opbuild.kernel.program import Buffer, Program
 from opbuild.kernel.target import Target
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.library import Library
@@ -53,6 +54,7 @@ class RangePlan:
         force_float32: Whether other floating-point types are computed in float32.
         kernels: The kernels, each with the nodes that may need it.
         first: The program of one size, to be stored whole.
+        host: The nodes that no kernel serves at one of the sizes that were looked at, by name.
     """
 
     model: PortableModel
@@ -61,6 +63,7 @@ class RangePlan:
     force_float32: bool
     kernels: Mapping[OpDesc, tuple[str, ...]]
     first: Program
+    host: Mapping[str, HostNode]
 
 
 def plan_ranges(
@@ -71,7 +74,7 @@ def plan_ranges(
     *,
     force_float32: bool = False,
 ) -> RangePlan:
-    """Find the kernels that the sizes in the ranges need.
+    """Find the kernels that the sizes in the ranges need, and the nodes that have none.
 
     Args:
         model: The network.
@@ -82,12 +85,13 @@ def plan_ranges(
 
     Raises:
         ShapeError: If a range is empty, or none of the sizes that were tried fits the network.
-        UnsupportedOperatorError: If an operator can not be bound, or can not be run, without onnx.
+        UnsupportedOperatorError: If an operator can not be bound without onnx.
     """
     from opbuild.lowering.available import Unlimited, conversions
 
     sizes = make_sizes([name for name, _ in model.inputs], ranges)
     found: dict[OpDesc, tuple[str, ...]] = {}
+    host: dict[str, HostNode] = {}
     first: Program | None = None
     problem: ShapeError | None = None
     unlimited, quiet = Unlimited(), 0
@@ -101,6 +105,7 @@ def plan_ranges(
         programs = [lower_to(graph, target, options, kernels) for kernels in (None, unlimited)]
         first = first or programs[0]
         for program in programs:
+            host.update(host_nodes(program))
             for desc, nodes in program.descriptors().items():
                 found.setdefault(desc, nodes)
         quiet = quiet + 1 if len(found) == known else 0
@@ -109,7 +114,7 @@ def plan_ranges(
     if first is None:
         raise problem or ShapeError("there is no size in the ranges", "give wider ones")
     found.update((desc, ()) for desc in conversions(options.num_threads) if desc not in found)
-    return RangePlan(model, sizes, options, force_float32, found, first)
+    return RangePlan(model, sizes, options, force_float32, found, first, host)
 
 
 def bind(model: PortableModel, shapes: Shapes, force_float32: bool) -> Graph:
@@ -126,7 +131,7 @@ def lower_to(graph: Graph, target: Target, options: Options, kernels: Kernels | 
     """Return the program of a graph that calls the given kernels only; the host takes what none of them may compute.
 
     Raises:
-        UnsupportedOperatorError: If the host can not take it without onnx.
+        UnsupportedOperatorError: If none may, and the host can not take a part of what was fused.
     """
     from opbuild.lowering.context import NoKernelError
     from opbuild.lowering.lower import lower
@@ -134,7 +139,7 @@ def lower_to(graph: Graph, target: Target, options: Options, kernels: Kernels | 
     options = replace(options, kernels=kernels)
     while True:
         try:
-            return servable(lower(graph, target, options))
+            return lower(graph, target, options)
         except NoKernelError as error:
             missing = {node.name for node in graph.nodes} & {*error.nodes} - options.on_host
             if not missing:
@@ -143,20 +148,6 @@ def lower_to(graph: Graph, target: Target, options: Options, kernels: Kernels | 
                     "build it again with this size among the ranges' ends, or with fixed shapes",
                 ) from None
             options = replace(options, on_host=options.on_host | missing)
-
-
-def servable(program: Program) -> Program:
-    """Return a program; refuse it if a node runs only where the onnx package is."""
-    from opbuild.backend.host.evaluate import is_native
-
-    nodes = [call.node for call in program.calls if isinstance(call, HostCall) and not is_native(call.node)]
-    if nodes:
-        names = ", ".join(sorted({f"{node.op_type} ({node.name})" for node in nodes}))
-        raise UnsupportedOperatorError(
-            f"these operators have no kernel and run only where the onnx package is installed: {names}",
-            "an offline model can not have them: use opbuild.compile, or replace them in the model",
-        )
-    return program
 
 
 # -- the section of the file ------------------------------------------------------------------------------------------
@@ -278,7 +269,7 @@ class RangeBinder:
         with clock("read"):
             graph = bind(self._model, shapes, self._force_float32)
         with clock("lower"):
-            program = lower_to(graph, self._offline.target, self._options, self._kernels)
+            program = servable(lower_to(graph, self._offline.target, self._options, self._kernels))
         with clock("pack"):
             constants = pack_constants(program, self._weights)
         with clock("plan"):

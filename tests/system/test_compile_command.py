@@ -187,6 +187,43 @@ def test_an_operator_that_numpy_evaluates_is_a_remark(folder: Path, capsys: pyte
     assert (operator["result"], operator["cause"][0]["code"]) == ("success", 0)
 
 
+@pytest.mark.parametrize("shape", ["x:-1,4", "x:2,4"])
+def test_a_check_and_a_dry_run_refuse_what_the_build_refuses(
+    folder: Path, shape: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An operator that needs onnx to run: the check lists it, with ranges too, and neither build nor dry run begins."""
+    hardmax = [helper.make_node("Hardmax", ["x"], ["a"], name="hard"), helper.make_node("Relu", ["a"], ["y"])]
+    save_model(folder / "foreign.onnx", hardmax, ["n", 4])
+    arguments = ["compile", "--model=foreign.onnx", f"--input_shape={shape}"]
+    code, shown, _ = run(capsys, *arguments, "--mode=3")
+    assert code == 3
+    assert "hard: Hardmax: no kernel for Hardmax: it runs only where the onnx package is installed" in shown
+    report = json.loads((folder / "check_result.json").read_text())
+    assert [op["result"] for op in report["op"]] == ["failed", "success"]
+    for more in ([], ["--dry_run"]):
+        code, _, said = run(capsys, *arguments, *more)
+        assert code == 3
+        assert "Hardmax (hard)" in said
+
+
+def test_a_check_of_ranges_names_every_node_that_can_not_be_bound(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Control flow needs the model; the report has each such node, not the first."""
+    branch = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["r"])], "b", [], [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)]
+    )
+    flag = helper.make_node("Constant", [], ["f"], value=onnx.numpy_helper.from_array(np.array(True)))
+    nodes = [helper.make_node("If", ["f"], [out], name=f"if_{out}", then_branch=branch, else_branch=branch)
+             for out in ("a", "y")]  # fmt: skip
+    save_model(folder / "flow.onnx", [flag, *nodes], ["n", 4])
+    code, shown, said = run(capsys, "compile", "--mode=3", "--model=flow.onnx", "--input_shape=x:-1,4")
+    assert code == 3
+    for name in ("if_a", "if_y"):
+        assert f"{name}: If: If: control flow" in shown
+        assert f"{name} (If)" in said
+
+
 @pytest.mark.parametrize("log", ["debug", "info", "warning", "error", "null"])
 def test_the_level_of_the_log_decides_what_is_printed(
     folder: Path, log: str, capsys: pytest.CaptureFixture[str]

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import onnx
 
-from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend import onnx_node
 from opbuild.frontend.onnx_bind import opsets
 from opbuild.frontend.onnx_read import DataFiles, to_array
 from opbuild.frontend.onnx_upgrade import upgrades
-from opbuild.frontend.portable import Declared, PortableModel
+from opbuild.frontend.portable import Declared, NotPortableError, PortableModel
 from opbuild.graph.passes.infer import has_rule
 from opbuild.graph.types import Array, Node
 from opbuild.kernel import user_operators
-
-MOST_NAMED = 8
-"""Nodes that an error names."""
 
 
 def to_portable(
@@ -34,13 +28,13 @@ def to_portable(
         outputs: Names of its outputs.
 
     Raises:
-        UnsupportedOperatorError: If it has control flow, operators of the user, or operators without a shape rule.
+        NotPortableError: If it has control flow, operators of the user, or operators without a shape rule.
         InvalidModelError: If a node does not fit its schema.
     """
     versions = opsets(proto)
     tensors: dict[str, Array] = {each.name: to_array(each, files) for each in proto.graph.initializer}
     nodes: list[Node] = []
-    refused: list[str] = []
+    refused: dict[str, str] = {}
     for index, each in enumerate(proto.graph.node):
         label = onnx_node.describe(each, index)
         onnx_node.check_node(each, label, versions)
@@ -51,22 +45,13 @@ def to_portable(
             tensors[node.outputs[0]] = value
             continue
         if any(True for _ in onnx_node.subgraphs(each)):
-            refused.append(f"{label} ({node.op_type}: control flow)")
+            refused[label] = f"{node.op_type}: control flow"
         elif user_operators.find(node.domain, node.op_type) is not None:
-            refused.append(f"{label} ({node.op_type}: defined in this process only)")
+            refused[label] = f"{node.op_type}: defined in this process only"
         elif not (node.op_type == "Constant" or has_rule(node) or upgrades(node)):
-            refused.append(f"{label} ({node.op_type}: no shape rule)")
+            refused[label] = f"{node.op_type}: no shape rule"
         nodes.append(node)
-    _refuse(refused)
+    if refused:
+        raise NotPortableError.of(refused)
     opset = onnx_node.newest_opset()
     return PortableModel(name, inputs, outputs, tuple(nodes), tensors, versions.get("", opset), opset)
-
-
-def _refuse(nodes: Sequence[str]) -> None:
-    if not nodes:
-        return
-    more = f" and {len(nodes) - MOST_NAMED} more" if len(nodes) > MOST_NAMED else ""
-    raise UnsupportedOperatorError(
-        f"the network can not be bound to new shapes without its model: {', '.join(nodes[:MOST_NAMED])}{more}",
-        "give fixed shapes, or list them (dynamic_batch_size), so that each is bound when the file is written",
-    )

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.binding import NodeBinder
 from opbuild.graph.node_json import node_from_json, node_to_json
 from opbuild.graph.passes.fold import Evaluate
@@ -16,6 +17,34 @@ from opbuild.graph.types import DTYPES, Array, Graph, Node, TensorType
 
 Declared = tuple[str, str]
 """Name and element type of an input."""
+
+MOST_NAMED = 8
+"""Nodes that an error names."""
+
+
+class NotPortableError(UnsupportedOperatorError):
+    """Nodes that can not be bound without the model.
+
+    Args:
+        message: What is wrong.
+        hint: What to do.
+        nodes: Why each can not, by name.
+    """
+
+    def __init__(self, message: str, hint: str = "", nodes: Mapping[str, str] | None = None) -> None:
+        super().__init__(message, hint)
+        self.nodes = dict(nodes or {})
+
+    @staticmethod
+    def of(nodes: Mapping[str, str]) -> NotPortableError:
+        """Return the error for nodes, each with the reason, by name."""
+        shown = [f"{name} ({why})" for name, why in [*nodes.items()][:MOST_NAMED]]
+        more = f" and {len(nodes) - MOST_NAMED} more" if len(nodes) > MOST_NAMED else ""
+        return NotPortableError(
+            f"the network can not be bound to new shapes without its model: {', '.join(shown)}{more}",
+            "give fixed shapes, or list them (dynamic_batch_size), so that each is bound when the file is written",
+            nodes,
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -132,8 +132,8 @@ class Program:
 
     def descriptors(self) -> dict[OpDesc, tuple[str, ...]]:
         """Return each distinct descriptor with the nodes that need it, in order of first use."""
-        needed: dict[OpDesc, tuple[str, ...]] = {}
+        needed: dict[OpDesc, dict[str, None]] = {}
         for call in self.calls:
             if isinstance(call, KernelCall):
-                needed[call.desc] = (*needed.get(call.desc, ()), *call.nodes)
-        return needed
+                needed.setdefault(call.desc, {}).update(dict.fromkeys(call.nodes))
+        return {desc: tuple(nodes) for desc, nodes in needed.items()}
