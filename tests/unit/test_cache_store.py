@@ -63,7 +63,7 @@ def test_a_broken_line_is_left_out(tmp_path: Path, line: str) -> None:
     """What a torn write left does not spoil the others."""
     count_build(tmp_path, [1.0], [])
     with (tmp_path / counters.FILE).open("a") as file:
-        file.write(line + "\n")
+        file.write("\n" + line)
     count_build(tmp_path, [2.0], [])
     assert read_counters(tmp_path).saved_ms == 3.0
 

@@ -22,9 +22,12 @@ from pathlib import Path
 
 from opbuild.config import linker_environment
 from opbuild.errors import LinkError
+from opbuild.kernel.private_files import private_stem, sweep
 
 TIMEOUT = 120.0
 """Seconds after which a linker counts as hung; 50 objects take 0.01."""
+
+_SCRATCH = "opbuild-"
 
 _LD_FLAGS = ("-shared", "-Bsymbolic", "-z", "now", "-z", "noexecstack", "--build-id=none", "-s")
 _CC_FLAGS = ("-shared", "-nostdlib", "-Wl,-Bsymbolic,-z,now,-z,noexecstack,--build-id=none,-s")
@@ -95,7 +98,9 @@ def link(objects: Sequence[bytes], linker: Linker) -> bytes:
         raise LinkError("there is nothing to link", "this is an error in opbuild; please report it")
     for folder in _scratch_folders():
         try:
-            with tempfile.TemporaryDirectory(prefix="opbuild-", dir=folder, ignore_cleanup_errors=True) as scratch:
+            sweep(folder or tempfile.gettempdir(), _SCRATCH)  # a build that was killed while it linked
+            prefix = private_stem(_SCRATCH)
+            with tempfile.TemporaryDirectory(prefix=prefix, dir=folder, ignore_cleanup_errors=True) as scratch:
                 return _link_in(Path(scratch), objects, linker)
         except OSError as error:
             problem = error

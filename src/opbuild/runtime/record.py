@@ -177,23 +177,37 @@ def make_record(
 def problem(record: Record) -> str | None:
     """Return why a record can not be run safely, or None: views inside buffers, buffers inside their memory."""
     for index, buffer in enumerate(record.buffers):
-        wrong = _misplaced(buffer, record)
+        wrong = _misplaced(index, buffer, record)
         if wrong:
             return f"buffer {index}: {wrong}"
-    for port in (*record.inputs, *record.outputs):
-        if not 0 <= port.buffer < len(record.buffers):
-            return f"{port.name} names buffer {port.buffer}"
-        buffer = record.buffers[port.buffer]
-        if (buffer.dtype, buffer.size) != (port.type.dtype, port.type.size):
-            return f"{port.name} is {port.type}, its buffer has {buffer.size} elements of {buffer.dtype}"
+    for kind, ports in (("input", record.inputs), ("output", record.outputs)):
+        for port in ports:
+            wrong = _wrong_port(port, kind, record.buffers)
+            if wrong:
+                return f"{port.name} {wrong}"
     for step in record.steps:
         views = step.views if isinstance(step, KernelStep) else (*step.inputs, *step.outputs)
         for view in views:
             wrong = _outside(view, record.buffers) if view is not None else None
             if wrong:
                 return f"{', '.join(step.nodes)}: {wrong}"
+        written = step.views[-1:] if isinstance(step, KernelStep) else step.outputs
+        if any(view is not None and record.buffers[view.buffer].kind in ("input", "constant") for view in written):
+            return f"{', '.join(step.nodes)}: it would write to an input or a constant"
         if isinstance(step, HostCall) and not _fits_types(step):
             return f"{step.node.name}: a view does not fit the type of its value"
+    return None
+
+
+def _wrong_port(port: Port, kind: str, buffers: Sequence[Storage]) -> str | None:
+    """Return why a port's buffer is not the array that the caller gives for it."""
+    if not 0 <= port.buffer < len(buffers):
+        return f"names buffer {port.buffer}"
+    buffer = buffers[port.buffer]
+    if buffer.kind != kind:
+        return f"is an {kind}, its buffer of kind {buffer.kind}"
+    if (buffer.dtype, buffer.size) != (port.type.dtype, port.type.size):
+        return f"is {port.type}, its buffer has {buffer.size} elements of {buffer.dtype}"
     return None
 
 
@@ -208,7 +222,7 @@ def _fits_types(call: HostCall) -> bool:
     )
 
 
-def _misplaced(buffer: Storage, record: Record) -> str | None:
+def _misplaced(index: int, buffer: Storage, record: Record) -> str | None:
     """Return why a buffer has no memory of its own kind."""
     if buffer.size < 0:
         return f"its size is {buffer.size}"
@@ -223,7 +237,9 @@ def _misplaced(buffer: Storage, record: Record) -> str | None:
             return f"it has {buffer.nbytes} bytes, its constant {record.constants[buffer.place].nbytes}"
         return None
     ports = record.inputs if buffer.kind == "input" else record.outputs
-    return None if 0 <= buffer.place < len(ports) else f"there is no {buffer.kind} {buffer.place}"
+    if 0 <= buffer.place < len(ports) and ports[buffer.place].buffer == index:
+        return None
+    return f"it is not the one of {buffer.kind} {buffer.place}"
 
 
 def _outside(view: View, buffers: Sequence[Storage]) -> str | None:
@@ -231,14 +247,16 @@ def _outside(view: View, buffers: Sequence[Storage]) -> str | None:
     if not 0 <= view.buffer < len(buffers):
         return f"a view names buffer {view.buffer}"
     low = high = view.offset
+    empty = False
     for extent, stride in view.dims:
-        if extent == 0:
-            return None
-        if not (0 < extent <= INT32_MAX and -INT32_MAX <= stride <= INT32_MAX):
+        if not (0 <= extent <= INT32_MAX and -INT32_MAX <= stride <= INT32_MAX):
             return f"a view has extent {extent} and stride {stride}"
+        empty = empty or extent == 0
         reach = (extent - 1) * stride
         low, high = (low + reach, high) if reach < 0 else (low, high + reach)
     size = buffers[view.buffer].size
+    if empty:
+        return None if 0 <= view.offset <= size else f"an empty view begins at element {view.offset} of {size}"
     return None if low >= 0 and high < size else f"a view covers elements {low} to {high} of a buffer of {size}"
 
 

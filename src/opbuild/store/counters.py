@@ -1,16 +1,19 @@
 """Counters: what look-ups found, build after build, for ``opbuild cache stats``.
 
 Each build that looked operators up adds one line to a file, with one write that appends: processes neither wait for
-each other nor overwrite what others wrote, and a line that is torn nevertheless (a network file system, a full disk)
-is left out of the sum. A file that has grown large becomes the old one, and the old one goes, so the counters cover
-the last thousands of builds. Nothing is read to count, and a network that starts from its image counts nothing.
+each other nor overwrite what others wrote, and a line that is torn nevertheless (a network file system, a full disk, a
+killed process) is left out of the sum; the next begins on a line of its own. A file that has grown large becomes
+the old one, and the old one goes, so the counters cover the last thousands of builds. Nothing is read to count, and a
+network that starts from its image counts nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import stat
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from opbuild.kernel.files import make_folder
+from opbuild.kernel.private_files import publish
 
 FILE, OLD_FILE = "counters.jsonl", "counters.old.jsonl"
 LARGEST = 1024 * 1024
@@ -64,7 +68,7 @@ def count_build(folder: Path, hits: Iterable[float], misses: Iterable[tuple[str,
     }
     with contextlib.suppress(OSError):
         make_folder(folder)
-        _append(folder / FILE, (json.dumps(line, separators=(",", ":")) + "\n").encode())
+        _append(folder / FILE, b"\n" + json.dumps(line, separators=(",", ":")).encode())
 
 
 def read_counters(folder: Path) -> Counters:
@@ -84,14 +88,30 @@ def read_counters(folder: Path) -> Counters:
 
 
 def _append(path: Path, line: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        size = os.fstat(file).st_size
+        size = _append_to_file(path, line)
+    except OSError:  # a folder, a pipe: whatever is there that can not be added to
+        publish(path, line)
+        return
+    if size > LARGEST and path.stat().st_size > LARGEST:  # asked again: another process may just have done it
+        path.replace(path.with_name(OLD_FILE))
+
+
+def _append_to_file(path: Path, line: bytes) -> int:
+    """Add a line to a file and return the size that it had.
+
+    Raises:
+        OSError: If it is no file, or can not be written.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    try:
+        state = os.fstat(file)
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         os.write(file, line)
     finally:
         os.close(file)
-    if size > LARGEST and path.stat().st_size > LARGEST:  # asked again: another process may just have done it
-        path.replace(path.with_name(OLD_FILE))
+    return state.st_size
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbuild.kernel.files import write_new
+from opbuild.kernel.private_files import private_path
 
 SECTION = "op_compiler_cache"
 SIZE, RATIO = "max_op_cache_size", "remain_cache_size_ratio"
@@ -96,7 +97,18 @@ def create_policy_file(file: Path) -> None:
     """Put an ``op_cache.ini`` of comments into a folder that exists and has none; what can not be written is left."""
     with contextlib.suppress(OSError):
         if not file.exists():
-            write_new(file, _CONTENT.encode())
+            with private_path(file.parent) as whole:
+                write_new(whole, _CONTENT.encode())
+                _name_unless_there(whole, file)
+
+
+def _name_unless_there(whole: Path, file: Path) -> None:
+    """Give a private file its own name unless somebody has just made one."""
+    try:
+        file.hardlink_to(whole)
+    except OSError:
+        if not file.exists():  # a file system without hard links
+            whole.replace(file)
 
 
 def _read_file(file: Path) -> tuple[Mapping[str, int] | None, list[str]]:

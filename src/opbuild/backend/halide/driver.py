@@ -10,6 +10,7 @@ from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
+from opbuild.backend.halide.object_file import object_file
 from opbuild.backend.halide.registry import FAMILIES
 from opbuild.digest import fast
 from opbuild.errors import CompileError, OpbuildError
@@ -83,8 +84,7 @@ class HalideCompiler:
         """
         import halide as hl
 
-        with _compiling(desc) as folder:
-            path = folder / "kernel.o"
+        with _compiling(desc), object_file() as path:
             if desc.family == "runtime":
                 hl.compile_standalone_runtime(str(path), hl.Target(str(target)))
             else:
@@ -107,22 +107,21 @@ class HalideCompiler:
         Raises:
             CompileError: If Halide refuses the operator; the message is Halide's.
         """
+        import tempfile
+
         from opbuild.backend.halide.debug import compile_debug
 
-        with _compiling(desc) as folder:
-            return compile_debug(desc, symbol, target, options, modules=_modules(desc), folder=folder)
+        with _compiling(desc), tempfile.TemporaryDirectory(prefix="opbuild-") as folder:
+            return compile_debug(desc, symbol, target, options, modules=_modules(desc), folder=Path(folder))
 
 
 @contextmanager
-def _compiling(desc: OpDesc) -> Iterator[Path]:
-    """Give a folder to compile in; turn what Halide raises into a ``CompileError``."""
-    import tempfile
-
+def _compiling(desc: OpDesc) -> Iterator[None]:
+    """Turn what Halide raises into a ``CompileError``."""
     import halide as hl
 
     try:
-        with tempfile.TemporaryDirectory(prefix="opbuild-") as folder:
-            yield Path(folder)
+        yield
     except OpbuildError:
         raise
     except (hl.HalideError, RuntimeError, ValueError, TypeError, KeyError, IndexError) as error:
