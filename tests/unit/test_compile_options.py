@@ -29,6 +29,8 @@ BAD: dict[str, tuple[list[str], str, str]] = {
     "soc_version": (["--soc_version=Ascend310P3"], "'Ascend310P3'", "x86-64-linux[-sse41|-avx|-avx2"),
     "input_shape": (["--input_shape=data:1,x"], "'x'", "a whole number, -1 for any, or a range"),
     "dynamic_batch_size": (["--dynamic_batch_size=1,0"], "'1,0'", "2 to 100 different sizes"),
+    "dynamic_image_size": (["--dynamic_image_size=224;448"], "'224;448'", "2 to 100 different heights and widths"),
+    "dynamic_dims": (["--dynamic_dims=1,2;3"], "'1,2;3'", "2 to 100 different lists of extents"),
     "om": (["--mode=6", "--om=none.om"], "'none.om'", "the path of an .om file"),
     "json": (["--mode=1", "--om=m.onnx", "--json=no/such.json"], "'no/such.json'", "the JSON file to write"),
     "check_report": (["--mode=3", "--check_report=no/such.json"], "'no/such.json'", "the JSON file to write"),
@@ -145,6 +147,12 @@ def test_an_option_that_decides_nothing_takes_only_what_changes_nothing(
         (["--dynamic_batch_size=1,2", "--input_shape=x:1,3"], "-1 first"),
         (["--dynamic_batch_size=1,2", "--input_shape=x:-1,3,-1"], "'x:-1,3,-1'"),
         (["--dynamic_batch_size=1,2", "--input_shape=x:-1,3;y:1~4"], "'y:1~4'"),
+        (["--dynamic_batch_size=1,2", "--dynamic_dims=1,2;3,4"], "--dynamic_dims is '1,2;3,4'"),
+        (["--dynamic_image_size=8,8;9,9"], "-1 for height and width"),
+        (["--dynamic_image_size=8,8;9,9", "--input_shape=x:-1,3,-1,-1"], "'x:-1,3,-1,-1'"),
+        (["--dynamic_image_size=8,8;9,9", "--input_shape=x:1,3,8~9,-1"], "'x:1,3,8~9,-1'"),
+        (["--dynamic_dims=8;9", "--input_shape=x:-1,3,-1,-1"], "3 times -1"),
+        (["--dynamic_dims=8;9", "--input_shape=x:1,8~9"], "'x:1,8~9'"),
         (["--debug_dir=."], "--op_debug_level"),
         (["--json=a.json"], "--mode=1 only"),
         (["--om=m.onnx"], "--mode=1 or --mode=6 only"),
@@ -223,6 +231,17 @@ def test_batch_sizes_become_variants_of_the_open_batch(requested: list[Request])
     (request,) = requested
     assert request.variants == tuple({"x": (size, 3), "y": (size,)} for size in (1, 2, 8))
     assert request.input_shapes == {"x": (-1, 3), "y": (-1,), "z": (4, 5)}
+
+
+def test_image_sizes_and_lists_of_extents_become_variants(requested: list[Request]) -> None:
+    """Height and width are those of every open image; a list's extents go to each -1 in the order of the inputs."""
+    arguments = ["--dynamic_image_size=8,9;16,16", "--input_shape=x:1,3,-1,-1;y:1,1,-1,-1;z:4,5"]
+    assert main(["compile", "--model=m.onnx", *arguments]) == 0
+    arguments = ["--dynamic_dims=2,8,9; 4,16,16", "--input_shape=x:-1,3,-1;y:7,-1;z:4,5"]
+    assert main(["compile", "--model=m.onnx", *arguments]) == 0
+    images, lists = (request.variants for request in requested)
+    assert images == tuple({"x": (1, 3, h, w), "y": (1, 1, h, w)} for h, w in ((8, 9), (16, 16)))
+    assert lists == ({"x": (2, 3, 8), "y": (7, 9)}, {"x": (4, 3, 16), "y": (7, 16)})
 
 
 def test_ranges_are_passed_on(requested: list[Request]) -> None:

@@ -32,8 +32,6 @@ FOREIGN: dict[str, Foreign] = {
     # The model that comes in
     "weight": Foreign((), "an ONNX model holds its weights: leave the option out"),
     "input_format": Foreign(("NCHW", "ND"), "ONNX's order of dimensions is kept; a Transpose in the model changes it"),
-    "dynamic_image_size": Foreign((), _RANGES),
-    "dynamic_dims": Foreign((), _RANGES),
     "input_shape_range": Foreign((), _RANGES),
     "input_hint_shape": Foreign((), "no hint is needed: leave the option out"),
     "singleop": Foreign((), "write a model of one operator, or use @opbuild.operator"),

@@ -11,10 +11,10 @@ import click
 
 from opbuild.cli import option_values as values
 from opbuild.cli.atc_options import FOREIGN, check_foreign
-from opbuild.cli.option_values import Choice, ConflictingOptionsError, DependentOptionError, MissingOptionError
+from opbuild.cli.dynamic_sizes import parse_sizes, signatures
+from opbuild.cli.option_values import Choice, DependentOptionError, MissingOptionError
 from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES
-from opbuild.frontend.input_shape import Shape, format_input_shape, is_open, parse_open_shape
-from opbuild.kernel.opdesc import FREE
+from opbuild.frontend.input_shape import Shape, parse_open_shape
 from opbuild.kernel.soc_version import BUILDABLE, resolve_soc_version
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -68,7 +68,7 @@ class Request:
         check_report: Where to write what a check found.
         soc_version: The machine to build for.
         input_shapes: Shapes by input name, perhaps with open extents.
-        variants: With ``--dynamic_batch_size``: for each size the shapes that have it.
+        variants: With ``--dynamic_batch_size`` and its like: for each size the shapes that have it.
         log: What is printed.
         dry_run: Whether to show what would be built and build nothing.
         explain: Whether to say of each operator why it was built.
@@ -145,8 +145,12 @@ _OPTIONS: tuple[tuple[str, Parse, str, str], ...] = (
      "The machine to build for: host, or a target such as x86-64-linux-avx2 or arm-64-linux.  [default: host]"),
     ("input_shape", _shapes, "SHAPES",
      'Shapes of the inputs: "data:1,3,224,224;mask:1,128"; -1 is any extent, 1~640 a range.'),
-    ("dynamic_batch_size", lambda _, t: values.batch_sizes(t), '"1,2,4,8"',
+    ("dynamic_batch_size", parse_sizes, '"1,2,4,8"',
      "Batch sizes of one .om file; they replace the -1 that comes first in --input_shape."),
+    ("dynamic_image_size", parse_sizes, '"224,224;448,448"',
+     "Heights and widths of one .om file; they replace the last two of four extents, both -1 in --input_shape."),
+    ("dynamic_dims", parse_sizes, '"1,224;4,448"',
+     "Lists of extents of one .om file; each replaces every -1 in --input_shape, in order."),
     ("om", lambda o, t: values.existing_file(o, t, _OM), "FILE.om", "The file for modes 1 and 6."),
     ("json", lambda o, t: values.new_file(o, t, "the JSON file to write"), "FILE.json", "The file that mode 1 writes."),
     ("check_report", lambda o, t: values.new_file(o, t, "the JSON file to write"), "FILE.json",
@@ -177,6 +181,9 @@ _SETTINGS = (
     "debug_dir", "op_select_implmode", "optypelist_for_implmode", "precision_mode",
 )  # fmt: skip
 """Options that are keywords of ``Config.from_environment``."""
+
+_DYNAMIC = ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
+"""Options that list sizes."""
 
 
 def compile_options(function: F) -> F:
@@ -227,7 +234,7 @@ def make_request(options: Mapping[str, Any], *, required: tuple[str, ...], log: 
         check_report=options["check_report"] or Path("check_result.json"),
         soc_version=options["soc_version"] or "host",
         input_shapes=shapes,
-        variants=_variants(shapes, options["dynamic_batch_size"]),
+        variants=signatures(shapes, [options[name] for name in _DYNAMIC if options[name] is not None]),
         log=options["log"] or log,
         dry_run=options["dry_run"],
         explain=options["explain"],
@@ -264,28 +271,3 @@ def _check_debugging(options: Mapping[str, Any]) -> None:
         raise DependentOptionError(
             f"--debug_dir is {str(folder)!r}, and --op_debug_level is 0", "give --op_debug_level from 1 to 4"
         )
-
-
-def _variants(shapes: Mapping[str, Shape], sizes: tuple[int, ...] | None) -> tuple[Mapping[str, tuple[int, ...]], ...]:
-    """Return for each batch size the shapes that have it; empty if the option is not given."""
-    if sizes is None:
-        return ()
-    given = ",".join(map(str, sizes))
-    batched = {name: shape for name, shape in shapes.items() if shape[:1] == (FREE,)}
-    if not batched:
-        raise DependentOptionError(
-            f"--dynamic_batch_size is {given!r}, and no input's batch is open",
-            'give --input_shape with -1 first, such as "data:-1,3,224,224"',
-        )
-    for name, shape in shapes.items():
-        rest = shape[1:] if name in batched else shape
-        if is_open(rest):
-            raise ConflictingOptionsError(
-                f"--dynamic_batch_size is {given!r}, and --input_shape leaves more than the batch open: "
-                f"{format_input_shape({name: shape})!r}",
-                "give whole numbers for the other dimensions, or leave --dynamic_batch_size out",
-            )
-    return tuple(
-        {name: (size, *(e for e in shape[1:] if isinstance(e, int))) for name, shape in batched.items()}
-        for size in sizes
-    )

@@ -152,27 +152,5 @@ def new_file(option: str, text: str, what: str) -> Path:
     return found
 
 
-MOST_BATCHES = 100
-"""Values of ``--dynamic_batch_size`` at most, as ATC has it."""
-
-
-def batch_sizes(text: str) -> tuple[int, ...]:
-    """Parse ``--dynamic_batch_size``: at least two different sizes.
-
-    Raises:
-        EmptyValueError, BadValueError: If the text is not of that form.
-    """
-    allowed = f'it must be 2 to {MOST_BATCHES} different sizes of at least 1, such as "1,2,4,8"'
-    if not text.strip():
-        raise EmptyValueError("--dynamic_batch_size is empty", allowed)
-    pieces = [piece.strip() for piece in text.split(",")]
-    if any(not re.fullmatch("0*[1-9][0-9]{0,8}", piece) for piece in pieces):
-        raise bad_value("dynamic_batch_size", text, allowed)
-    sizes = tuple(int(piece) for piece in pieces)
-    if not 2 <= len(sizes) <= MOST_BATCHES or len(set(sizes)) != len(sizes):
-        raise bad_value("dynamic_batch_size", text, allowed)
-    return sizes
-
-
 def _either(values: Sequence[str]) -> str:
     return values[0] if len(values) == 1 else f"{', '.join(values[:-1])} or {values[-1]}"

@@ -1,0 +1,144 @@
+"""ATC's options that list sizes, and the input signatures of one offline model that follow from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+
+from opbuild.cli.option_values import ConflictingOptionsError, DependentOptionError, EmptyValueError, bad_value
+from opbuild.frontend.input_shape import Shape, format_input_shape
+from opbuild.kernel.opdesc import FREE
+
+MOST = 100
+"""Values of each option at most, as ATC has it."""
+
+Signature = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class DynamicSizes:
+    """What one of the options lists.
+
+    Attributes:
+        option: Its name without dashes.
+        text: Its value.
+        sizes: The numbers of each value.
+    """
+
+    option: str
+    text: str
+    sizes: tuple[tuple[int, ...], ...]
+
+
+_ALLOWED = {
+    "dynamic_batch_size": f'2 to {MOST} different sizes of at least 1, such as "1,2,4,8"',
+    "dynamic_image_size": f'2 to {MOST} different heights and widths of at least 1, such as "224,224;448,448"',
+    "dynamic_dims": f'2 to {MOST} different lists of extents of at least 1, all as long, such as "1,224;4,448"',
+}
+"""What each option takes."""
+
+_OPEN = {
+    "dynamic_batch_size": "-1 first and nowhere else",
+    "dynamic_image_size": "-1 for height and width, the last two of four, and nowhere else",
+    "dynamic_dims": "-1 for each extent of a list",
+}
+"""Where ``--input_shape`` must be open for each option."""
+
+_EXAMPLE = {
+    "dynamic_batch_size": "data:-1,3,224,224",
+    "dynamic_image_size": "data:1,3,-1,-1",
+    "dynamic_dims": "data:-1,3,-1,224",
+}
+
+_OPEN_AXES = {"dynamic_batch_size": ([0],), "dynamic_image_size": ([2, 3],)}
+"""The axes that each open input must have open; ``dynamic_dims`` takes any."""
+
+
+def parse_sizes(option: str, text: str) -> DynamicSizes:
+    """Parse the value of one of the options.
+
+    Raises:
+        EmptyValueError, BadValueError: If the text is not of the option's form.
+    """
+    must = f"it must be {_ALLOWED[option]}"
+    if not text.strip():
+        raise EmptyValueError(f"--{option} is empty", must)
+    between = "," if option == "dynamic_batch_size" else ";"
+    lists = [[piece.strip() for piece in part.split(",")] for part in text.split(between)]
+    if any(not re.fullmatch("0*[1-9][0-9]{0,8}", piece) for pieces in lists for piece in pieces):
+        raise bad_value(option, text, must)
+    sizes = tuple(tuple(map(int, pieces)) for pieces in lists)
+    lengths = {len(each) for each in sizes}
+    right = len(lengths) == 1 and (option != "dynamic_image_size" or lengths == {2})
+    if not right or not 2 <= len(sizes) <= MOST or len(set(sizes)) != len(sizes):
+        raise bad_value(option, text, must)
+    return DynamicSizes(option, text, sizes)
+
+
+def signatures(shapes: Mapping[str, Shape], given: list[DynamicSizes]) -> tuple[Signature, ...]:
+    """Return for each size the shapes of the inputs that ``--input_shape`` leaves open; empty if no option is given.
+
+    Args:
+        shapes: What ``--input_shape`` says.
+        given: The options that stand on the command line.
+
+    Raises:
+        ConflictingOptionsError: If two are given, or more is open than the option fills.
+        DependentOptionError: If nothing is open.
+    """
+    if not given:
+        return ()
+    sizes = given[0]
+    if len(given) > 1:
+        raise ConflictingOptionsError(
+            f"--{sizes.option} is {sizes.text!r}, and --{given[1].option} is {given[1].text!r}", "give one of them"
+        )
+    opened = {name: _open_axes(shape) for name, shape in shapes.items() if _open_axes(shape)}
+    if not opened:
+        raise DependentOptionError(
+            f"--{sizes.option} is {sizes.text!r}, and no input is open for it",
+            f'give --input_shape with {_OPEN[sizes.option]}, such as "{_EXAMPLE[sizes.option]}"',
+        )
+    for name, axes in opened.items():
+        if not _fills(sizes.option, shapes[name], axes):
+            shown = format_input_shape({name: shapes[name]})
+            raise ConflictingOptionsError(
+                f"--{sizes.option} is {sizes.text!r}, and --input_shape has {shown!r}",
+                f"it must have {_OPEN[sizes.option]}; or leave --{sizes.option} out and give ranges",
+            )
+    wanted = sum(map(len, opened.values()))
+    if sizes.option == "dynamic_dims" and wanted != len(sizes.sizes[0]):
+        raise ConflictingOptionsError(
+            f"--dynamic_dims is {sizes.text!r}, and --input_shape has {wanted} times -1",
+            f"each of its lists must have {wanted} extents",
+        )
+    return tuple(_signature(shapes, opened, sizes.option, each) for each in sizes.sizes)
+
+
+def _open_axes(shape: Shape) -> list[int]:
+    return [axis for axis, extent in enumerate(shape) if not isinstance(extent, int) or extent == FREE]
+
+
+def _fills(option: str, shape: Shape, axes: list[int]) -> bool:
+    """Return whether an option's numbers say all that a shape leaves open."""
+    if any(shape[axis] != FREE for axis in axes):
+        return False
+    allowed = _OPEN_AXES.get(option)
+    return allowed is None or (axes in allowed and (option != "dynamic_image_size" or len(shape) == 4))
+
+
+def _signature(
+    shapes: Mapping[str, Shape], opened: Mapping[str, list[int]], option: str, numbers: tuple[int, ...]
+) -> Signature:
+    """Return the open inputs with numbers for their -1: each input takes all, or, with ``dynamic_dims``, the next."""
+    position = count()
+    found: dict[str, tuple[int, ...]] = {}
+    for name, axes in opened.items():
+        taken = [next(position) for _ in axes] if option == "dynamic_dims" else range(len(axes))
+        by_axis = dict(zip(axes, (numbers[index] for index in taken), strict=True))
+        found[name] = tuple(
+            by_axis.get(axis, extent if isinstance(extent, int) else FREE) for axis, extent in enumerate(shapes[name])
+        )
+    return found
