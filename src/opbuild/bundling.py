@@ -20,10 +20,11 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.private_files import publish
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
 from opbuild.kernel.target import Target
+from opbuild.kernel.trust import Trust, make_trust
 from opbuild.model_source import ModelSource
 from opbuild.preview import planning_builder
 from opbuild.runtime import inspect as networks
-from opbuild.runtime.image import unseal
+from opbuild.runtime.image import seal, unseal
 from opbuild.session import Clock, Session, open_session
 from opbuild.store import inspect as operators
 from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle
@@ -63,13 +64,14 @@ def export_cache(path: Path, config: Config, target: Target) -> Exported:
         target: The machine that the operators are for.
 
     Raises:
-        BuildError: If the cache has no operator for the target.
+        BuildError: If the cache has no operator for the target, or others can write to it.
         OptionError: If the bundle can not be written.
     """
+    trust = _trust_of(config)
     entries: list[Entry] = []
     left_out: list[tuple[str, str]] = []
     for item in Cache.of(config).items("operator"):
-        entry = operators.read(folder_of(item), item.name)
+        entry = operators.read(folder_of(item), item.name, trust)
         if isinstance(entry, Reason):
             left_out.append((item.name, entry.text))
         elif _target_of(entry) != str(target):
@@ -78,7 +80,7 @@ def export_cache(path: Path, config: Config, target: Target) -> Exported:
             entries.append(entry)
     if not entries:
         raise BuildError(f"{config.kernel_meta} has no operator for {target}", "build a model there first")
-    nbytes = write_bundle(path, str(target), map(_compiler_of, entries), _entry_files(entries).items())
+    nbytes = write_bundle(path, str(target), map(_compiler_of, entries), _entry_files(entries).items(), trust)
     return Exported(len(entries), 0, nbytes, tuple(left_out))
 
 
@@ -106,6 +108,7 @@ def export_model(
         BuildError: If the cache lacks an operator or the network.
         OptionError: If a shape is open, or the bundle can not be written.
     """
+    _trust_of(config)
     session = open_session(config, target, None, runs_elsewhere=True)
     source = ModelSource(model, session)
     _, shapes = source.endpoints(input_shapes or {})
@@ -117,8 +120,8 @@ def export_model(
     if network:
         types = zip(source.face.inputs, shapes, strict=True)
         key = session.key(source.face.name, source.digest, {n: TensorType(d, s) for (n, d, _), s in types})
-        files |= _network_files(config.network_meta, key.stem, source)
-    nbytes = write_bundle(path, str(target), map(_compiler_of, entries), files.items())
+        files |= _network_files(config.network_meta, key.stem, source, session.trust)
+    nbytes = write_bundle(path, str(target), map(_compiler_of, entries), files.items(), session.trust)
     return Exported(len(entries), int(network), nbytes)
 
 
@@ -135,7 +138,8 @@ def import_bundle(path: Path, config: Config, target: Target) -> Imported:
         TargetError: If it is for another target.
         BuildError: If anything in it is not what was exported, or the cache can not be written; names each.
     """
-    bundle = read_bundle(path)
+    trust = _trust_of(config)
+    bundle = read_bundle(path, trust)
     if bundle.target != str(target):
         raise TargetError(
             f"the bundle {str(path)!r} is for {bundle.target}, and the cache is for {target}",
@@ -150,14 +154,30 @@ def import_bundle(path: Path, config: Config, target: Target) -> Imported:
             + "\n".join(shown + more),
             "export it again, with this release of opbuild",
         )
-    added = sum(_publish(name, entry, config) for name, entry in entries)
+    added = sum(_publish(name, entry, config, trust) for name, entry in entries)
     for name in sorted(stored, key=_commit_marks_last):
         try:
-            publish(config.network_meta / name, stored[name])
+            publish(config.network_meta / name, _signed(name, stored[name], trust))
         except OSError as error:
             raise _not_written(config.network_meta, str(error)) from error
     images = sum(name.endswith(".so") for name in stored)
-    return Imported(added, len(entries) - added, images, _note_compilers(bundle, config))
+    return Imported(added, len(entries) - added, images, _note_compilers(bundle, config, trust))
+
+
+def _trust_of(config: Config) -> Trust:
+    """Return whose files are believed; refuse a cache that others can write to."""
+    trust = make_trust(config)
+    problem = trust.folder_problem(config.kernel_meta, config.network_meta)
+    if problem is not None:
+        raise BuildError(f"the cache is not used: {problem}", "or name another cache")
+    return trust
+
+
+def _signed(name: str, data: memoryview, trust: Trust) -> bytes | memoryview:
+    """Return a network's file as this cache has it: records are signed with this cache's key."""
+    if not name.endswith((".json", ".model")):
+        return data
+    return seal(unseal(bytes(data)), Path(name).stem, trust)
 
 
 def _entries_of(session: Session, needed: Mapping[OpDesc, tuple[str, ...]]) -> list[Entry]:
@@ -192,14 +212,14 @@ def _entry_files(entries: Sequence[Entry]) -> Files:
     return files
 
 
-def _network_files(folder: Path, name: str, source: ModelSource) -> Files:
-    stored = networks.read(folder, name)
+def _network_files(folder: Path, name: str, source: ModelSource, trust: Trust) -> Files:
+    stored = networks.read(folder, name, trust)
     if isinstance(stored, Reason):
         message = f"the network {name} can not be exported: {stored.text}"
         raise BuildError(message, "build the model first, with the same shapes and number of threads")
     source.remember()
     files = [*stored.files, source.memo.name]
-    return {NETWORKS + file: (folder / file).read_bytes() for file in files}
+    return {NETWORKS + file: trust.read(folder / file) for file in files}
 
 
 def _unpack(bundle: Bundle) -> tuple[list[tuple[str, Entry]], dict[str, memoryview], list[str]]:
@@ -262,12 +282,12 @@ def _commit_marks_last(name: str) -> tuple[bool, str]:
     return name.endswith(".json"), name
 
 
-def _publish(place: str, entry: Entry, config: Config) -> bool:
+def _publish(place: str, entry: Entry, config: Config, trust: Trust) -> bool:
     """Add an entry to the cache; return whether it was not there."""
     folder = config.network_meta if place == NETWORKS else config.kernel_meta
-    if isinstance(operators.read(folder, entry.name), Entry):
+    if isinstance(operators.read(folder, entry.name, trust), Entry):
         return False
-    problem = DiskStore(folder).publish(entry)
+    problem = DiskStore(folder, trust=trust).publish(entry)
     if problem:
         raise _not_written(folder, problem)
     return True
@@ -278,18 +298,18 @@ def _not_written(folder: Path, problem: str) -> BuildError:
     return BuildError(message, "what was written can be used; make room or give the right to write, and import again")
 
 
-def _note_compilers(bundle: Bundle, config: Config) -> tuple[str, ...]:
+def _note_compilers(bundle: Bundle, config: Config, trust: Trust) -> tuple[str, ...]:
     """Remember what compiled a bundle where no compiler is installed; warn where another one is."""
     from opbuild.backend.halide.driver import HalideCompiler
 
     memo = config.network_meta / "compiler.json"
     if HalideCompiler.library() is None:
         for compiler in bundle.compilers:
-            remember(memo, compiler)
-        known = remembered(memo)
+            remember(memo, compiler, trust)
+        known = remembered(memo, trust)
         others = [f"{each.name} {each.version}" for each in bundle.compilers if each != known]
         return tuple(f"operators that {other} compiled are not found where it is not installed" for other in others)
-    installed = identify(HalideCompiler(), memo)
+    installed = identify(HalideCompiler(), memo, trust)
     if installed in bundle.compilers:
         return ()
     made = ", ".join(f"{each.name} {each.version}" for each in bundle.compilers)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbuild.config import Config
-from opbuild.digest import fast_file
 from opbuild.kernel.interfaces import Reason
+from opbuild.kernel.trust import PRIVATE, Trust, UntrustedError, make_trust
 from opbuild.runtime import inspect as networks
+from opbuild.runtime.files import digest_file
 from opbuild.store import inspect as operators
 from opbuild.store import prune
 from opbuild.store.counters import FILE, OLD_FILE, Counters, read_counters
@@ -52,15 +53,17 @@ class Cache:
     Attributes:
         kernel_meta: The folder of operators.
         network_meta: The folder of networks, packed weights and the compiler's runtime library.
+        trust: Whose files are believed.
     """
 
     kernel_meta: Path
     network_meta: Path
+    trust: Trust = PRIVATE
 
     @staticmethod
     def of(config: Config) -> Cache:
         """Return the cache that a build with these settings uses."""
-        return Cache(config.kernel_meta, config.network_meta)
+        return Cache(config.kernel_meta, config.network_meta, make_trust(config))
 
     def items(self, *kinds: Kind) -> list[Item]:
         """Return what lies there, of some kinds, sorted by name."""
@@ -85,9 +88,9 @@ class Cache:
     def problems(self) -> Iterator[Problem]:
         """Yield everything that is damaged; what another release of opbuild wrote is not."""
         for item in self.items("operator", "weight", "image"):
-            reason = problem_of(item)
+            reason = problem_of(item, self.trust)
             if reason is not None and reason.code in ("incomplete", "damaged"):
-                reason = problem_of(item)  # it may just have been published, replaced or removed
+                reason = problem_of(item, self.trust)  # it may just have been published, replaced or removed
             if reason is not None and reason.code != "other-format" and any(Path(file).exists() for file in item.files):
                 yield Problem(item, reason)
 
@@ -130,19 +133,21 @@ def folder_of(item: Item) -> Path:
     return Path(item.mark).parent
 
 
-def problem_of(item: Item) -> Reason | None:
+def problem_of(item: Item, trust: Trust = PRIVATE) -> Reason | None:
     """Return what is wrong with an item, None if it is sound or gone."""
     if item.kind == "weight":
-        return _wrong_weight(Path(item.mark))
+        return _wrong_weight(Path(item.mark), trust)
     look = operators.read if item.kind == "operator" else networks.read
-    answer = look(folder_of(item), item.name)
+    answer = look(folder_of(item), item.name, trust)
     return answer if isinstance(answer, Reason) else None
 
 
-def _wrong_weight(path: Path) -> Reason | None:
+def _wrong_weight(path: Path, trust: Trust) -> Reason | None:
     try:
-        return None if fast_file(path) == path.stem else Reason("damaged", "its digest differs from its name")
+        return None if digest_file(path, trust) == path.stem else Reason("damaged", "its digest differs from its name")
     except FileNotFoundError:
         return None
+    except UntrustedError as error:
+        return Reason("untrusted", f"it is not used: {error.strerror}")
     except OSError as error:
         return Reason("unreadable", f"it can not be read: {error.strerror or error}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opbuild.digest import fast
 from opbuild.errors import InvalidModelError, ShapeError
 from opbuild.graph.types import Array, Graph, TensorType
+from opbuild.kernel.files import inside
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.private_files import publish
 from opbuild.kernel.usage import mark_used
@@ -99,7 +100,7 @@ class ModelSource:
         parts = [self._own_digest]
         for location in self.face.external:
             try:
-                parts.append(self._file_digest(self._path.parent / location))
+                parts.append(self._file_digest(inside(self._path.parent, location)))
             except OSError as error:
                 raise InvalidModelError(
                     f"the external data {location!r} of {str(self._path)!r} can not be read: {error.strerror}",
@@ -172,7 +173,7 @@ class ModelSource:
         }
         if self._session.use_images:
             with contextlib.suppress(OSError):
-                publish(self._file, seal(content))
+                publish(self._file, seal(content, self._file.stem, self._session.trust))
 
     def _read_digest(self) -> str:
         if self._path is not None:
@@ -213,7 +214,7 @@ class ModelSource:
             return digest_of(path, None, digest_file)
         number = int(fast(os.path.abspath(path).encode(errors="surrogateescape"))[:16], 16)
         memo = self._session.config.network_meta / f"{_plain_name(path.stem)}_{number}.digest"
-        return digest_of(path, memo, digest_file)
+        return digest_of(path, memo, digest_file, self._session.trust)
 
     def _load(self) -> OnnxModel:
         """Read the model.
@@ -249,7 +250,8 @@ class ModelSource:
         if not self._session.starts_stored:
             return None
         try:
-            content = unseal(self._file.read_bytes())
+            trust = self._session.trust
+            content = unseal(trust.read(self._file), self._file.stem, trust)
             mark_used(self._file, keep_time=self._session.policy.ages)
             inputs = tuple((n, d, None if s is None else tuple(map(int, s))) for n, d, s in content["inputs"])
             return Face(content["name"], inputs, tuple(content["outputs"]), tuple(content["external"]))

@@ -11,10 +11,13 @@ from opbuild.api import link_build, list_operators, lower_graph, lowering_option
 from opbuild.config import Config
 from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOperatorError
 from opbuild.graph.types import Graph
+from opbuild.frontend.input_shape import format_input_shape
 from opbuild.host_nodes import refuse_foreign, servable
+from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.program import Program
 from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.kernel.target import runs_here
+from opbuild.kernel.trust import make_trust
 from opbuild.model_source import Model, ModelSource
 from opbuild.ranges import RangeBinder, RangePlan, plan_ranges, range_section
 from opbuild.runtime.executor import Executor
@@ -98,18 +101,20 @@ def load(path: str | os.PathLike[str], *, num_threads: int | None = None, verify
         The network; it takes the input shapes that the file was made for, others raise ``ShapeError``.
 
     Raises:
-        InvalidModelError: If the file can not be read, is no offline model, or is damaged.
+        InvalidModelError: If the file can not be read, is no offline model, is damaged or not signed where there is a
+            signing key, or others can write to it.
         TargetError: If it is for another machine than this one.
         LinkError: If its library can not be loaded.
     """
-    model = read_offline(Path(path), verify=verify)
+    config = Config.from_environment(num_threads=num_threads)
+    model = read_offline(Path(path), verify=verify, trust=make_trust(config))
     problem = runs_here(model.target)
     if problem:
         raise TargetError(
             f"{str(path)!r} can not run here: {problem}",
             "build it for this machine: soc_version 'host', or a lesser one",
         )
-    loaded = _Loaded(model, Config.from_environment(num_threads=num_threads).num_threads)
+    loaded = _Loaded(model, config.num_threads)
     first = model.signatures[0] if len(model.signatures) == 1 and loaded.ranges is None else None
     return Network(model.name, loaded.endpoints, model.outputs, loaded.bind, first=first, check=loaded.check)
 
@@ -198,17 +203,34 @@ def read_ranges(
         given = "several signatures" if variants else "a graph, which has its own shapes"
         raise OptionError(f"ranges of shapes were given with {given}", "give one of them")
     source = ModelSource(model, session)
+    _check_ranks(source, ranges)
     fixed = {name: shape for name, shape in input_shapes.items() if name not in ranges}
     least = {name: [_least(extent) for extent in shape] for name, shape in ranges.items()}
     _, shapes = source.endpoints({**fixed, **least})
     if shapes is None:
-        raise ShapeError("an input that has no range has an open shape", "give it a shape or a range too")
+        name = next(
+            name
+            for name, _, shape in source.face.inputs
+            if name not in {**fixed, **ranges} and (shape is None or FREE in shape)
+        )
+        raise ShapeError(f"input {name!r} has an open shape, and no range", "give it a shape or a range too")
     names = [name for name, _, _ in source.face.inputs]
     whole = [ranges.get(name, shape) for name, shape in zip(names, shapes, strict=True)]
     options = lowering_options(session.config)
     float32 = session.config.precision_mode == "force_fp32"
     plan = plan_ranges(source.portable(), whole, session.target, options, force_float32=float32)
     return plan, source.digest
+
+
+def _check_ranks(source: ModelSource, ranges: Mapping[str, Sequence[int | tuple[int, int]]]) -> None:
+    """Refuse ranges that have other numbers of dimensions than their inputs, in the words in which they were given."""
+    for name, _, declared in source.face.inputs:
+        if name in ranges and declared is not None and len(ranges[name]) != len(declared):
+            raise ShapeError(
+                f"input {name!r} has {len(declared)} dimensions, and {format_input_shape({name: ranges[name]})!r} has "
+                f"{len(ranges[name])}",
+                "give an extent or a range for each dimension",
+            )
 
 
 def _least(extent: int | tuple[int, int]) -> int:
@@ -259,6 +281,7 @@ def _write(
             weights=weights,
             build=build,
             more=more,
+            trust=session.trust,
         )
     except ValueError as error:
         raise UnsupportedOperatorError(f"the network can not be stored: {error}", "use opbuild.compile") from error

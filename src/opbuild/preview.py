@@ -95,7 +95,7 @@ def planning_builder(session: Session) -> Builder:
 
     builder = make_builder(session)
     memo = session.config.compiler_memo if session.compiler.library() is None else None
-    builder.use_identity(identify(session.compiler, memo))
+    builder.use_identity(identify(session.compiler, memo, session.trust))
     return builder
 
 

@@ -8,7 +8,6 @@ call with a new size the network is bound, lowered to the kernels that are there
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -16,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opbuild.errors import BuildError, InvalidModelError, ShapeError, UnsupportedOperatorError
+from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.host_nodes import HostNode, host_nodes, servable
 from opbuild.kernel.opdesc import FREE, OpDesc, canonical_json
 from opbuild.kernel.program import Buffer, Program
 from opbuild.kernel.target import Target
+from opbuild.kernel.trust import parse_json
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Endpoint, Shapes
@@ -221,7 +222,7 @@ class RangeBinder:
 
         self._offline, self._library = offline, library
         try:
-            content = json.loads(offline.container.section(GRAPH).tobytes())
+            content = parse_json(offline.container.section(GRAPH).tobytes())
             self._sources = str(content["sources"])
             tensors = _mapped(offline, [(nbytes, offset) for nbytes, offset in content["tensors"]])
             self._model = PortableModel.from_json(content["model"], tensors)
@@ -262,7 +263,7 @@ class RangeBinder:
         if self._sources != own_sources():
             raise BuildError(
                 f"{str(self._offline.container.path)!r} was written by another version of opbuild, which may choose "
-                f"kernels otherwise; this one binds only {self._offline.signatures[0]}",
+                f"kernels otherwise; this one runs only {self._stored()}",
                 "write the file again with this version",
             )
         clock = Clock()
@@ -287,6 +288,11 @@ class RangeBinder:
             )
             executor = Executor(record, self._library, constants.arrays, evaluate)
         return Binding(executor, stored_report(record, clock))
+
+    def _stored(self) -> str:
+        """Return the size that is stored whole, as users write it."""
+        names = [name for name, _ in self._offline.inputs]
+        return format_input_shape(dict(zip(names, self._offline.signatures[0], strict=True)))
 
 
 class _Packed(WeightStore):

@@ -18,6 +18,7 @@ from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel import user_operators
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
 from opbuild.kernel.target import Target, host_target, parse_target, runs_here
+from opbuild.kernel.trust import PRIVATE, Trust, trusted
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import ImageKey, ImageStore
@@ -65,6 +66,7 @@ class Session:
         use_images: Whether networks are started from stored images, and stored.
         rebuilt: Digests of the keys that this session was forced to compile, and need not compile again.
         debug: Which operators are debugged, and how.
+        trust: Whose files are believed.
     """
 
     config: Config
@@ -73,6 +75,7 @@ class Session:
     use_images: bool = True
     rebuilt: set[str] = field(default_factory=set)
     debug: Debug = NO_DEBUG
+    trust: Trust = PRIVATE
 
     @cached_property
     def compiler(self) -> Compiler:
@@ -91,7 +94,7 @@ class Session:
         """How large the cache folder may grow; its user is told what is wrong with ``op_cache.ini``."""
         from opbuild.store.policy import read_policy
 
-        policy, warnings = read_policy(self.config.policy_file, quota_environment())
+        policy, warnings = read_policy(self.config.policy_file, quota_environment(), self.trust)
         for warning in warnings:
             self.warn(warning)
         return policy
@@ -107,8 +110,8 @@ class Session:
             return MemoryStore(), MemoryStore()
         times = self.policy.ages
         return (
-            DiskStore(config.kernel_meta, config.device_id, keep_times=times),
-            DiskStore(config.network_meta, config.device_id, keep_times=times),
+            DiskStore(config.kernel_meta, config.device_id, keep_times=times, trust=self.trust),
+            DiskStore(config.network_meta, config.device_id, keep_times=times, trust=self.trust),
         )
 
     def weights(self) -> WeightStore:
@@ -126,7 +129,7 @@ class Session:
             folders = sorted(path for path in config.cache_folder.parent.iterdir() if path.is_dir())
         except OSError:
             return []
-        return [DiskStore(folder) for folder in folders if folder != config.cache_folder]
+        return [DiskStore(folder, trust=self.trust) for folder in folders if folder != config.cache_folder]
 
     def count(self, built: BuildResult) -> None:
         """Add what a build found in the store to the counters that ``opbuild cache stats`` shows."""
@@ -152,7 +155,8 @@ class Session:
     @cached_property
     def images(self) -> ImageStore:
         """The folder of stored networks."""
-        return ImageStore(self.config.network_meta, own_sources(), keep_times=self.use_images and self.policy.ages)
+        times = self.use_images and self.policy.ages
+        return ImageStore(self.config.network_meta, own_sources(), keep_times=times, trust=self.trust)
 
     @cached_property
     def compiler_digest(self) -> str:
@@ -163,7 +167,7 @@ class Session:
         if library is None:
             return ""
         try:
-            return file_digest(library, self.config.compiler_memo)
+            return file_digest(library, self.config.compiler_memo, self.trust)
         except OSError as error:
             raise BuildError(f"{library} can not be read: {error}", "reinstall the compiler") from error
 
@@ -236,7 +240,8 @@ def open_session(
 
     Raises:
         TargetError: If the target is unknown, or its code can not run on this machine.
-        OptionError: If what is said about debugging is wrong, or an operator type that is named does not exist.
+        OptionError: If what is said about debugging or the signing key is wrong, or an operator type that is named
+            does not exist.
     """
     chosen = host_target() if target is None else parse_target(target) if isinstance(target, str) else target
     problem = runs_here(chosen)
@@ -252,8 +257,9 @@ def open_session(
     config = replace(config, soc_version=str(chosen))
     if debug.active and debug.folder.resolve() == config.kernel_meta.resolve():
         raise OptionError(f"debug_dir is {str(debug.folder)!r}, a folder of the cache", "choose another folder")
+    config, trust = trusted(config)
     stores_networks = use_images and config.uses_cache and not debug.active
-    session = Session(config, chosen, observer or log_warnings, stores_networks, debug=debug)
+    session = Session(config, chosen, observer or log_warnings, stores_networks, debug=debug, trust=trust)
     for warning in config.warnings:
         session.warn(warning)
     return session

@@ -30,6 +30,7 @@ from opbuild.kernel.key import CompilerIdentity, Key, make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.kernel.target import Target
+from opbuild.kernel.trust import make_trust
 
 Shapes = Mapping[OpDesc, Sequence[Sequence[int]]]
 
@@ -229,7 +230,7 @@ class Builder:
 
     def _identify(self, future: Future[CompilerIdentity]) -> None:
         try:
-            future.set_result(identify(self.compiler, self.config.compiler_memo))
+            future.set_result(identify(self.compiler, self.config.compiler_memo, make_trust(self.config)))
         except BaseException as error:  # reported where the identity is asked for
             future.set_exception(error)
 

@@ -10,7 +10,9 @@ from rich.console import Console
 
 from opbuild.cli.progress import build_progress
 from opbuild.cli.tables import operators_table, output_console
+from opbuild.config import Config
 from opbuild.events import CompileFinished, CompileStarted, Event, Observer, Taken, Warned
+from opbuild.kernel.trust import make_trust
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.offline import read_offline
 
@@ -63,7 +65,7 @@ class BuildLog:
         """
         if not self._explain and not self._shows("info"):
             return
-        built = read_offline(path, verify=False)
+        built = read_offline(path, verify=False, trust=make_trust(Config.from_environment()))
         report = Report(built.name, tuple(self._operator(name, nodes) for name, nodes in built.build["operators"]))
         console = output_console()
         if report.operators and (self._explain or self._shows("debug")):

@@ -12,8 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from opbuild.cli.tables import output_console
+from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import format_input_shape
+from opbuild.kernel.trust import make_trust
 from opbuild.runtime.offline import OfflineModel, read_offline
 from opbuild.runtime.offline_format import GRAPH, LIBRARY, PLAN, PROGRAM, WEIGHTS
 
@@ -27,7 +29,7 @@ def show(path: Path) -> None:
     Raises:
         InvalidModelError: If it is none, or damaged.
     """
-    model = read_offline(path)
+    model = read_offline(path, trust=make_trust(Config.from_environment()))
     table = Table("", "", box=SIMPLE_HEAD, show_header=False)
     table.columns[1].overflow = "fold"
     for name, value in _rows(model):
@@ -49,6 +51,8 @@ def _rows(model: OfflineModel) -> list[tuple[str, str]]:
     signatures = served[:SHOWN_SIGNATURES]
     if len(served) > SHOWN_SIGNATURES:
         signatures.append(f"and {len(served) - SHOWN_SIGNATURES} more")
+    if model.build.get("ranges"):
+        signatures.append(f"stored whole, and run from C: {_signatures(model)[0]}")
     rows = [
         ("network", model.name),
         ("target", str(model.target)),
@@ -85,7 +89,7 @@ def write_json(om: Path | None, model: Path | None, target: Path) -> None:
         OptionError: If ``target`` can not be written.
     """
     if om is not None and om.suffix == ".om":
-        content = _describe(read_offline(om))
+        content = _describe(read_offline(om, trust=make_trust(Config.from_environment())))
     else:
         from opbuild.frontend.onnx_inspect import describe_model
 

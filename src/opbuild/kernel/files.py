@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import IO
 
 
 def make_folder(folder: Path) -> None:
@@ -22,15 +23,43 @@ def make_folder(folder: Path) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from error
 
 
+def create(path: Path, buffering: int = -1) -> IO[bytes]:
+    """Open a new file for writing; others may read it as the umask says, and never write to it.
+
+    Raises:
+        OSError: If the storage refuses, or it is there already.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    return os.fdopen(descriptor, "wb", buffering=buffering)
+
+
+def inside(folder: Path, location: str) -> Path:
+    """Return the path of a file that a file's content names, below a folder, by the rule that ONNX has.
+
+    Args:
+        folder: The folder; an empty path is the working folder.
+        location: The name, relative to it.
+
+    Raises:
+        OSError: If the name leads outside the folder, as it stands or by symbolic links, or to what is no file.
+    """
+    path = folder / location
+    if not location or "\0" in location or Path(location).is_absolute() or ".." in Path(location).parts:
+        raise OSError(errno.EPERM, "it leads outside the folder", location)
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        raise OSError(errno.EPERM, "a symbolic link leads outside the folder", location)
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file", location)
+    return path
+
+
 def write_new(path: Path, content: bytes | memoryview) -> None:
     """Write a file that must not exist yet; others may read it as the umask says, and never write to it.
 
     Raises:
         OSError: If the storage refuses.
     """
-    with os.fdopen(
-        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb", buffering=0
-    ) as file:
+    with create(path, buffering=0) as file:
         view = memoryview(content)
         while view:
             view = view[file.write(view) or 0 :]

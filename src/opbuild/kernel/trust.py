@@ -13,7 +13,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +203,21 @@ def make_trust(config: Config) -> Trust:
     """
     text = config.signing_key
     return Trust(config.trust_shared_cache, _signing_key(text) if text else b"")
+
+
+def trusted(config: Config) -> tuple[Config, Trust]:
+    """Return settings that leave a cache alone which others can write to, with a warning, and whose files count.
+
+    Raises:
+        OptionError: See ``make_trust``.
+    """
+    trust = make_trust(config)
+    weights = config.network_meta / "weights"
+    problem = trust.folder_problem(config.kernel_meta, config.network_meta, weights) if config.uses_cache else None
+    if problem is None:
+        return config, trust
+    warnings = (*config.warnings, f"the cache is not used: {problem}")
+    return replace(config, op_compiler_cache_mode="disable", warnings=warnings), trust
 
 
 def parse_json(data: bytes) -> Any:

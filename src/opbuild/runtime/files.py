@@ -47,6 +47,18 @@ def map_file(path: Path, nbytes: int, trust: Trust = PRIVATE) -> tuple[Array, li
         os.close(descriptor)
 
 
+def digest_file(path: Path, trust: Trust = PRIVATE) -> str:
+    """Return the BLAKE3 of a file, mapped rather than read.
+
+    Raises:
+        OSError: If it can not be read or others can write to it.
+    """
+    descriptor, stat = trust.open(path)
+    os.close(descriptor)
+    array, _ = map_file(path, stat.st_size, trust)
+    return fast(array.data)
+
+
 def verified(path: Path, nbytes: int, digest: str, remembered: Any, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
     """Map a file whose contents are known by their digest.
 

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from opbuild.digest import fast, fast_file
+from opbuild.digest import fast
 from opbuild.kernel.interfaces import Reason
+from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, UntrustedError
+from opbuild.runtime.files import digest_file
 from opbuild.runtime.image import unseal
 from opbuild.runtime.record_json import from_json
 
@@ -29,34 +31,44 @@ class StoredNetwork:
     files: tuple[str, ...]
 
 
-def read(folder: Path, name: str) -> StoredNetwork | Reason:
+def read(folder: Path, name: str, trust: Trust = PRIVATE) -> StoredNetwork | Reason:
     """Return a stored network whose every byte was checked, its weights included, or what is wrong with it."""
     try:
-        return check(name, lambda file: (folder / file).read_bytes(), lambda file: fast_file(folder / file))
+        return check(
+            name, lambda file: trust.read(folder / file), lambda file: digest_file(folder / file, trust), trust
+        )
     except FileNotFoundError as error:
         return Reason("incomplete", f"{Path(str(error.filename)).name} is missing")
+    except UntrustedError as error:
+        return Reason("untrusted", f"{Path(str(error.filename)).name} is not used: {error.strerror}")
     except OSError as error:
         return Reason("unreadable", f"{Path(str(error.filename)).name} can not be read: {error.strerror or error}")
 
 
 def check(
-    name: str, read_file: Callable[[str], bytes | memoryview], digest_file: Callable[[str], str]
+    name: str,
+    read_file: Callable[[str], bytes | memoryview],
+    digest_weight: Callable[[str], str],
+    trust: Trust = PRIVATE,
 ) -> StoredNetwork | Reason:
     """Return a network whose files can be read by name, or what is wrong with it.
 
     Args:
         name: The network's name.
         read_file: Returns the contents of one of the network's files.
-        digest_file: Returns the BLAKE3 of one of its weights.
+        digest_weight: Returns the BLAKE3 of one of its weights.
+        trust: What the network must be signed with.
 
     Raises:
-        OSError: What ``read_file`` and ``digest_file`` raise.
+        OSError: What ``read_file`` and ``digest_weight`` raise.
     """
     try:
-        content = unseal(bytes(read_file(f"{name}.json")))
+        content = unseal(bytes(read_file(f"{name}.json")), name, trust)
         record = from_json(content["record"])
         target = str(content["key"]["target"])
         sizes = {".so": tuple(content["so"]), ".bin": tuple(content["bin"])}
+    except SignatureError as error:
+        return Reason(error.code, str(error))
     except (ValueError, KeyError, TypeError, IndexError) as error:
         return Reason("damaged", str(error))
     for suffix, expected in sizes.items():
@@ -65,6 +77,6 @@ def check(
             return Reason("damaged", f"{suffix} is not what was written")
     weights = dict.fromkeys(f"weights/{constant.digest}.bin" for constant in record.constants if constant.digest)
     for file in weights:
-        if digest_file(file) != Path(file).stem:
+        if digest_weight(file) != Path(file).stem:
             return Reason("damaged", f"{file} is not what was written")
     return StoredNetwork(name, record.name, target, (*weights, f"{name}.so", f"{name}.bin", f"{name}.json"))

@@ -5,7 +5,6 @@ All signatures share one linked library and one section of packed weights, in wh
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.graph.types import DTYPES, Array, TensorType
 from opbuild.kernel.opdesc import canonical_json
 from opbuild.kernel.target import Target, needed_of_machine, parse_target
+from opbuild.kernel.trust import PRIVATE, Trust, parse_json
 from opbuild.runtime.network import Endpoint, Shapes
 from opbuild.runtime.offline_format import (
     ABOUT,
@@ -71,6 +71,7 @@ def write_offline(
     weights: PackedWeights,
     build: Mapping[str, Any],
     more: Sequence[Section] = (),
+    trust: Trust = PRIVATE,
 ) -> None:
     """Write an offline model, whole or not at all.
 
@@ -84,6 +85,7 @@ def write_offline(
         weights: The constants that the records refer to.
         build: What the build did, as JSON values.
         more: Further sections.
+        trust: What it is signed with.
 
     Raises:
         OSError: If it can not be written.
@@ -108,7 +110,7 @@ def write_offline(
         Section(LIBRARY, 0, [library]),
         Section(WEIGHTS, 0, [array.data for array in weights.parts]),
     ]
-    write_container(path, sections)
+    write_container(path, sections, trust)
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ class OfflineModel:
             InvalidModelError: If the file's record can not be run safely.
         """
         try:
-            record = from_json(json.loads(self.container.section(PLAN, index).tobytes()))
+            record = from_json(parse_json(self.container.section(PLAN, index).tobytes()))
         except ValueError as error:
             raise self._invalid(str(error)) from error
         ports = tuple((port.name, port.type.dtype) for port in record.inputs)
@@ -179,19 +181,20 @@ class OfflineModel:
         return InvalidModelError(f"{str(self.container.path)!r} can not be used: {how}", "write the file again")
 
 
-def read_offline(path: Path, *, verify: bool = True) -> OfflineModel:
+def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE) -> OfflineModel:
     """Read and check an offline model, whatever machine it is for.
 
     Args:
         path: The file.
         verify: Whether to compare the weights with their digest, which reads them; all else always is.
+        trust: Whose file is believed, and what it must be signed with.
 
     Raises:
-        InvalidModelError: If it can not be read, is none, or is damaged.
+        InvalidModelError: If it can not be read, is none, is damaged or not signed, or others can write to it.
     """
-    container = open_container(path, verify=verify)
+    container = open_container(path, verify=verify, trust=trust)
     try:
-        about = json.loads(container.section(ABOUT).tobytes())
+        about = parse_json(container.section(ABOUT).tobytes())
         signatures = tuple(tuple(tuple(map(int, shape)) for shape in each) for each in about["signatures"])
         inputs = tuple((str(name), str(dtype)) for name, dtype in about["inputs"])
         if not signatures or any(dtype not in DTYPES for _, dtype in inputs):

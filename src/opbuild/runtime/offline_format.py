@@ -28,15 +28,18 @@ import numpy as np
 from opbuild.digest import fast, fast_of
 from opbuild.errors import InvalidModelError
 from opbuild.graph.types import Array
+from opbuild.kernel.files import create
 from opbuild.kernel.private_files import private_path, sweep
+from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, UntrustedError
 
 MAGIC = b"\x8fOPBOM\r\n"
 """Not text, and damaged by whatever changes line ends."""
 VERSION = 1
 
-ABOUT, MACHINE, PLAN, PROGRAM, LIBRARY, WEIGHTS, GRAPH = range(1, 8)
+ABOUT, MACHINE, PLAN, PROGRAM, LIBRARY, WEIGHTS, GRAPH, SIGNATURE = range(1, 9)
 """Kinds of sections: what the file is (JSON), what the code needs of a machine (words), how one input signature runs
-(the record as JSON, and as tables for C), linked kernels (ELF), packed weights, and the network before lowering."""
+(the record as JSON, and as tables for C), linked kernels (ELF), packed weights, the network before lowering, and the
+HMAC-SHA256 of the table's other lines, which hold the digests of all sections."""
 
 _HEADER, _ENTRY = struct.Struct("<8sIIQQ"), struct.Struct("<IIQQQ32s")
 _HEADER_BYTES, _DIGEST_BYTES = 64, 32
@@ -65,30 +68,38 @@ class Container:
 
     Attributes:
         path: The file.
-        data: All its bytes, ``uint8``, mapped read-only.
+        sections: The bytes of each section, ``uint8``, by kind and index: the weights are mapped read-only, all others
+            are this process's own copies, which nobody can change once they were checked.
         places: First byte and size of each section by kind and index.
     """
 
     path: Path
-    data: Array
+    sections: dict[tuple[int, int], Array]
     places: dict[tuple[int, int], tuple[int, int]]
 
     def section(self, kind: int, index: int = 0) -> Array:
-        """Return a section's bytes, mapped; none if the file has no such section."""
-        offset, size = self.places.get((kind, index), (0, 0))
-        return self.data[offset : offset + size]
+        """Return a section's bytes; none if the file has no such section."""
+        return self.sections.get((kind, index), np.zeros(0, np.uint8))
 
 
-def write_container(path: Path, sections: Sequence[Section]) -> None:
+def write_container(path: Path, sections: Sequence[Section], trust: Trust = PRIVATE) -> None:
     """Write a file whole or not at all: beside its place, to the disk, then renamed.
+
+    Args:
+        path: The file.
+        sections: What it holds.
+        trust: What it is signed with.
 
     Raises:
         OSError: If it can not be written; nothing is left behind, and an older file stays.
     """
     sweep(path.parent)
     with private_path(path.parent) as temporary:
-        with temporary.open("xb") as file:
+        with create(temporary) as file:
             table = bytearray()
+            if trust.key:
+                signature = (trust.sign("offline", bytes(table).hex()).encode() for _ in range(1))  # of all before it
+                sections = [*sections, Section(SIGNATURE, 0, signature)]
             file.seek(_HEADER_BYTES + len(sections) * _ENTRY.size)
             for section in sections:
                 kind, index = section.kind, section.index
@@ -117,39 +128,60 @@ def write_container(path: Path, sections: Sequence[Section]) -> None:
             os.close(folder)
 
 
-def open_container(path: Path, *, verify: bool = True) -> Container:
+def open_container(path: Path, *, verify: bool = True, trust: Trust = PRIVATE) -> Container:
     """Map a file and check it whole.
 
     Args:
         path: The file.
         verify: Whether to read the weights and compare them with their digest too; all else always is.
+        trust: Whose file is believed, and what it must be signed with.
 
     Raises:
-        InvalidModelError: If it can not be read, is no offline model, is of another version, or is damaged.
+        InvalidModelError: If it can not be read, is no offline model, is of another version, is damaged or not signed,
+            or others can write to it.
     """
     try:
-        data = _map(path)
+        data = _map(path, trust)
+    except UntrustedError as error:
+        raise InvalidModelError(f"{str(path)!r} is not used: {error.strerror}", "copy it to a file of yours") from None
     except OSError as error:
         raise InvalidModelError(f"{str(path)!r} can not be read: {error.strerror or error}", "check the path") from None
-    places, digests = _read_table(path, data)
+    places, digests, signed = _read_table(path, data)
+    sections: dict[tuple[int, int], Array] = {}
     for (kind, index), (offset, size) in places.items():
+        content = data[offset : offset + size]
+        sections[kind, index] = content = content if kind == WEIGHTS else content.copy()
         if kind == WEIGHTS and not verify:
             continue
-        if fast(data[offset : offset + size].data) != digests[kind, index]:
+        if fast(content.data) != digests[kind, index]:
             raise _damaged(path, f"section {kind}.{index} does not have the digest it should have")
-    return Container(path, data, places)
+    container = Container(path, sections, places)
+    try:
+        trust.check_signature(container.section(SIGNATURE).tobytes().decode(errors="replace"), "offline", signed.hex())
+    except SignatureError as error:
+        hint = "write it again with this key (OPBUILD_SIGNING_KEY), or load it without one"
+        raise InvalidModelError(f"{str(path)!r} is not used: {error}", hint) from None
+    return container
 
 
-def _map(path: Path) -> Array:
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size == 0:
+def _map(path: Path, trust: Trust) -> Array:
+    descriptor, state = trust.open(path)
+    try:
+        if state.st_size == 0:
             return np.zeros(0, np.uint8)
-        return np.frombuffer(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ), np.uint8)
+        return np.frombuffer(mmap.mmap(descriptor, state.st_size, prot=mmap.PROT_READ), np.uint8)
+    finally:
+        os.close(descriptor)
 
 
-def _read_table(path: Path, data: Array) -> tuple[dict[tuple[int, int], tuple[int, int]], dict[tuple[int, int], str]]:
-    """Return place and digest of each section; nothing of what the header says is believed before it is checked."""
+_Places = dict[tuple[int, int], tuple[int, int]]
+
+
+def _read_table(path: Path, data: Array) -> tuple[_Places, dict[tuple[int, int], str], bytes]:
+    """Return place and digest of each section, and the lines of the table that are signed.
+
+    Nothing of what the header says is believed before it is checked.
+    """
     head = bytes(data[:_HEADER_BYTES])
     if not head.startswith(MAGIC):
         raise InvalidModelError(f"{str(path)!r} is not an offline model", "write one with 'opbuild compile'")
@@ -173,9 +205,13 @@ def _read_table(path: Path, data: Array) -> tuple[dict[tuple[int, int], tuple[in
     for kind, index, offset, nbytes, _, digest in _ENTRY.iter_unpack(table):
         if offset < end or offset % _LINE or nbytes > data.size - offset:
             raise _damaged(path, f"section {kind}.{index} lies at {offset}, {nbytes} bytes of {data.size}")
+        if (kind, index) in places:
+            raise _damaged(path, f"section {kind}.{index} is there twice")
         places[kind, index] = offset, nbytes
         digests[kind, index] = digest.hex()
-    return places, digests
+    lines = [table[at : at + _ENTRY.size] for at in range(0, len(table), _ENTRY.size)]
+    signed = b"".join(line for line, (kind, _) in zip(lines, places, strict=True) if kind != SIGNATURE)
+    return places, digests, signed
 
 
 def _damaged(path: Path, how: str) -> InvalidModelError:

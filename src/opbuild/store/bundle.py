@@ -11,7 +11,6 @@ compressed: whoever ships it does that, and equal contents stay equal bytes what
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +19,11 @@ from typing import Any
 
 from opbuild.digest import fast
 from opbuild.errors import BuildError, OptionError
+from opbuild.kernel.files import create
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.kernel.opdesc import canonical_json
 from opbuild.kernel.private_files import private_path, sweep
+from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, parse_json
 
 OPERATORS, NETWORKS = "kernel_meta/", "network_meta/"
 """What names of files begin with."""
@@ -53,7 +54,11 @@ class Bundle:
 
 
 def write_bundle(
-    path: Path, target: str, compilers: Iterable[CompilerIdentity], files: Iterable[tuple[str, bytes | memoryview]]
+    path: Path,
+    target: str,
+    compilers: Iterable[CompilerIdentity],
+    files: Iterable[tuple[str, bytes | memoryview]],
+    trust: Trust = PRIVATE,
 ) -> int:
     """Write a bundle, whole or not at all; an existing file is replaced.
 
@@ -62,6 +67,7 @@ def write_bundle(
         target: The machine that the operators are for.
         compilers: What compiled them.
         files: Names and contents.
+        trust: What the bundle is signed with.
 
     Returns:
         Its size in bytes.
@@ -70,18 +76,17 @@ def write_bundle(
         OptionError: If the file can not be written.
     """
     contents = dict(sorted(files))
-    listing = canonical_json(
-        {
-            "target": target,
-            "compilers": sorted([each.name, each.version, each.digest] for each in set(compilers)),
-            "files": [[name, len(data), fast(data)] for name, data in contents.items()],
-        }
-    ).encode()
+    content = {
+        "target": target,
+        "compilers": sorted([each.name, each.version, each.digest] for each in set(compilers)),
+        "files": [[name, len(data), fast(data)] for name, data in contents.items()],
+    }
+    listing = canonical_json(trust.signed("bundle", content)).encode()
     header = f"opbuild bundle {_FORMAT} {fast(listing)} {len(listing)}\n".encode()
     sweep(path.parent)
     try:
         with private_path(path.parent) as temporary:
-            with temporary.open("xb") as file:
+            with create(temporary) as file:
                 for part in (header, listing, *contents.values()):
                     file.write(part)
                 size = file.tell()
@@ -92,15 +97,19 @@ def write_bundle(
     return size
 
 
-def read_bundle(path: Path) -> Bundle:
+def read_bundle(path: Path, trust: Trust = PRIVATE) -> Bundle:
     """Read a bundle and check it whole.
 
+    Args:
+        path: The bundle.
+        trust: Whose bundle is believed, and what it must be signed with.
+
     Raises:
-        OptionError: If the file can not be read or is no bundle.
-        BuildError: If any content is not what was written; names each.
+        OptionError: If the file can not be read or is no bundle, or others can write to it.
+        BuildError: If any content is not what was written, or it is not signed; names each.
     """
     try:
-        data = memoryview(path.read_bytes())
+        data = memoryview(trust.read(path))
     except OSError as error:
         message = f"the bundle {str(path)!r} can not be read: {error.strerror or error}"
         raise OptionError(message, "give a file that 'opbuild cache export' wrote") from error
@@ -114,7 +123,17 @@ def read_bundle(path: Path) -> Bundle:
     listing = data[header.end() : start]
     if len(listing) != int(header[3]) or fast(listing) != header[2].decode():
         raise _damaged(path, ["its list of files"])
-    return _contents(path, json.loads(bytes(listing)), data[start:])
+    return _contents(path, _listing(path, bytes(listing), trust), data[start:])
+
+
+def _listing(path: Path, data: bytes, trust: Trust) -> Any:
+    try:
+        return trust.unsigned("bundle", dict(parse_json(data)))
+    except SignatureError as error:
+        hint = "export it with this key (OPBUILD_SIGNING_KEY), or import it without one"
+        raise BuildError(f"nothing of the bundle {str(path)!r} was imported: {error}", hint) from None
+    except (TypeError, ValueError) as error:
+        raise _damaged(path, ["its list of files"]) from error
 
 
 def _contents(path: Path, listing: Any, data: memoryview) -> Bundle:
@@ -122,7 +141,7 @@ def _contents(path: Path, listing: Any, data: memoryview) -> Bundle:
         target = str(listing["target"])
         compilers = tuple(CompilerIdentity(str(n), str(v), str(d)) for n, v, d in listing["compilers"])
         places = [(str(name), int(size), str(digest)) for name, size, digest in listing["files"]]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _damaged(path, ["its list of files"]) from error
     wrong = [name for name, size, _ in places if size < 0 or not _NAMES.fullmatch(name)]
     if wrong or len({name for name, _, _ in places}) != len(places):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from opbuild.kernel.files import write_new
 from opbuild.kernel.private_files import private_path
+from opbuild.kernel.trust import PRIVATE, Trust
 
 SECTION = "op_compiler_cache"
 SIZE, RATIO = "max_op_cache_size", "remain_cache_size_ratio"
@@ -70,14 +72,17 @@ class Policy:
         return self.max_bytes * self.remain_ratio // 100
 
 
-def read_policy(file: Path, environment: tuple[str, str] = ("", "")) -> tuple[Policy, tuple[str, ...]]:
+def read_policy(
+    file: Path, environment: tuple[str, str] = ("", ""), trust: Trust = PRIVATE
+) -> tuple[Policy, tuple[str, ...]]:
     """Return the policy of a folder, and a warning for each value that is not valid.
 
     Args:
         file: ``op_cache.ini``; it may be missing.
         environment: ``ASCEND_MAX_OP_CACHE_SIZE`` and ``ASCEND_REMAIN_CACHE_SIZE_RATIO`` as they stand, "" if not set.
+        trust: Whose file counts.
     """
-    values, problems = _read_file(file)
+    values, problems = _read_file(file, trust)
     if values is not None:
         return Policy(values[SIZE], values[RATIO], str(file)), tuple(problems)
     given = {}
@@ -111,10 +116,10 @@ def _name_unless_there(whole: Path, file: Path) -> None:
             whole.replace(file)
 
 
-def _read_file(file: Path) -> tuple[Mapping[str, int] | None, list[str]]:
+def _read_file(file: Path, trust: Trust) -> tuple[Mapping[str, int] | None, list[str]]:
     """Return both values if both are valid, else None, and what is wrong."""
     try:
-        with file.open("rb") as opened:
+        with os.fdopen(trust.open(file)[0], "rb") as opened:
             text = opened.read(_READ_AT_MOST).decode("utf-8-sig", errors="replace")
     except OSError as error:
         if error.errno in _NO_FOLDER:
