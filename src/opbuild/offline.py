@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from opbuild.api import link_build, list_operators, lower_graph, lowering_options, make_builder, warm_builder
 from opbuild.config import Config
 from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOperatorError
-from opbuild.graph.types import Graph
 from opbuild.frontend.input_shape import format_input_shape
+from opbuild.graph.types import Graph
 from opbuild.host_nodes import refuse_foreign, servable
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.program import Program

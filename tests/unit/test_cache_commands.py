@@ -110,8 +110,8 @@ def test_a_bundle_goes_from_folder_to_folder(
     ("arguments", "named"),
     [
         (("cache", "prune"), "--older_than or --max_size"),
-        (("cache", "prune", "--max_size", "much"), "max_size is 'much'"),
-        (("cache", "prune", "--older_than", "30"), "older_than is '30'"),
+        (("cache", "prune", "--max_size", "much"), "--max_size is 'much'"),
+        (("cache", "prune", "--older_than", "30"), "--older_than is '30'"),
         (("cache", "ls", "--soc_version", "Ascend310"), "soc_version is 'Ascend310'"),
         (("cache", "ls", "--cache_path", "a", "--op_compiler_cache_dir", "b"), "give one of them"),
         (("cache", "export", "x", "--network"), "give --model"),

@@ -103,11 +103,13 @@ def test_the_kind_of_an_error_is_in_words() -> None:
     "arguments", [["nothing"], ["build"], ["build", "x.onnx", "--worker", "2"], ["build", "x", "--workers", "0"]]
 )
 def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """An unknown command or option, a missing argument, a value out of range: exit code 2, and what is wrong."""
+    """An unknown command or option, a missing argument, a value out of range: exit code 2, what is wrong, a hint."""
     assert main(arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "Error: " in captured.err
+    what, hint = captured.err.splitlines()
+    assert what.startswith("error (option): ")
+    assert hint.startswith("  hint: 'opbuild ")
 
 
 @pytest.mark.parametrize("spelling", ["--input_shape", "--input-shape"])

@@ -157,6 +157,8 @@ def test_an_option_that_decides_nothing_takes_only_what_changes_nothing(
         (["--json=a.json"], "--mode=1 only"),
         (["--om=m.onnx"], "--mode=1 or --mode=6 only"),
         (["--check_report=a.json"], "--mode=3 only"),
+        (["--mode=6", "--om=m.onnx", "--dry_run"], "--mode=0 or --mode=3 only"),
+        (["--mode=3", "--explain"], "--explain is given"),
         (["--mode=1"], "--json is missing"),
         (["--mode=6"], "--om is missing"),
         (["--mode=1", "--json=a.json", "--om=m.onnx"], "one of --om and --model"),

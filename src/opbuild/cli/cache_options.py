@@ -84,7 +84,7 @@ def read_size(text: str | None) -> int | None:
         return None
     match = re.fullmatch(r"(\d{1,15})([KMGT]?)(i?B)?", text.strip(), re.IGNORECASE)
     if match is None:
-        raise OptionError(f"max_size is {text!r}", "it must be a number of bytes, or one with K, M, G or T: 500M")
+        raise OptionError(f"--max_size is {text!r}", "it must be a number of bytes, or one with K, M, G or T: 500M")
     return int(match[1]) * _SIZES[match[2].upper()]
 
 
@@ -98,7 +98,7 @@ def read_span(text: str | None) -> float | None:
         return None
     match = re.fullmatch(r"(\d{1,9})([smhdw])", text.strip())
     if match is None:
-        raise OptionError(f"older_than is {text!r}", "it must be a number with s, m, h, d or w: 30d")
+        raise OptionError(f"--older_than is {text!r}", "it must be a number with s, m, h, d or w: 30d")
     return float(int(match[1]) * _SPANS[match[2]])
 
 

@@ -10,10 +10,11 @@ from typing import Any, cast
 import click
 
 from opbuild.cli.compile_options import BUILD, CHECK, SHOW, Request, compile_options, make_request
+from opbuild.cli.failure import usage_error
 from opbuild.cli.option_values import one_line
 from opbuild.config import Config, offline_cache_dir
 from opbuild.errors import OptionError, UnsupportedOperatorError
-from opbuild.frontend.input_shape import is_open
+from opbuild.frontend.input_shape import split_shapes
 
 
 class OneLineCommand(click.Command):
@@ -32,8 +33,7 @@ class OneLineCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            hint = f"'{ctx.command_path} --help' lists the options"
-            raise OptionError(" ".join(error.format_message().split()).rstrip("."), hint) from error
+            raise usage_error(error, ctx.command_path) from error
 
 
 class CompileCommand(OneLineCommand):
@@ -113,13 +113,12 @@ def make_config(request: Request) -> tuple[Config, str]:
 
 def _arguments(request: Request, config: Config) -> Mapping[str, Any]:
     """Return the keywords that building, previewing and checking have in common."""
-    shapes, variants = request.input_shapes, request.variants
-    open_ = {} if variants else {name: shape for name, shape in shapes.items() if is_open(shape)}
+    fixed, ranges = split_shapes(request.input_shapes)
     return {
         "soc_version": request.soc_version,
-        "input_shapes": {name: shape for name, shape in shapes.items() if name not in open_} or None,
-        "variants": variants or None,
-        "ranges": open_ or None,
+        "input_shapes": fixed or None,
+        "variants": request.variants or None,
+        "ranges": None if request.variants else ranges or None,
         "config": config,
     }
 

@@ -182,6 +182,15 @@ _SETTINGS = (
 )  # fmt: skip
 """Options that are keywords of ``Config.from_environment``."""
 
+_ONLY = {
+    "json": (TO_JSON,),
+    "om": (TO_JSON, SHOW),
+    "check_report": (CHECK,),
+    "dry_run": (BUILD, CHECK),
+    "explain": (BUILD,),
+}
+"""Options that mean something in some modes only."""
+
 _DYNAMIC = ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
 """Options that list sizes."""
 
@@ -255,10 +264,11 @@ def _require(options: Mapping[str, Any], mode: int, required: tuple[str, ...]) -
             raise MissingOptionError(f"--{name} is missing", f"mode {mode} needs it: {takes[0].lower()}{takes[1:]}")
     if mode == TO_JSON and (options["om"] is None) == (options["model"] is None):
         raise MissingOptionError("--om is missing", "mode 1 needs one of --om and --model, the file to write as JSON")
-    for name, modes in (("json", (TO_JSON,)), ("om", (TO_JSON, SHOW)), ("check_report", (CHECK,))):
-        if options[name] is not None and mode not in modes:
+    for name, modes in _ONLY.items():
+        if options[name] not in (None, False) and mode not in modes:
             allowed = " or ".join(f"--mode={each}" for each in modes)
-            raise DependentOptionError(f"--{name} is {str(options[name])!r}", f"it is for {allowed} only")
+            given = f"--{name} is given" if options[name] is True else f"--{name} is {str(options[name])!r}"
+            raise DependentOptionError(given, f"it is for {allowed} only")
 
 
 def _check_debugging(options: Mapping[str, Any]) -> None:

@@ -8,12 +8,16 @@ from typing import Any
 import click
 
 from opbuild.cli.cache_options import cache_options, json_option, locate, print_json
-from opbuild.frontend.input_shape import parse_input_shape
+from opbuild.frontend.input_shape import parse_open_shape, split_shapes
 
 
 @click.command()
 @click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))
-@click.option("--input_shape", metavar="SHAPES", help='Shapes that the model leaves open: "data:1,3,224,224".')
+@click.option(
+    "--input_shape",
+    metavar="SHAPES",
+    help='Shapes that the model leaves open: "data:1,3,224,224"; 1~640 is a range, as for an .om file.',
+)
 @click.option("--num_threads", metavar="N", type=click.IntRange(1, 1024),
               help="Threads that will run the network.  [default: the cores]")  # fmt: skip
 @cache_options
@@ -28,8 +32,8 @@ def explain(model: Path, input_shape: str | None, num_threads: int | None, as_js
     from opbuild.preview import preview
 
     config, target = locate(**place, num_threads=num_threads)
-    shapes = parse_input_shape(input_shape) if input_shape else None
-    report = preview(model, soc_version=str(target), input_shapes=shapes, config=config, portable=False)
+    fixed, ranges = split_shapes(parse_open_shape(input_shape) if input_shape else {})
+    report = preview(model, soc_version=str(target), input_shapes=fixed, ranges=ranges, config=config, portable=False)
     if as_json:
         print_json(
             [

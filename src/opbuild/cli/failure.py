@@ -7,7 +7,7 @@ from typing import TextIO
 
 import click
 
-from opbuild.errors import OpbuildError
+from opbuild.errors import OpbuildError, OptionError
 
 
 def kind(error: OpbuildError) -> str:
@@ -28,6 +28,16 @@ def show_failure(error: OpbuildError, stream: TextIO | None = None) -> None:
     if error.hint:
         lines.append(click.style("  hint: ", fg="cyan", bold=True) + _indent(error.hint))
     click.echo("\n".join(lines), file=stream, err=stream is None)
+
+
+def usage_error(error: click.UsageError, command: str) -> OptionError:
+    """Return a wrong command line as an error of opbuild, without the lines on usage that click puts before.
+
+    Args:
+        error: What click found.
+        command: The command, as it is typed.
+    """
+    return OptionError(" ".join(error.format_message().split()).rstrip("."), f"'{command} --help' lists what it takes")
 
 
 def _indent(text: str) -> str:

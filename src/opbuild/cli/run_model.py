@@ -180,7 +180,10 @@ def require_shapes(network: Network, given: Collection[str] = ()) -> None:
         name, type_ = port.name, port.type
         if name not in given and FREE in type_.shape:
             shape = ",".join("?" if extent == FREE else str(extent) for extent in type_.shape)
-            raise OptionError(f"input {name!r} has the open shape [{shape}]", f'give it: --input_shape "{name}:..."')
+            raise OptionError(
+                f"input {name!r} has the open shape [{shape}]",
+                f'give numbers for each ?: --input_shape "{name}:{shape}", or data: --input "{name}=FILE.npy"',
+            )
 
 
 def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:

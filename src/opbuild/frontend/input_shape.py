@@ -84,6 +84,13 @@ def is_open(shape: Shape) -> bool:
     return any(not isinstance(extent, int) or extent == FREE for extent in shape)
 
 
+def split_shapes(shapes: Mapping[str, Shape]) -> tuple[dict[str, tuple[int, ...]], dict[str, Shape]]:
+    """Return the shapes that are fixed, and those that leave an extent open."""
+    ranges = {name: shape for name, shape in shapes.items() if is_open(shape)}
+    fixed = {n: tuple(e for e in shape if isinstance(e, int)) for n, shape in shapes.items() if n not in ranges}
+    return fixed, ranges
+
+
 def format_extent(extent: Extent) -> str:
     """Return the text of one extent: ``3``, ``-1``, ``1~640``."""
     if isinstance(extent, int):
