@@ -13,11 +13,14 @@ from typing import cast
 
 import click
 
-from opbuild.cli.failure import show_failure
+from opbuild.cli.failure import show_failure, usage_error
 from opbuild.errors import OpbuildError
 from opbuild.version import __version__
 
 INTERRUPTED = 130
+
+_HELP: tuple[type[click.UsageError], ...] = tuple(filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)]))
+"""A command that was called with nothing and shows its help; older releases of click have no such error."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("opbuild.cli.run:run", "Run a MindSpore-style script or an ONNX model."),
@@ -90,6 +93,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except OpbuildError as error:
         show_failure(error)
+        return error.exit_code
+    except _HELP as error:
+        error.show()
+        return error.exit_code
+    except click.UsageError as error:
+        show_failure(usage_error(error, error.ctx.command_path if error.ctx else "opbuild"))
         return error.exit_code
     except click.ClickException as error:
         error.show()
