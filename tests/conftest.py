@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from opbuild.config import Config
+
+if TYPE_CHECKING:
+    from small_network import SmallNetwork
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,3 +37,11 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
 def config(tmp_path: Path) -> Config:
     """Settings for a build with two workers into a fresh folder."""
     return Config(cache_path=tmp_path / "cache", workers=2, compile_timeout=60.0)
+
+
+@pytest.fixture(scope="session")
+def small_network(tmp_path_factory: pytest.TempPathFactory) -> SmallNetwork:
+    """A network of two operators, built once for all tests."""
+    from small_network import make_small_network
+
+    return make_small_network(tmp_path_factory.mktemp("small"))

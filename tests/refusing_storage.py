@@ -7,6 +7,9 @@ import errno
 import io
 import os
 import pathlib
+import re
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,26 +26,34 @@ class RefusingStorage:
 
     Args:
         root: The folder.
-        first: Number of the first step to refuse; None refuses none.
-        last: Number of the last one; None: all that follow.
+        first: The first step to refuse, as ``steps`` names it; None refuses none.
+        onwards: Whether to refuse all steps that follow too.
         code: The error's number.
 
     Attributes:
-        steps: What each step was, for messages.
+        steps: What each step was: a name that is the same in every run, whichever thread came first.
     """
 
-    def __init__(self, root: Path, first: int | None = None, last: int | None = None, code: int = errno.EROFS) -> None:
+    def __init__(self, root: Path, first: str | None = None, *, onwards: bool = False, code: int = errno.EROFS) -> None:
         self._root = str(root)
-        self._first, self._last, self._code = first, last, code
-        self._files: set[int] = set()
+        self._first, self._onwards, self._code = first, onwards, code
+        self._files: dict[int, str] = {}
+        self._kinds: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self.refused = 0
         self.steps: list[str] = []
 
-    def step(self, what: str) -> None:
+    def step(self, what: str, path: Any) -> None:
         """Count one step, or refuse it."""
-        number = len(self.steps)
-        self.steps.append(what)
-        if self._first is not None and self._first <= number and (self._last is None or number <= self._last):
-            raise OSError(self._code, os.strerror(self._code), what)
+        name = str(path).removeprefix(self._root)
+        kind = f"{what} {re.sub('[0-9a-f]{16,}|[0-9]{3,}', '*', name)}"
+        with self._lock:
+            self._kinds[kind] += 1
+            step = f"{kind} #{self._kinds[kind]}"
+            self.steps.append(step)
+            if step == self._first or (self._onwards and self.refused):
+                self.refused += 1
+                raise OSError(self._code, os.strerror(self._code), str(path))
 
     def holds(self, path: Any) -> bool:
         """Return whether a path, or an open file, is below the folder."""
@@ -55,7 +66,7 @@ class RefusingStorage:
 
         def watched(path: Any, *rest: Any, **options: Any) -> Any:
             if self.holds(path):
-                self.step(f"{name} {Path(path).name}")
+                self.step(name, path)
             return function(path, *rest, **options)
 
         return watched
@@ -66,9 +77,9 @@ class RefusingStorage:
         def watched(path: Any, flags: int, *rest: Any, **options: Any) -> int:
             if not flags & _OPENS_TO_WRITE or not self.holds(path):
                 return function(path, flags, *rest, **options)
-            self.step(f"open {Path(path).name}")
+            self.step("open", path)
             descriptor = function(path, flags, *rest, **options)
-            self._files.add(descriptor)
+            self._files[descriptor] = str(path)
             return descriptor
 
         return watched
@@ -78,7 +89,7 @@ class RefusingStorage:
 
         def watched(descriptor: int, data: Any) -> int:
             if descriptor in self._files:
-                self.step(f"write to {descriptor}")
+                self.step("write", self._files[descriptor])
             return function(descriptor, data)
 
         return watched
@@ -87,7 +98,7 @@ class RefusingStorage:
         """Return ``os.close``, watched."""
 
         def watched(descriptor: int) -> None:
-            self._files.discard(descriptor)
+            self._files.pop(descriptor, None)
             function(descriptor)
 
         return watched
@@ -98,11 +109,10 @@ class RefusingStorage:
         def watched(path: Any, mode: str = "r", *rest: Any, **options: Any) -> Any:
             if not set(mode) & set("wxa+") or not self.holds(path):
                 return function(path, mode, *rest, **options)
-            if not isinstance(path, int):
-                self.step(f"open {Path(path).name}")
-            else:
-                self._files.discard(path)
-            return _WatchedFile(function(path, mode, *rest, **options), self)
+            if isinstance(path, int):
+                return _WatchedFile(function(path, mode, *rest, **options), self, self._files.pop(path))
+            self.step("open", path)
+            return _WatchedFile(function(path, mode, *rest, **options), self, str(path))
 
         return watched
 
@@ -110,8 +120,8 @@ class RefusingStorage:
 class _WatchedFile:
     """A file open for writing; a write that is refused has written half."""
 
-    def __init__(self, file: Any, storage: RefusingStorage) -> None:
-        self._file, self._storage = file, storage
+    def __init__(self, file: Any, storage: RefusingStorage, path: str) -> None:
+        self._file, self._storage, self._path = file, storage, path
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
@@ -124,7 +134,7 @@ class _WatchedFile:
 
     def write(self, data: Any) -> Any:
         try:
-            self._storage.step("write")
+            self._storage.step("write", self._path)
         except OSError:
             self._file.write(data[: len(data) // 2])
             raise
