@@ -176,7 +176,7 @@ def build_network(
         )
         executor = session.executor(record, library, constants.arrays)
     with clock("store"):
-        stores_image = key is not None and session.use_images
+        stores_image = key is not None and session.use_images and built.certain
         if key is not None and stores_image:
             try:
                 session.images.save(key, record, library, constants, weights)

@@ -161,15 +161,16 @@ class Session:
     @cached_property
     def compiler_digest(self) -> str:
         """Digest of the installed compiler's bytes; empty if none is installed."""
-        from opbuild.kernel.identity import file_digest
+        from opbuild.kernel.identity import files_digest
 
-        library = self.compiler.library()
-        if library is None:
+        files = self.compiler.files()
+        if not files:
             return ""
         try:
-            return file_digest(library, self.config.compiler_memo, self.trust)
+            return files_digest(files, self.config.compiler_memo, self.trust)
         except OSError as error:
-            raise BuildError(f"{library} can not be read: {error}", "reinstall the compiler") from error
+            path = error.filename or files[0]
+            raise BuildError(f"{path} can not be read: {error}", "reinstall the compiler") from error
 
     def key(self, network: str, model: str, inputs: Mapping[str, TensorType]) -> ImageKey:
         """Return the key of a network's image.

@@ -18,6 +18,7 @@ from opbuild.builder.resting import Resting
 from opbuild.config import Config
 from opbuild.digest import sha256
 from opbuild.kernel.entry import Entry
+from opbuild.kernel.identity import FilesState
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
@@ -67,7 +68,7 @@ def objects(entries: Mapping[OpDesc, Entry]) -> dict[OpDesc, bytes]:
 class NoneRests(Resting):
     """Starts a server in this process for each build."""
 
-    def start(self, import_string: str, workers: int) -> CompileServer:
+    def start(self, import_string: str, workers: int, _compiler: FilesState) -> CompileServer:
         """Return a new one."""
         return cast("CompileServer", InstantServer(import_string, workers))
 

@@ -10,7 +10,7 @@ import pytest
 from opbuild.backend.fake import FakeCompiler
 from opbuild.errors import BuildError
 from opbuild.kernel import identity as identity_module
-from opbuild.kernel.identity import file_digest, identify, remember, remembered
+from opbuild.kernel.identity import files_digest, identify, remember, remembered
 from opbuild.kernel.key import CompilerIdentity
 
 
@@ -23,67 +23,68 @@ def library(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def memo(tmp_path: Path) -> Path:
-    """Where the digest is remembered, in a folder that does not exist yet."""
+def memo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the digest is remembered, in a folder that does not exist yet; files settle at once."""
+    monkeypatch.setattr(identity_module, "_SETTLED", -(10**9))
     return tmp_path / "cache" / "compiler.json"
 
 
 def test_a_library_is_read_once(library: Path, memo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second process takes the digest from the memo."""
-    digest = file_digest(library, memo)
+    digest = files_digest([library], memo)
 
     def refuse(path: Path) -> str:
         raise AssertionError("read again")
 
     monkeypatch.setattr(identity_module, "fast_file", refuse)
-    assert file_digest(library, memo) == digest
+    assert files_digest([library], memo) == digest
 
 
 def test_bytes_swapped_in_place_are_noticed(library: Path, memo: Path) -> None:
     """Other bytes of equal length under the old time stamp are another compiler (F28)."""
     state = library.stat()
-    digest = file_digest(library, memo)
+    digest = files_digest([library], memo)
     with library.open("r+b") as file:
         file.write(b"COMPILER")
     os.utime(library, ns=(state.st_atime_ns, state.st_mtime_ns))
     assert (library.stat().st_size, library.stat().st_mtime_ns) == (state.st_size, state.st_mtime_ns)
-    assert file_digest(library, memo) != digest
+    assert files_digest([library], memo) != digest
 
 
 def test_a_reinstalled_library_is_the_same_compiler(library: Path, memo: Path) -> None:
     """Equal bytes in a new file, with new times or through a link, have the same digest (F41, F42)."""
-    digest = file_digest(library, memo)
+    digest = files_digest([library], memo)
     content = library.read_bytes()
     library.unlink()
     library.write_bytes(content)
     os.utime(library, (1, 1))
-    assert file_digest(library, memo) == digest
+    assert files_digest([library], memo) == digest
     link = library.with_name("link.so")
     link.symlink_to(library)
-    assert file_digest(link, memo) == digest
+    assert files_digest([link], memo) == digest
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"file": 1}', b"\xff", b'{"blake3": "x"}'])
 def test_a_damaged_memo_is_written_again(library: Path, memo: Path, content: bytes) -> None:
     """A memo of any content costs one reading (F01)."""
-    digest = file_digest(library, memo)
+    digest = files_digest([library], memo)
     memo.write_bytes(content)
-    assert file_digest(library, memo) == digest
+    assert files_digest([library], memo) == digest
     assert digest in memo.read_text(encoding="utf-8")
 
 
 def test_a_memo_that_lies_about_the_digest_is_not_believed(library: Path, memo: Path) -> None:
     """A digest of the wrong form is not taken."""
-    digest = file_digest(library, memo)
+    digest = files_digest([library], memo)
     memo.write_text(memo.read_text(encoding="utf-8").replace(digest, "short"), encoding="utf-8")
-    assert file_digest(library, memo) == digest
+    assert files_digest([library], memo) == digest
 
 
 def test_a_folder_that_can_not_be_written_costs_only_time(library: Path, tmp_path: Path) -> None:
     """Without a place for the memo the library is read each time (F61)."""
     (tmp_path / "file").write_bytes(b"")
     memo = tmp_path / "file" / "compiler.json"
-    assert file_digest(library, memo) == file_digest(library, None)
+    assert files_digest([library], memo) == files_digest([library], None)
 
 
 def test_a_compiler_without_its_library_is_an_error(tmp_path: Path) -> None:
@@ -120,12 +121,12 @@ def test_an_imported_identity_does_not_outlive_an_installed_compiler(memo: Path)
 
 def test_reading_the_library_again_keeps_what_is_remembered(memo: Path, library: Path) -> None:
     """The same library in a new file is still the compiler that is remembered; another one is not."""
-    remember(memo, CompilerIdentity("fake", "1.0", file_digest(library, memo)))
+    remember(memo, CompilerIdentity("fake", "1.0", files_digest([library], memo)))
     os.utime(library, (1, 1))
-    file_digest(library, memo)
+    files_digest([library], memo)
     assert remembered(memo) is not None
     library.write_bytes(b"another")
-    file_digest(library, memo)
+    files_digest([library], memo)
     assert remembered(memo) is None
 
 

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import opbuild.backend.halide.driver as driver_module
+import opbuild.backend.halide.sources as sources_module
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.backend.halide.registry import FAMILIES
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.runtime_desc import runtime_desc
 
-HALIDE = Path(driver_module.__file__).parent
+HALIDE = Path(sources_module.__file__).parent
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the Halide backend that digests are taken from, to be edited."""
     root = HALIDE.parents[1]
     copy = tmp_path / "opbuild"
     shutil.copytree(root, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(driver_module, "__file__", str(copy / "backend" / "halide" / "driver.py"))
-    yield copy / "backend" / "halide"
-    driver_module.sources_of.cache_clear()
+    monkeypatch.setattr(sources_module, "__file__", str(copy / "backend" / "halide" / "sources.py"))
+    return copy / "backend" / "halide"
 
 
 def digests() -> dict[str, str]:
     """Return the digest of every family whose definition is there."""
-    driver_module.sources_of.cache_clear()
     there = {family for family, module in FAMILIES.items() if (HALIDE / "operators/compute" / f"{module}.py").exists()}
     descs = {family: OpDesc(op_types=("X",), family=family, inputs=(), outputs=()) for family in there}
     return {family: HalideCompiler().sources_digest(desc) for family, desc in [*descs.items(), ("", runtime_desc())]}
@@ -72,5 +69,5 @@ def test_a_module_that_appears_where_an_import_looks_for_one_is_noticed(package:
 def test_digests_do_not_depend_on_where_the_package_lies(package: Path) -> None:
     """Two checkouts of the same sources have the same digests (F44)."""
     copied = digests()
-    driver_module.__file__ = str(HALIDE / "driver.py")
+    sources_module.__file__ = str(HALIDE / "sources.py")
     assert digests() == copied

@@ -33,6 +33,11 @@ class FakeCompiler:
         """Return this file: its bytes are the compiler."""
         return Path(__file__)
 
+    def files(self) -> tuple[Path, ...]:
+        """Return the library."""
+        library = self.library()
+        return () if library is None else (library,)
+
     def sources_digest(self, desc: OpDesc) -> str:
         """Return a digest that depends on the family alone."""
         return sha256(desc.family.encode())

@@ -24,7 +24,7 @@ from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import BuildStarted, Observer, Warned, ignore
 from opbuild.kernel.debug import NO_DEBUG, Debug, flags_of
-from opbuild.kernel.identity import identify
+from opbuild.kernel.identity import FilesState, files_state, identify
 from opbuild.kernel.interfaces import Claims, Compiler, Folder, Found, Holder, Store
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
 from opbuild.kernel.opdesc import OpDesc
@@ -85,6 +85,7 @@ class Builder:
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
         self._identity: Future[CompilerIdentity] | None = None
+        self._files: FilesState = ()  # the compiler's, before it was identified
         self._early: threading.Thread | None = None
 
     def __enter__(self) -> Builder:
@@ -108,7 +109,7 @@ class Builder:
         self._identify_in_background()
         with self._lock:
             if self._server is None and not self.config.forbid_compile and self.compiler.library() is not None:
-                self._server = RESTING.start(self.compiler.import_string, self.config.workers)
+                self._server = self._new_server()
                 self._early = threading.Thread(target=self._request_runtime, args=(self._server,), daemon=True)
                 self._early.start()
 
@@ -194,7 +195,7 @@ class Builder:
             server, self._server = self._server, None
         if server is not None and server.alive:
             return server
-        return RESTING.start(self.compiler.import_string, self.config.workers)
+        return self._new_server()
 
     def give_server(self, server: CompileServer) -> None:
         """Take back a server that has nothing left to do, for the next build."""
@@ -203,6 +204,9 @@ class Builder:
                 self._server = server
                 return
         server.close()
+
+    def _new_server(self) -> CompileServer:
+        return RESTING.start(self.compiler.import_string, self.config.workers, self._files)
 
     def _request_runtime(self, server: CompileServer) -> None:
         """Ask a server that has just been started for the runtime library, unless it is stored."""
@@ -225,6 +229,8 @@ class Builder:
             if self._identity is not None:
                 return self._identity
             future = self._identity = Future[CompilerIdentity]()
+            with contextlib.suppress(OSError):  # reported when they are read
+                self._files = files_state(self.compiler.files())
         threading.Thread(target=self._identify, args=(future,), name="opbuild-identify", daemon=True).start()
         return future
 

@@ -16,6 +16,7 @@ from typing import IO, Any, cast
 from opbuild.builder.wire import Unpacker, pack
 from opbuild.config import compiler_environment
 from opbuild.errors import BuildError
+from opbuild.kernel.identity import FilesState
 from opbuild.kernel.interfaces import Claim
 
 _CHUNK = 1 << 16
@@ -37,6 +38,7 @@ class CompileServer:
     Attributes:
         worked: Whether it has answered.
         kind: What it is, to compare with what another would be; None is like no other.
+        compiler: State of the compiler's files when it was identified; objects of another are marked in the answers.
 
     Raises:
         BuildError: If no process can be started.
@@ -48,6 +50,7 @@ class CompileServer:
         self._runtime_claim: Claim | None = None
         self.worked = False
         self.kind: Hashable = None
+        self.compiler: FilesState = ()
         self._output = _private_file()
         command = [sys.executable, "-m", "opbuild.builder.server", import_string, str(workers)]
         try:
@@ -101,7 +104,7 @@ class CompileServer:
         poll = select.poll()
         poll.register(self._requests, select.POLLOUT)
         poll.register(self._answers, select.POLLIN)
-        view = memoryview(pack(header))
+        view = memoryview(pack({**header, "compiler": self.compiler}))
         while view:
             ready = dict(poll.poll())
             if self._answers in ready:

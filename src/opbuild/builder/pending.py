@@ -85,7 +85,8 @@ class PendingBuild:
             runtime = _finished(self._runtime, delivered)
         decisions = tuple(decision for _, decision in finished.values())
         seconds = perf_counter() - self._started
-        return BuildResult(entries, runtime[0], decisions, runtime[1], seconds, (*self._own_warnings(), *warnings))
+        warned = (*self._own_warnings(), *warnings)
+        return BuildResult(entries, runtime[0], decisions, runtime[1], seconds, warned, self._work.certain)
 
     def _own_warnings(self) -> tuple[str, ...]:
         if not self._not_kept:

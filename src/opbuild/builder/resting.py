@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from pathlib import Path
 
 from opbuild.builder.client import CompileServer, server_environment
+from opbuild.kernel.identity import FilesState
 
 IDLE_SECONDS = 10.0
 """How long a server rests before it is ended; it holds about 100 MB of memory."""
@@ -38,20 +39,25 @@ class Resting:
         self._forget()
         os.register_at_fork(after_in_child=self._forget)
 
-    def start(self, import_string: str, workers: int) -> CompileServer:
+    def start(self, import_string: str, workers: int, compiler: FilesState) -> CompileServer:
         """Return the resting server if it is just what a new one would be, else a new one.
+
+        Args:
+            import_string: ``module:Class`` of the compiler.
+            workers: Operators compiled at once.
+            compiler: State of the compiler's files.
 
         Raises:
             BuildError: If no process can be started.
         """
-        kind = _kind(import_string, workers)
+        kind = (_kind(import_string, workers), compiler)
         server = self._take()
         if server is not None:
             if server.kind == kind and server.alive:
                 return server
             server.close()
         server = CompileServer(import_string, workers)
-        server.kind = kind
+        server.kind, server.compiler = kind, compiler
         return server
 
     def keep(self, server: CompileServer) -> None:
@@ -93,7 +99,7 @@ RESTING = Resting()
 def _kind(import_string: str, workers: int) -> Hashable:
     """Return all that decides what a server that is started now would be, the state of its sources among them."""
     sources = tuple(
-        (entry.name, stat.st_mtime_ns, stat.st_size)
+        (entry.name, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size)
         for name in _LOADED
         for folder, _, _ in os.walk(_PACKAGE / name)
         for entry in os.scandir(folder)

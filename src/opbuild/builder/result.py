@@ -26,6 +26,8 @@ class BuildResult:
         runtime_decision: What became of the runtime library; None if it is not needed.
         seconds: Wall time from the start of the build to its end.
         warnings: What the user should know, e.g. that nothing could be stored.
+        certain: Whether every object is what its key says. If a source or the compiler changed while it was built, an
+            object may be used, but neither it nor what is made of it may be kept.
     """
 
     entries: Mapping[OpDesc, Entry]
@@ -34,6 +36,7 @@ class BuildResult:
     runtime_decision: Decision | None
     seconds: float
     warnings: tuple[str, ...]
+    certain: bool = True
 
     @property
     def checked_order(self) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ Run as ``python -m opbuild.builder.server module:Class workers``. Requests come 
 what was the standard output (the compiler's own output is diverted to the standard error); end of input ends the server
 and its children at once.
 
-    request  {"id", "desc", "symbol", "target", "timeout"}, to debug the operator also {"debug"}: options
+    request  {"id", "desc", "symbol", "target", "timeout"}, to debug the operator also {"debug"}: options;
+                 {"compiler"}: the state that the compiler's files must have
     answer   {"kind": "ready"}
              {"kind": "started", "id"}
              {"kind": "done", "id", "milliseconds", "sources"} + object, to debug the operator also {"files"}: suffix
@@ -34,7 +35,8 @@ from importlib import import_module
 from typing import Any
 
 from opbuild.builder.child import run_child
-from opbuild.builder.wire import Unpacker, pack
+from opbuild.builder.wire import REPLACED, Unpacker, pack
+from opbuild.kernel.identity import FilesState, files_state
 from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.opdesc import OpDesc
 
@@ -63,12 +65,20 @@ class Server:
         workers: Children at once.
         requests: File descriptor of the requests.
         answer: Sends one answer.
+        loaded: State of the compiler's files when it was loaded.
     """
 
     def __init__(
-        self, compiler: Compiler, workers: int, requests: int, answer: Callable[[dict[str, Any], bytes], None]
+        self,
+        compiler: Compiler,
+        workers: int,
+        requests: int,
+        answer: Callable[[dict[str, Any], bytes], None],
+        loaded: FilesState,
     ):
         self._compiler = compiler
+        self._files = compiler.files()
+        self._loaded = loaded
         self._workers = workers
         self._requests = requests
         self._answer = answer
@@ -130,9 +140,16 @@ class Server:
         if pid == 0:
             run_child(self._compiler, request, write, server)
         os.close(write)
-        sources = self._compiler.sources_digest(OpDesc.from_components(request["desc"]))  # while the child compiles
+        sources = self._sources(request)  # while the child compiles
         self._children[read] = _Child(request, pid, sources, started, started + float(request["timeout"]))
         self._selector.register(read, selectors.EVENT_READ)
+
+    def _sources(self, request: dict[str, Any]) -> str:
+        """Return the digest of the sources that a compile uses, or that the compiler is not the one it should be."""
+        wanted = tuple(map(tuple, request["compiler"]))
+        if wanted != self._loaded or wanted != files_state(self._files):
+            return REPLACED
+        return self._compiler.sources_digest(OpDesc.from_components(request["desc"]))
 
     def _read_child(self, descriptor: int) -> None:
         child = self._children[descriptor]
@@ -224,9 +241,10 @@ def main() -> None:
 
     try:
         compiler = load_compiler(import_string)
+        loaded = files_state(compiler.files())
         compiler.prepare()
         answer({"kind": "ready"})
-        Server(compiler, workers, requests, answer).run()
+        Server(compiler, workers, requests, answer, loaded).run()
     except BrokenPipeError:
         pass  # the builder is gone, nobody waits for an answer
     except Exception:

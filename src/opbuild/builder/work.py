@@ -12,6 +12,7 @@ from opbuild.builder.explain import Explainer
 from opbuild.builder.job import Job
 from opbuild.builder.queue import Queue
 from opbuild.builder.result import Failure, compile_error
+from opbuild.builder.wire import REPLACED
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import CompileFinished, CompileStarted, Observer, Taken, Waiting, Warned
@@ -93,6 +94,7 @@ class Work:
 
     Attributes:
         jobs: All jobs in the order of compiling, the runtime library among them.
+        certain: Whether every object is what its key says: no source and no compiler changed meanwhile.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class Work:
         self._debug_folder = debug_folder
         self.jobs = ([runtime] if runtime else []) + self._operators
         self._queue = Queue(self._operators, claims, config.workers + 1, config.compile_timeout)
+        self.certain = True
         self._warnings: list[str] = []
         self._not_stored: list[str] = []
         self._error: BaseException | None = None
@@ -297,7 +300,9 @@ class Work:
         if job.debug is not None:
             self._keep(debug_files(entry, job.key, job.nodes, job.debug, files))
         elif header["sources"] != job.key.components["sources"]:
-            self._warn(f"{entry.name} is used but not stored: its sources were edited while it was built")
+            self.certain = False
+            what = "the compiler was replaced" if header["sources"] == REPLACED else "its sources were edited"
+            self._warn(f"{entry.name} is used but not stored: {what} while it was built")
         elif problem := job.store.publish(entry):
             self._not_stored.append(problem)
 

@@ -2,16 +2,18 @@
 
 The version number alone is not enough, since a library can be swapped in place; nor is its time stamp, since the same
 library reinstalled gets a new one. So its bytes decide. Reading 165 MB takes tens of milliseconds, therefore the digest
-is remembered in a small file, for as long as the library's file is the very one that was read.
+is remembered in a small file, for as long as the compiler's files are the very ones that were read.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opbuild.digest import fast_file
+from opbuild.digest import fast, fast_file
 from opbuild.errors import BuildError
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.kernel.private_files import publish
@@ -19,6 +21,13 @@ from opbuild.kernel.trust import PRIVATE, Trust
 
 if TYPE_CHECKING:
     from opbuild.kernel.interfaces import Compiler
+
+FilesState = tuple[tuple[str | int, ...], ...]
+"""For each file its path, size, times of modification and of change, and inode. The time of change can not be set
+back, so bytes overwritten under an old time stamp are noticed."""
+
+_SETTLED = 10**9
+"""Nanoseconds since a file's last change after which a further change surely gives it another time of change."""
 
 
 def identify(compiler: Compiler, memo: Path | None = None, trust: Trust = PRIVATE) -> CompilerIdentity:
@@ -42,9 +51,10 @@ def identify(compiler: Compiler, memo: Path | None = None, trust: Trust = PRIVAT
             raise BuildError(f"the compiler {compiler.name} is not installed", f"pip install {compiler.name}")
         return known
     try:
-        identity = CompilerIdentity(compiler.name, compiler.version(), file_digest(library, memo, trust))
+        identity = CompilerIdentity(compiler.name, compiler.version(), files_digest(compiler.files(), memo, trust))
     except OSError as error:
-        raise BuildError(f"{library} can not be read: {error}", f"reinstall {compiler.name}") from error
+        path = error.filename or library
+        raise BuildError(f"{path} can not be read: {error}", f"reinstall {compiler.name}") from error
     if memo is not None and remembered(memo, trust) != identity:
         remember(memo, identity, trust)
     return identity
@@ -60,40 +70,50 @@ def remembered(memo: Path, trust: Trust = PRIVATE) -> CompilerIdentity | None:
 def remember(memo: Path, identity: CompilerIdentity, trust: Trust = PRIVATE) -> None:
     """Write down the compiler whose objects a cache holds; a folder that can not be written forgets it."""
     content = _content(memo, trust)
-    kept = {"file": content["file"]} if content.get("blake3") == identity.digest and "file" in content else {}
+    kept = {"files": content["files"]} if content.get("blake3") == identity.digest and "files" in content else {}
     known = {**kept, "blake3": identity.digest, "compiler": identity.name, "version": identity.version}
     _write(memo, known, trust)
 
 
-def file_digest(path: Path, memo: Path | None, trust: Trust = PRIVATE) -> str:
-    """Return a file's digest, from ``memo`` if the file is unchanged since it was written there.
-
-    The file counts as unchanged if its real path, size, times of modification and of change, and inode are the same:
-    the time of change can not be set back, so bytes overwritten under an old time stamp are noticed.
+def files_digest(paths: Sequence[Path], memo: Path | None, trust: Trust = PRIVATE) -> str:
+    """Return one digest of several files' bytes, from ``memo`` if their state is the one that was written there.
 
     Raises:
-        OSError: If the file can not be read.
+        OSError: If a file can not be read.
     """
-    real = path.resolve()
-    before = _state(real)
+    before = files_state(paths)
     if memo is not None and (remembered := _read(memo, before, trust)):
         return remembered
-    digest = fast_file(real)
-    if memo is not None and _state(real) == before:
+    digest = fast("\n".join(fast_file(path) for path in paths).encode())
+    if memo is not None and _settled(before) and files_state(paths) == before:
         content = _content(memo, trust)
         known = content if content.get("blake3") == digest else {}
-        _write(memo, {**known, "file": before, "blake3": digest}, trust)
+        _write(memo, {**known, "files": before, "blake3": digest}, trust)
     return digest
 
 
-def _state(path: Path) -> list[str | int]:
+def files_state(paths: Sequence[Path]) -> FilesState:
+    """Return the state of files; as long as it stays the same, so do their bytes.
+
+    Raises:
+        OSError: If there is no such file.
+    """
+    return tuple(_state(path) for path in paths)
+
+
+def _state(path: Path) -> tuple[str | int, ...]:
     stat = path.stat()
-    return [str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
+    return (str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
 
 
-def _read(memo: Path, state: list[str | int], trust: Trust) -> str | None:
+def _settled(state: FilesState) -> bool:
+    """Return whether no file has only just changed: it might change again without getting another time of change."""
+    return all(time.time_ns() - int(changed) > _SETTLED for *_, changed, _ in state)
+
+
+def _read(memo: Path, state: FilesState, trust: Trust) -> str | None:
     content = _content(memo, trust)
-    if content.get("file") != state:
+    if content.get("files") != [list(each) for each in state]:
         return None
     digest = content.get("blake3")
     return digest if isinstance(digest, str) and len(digest) == 64 else None

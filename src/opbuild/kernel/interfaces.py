@@ -129,8 +129,14 @@ class Compiler(Protocol):
     def library(self) -> Path | None:
         """Return the file whose bytes are the compiler, without importing it; None if it is not installed."""
 
+    def files(self) -> tuple[Path, ...]:
+        """Return all files whose bytes are the compiler, ``library`` first; none if it is not installed."""
+
     def sources_digest(self, desc: OpDesc) -> str:
-        """Return the digest of the source files that define the descriptor's family, as they are now."""
+        """Return the digest of the source files that define the descriptor's family.
+
+        In a process that has loaded them (``prepare``) it is another digest if they are not what was loaded.
+        """
 
     def prepare(self) -> None:
         """Load the compiler; called once in the server process, before it forks."""

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import re
+import ctypes
+import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from importlib import import_module, util
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from opbuild.backend.halide.object_file import object_file
 from opbuild.backend.halide.registry import FAMILIES
-from opbuild.digest import fast
 from opbuild.errors import CompileError, OpbuildError
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import Target
 
+if TYPE_CHECKING:
+    from opbuild.backend.halide.sources import Sources
+
 PACKAGE = "opbuild.backend.halide"
 OPERATORS = f"{PACKAGE}.operators"
-
-NO_CHECKS = ("no_runtime", "no_asserts", "no_bounds_query")
-"""Shapes are checked once, when a signature is bound; without these features compiling takes 2.5 times as long."""
+EMISSION = f"{PACKAGE}.emission"
 
 
 class HalideCompiler:
@@ -29,6 +29,10 @@ class HalideCompiler:
 
     import_string = f"{PACKAGE}.driver:HalideCompiler"
     name = "halide"
+
+    def __init__(self) -> None:
+        self._sources: Sources | None = None
+        self._is_loaded = False
 
     @staticmethod
     def version() -> str:
@@ -42,28 +46,36 @@ class HalideCompiler:
 
     @staticmethod
     def library() -> Path | None:
-        """Return the compiler's shared library, whose bytes are part of every key; None if halide is not installed."""
-        spec = util.find_spec("halide")
-        if spec is None or not spec.submodule_search_locations:
-            return None
-        folder = Path(next(iter(spec.submodule_search_locations)))
-        found = sorted(folder.glob("lib*/libHalide.so*")) or sorted(folder.glob("halide_*.so"))
-        return found[0] if found else None
+        """Return the compiler's shared library; None if halide is not installed."""
+        return next(iter(_installed()), None)
 
     @staticmethod
-    def sources_digest(desc: OpDesc) -> str:
-        """Return the digest of every source file that defines how ``desc`` is compiled."""
-        if desc.family == "runtime":
-            return sources_of((f"{PACKAGE}.driver",))
-        return sources_of(_modules(desc))
+    def files() -> tuple[Path, ...]:
+        """Return the files whose bytes are part of every key: the library, its Python binding, and Python sources."""
+        return _installed()
 
-    @staticmethod
-    def prepare() -> None:
+    def sources_digest(self, desc: OpDesc) -> str:
+        """Return the digest of every source file that defines how ``desc`` is compiled.
+
+        They are read once in the life of this object. From one that has loaded them (``prepare``) comes no digest of
+        sources that are not what was loaded any more.
+        """
+        modules = (EMISSION,) if desc.family == "runtime" else (EMISSION, *_modules(desc))
+        self._sources = self._sources or _sources()
+        digest = self._sources.digest(modules)
+        return digest if not self._is_loaded or self._sources.unchanged(modules) else "edited"
+
+    def prepare(self) -> None:
         """Import everything that a compile needs, so that forked children start ready."""
-        import_module("halide")
-        for module in sorted(set(FAMILIES.values())):
-            for part in ("compute", "schedule"):
-                name = f"{OPERATORS}.{part}.{module}"
+        self._sources, self._is_loaded = _sources(), True
+        library = self.library()
+        if library is not None and library.name.startswith("libHalide"):
+            ctypes.CDLL(str(library))  # this one, whatever the search path for libraries says
+        for module in dict.fromkeys(FAMILIES.values()):
+            self._sources.digest((EMISSION, *_of_module(module)))  # first, to see whether they are edited meanwhile
+        import_module(EMISSION)
+        for module in dict.fromkeys(FAMILIES.values()):
+            for name in _of_module(module):
                 if util.find_spec(name) is not None:
                     import_module(name)
 
@@ -82,13 +94,13 @@ class HalideCompiler:
         Raises:
             CompileError: If Halide refuses the operator; the message is Halide's.
         """
-        import halide as hl
+        from opbuild.backend.halide.emission import emit_operator, emit_runtime
 
         with _compiling(desc), object_file() as path:
             if desc.family == "runtime":
-                hl.compile_standalone_runtime(str(path), hl.Target(str(target)))
+                emit_runtime(target, path)
             else:
-                _compile_operator(desc, symbol, target, path)
+                emit_operator(desc, symbol, target, _modules(desc), path)
             return path.read_bytes()
 
     @staticmethod
@@ -128,68 +140,41 @@ def _compiling(desc: OpDesc) -> Iterator[None]:
         raise CompileError(f"halide can not compile {desc.op_type} (family {desc.family}): {error}") from error
 
 
-def _compile_operator(desc: OpDesc, symbol: str, target: Target, path: Path) -> None:
-    import halide as hl
-
-    compute, schedule = _modules(desc)
-    definition = import_module(compute).define(desc)
-    import_module(schedule).schedule(definition, desc, target)
-    features = "-".join((str(target), *NO_CHECKS))
-    outputs: list[Any] = definition.outputs
-    pipeline = outputs[0] if len(outputs) == 1 else hl.Pipeline(outputs)
-    pipeline.compile_to({hl.OutputFileType.object: str(path)}, definition.inputs, symbol, hl.Target(features))
-
-
 def _modules(desc: OpDesc) -> tuple[str, str]:
     """Return the modules that define and that schedule a descriptor's family."""
     if desc.family not in FAMILIES:
         raise CompileError(f"{desc.op_type}: the Halide backend has no family {desc.family!r}")
-    module = FAMILIES[desc.family]
+    return _of_module(FAMILIES[desc.family])
+
+
+def _of_module(module: str) -> tuple[str, str]:
     return f"{OPERATORS}.compute.{module}", f"{OPERATORS}.schedule.{module}"
 
 
-_IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+(opbuild[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+(opbuild\b[^\n]*))",
-    re.MULTILINE,
-)
+def _installed() -> tuple[Path, ...]:
+    """Return the files of the installed halide that decide what it compiles, its shared library first."""
+    spec = util.find_spec("halide")
+    if spec is None or not spec.submodule_search_locations:
+        return ()
+    folder = os.path.realpath(next(iter(spec.submodule_search_locations)))
+    inside = _names(folder)
+    subfolders = [Path(folder, name) for name in inside if name.startswith("lib") and Path(folder, name).is_dir()]
+    libraries = [sub / name for sub in subfolders for name in _names(sub) if name.startswith("libHalide.so")]
+    binding = [name for name in inside if name.startswith("halide_") and name.endswith(".so")]
+    python = [name for name in inside if name.endswith(".py")]
+    if not libraries and not binding:
+        return ()
+    return (*libraries[:1], *(Path(folder, name) for name in (*binding, *python)))
 
 
-@cache
-def sources_of(modules: tuple[str, ...]) -> str:
-    """Return one digest of the sources of modules and of all that they import from this package, transitively."""
-    seen: dict[str, str] = {}
-    waiting = [*modules]
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
-            continue
-        path = _source_path(name)
-        if path is None:
-            continue
-        text = path.read_bytes()
-        seen[name] = fast(text)
-        waiting.extend(_imports(text))
-    return fast("\n".join(f"{name} {digest}" for name, digest in sorted(seen.items())).encode())
+def _names(folder: str | Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in os.scandir(folder))
+    except OSError:
+        return []
 
 
-def _source_path(name: str) -> Path | None:
-    """Return the file of a module inside the package ``opbuild``, without importing it."""
-    root = Path(__file__).resolve().parents[2]
-    parts = name.split(".")[1:]
-    for candidate in (root.joinpath(*parts).with_suffix(".py"), root.joinpath(*parts, "__init__.py")):
-        if parts and candidate.is_file():
-            return candidate
-    return None
+def _sources() -> Sources:
+    from opbuild.backend.halide.sources import Sources  # a network that is built starts without it
 
-
-def _imports(text: bytes) -> list[str]:
-    """Return the modules of ``opbuild`` that a source imports (``from a import b`` may mean the module ``a.b``).
-
-    Statements are found by their form, which is many times faster than parsing; what only looks like one, in a string,
-    costs at most a superfluous rebuild.
-    """
-    found: list[str] = []
-    for module, names, modules in _IMPORT.findall(text.decode()):
-        words = [part.split()[0] for part in re.sub(r"#[^\n]*|[()]", "", names or modules).split(",") if part.split()]
-        found += [module, *(f"{module}.{word}" for word in words)] if module else words
-    return [module for module in found if module.startswith("opbuild.")]
+    return Sources()
