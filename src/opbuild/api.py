@@ -239,6 +239,7 @@ class _OnnxBinder:
         key = session.key(source.face.name, source.digest, {n: TensorType(d, shape) for (n, d, _), shape in inputs})
         found = session.start(key, clock)
         if isinstance(found, Binding):
+            source.remember()  # unless it is: a build may have been killed before
             source.release()
             return found
         builder, self._builder = self._builder or warm_builder(session), None

@@ -70,6 +70,7 @@ class ModelSource:
         number = int(fast(f"{self._own_digest} {own_sources()}".encode())[:16], 16)
         self._file = session.config.network_meta / f"{_plain_name(stem)}_{number}.model"
         self._known: Face | None = self._remembered()
+        self._is_remembered = self._known is not None
 
     @property
     def known(self) -> bool:
@@ -164,6 +165,8 @@ class ModelSource:
 
     def remember(self) -> None:
         """Keep what is known of the model for the next process; a folder that can not be written costs only time."""
+        if self._is_remembered:
+            return
         face = self.face
         content = {
             "name": face.name,

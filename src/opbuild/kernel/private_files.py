@@ -48,13 +48,14 @@ def publish(path: Path, data: bytes | memoryview) -> None:
 
 @contextlib.contextmanager
 def private_path(folder: Path) -> Iterator[Path]:
-    """Return the path of a private file; if it is still there in the end, it goes."""
+    """Give the path of a private file, which goes if anything is raised; else it is to be renamed meanwhile."""
     temporary = folder / f"{private_stem()}0"
     try:
         yield temporary
-    finally:
+    except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        raise
 
 
 def replace(temporary: Path, final: Path) -> None:

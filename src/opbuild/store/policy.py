@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbuild.kernel.files import write_new
-from opbuild.kernel.private_files import private_path
+from opbuild.kernel.private_files import private_path, sweep
 from opbuild.kernel.trust import PRIVATE, Trust
 
 SECTION = "op_compiler_cache"
@@ -101,6 +101,7 @@ def read_policy(
 def create_policy_file(file: Path) -> None:
     """Put an ``op_cache.ini`` of comments into a folder that exists and has none; what can not be written is left."""
     with contextlib.suppress(OSError):
+        sweep(file.parent)
         if not file.exists():
             with private_path(file.parent) as whole:
                 write_new(whole, _CONTENT.encode())
@@ -114,6 +115,8 @@ def _name_unless_there(whole: Path, file: Path) -> None:
     except OSError:
         if not file.exists():  # a file system without hard links
             whole.replace(file)
+            return
+    whole.unlink()
 
 
 def _read_file(file: Path, trust: Trust) -> tuple[Mapping[str, int] | None, list[str]]:

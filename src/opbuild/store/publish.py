@@ -32,7 +32,8 @@ def publish_files(folder: Path, files: Sequence[tuple[str, bytes]]) -> None:
             write_new(temporary, content)
         for temporary, final in staged:
             replace(temporary, final)
-    finally:
+    except BaseException:
         for temporary, _ in staged:
             with contextlib.suppress(OSError):
                 temporary.unlink()
+        raise
