@@ -289,6 +289,7 @@ def make_builder(session: Session) -> Builder:
         others=session.other_targets,
         debug=session.debug,
         debug_folder=DebugFolder(session.debug.folder),
+        claims=session.claims,
     )
 
 

@@ -30,8 +30,9 @@ from opbuild.version import __version__
 if TYPE_CHECKING:
     from opbuild.builder.result import BuildResult
     from opbuild.events import Event, Observer
-    from opbuild.kernel.interfaces import Compiler, Store
+    from opbuild.kernel.interfaces import Claims, Compiler, Store
     from opbuild.runtime.weights import WeightStore
+    from opbuild.store.disk import DiskStore
     from opbuild.store.policy import Policy
 
 NOT_MODEL = ("cli", "mindspore", "__pycache__")
@@ -101,18 +102,32 @@ class Session:
 
     @cached_property
     def stores(self) -> tuple[Store, Store]:
-        """Where operators and the compiler's runtime library are kept; in memory if the cache is not used."""
-        from opbuild.store.disk import DiskStore
+        """Where operators and the compiler's runtime library are kept; in memory if the cache is not used.
+
+        What other ranks have is taken from them, unless everything is to be compiled.
+        """
         from opbuild.store.memory import MemoryStore
+        from opbuild.store.shared import rank_stores
 
         config = self.config
         if not config.uses_cache:
             return MemoryStore(), MemoryStore()
-        times = self.policy.ages
-        return (
-            DiskStore(config.kernel_meta, config.device_id, keep_times=times, trust=self.trust),
-            DiskStore(config.network_meta, config.device_id, keep_times=times, trust=self.trust),
-        )
+        if config.forces:
+            return self._open_store(config.kernel_meta), self._open_store(config.network_meta)
+        return rank_stores(config, self._open_store)
+
+    @property
+    def claims(self) -> Claims | None:
+        """Who compiles what, among all processes and ranks that may need the same operators."""
+        from opbuild.store.claims import FolderClaims
+        from opbuild.store.peers import claims_folder
+
+        return FolderClaims(claims_folder(self.config), self.config.rank_id) if self.config.uses_cache else None
+
+    def _open_store(self, folder: Path) -> DiskStore:
+        from opbuild.store.disk import DiskStore
+
+        return DiskStore(folder, self.config.device_id, keep_times=self.policy.ages, trust=self.trust)
 
     def weights(self) -> WeightStore:
         """Return the store of packed weights, for one build."""
@@ -147,8 +162,11 @@ class Session:
         """Let old entries go if the cache folder is larger than it may be; to be called where something was added."""
         if self.config.uses_cache:
             from opbuild.store.ageing import age
+            from opbuild.store.claims import sweep_claims
+            from opbuild.store.peers import claims_folder
             from opbuild.store.policy import create_policy_file
 
+            sweep_claims(claims_folder(self.config))
             create_policy_file(self.config.policy_file)
             age(self.config.kernel_meta, self.config.network_meta, self.policy)
 

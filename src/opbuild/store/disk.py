@@ -80,14 +80,19 @@ class DiskStore:
             mark_used(self._mark(answer.entry.name), keep_time=self.keep_times)
         return answer
 
-    def publish(self, entry: Entry) -> str | None:
-        """Add or replace an entry; return None, or why the storage refused or others can write to it."""
+    def publish(self, entry: Entry, linked_from: Path | None = None) -> str | None:
+        """Add or replace an entry; return None, or why the storage refused or others can write to it.
+
+        Args:
+            entry: The entry.
+            linked_from: Another store's folder that may hold the same files: they are linked where they can be.
+        """
         if self._problem is not None:
             return self._problem
         files = sign_entry(entry, self.trust).files()
         for last_try in (False, True):
             try:
-                publish_files(self.folder, files)
+                publish_files(self.folder, files, linked_from)
             except OSError as error:
                 # Somebody removed the folder or the private files between two steps: once more from the start.
                 if last_try or error.errno not in (errno.ENOENT, errno.ESTALE, errno.EBUSY):

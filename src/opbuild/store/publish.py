@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from opbuild.kernel.files import make_folder, write_new
 from opbuild.kernel.private_files import private_stem, replace
 
 
-def publish_files(folder: Path, files: Sequence[tuple[str, bytes]]) -> None:
+def publish_files(folder: Path, files: Sequence[tuple[str, bytes]], linked_from: Path | None = None) -> None:
     """Write files into ``folder``, each whole or not at all, and show them in the order given.
 
     All are written before the first is renamed, so that a full disk leaves what was there before.
@@ -18,6 +20,7 @@ def publish_files(folder: Path, files: Sequence[tuple[str, bytes]]) -> None:
     Args:
         folder: Created if it is missing, for this user alone.
         files: Names and contents; the last one is the mark that the others are complete.
+        linked_from: A folder that may have the same files; they are linked where they can be, not written.
 
     Raises:
         OSError: If the storage refuses; no temporary file stays behind.
@@ -29,11 +32,27 @@ def publish_files(folder: Path, files: Sequence[tuple[str, bytes]]) -> None:
         for name, content in files:
             temporary = folder / f"{stem}{len(staged)}"
             staged.append((temporary, folder / name))
-            write_new(temporary, content)
+            if linked_from is None or not _link(linked_from / name, temporary, content):
+                write_new(temporary, content)
         for temporary, final in staged:
             replace(temporary, final)
+            if linked_from is not None:
+                temporary.unlink(missing_ok=True)  # renaming a link to its own file does nothing
     except BaseException:
         for temporary, _ in staged:
             with contextlib.suppress(OSError):
                 temporary.unlink()
         raise
+
+
+def _link(path: Path, temporary: Path, content: bytes) -> bool:
+    """Return whether a file holds just this content and has the private name too now."""
+    try:
+        os.link(path, temporary, follow_symlinks=False)
+    except (OSError, NotImplementedError):  # another file system, or one without links
+        return False
+    with contextlib.suppress(OSError):
+        if stat.S_ISREG(temporary.lstat().st_mode) and temporary.read_bytes() == content:
+            return True
+    temporary.unlink()
+    return False
