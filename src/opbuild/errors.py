@@ -13,7 +13,8 @@
     │   ├── CompileForbiddenError  something had to be compiled, and compiling is forbidden
     │   ├── LinkError              objects could not be linked, or no linker was found
     │   └── TargetError            the target is unknown or can not run here
-    └── RunError                   a built network failed while it ran
+    ├── RunError                   a built network failed while it ran
+    └── RankError                  the ranks of a job do not come together: one failed, hangs, or does something else
 
 Each carries what was wrong and where in its message, and in ``hint`` what to do about it.
 """
@@ -103,3 +104,9 @@ class RunError(OpbuildError):
     """A built network failed while it ran."""
 
     exit_code = 6
+
+
+class RankError(OpbuildError):
+    """The ranks of a job do not come together: one failed, hangs, or does something else than the others."""
+
+    exit_code = 7

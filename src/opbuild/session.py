@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from opbuild.config import Config, quota_environment
 from opbuild.digest import fast
 from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
-from opbuild.graph.types import Array, Node, TensorType
+from opbuild.graph.types import COLLECTIVES, Array, Node, TensorType
 from opbuild.kernel import user_operators
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
 from opbuild.kernel.target import Target, host_target, parse_target, runs_here
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from opbuild.store.disk import DiskStore
     from opbuild.store.policy import Policy
 
-NOT_MODEL = ("cli", "mindspore", "__pycache__")
+NOT_MODEL = ("cli", "mindspore", "ranks", "__pycache__")
 """Folders of this package that decide nothing about a network once its graph is known."""
 
 
@@ -278,7 +278,16 @@ def open_session(
         raise OptionError(f"debug_dir is {str(debug.folder)!r}, a folder of the cache", "choose another folder")
     config, trust = trusted(config)
     stores_networks = use_images and config.uses_cache and not debug.active
-    session = Session(config, chosen, observer or log_warnings, stores_networks, debug=debug, trust=trust)
+    observer = observer or log_warnings
+    if config.by_mpi and config.job_folder is None:
+        from opbuild.ranks.world import joined_folder
+
+        config = replace(config, job_folder=joined_folder())
+    if config.job_folder is not None:
+        from opbuild.ranks.progress import report_progress
+
+        observer = report_progress(config, observer)
+    session = Session(config, chosen, observer, stores_networks, debug=debug, trust=trust)
     for warning in config.warnings:
         session.warn(warning)
     return session
@@ -310,7 +319,11 @@ _LOGGED: set[str] = set()
 
 
 def evaluate(node: Node, inputs: Sequence[Array | None], opset: int) -> Sequence[Array]:
-    """Evaluate a node on the host backend, which is loaded when it is first needed."""
+    """Evaluate a node on the host backend, which is loaded when it is first needed, or with the other ranks."""
+    if node.domain == COLLECTIVES:
+        from opbuild.ranks.world import evaluate_collective
+
+        return evaluate_collective(node, inputs)
     return _host()(node, inputs, opset)
 
 

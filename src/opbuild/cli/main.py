@@ -24,6 +24,7 @@ _HELP: tuple[type[click.UsageError], ...] = tuple(filter(None, [getattr(click.ex
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("opbuild.cli.run:run", "Run a MindSpore-style script or an ONNX model."),
+    "launch": ("opbuild.cli.launch:launch", "Run a script on several local ranks that share what they build."),
     "build": ("opbuild.cli.build:build", "Build an ONNX model and show what was built and reused."),
     "compile": ("opbuild.cli.compile:compile", "Build an ONNX model into one .om file."),
     "atc": ("opbuild.cli.atc:atc", "The same with ATC's defaults and messages."),
@@ -81,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     0: done. 1: an unexpected failure. 2: a wrong option or argument. 3: the model is at fault. 4: the input data is at
-    fault. 5: something could not be built. 6: the network failed while it ran. 130: interrupted.
+    fault. 5: something could not be built. 6: the network failed while it ran. 7: the ranks of a job did not come
+    together. 130: interrupted. ``launch`` ends as the first rank that failed.
 
     Args:
         arguments: The arguments after the program's name; default: those of the process.

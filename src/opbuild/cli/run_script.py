@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import runpy
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, TracebackType
 
+from opbuild.config import Config
 from opbuild.errors import OpbuildError, OptionError
 
 _FACE = "opbuild.mindspore"
@@ -22,6 +24,7 @@ _SKIPPED = (str(Path(__file__).resolve().parents[1]), "<frozen ", runpy.__file__
 
 _PLACES = {
     "mindspore.common": _FACE,
+    "mindspore.communication.management": f"{_FACE}.communication",
     "mindspore.common.api": f"{_FACE}.jit",
     "mindspore.common.dtype": f"{_FACE}.dtype",
     "mindspore.common.initializer": f"{_FACE}.initializer",
@@ -56,8 +59,8 @@ class MindSporeFinder(MetaPathFinder):
             if error.name is None or not error.name.startswith(_FACE):
                 raise
             raise ModuleNotFoundError(
-                f"opbuild has no {fullname}: it builds and runs networks (mindspore, nn, ops, context, common); data "
-                "sets, training and communication are MindSpore's",
+                f"opbuild has no {fullname}: it builds and runs networks (mindspore, nn, ops, context, common, "
+                "communication); data sets and training are MindSpore's",
                 name=fullname,
             ) from None
         return ModuleSpec(fullname, _Alias(module), is_package=hasattr(module, "__path__"))
@@ -113,6 +116,7 @@ def run_script(path: str | os.PathLike[str], args: list[str]) -> int:
         OptionError: If there is no such script.
         OpbuildError: What opbuild raised while it built or ran a network, if the script did not catch it.
     """
+    _flush_lines()
     script = Path(path)
     if not script.is_file():
         raise OptionError(f"there is no script {path}", "give the path of a Python file")
@@ -123,18 +127,34 @@ def run_script(path: str | os.PathLike[str], args: list[str]) -> int:
         with mindspore_found_here():
             runpy.run_path(os.fspath(path), run_name="__main__")
     except SystemExit as exit_:
-        return _exit_code(exit_.code)
+        return _ending_with(_exit_code(exit_.code))
     except OpbuildError as error:
+        _ending_with(error.exit_code)
         _add_place(error)
         raise
     except Exception as error:
         _show(error)
-        return 1
+        return _ending_with(1)
     finally:
         sys.argv = argv
         sys.path[:] = search_path
         sys.stdout.flush()
     return 0
+
+
+def _flush_lines() -> None:
+    """Let what one of several ranks prints appear line by line, as its output is not a terminal."""
+    with suppress(OptionError):  # the script's first build says what is wrong with a variable
+        if Config.from_environment().rank_size > 1 and isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)
+
+
+def _ending_with(code: int) -> int:
+    """Return an exit code, with which all ranks are going to end if this one has joined others and fails."""
+    world = sys.modules.get("opbuild.ranks.world")
+    if world is not None and code:
+        world.fail(code)
+    return code
 
 
 def _exit_code(code: object) -> int:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opbuild.errors import InvalidModelError
-from opbuild.graph.types import Array, Attribute, Graph, Node, TensorType
+from opbuild.graph.types import COLLECTIVES, Array, Attribute, Graph, Node, TensorType
 
 Infer = Callable[[Node, Sequence["TensorType | None"], Sequence["Array | None"]], tuple[TensorType, ...]]
 """Returns the types of a node's outputs, from the type of each input and its value where that is known."""
@@ -182,11 +182,14 @@ def location() -> str:
 
 
 def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
-    """Return the nodes that ``outputs`` depend on, in order; what was thrown away is not part of the network."""
+    """Return the nodes that ``outputs`` depend on, in order; what was thrown away is not part of the network.
+
+    What communicates is: other ranks wait for it.
+    """
     wanted = set(outputs)
     kept: list[Node] = []
     for node in reversed(nodes):
-        if any(name in wanted for name in node.outputs):
+        if node.domain == COLLECTIVES or any(name in wanted for name in node.outputs):
             kept.append(node)
             wanted.update(node.inputs)
     return kept[::-1]

@@ -19,6 +19,9 @@ Array = npt.NDArray[Any]
 Attribute: TypeAlias = Any
 """An int, float, str, bytes, tuple of them or numpy array; ``Any``, because only the operator's type says which."""
 
+COLLECTIVES = "opbuild.ranks"
+"""Domain of the operators by which ranks communicate. They run on the host; each counts even if nobody reads it."""
+
 DTYPES = (
     "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
 )  # fmt: skip

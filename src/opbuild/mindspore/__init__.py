@@ -4,7 +4,7 @@
 train them.
 """
 
-from opbuild.mindspore import context, dtype, methods, nn, ops
+from opbuild.mindspore import communication, context, dtype, methods, nn, ops
 from opbuild.mindspore.context import (
     COMPATIBLE,
     GRAPH_MODE,
@@ -59,7 +59,8 @@ __version__ = "2.10.0"
 __all__ = [
     "COMPATIBLE", "GRAPH_MODE", "LAX", "PYNATIVE_MODE", "STRICT", "Parameter", "ParameterTuple", "Tensor", "Type",
     "bool_",
-    "byte", "context", "double", "dtype", "dtype_to_nptype", "dtype_to_pytype", "float16", "float32", "float64",
+    "byte", "communication", "context", "double", "dtype", "dtype_to_nptype", "dtype_to_pytype", "float16", "float32",
+    "float64",
     "from_numpy",
     "get_context", "get_seed", "half", "int8", "int16", "int32", "int64", "intc", "intp", "is_tensor", "jit",
     "jit_class",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from opbuild.graph.types import Graph, Node
+from opbuild.graph.types import COLLECTIVES, Graph, Node
 
 
 def eliminate_dead(graph: Graph) -> Graph:
-    """Drop nodes that no output needs, and constants and types that nothing names."""
+    """Drop nodes that no output needs, and constants and types that nothing names.
+
+    What communicates stays: other ranks wait for it.
+    """
     needed = set(graph.outputs)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if needed.intersection(node.outputs):
+        if needed.intersection(node.outputs) or node.domain == COLLECTIVES:
             kept.append(node)
             needed.update(node.inputs)
     needed.update(graph.inputs)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from opbuild.errors import ModelError, UnsupportedOperatorError
 from opbuild.graph import (
+    shape_rules_collective,
     shape_rules_creation,
     shape_rules_elementwise,
     shape_rules_movement,
@@ -21,6 +22,7 @@ from opbuild.graph.types import Array, Graph, Node, TensorType
 __all__ = ["has_rule", "infer", "infer_node", "register_rule", "types_with_rule"]
 
 RULE_MODULES = (
+    shape_rules_collective,
     shape_rules_creation,
     shape_rules_elementwise,
     shape_rules_movement,

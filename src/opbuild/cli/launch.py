@@ -1,0 +1,50 @@
+"""``opbuild launch``: a script on several local ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+MOST_RANKS = 1024
+
+
+class LaunchCommand(click.Command):
+    """A command that leaves everything after the script to the script."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
+    ) -> click.Context:
+        """Let options end at the first argument that is none."""
+        context: click.Context = super().make_context(info_name, args, parent, allow_interspersed_args=False, **extra)
+        return context
+
+
+@click.command(cls=LaunchCommand)
+@click.option(
+    "-n",
+    "--num_ranks",
+    metavar="N",
+    type=click.IntRange(1, MOST_RANKS),
+    required=True,
+    help="How many ranks to start.",
+)
+@click.option(
+    "--per_device_dirs",
+    is_flag=True,
+    help="Run rank k in device<k>/, which is made, so that it keeps device<k>/rank_<k>/kernel_meta.",
+)
+@click.argument("script", metavar="SCRIPT.py", type=click.Path(path_type=Path))
+@click.argument("arguments", metavar="[ARGUMENTS...]", nargs=-1, type=click.UNPROCESSED)
+def launch(num_ranks: int, per_device_dirs: bool, script: Path, arguments: tuple[str, ...]) -> int:
+    """Run SCRIPT.py with ARGUMENTS on N ranks of this host, each a process as 'opbuild run' starts it.
+
+    Each gets its RANK_ID, RANK_SIZE and DEVICE_ID; each line of output gets its rank. The ranks communicate and wait
+    for each other (opbuild.mindspore.communication). When one fails all are ended, and the exit code is that of the
+    first that failed. Cores are divided over the ranks unless OPBUILD_NUM_THREADS or OMP_NUM_THREADS is set.
+    """
+    from opbuild.config import inherited_environment
+    from opbuild.ranks.launcher import Job
+    from opbuild.ranks.launcher import launch as launch_job
+
+    return launch_job(Job(script, arguments, num_ranks, per_device_dirs, inherited_environment()))

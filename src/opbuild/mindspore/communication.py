@@ -1,0 +1,104 @@
+"""``communication``: connects the ranks of a job that ``opbuild launch`` or ``mpiexec`` started."""
+
+from __future__ import annotations
+
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore.context import build_config
+
+_BACKENDS = ("hccl", "nccl", "mccl", "gloo", "mpi")
+
+HCCL_WORLD_COMM_GROUP = "hccl_world_group"
+NCCL_WORLD_COMM_GROUP = "nccl_world_group"
+MCCL_WORLD_COMM_GROUP = "mccl_world_group"
+_WORLD_GROUPS = (HCCL_WORLD_COMM_GROUP, NCCL_WORLD_COMM_GROUP, MCCL_WORLD_COMM_GROUP)
+
+
+class GlobalComm:
+    """What programs ask about communication."""
+
+    BACKEND = "hccl"
+    WORLD_COMM_GROUP = HCCL_WORLD_COMM_GROUP
+    INITED = False
+    CHECK_ENVS = True
+
+
+def check_group(group: str) -> None:
+    """Check that a group is that of all ranks.
+
+    Raises:
+        ArgumentTypeError, ArgumentValueError: If it is another one.
+    """
+    if not isinstance(group, str):
+        raise ArgumentTypeError(f"group is {group!r}", "give the name of a group")
+    if group not in _WORLD_GROUPS:
+        raise ArgumentValueError(f"group is {group!r}", f"there is one group, of all ranks: {HCCL_WORLD_COMM_GROUP!r}")
+
+
+def init(backend_name: str | None = None) -> None:
+    """Connect the ranks of the job; returns when all have called it.
+
+    Ranks of ``opbuild launch`` meet through their launcher, those of ``mpiexec`` through MPI. A process that was
+    started alone is a job of one rank.
+
+    Args:
+        backend_name: A name that MindSpore knows; it changes nothing.
+
+    Raises:
+        ArgumentValueError: If there is no such backend.
+        RankError: If nothing connects the ranks, one ended, or one hangs.
+    """
+    if backend_name is not None and backend_name not in _BACKENDS:
+        raise ArgumentValueError(f"backend_name is {backend_name!r}", f"it must be one of {', '.join(_BACKENDS)}")
+    from opbuild.events import Warned
+    from opbuild.ranks.world import connect
+    from opbuild.session import log_warnings
+
+    config = build_config()
+    for warning in config.warnings:
+        log_warnings(Warned(warning))
+    connect(config)
+    GlobalComm.INITED = True
+
+
+def release() -> None:
+    """Let go of the other ranks."""
+    from opbuild.ranks.world import disconnect
+
+    disconnect()
+    GlobalComm.INITED = False
+
+
+def get_rank(group: str = GlobalComm.WORLD_COMM_GROUP) -> int:
+    """Return this process's rank.
+
+    Raises:
+        RankError: If ``init`` was not called.
+    """
+    from opbuild.ranks.world import connected
+
+    check_group(group)
+    return connected().rank
+
+
+def get_group_size(group: str = GlobalComm.WORLD_COMM_GROUP) -> int:
+    """Return the number of ranks; raises as ``get_rank``."""
+    from opbuild.ranks.world import connected
+
+    check_group(group)
+    return connected().size
+
+
+def get_local_rank(group: str = GlobalComm.WORLD_COMM_GROUP) -> int:
+    """Return this process's rank among those of its host; raises as ``get_rank``."""
+    from opbuild.ranks.world import connected
+
+    check_group(group)
+    return connected().local_rank
+
+
+def get_local_rank_size(group: str = GlobalComm.WORLD_COMM_GROUP) -> int:
+    """Return the number of ranks of this host; raises as ``get_rank``."""
+    from opbuild.ranks.world import connected
+
+    check_group(group)
+    return connected().local_size

@@ -1,0 +1,67 @@
+"""The private folder of a job. Its maker holds a lock on it, so that those of killed makers are known and removed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from opbuild.errors import RankError
+
+PREFIX = "opbuild-job-"
+LOCK = "lock"
+YOUNG = 600.0
+"""Seconds in which a folder is left alone: its maker may not have locked it yet."""
+
+
+class JobFolder:
+    """A new folder for one job, 0700.
+
+    Attributes:
+        path: Where it is.
+
+    Raises:
+        RankError: If it can not be made.
+    """
+
+    def __init__(self) -> None:
+        try:
+            parent = Path(os.path.realpath(tempfile.gettempdir()))
+            _sweep(parent)
+            self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+            self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise RankError(f"the job gets no folder: {error}", "set TMPDIR to a folder that can be written") from error
+        with contextlib.suppress(OSError):  # where there are no locks, a killed job's folder stays
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove this user's folders of jobs whose makers are gone."""
+    for path in _old_folders(parent):
+        with contextlib.suppress(OSError):
+            lock = os.open(path / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _old_folders(parent: Path) -> Iterator[Path]:
+    now = time.time()
+    with contextlib.suppress(OSError):
+        for path in parent.glob(f"{PREFIX}*"):
+            state = path.lstat()
+            if state.st_uid == os.getuid() and now - state.st_mtime > YOUNG:
+                yield path

@@ -1,0 +1,287 @@
+"""``opbuild launch``: starts the ranks of a job on this host, passes on what they say, and ends them together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, cast
+
+from opbuild.config import available_cores
+from opbuild.errors import OptionError, RankError
+from opbuild.ranks.environment import rank_environment
+from opbuild.ranks.folder import JobFolder
+from opbuild.ranks.guard import Guard
+from opbuild.ranks.hub import Hub
+from opbuild.ranks.prefix import PrefixedLines
+from opbuild.ranks.progress import Snapshot, read_snapshot, write_snapshot
+
+GRACE = 2.0
+"""Seconds between asking ranks to end and ending them."""
+LINGER = 1.0
+"""Seconds that output may still come after its rank has ended."""
+CHUNK = 1 << 16
+
+ERROR, HINT = "error (", "\n  hint: "
+"""How a rank's error block and its hint begin."""
+
+RUN = "import sys; sys.path[:1] == [''] and sys.path.pop(0); from opbuild.cli.main import main; sys.exit(main())"
+"""``python -m opbuild`` without the working folder on the search path, which may hold an ``onnx.py``."""
+
+
+@dataclass
+class Rank:
+    """One rank that runs.
+
+    Attributes:
+        number: The rank.
+        process: Its process, the leader of a group of its own.
+        streams: What reads its output and its errors.
+        code: How it ended, as a shell would say; None: it runs.
+    """
+
+    number: int
+    process: subprocess.Popen[bytes]
+    streams: dict[int, PrefixedLines]
+    code: int | None = None
+
+    @property
+    def message(self) -> tuple[str, str]:
+        """What it said last on its standard error: an error block of opbuild, or the last line; and the hint."""
+        lines = [line for each in list(self.streams.values())[1:] for line in each.last if line.strip()]
+        starts = [index for index, line in enumerate(lines) if line.startswith(ERROR)]
+        if not starts:
+            return "".join(lines[-1:]), ""
+        message, _, hint = "\n".join(lines[starts[-1] :]).partition(HINT)
+        return message.partition("): ")[2], hint
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, in words."""
+        if self.process.returncode < 0:
+            return f"was killed by {signal.Signals(-self.process.returncode).name}"
+        return f"failed with exit code {self.code}"
+
+
+@dataclass
+class Job:
+    """What is to be started.
+
+    Attributes:
+        script: The script.
+        arguments: Its arguments.
+        size: The number of ranks.
+        per_device_dirs: Whether rank k runs in ``device<k>``.
+        environment: The environment that ranks inherit.
+    """
+
+    script: Path
+    arguments: Sequence[str]
+    size: int
+    per_device_dirs: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def launch(job: Job) -> int:
+    """Run a job and return 0 when all ranks ended well.
+
+    Args:
+        job: What is to be started.
+
+    Returns:
+        0; 130 after Ctrl-C; 128 and the signal's number after another signal.
+
+    Raises:
+        OptionError: If there is no such script, or a rank's folder can not be made.
+        RankError: If a rank failed; its exit code is that of the first.
+    """
+    script = Path(os.path.abspath(job.script))
+    if not script.is_file():
+        raise OptionError(f"there is no script {job.script}", "give the path of a Python file")
+    job = replace(job, script=script)
+    folder = JobFolder()
+    guard = Guard(folder.path)
+    try:
+        Hub(folder.path, job.size)
+        return _Launcher(job, folder.path, guard).run()
+    finally:
+        folder.remove()
+        guard.close()
+
+
+class _Launcher:
+    """Starts the ranks, then does what comes: output, ends, signals."""
+
+    def __init__(self, job: Job, folder: Path, guard: Guard) -> None:
+        self._job = job
+        self._folder = folder
+        self._guard = guard
+        self._ranks: list[Rank] = []
+        self._selector = selectors.DefaultSelector()
+        self._first: Rank | None = None
+        self._signal = 0
+        self._kill_at = float("inf")
+        self._readable = True
+
+    def run(self) -> int:
+        with self._signals():
+            try:
+                for number in range(self._job.size):
+                    self._start(number)
+                while any(rank.code is None for rank in self._ranks):
+                    self._step()
+            finally:
+                self._end_all(signal.SIGKILL)
+                self._drain()
+        if self._signal:
+            return 128 + self._signal
+        if self._first is not None:
+            raise self._failure(self._first)
+        return 0 if self._readable else 1
+
+    def _start(self, number: int) -> None:
+        job = self._job
+        folder = Path(f"device{number}").absolute() if job.per_device_dirs else None
+        command = [sys.executable, "-c", RUN, "run", str(job.script), *job.arguments]
+        try:
+            if folder is not None:
+                folder.mkdir(exist_ok=True)
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                cwd=folder,
+                env=rank_environment(job.environment, number, job.size, self._folder, available_cores()),
+                start_new_session=True,  # so that it and what it starts end together, and Ctrl-C comes here
+            )
+        except OSError as error:
+            raise OptionError(
+                f"rank {number} can not be started: {error}", "start fewer ranks, or in a folder that can be written"
+            ) from error
+        self._guard.add(process.pid)
+        streams = {}
+        for pipe, output in ((process.stdout, 1), (process.stderr, 2)):
+            descriptor = cast("IO[bytes]", pipe).fileno()
+            streams[descriptor] = PrefixedLines(number, output)
+            self._selector.register(descriptor, selectors.EVENT_READ, streams[descriptor])
+        self._ranks.append(Rank(number, process, streams))
+
+    def _step(self) -> None:
+        """Wait for something and do what it asks for."""
+        wait = min(1.0, max(0.0, self._kill_at - time.monotonic()))
+        for key, _ in self._selector.select(wait):
+            if isinstance(key.data, PrefixedLines):
+                self._pass_on(key.fd, key.data)
+            else:
+                os.read(key.fd, CHUNK)  # the number of a signal, whose handler has run
+        self._collect()
+        failed = self._first is not None or self._signal or not self._readable
+        if failed and self._kill_at == float("inf"):
+            self._kill_at = time.monotonic() + GRACE
+            self._end_all(signal.SIGTERM)
+        if time.monotonic() >= self._kill_at:
+            self._end_all(signal.SIGKILL)
+            self._kill_at = time.monotonic() + GRACE
+
+    def _pass_on(self, descriptor: int, lines: PrefixedLines) -> bool:
+        """Pass on what a rank says; return whether it may say more."""
+        data = os.read(descriptor, CHUNK)
+        try:
+            lines.feed(data) if data else lines.finish()
+        except OSError:  # nobody reads (`opbuild launch ... | head`)
+            self._readable = False
+        if not data:
+            self._selector.unregister(descriptor)
+        return bool(data)
+
+    def _collect(self) -> None:
+        """Take note of the ranks that have ended."""
+        for rank in self._ranks:
+            if rank.code is not None or not _has_ended(rank.process.pid):
+                continue
+            with contextlib.suppress(OSError):  # its number is not free before it is waited for
+                os.killpg(rank.process.pid, signal.SIGKILL)
+            returned = rank.process.wait()
+            self._guard.remove(rank.process.pid)
+            rank.code = returned if returned >= 0 else 128 - returned
+            said = read_snapshot(self._folder, rank.number) or Snapshot()
+            write_snapshot(
+                self._folder, rank.number, replace(said, state="ended", compiling=(), changes=said.changes + 1)
+            )
+            if rank.code and self._first is None:
+                self._first = rank
+
+    def _end_all(self, number: int) -> None:
+        for rank in self._ranks:
+            if rank.code is None and rank.process.returncode is None:
+                with contextlib.suppress(OSError):
+                    os.killpg(rank.process.pid, number)
+
+    def _drain(self) -> None:
+        """Wait for all ranks and pass on the rest of what they said."""
+        end = time.monotonic() + LINGER
+        while any(isinstance(key.data, PrefixedLines) for key in self._selector.get_map().values()):
+            ready = self._selector.select(max(0.0, end - time.monotonic()))
+            for key, _ in ready:
+                if isinstance(key.data, PrefixedLines):
+                    self._pass_on(key.fd, key.data)
+                else:
+                    os.read(key.fd, CHUNK)
+            self._collect()
+            if not ready:
+                break
+        for rank in self._ranks:
+            rank.process.wait()
+            for lines in rank.streams.values():
+                with contextlib.suppress(OSError):
+                    lines.finish()
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Let signals and ends of ranks wake the loop."""
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        os.set_blocking(write, False)
+        self._selector.register(read, selectors.EVENT_READ)
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._on_signal)
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+        wakeup = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._selector.close()
+            os.close(read)
+            os.close(write)
+
+    def _on_signal(self, number: int, _: object) -> None:
+        if self._signal:  # asked twice: now
+            self._kill_at = 0.0
+        self._signal = self._signal or number
+
+    def _failure(self, rank: Rank) -> RankError:
+        message, hint = rank.message
+        said = f": {message}" if message else ""
+        error = RankError(f"rank {rank.number} {rank.outcome}{said}", hint or "the other ranks were ended")
+        error.exit_code = rank.code or 1
+        return error
+
+
+def _has_ended(process: int) -> bool:
+    """Return whether a child has ended, and leave it to be waited for: until then its group's number is its own."""
+    with contextlib.suppress(ChildProcessError):
+        return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return True

@@ -1,0 +1,160 @@
+"""Ranks of one host that ``opbuild launch`` started: data in files of the job's folder, meetings at the hub.
+
+Each rank has two files that it alone writes and all map. It writes its data into one, says so at the hub, and when all
+have done so reads the others'. The next operation uses the other file: when a rank passes a meeting, all have finished
+reading what was written before the meeting that preceded it, so the first file is free again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import select
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from opbuild.config import Config
+from opbuild.errors import RankError
+from opbuild.graph.types import Array
+from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine
+from opbuild.ranks.hub import GO, LONGEST_LINE, NO, SOCKET, connect
+from opbuild.ranks.waiting import Waiter
+
+EXCHANGE = "exchange"
+SLOTS = 2
+
+
+class LocalTransport:
+    """Reaches the other ranks of ``opbuild launch``.
+
+    Args:
+        config: The rank, the number of ranks, the job's folder and the limits.
+        folder: The job's folder.
+
+    Raises:
+        RankError: If the launcher is gone, or not all ranks come.
+    """
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        self.rank = self.local_rank = config.rank_id
+        self.size = self.local_size = config.rank_size
+        self._waiter = Waiter(config, folder)
+        self._folder = folder / EXCHANGE
+        self._maps: dict[tuple[int, int], mmap.mmap] = {}
+        self._count = 0
+        self._unread = b""
+        self._lock = threading.Lock()
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            self._link = connect(folder)
+            self._link.sendall(b"%d\n" % self.rank)
+        except OSError as error:
+            raise RankError(
+                f"rank {self.rank} does not reach its launcher: {error.strerror or error}",
+                "start the ranks with 'opbuild launch'",
+            ) from error
+        self._meet(Collective("Barrier"))
+
+    def run(self, collective: Collective, array: Array) -> Array:
+        """Take part in an operation; see ``Transport``."""
+        with self._lock:
+            slot, self._count = self._count % SLOTS, self._count + 1
+            if collective.kind != "Broadcast" or collective.root == self.rank:
+                self._write(slot, array)
+            self._meet(collective)
+            return self._read(collective, slot, array)
+
+    def close(self) -> None:
+        """Let go of the launcher and of the files."""
+        self._link.close()
+        for mapped in self._maps.values():
+            with contextlib.suppress(BufferError):
+                mapped.close()
+        self._maps.clear()
+
+    def _read(self, collective: Collective, slot: int, own: Array) -> Array:
+        """Return this rank's result from the files of all."""
+        if collective.kind == "Broadcast":
+            return self._others(collective.root, slot, own).copy()
+        arrays = [own if rank == self.rank else self._others(rank, slot, own) for rank in range(self.size)]
+        if collective.kind == "ReduceScatter":
+            rows = own.shape[0] // self.size
+            arrays = [array[self.rank * rows : (self.rank + 1) * rows] for array in arrays]
+        return combine(collective, arrays)
+
+    def _others(self, rank: int, slot: int, like: Array) -> Array:
+        if not like.nbytes:
+            return np.zeros_like(like)
+        mapped = self._map(rank, slot, like.nbytes)
+        return np.frombuffer(mapped, like.dtype, like.size).reshape(like.shape)
+
+    def _write(self, slot: int, array: Array) -> None:
+        if array.nbytes:
+            flat = np.frombuffer(self._map(self.rank, slot, array.nbytes), np.uint8, array.nbytes)
+            flat[:] = array.reshape(-1).view(np.uint8)
+
+    def _map(self, rank: int, slot: int, nbytes: int) -> mmap.mmap:
+        """Return a rank's file of a slot, mapped with at least so many bytes; this rank's own grows to them."""
+        mapped = self._maps.get((rank, slot))
+        if mapped is not None and len(mapped) >= nbytes:
+            return mapped
+        path = self._folder / f"{rank}.{slot}"
+        own = rank == self.rank
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT if own else os.O_RDONLY, 0o600)
+            try:
+                if own:
+                    os.posix_fallocate(file, 0, nbytes)  # a full disk is an error here, not a signal when it is written
+                access = mmap.ACCESS_WRITE if own else mmap.ACCESS_READ
+                mapped = mmap.mmap(file, os.fstat(file).st_size, access=access)
+            finally:
+                os.close(file)
+        except (OSError, ValueError) as error:
+            raise RankError(
+                f"rank {self.rank} can not exchange {nbytes} bytes through {path}: {error}",
+                "free space in the folder for temporary files, or set TMPDIR to another",
+            ) from error
+        self._maps[rank, slot] = mapped
+        return mapped
+
+    def _meet(self, collective: Collective) -> None:
+        """Wait until all ranks are here and do the same."""
+        self._send(f"{collective}\n".encode())
+        self._waiter.wait(str(collective), self._answered)
+        line, _, self._unread = self._unread.partition(b"\n")
+        answer = line.decode(errors="replace")
+        if answer != GO:
+            raise RankError(answer.removeprefix(NO), SAME_EVERYWHERE)
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._link.sendall(data)
+        except OSError as error:
+            raise self._gone() from error
+
+    def _answered(self, seconds: float) -> bool:
+        if b"\n" in self._unread:
+            return True
+        poll = select.poll()
+        poll.register(self._link, select.POLLIN)
+        if not poll.poll(1e3 * seconds):
+            return False
+        try:
+            data = self._link.recv(LONGEST_LINE)
+        except OSError:
+            data = b""
+        if not data:
+            raise self._gone()
+        self._unread += data
+        return b"\n" in self._unread
+
+    def _gone(self) -> RankError:
+        return RankError(f"rank {self.rank}: the launcher of this job is gone", "start the job again")
+
+
+def has_hub(folder: Path) -> bool:
+    """Return whether a job's folder is that of ``opbuild launch``."""
+    return (folder / SOCKET).is_socket()

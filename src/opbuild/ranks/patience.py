@@ -1,0 +1,113 @@
+"""How long a rank waits for the others: a clock that runs only while no rank makes progress. It reads nothing itself.
+
+Progress is a change of what a rank says of itself (an operator finished, a build begun or ended, a rank that arrived),
+or an operator that has been compiling for less than the time that one compile may take. That a process exists is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from opbuild.errors import RankError
+from opbuild.ranks.progress import Snapshot
+
+FIRST_LINE = 3.0
+EACH_LINE = 10.0
+"""Seconds until the first line of a wait, and from one line to the next."""
+
+
+@dataclass
+class Patience:
+    """Judges one wait.
+
+    Args:
+        rank: Who waits.
+        size: The number of ranks.
+        what: What for, for messages.
+        number: The number of the operation: who waits for this one or a later one has arrived.
+        limit: Seconds without progress; ``inf`` for no limit.
+        limit_name: The variable that sets it.
+        compile_timeout: Seconds that one compile may take.
+        started: When the wait began.
+    """
+
+    rank: int
+    size: int
+    what: str
+    number: int
+    limit: float
+    limit_name: str
+    compile_timeout: float
+    started: float
+    _moved: float = field(init=False)
+    _next_line: float = field(init=False)
+    _seen: dict[int, int] = field(default_factory=dict)
+    _compiling: dict[tuple[int, str], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._moved = self.started
+        self._next_line = self.started + FIRST_LINE
+
+    def look(self, now: float, ranks: Mapping[int, Snapshot | None]) -> list[str]:
+        """Return the lines to say now.
+
+        Args:
+            now: The time, on the clock of ``started``.
+            ranks: What each rank says of itself; None or absent: nothing.
+
+        Raises:
+            RankError: If a rank that is waited for ended, or no rank made progress for too long; it names the rank.
+        """
+        missing = [rank for rank in range(self.size) if rank != self.rank and not self._arrived(ranks.get(rank))]
+        for rank in range(self.size):
+            if rank != self.rank and self._moves(rank, ranks.get(rank), now):
+                self._moved = now
+        for rank in missing:
+            said = ranks.get(rank)
+            if said is not None and said.state == "ended":
+                raise RankError(
+                    f"rank {rank} ended before it reached {self.what}",
+                    "every rank must take part in each operation of all ranks",
+                )
+        if now - self._moved >= self.limit:
+            raise self._too_long(missing, ranks)
+        speaks = all(rank in missing for rank in range(self.rank))  # one of those who wait is enough
+        if now < self._next_line or not speaks:
+            return []
+        self._next_line = now + EACH_LINE
+        return [f"waiting for {self._describe(rank, ranks.get(rank), now)}" for rank in missing]
+
+    def _arrived(self, said: Snapshot | None) -> bool:
+        return said is not None and said.waiting >= self.number
+
+    def _moves(self, rank: int, said: Snapshot | None, now: float) -> bool:
+        """Return whether a rank made progress since the last look."""
+        if said is None:
+            return False
+        changed = self._seen.get(rank, said.changes) != said.changes
+        self._seen[rank] = said.changes
+        names = (*said.compiling, said.awaited) if said.awaited else said.compiling
+        known = {name: self._compiling.get((rank, name), now) for name in names}
+        for key in [key for key in self._compiling if key[0] == rank]:
+            del self._compiling[key]
+        self._compiling.update({(rank, name): since for name, since in known.items()})
+        return changed or any(now - since < self.compile_timeout for since in known.values())
+
+    def _describe(self, rank: int, said: Snapshot | None, now: float) -> str:
+        if said is None:
+            return f"rank {rank}, which has said nothing yet"
+        if said.compiling:
+            name = said.compiling[0]
+            seconds = now - self._compiling.get((rank, name), now)
+            count = f"{said.done} of {said.to_compile} operators done"
+            return f"rank {rank}, which builds {name} (for {seconds:.0f} s; {count})"
+        return f"rank {rank}, which {said.doing}"
+
+    def _too_long(self, missing: list[int], ranks: Mapping[int, Snapshot | None]) -> RankError:
+        seconds = f"{self.limit:g} s"
+        hint = f"look at what it does there; {self.limit_name} sets how long to wait"
+        if not missing:
+            return RankError(f"{self.what} did not end within {seconds} although all ranks reached it", hint)
+        named = " and ".join(self._describe(rank, ranks.get(rank), self._moved) for rank in missing)
+        return RankError(f"no rank made progress for {seconds} on the way to {self.what}: missing is {named}", hint)

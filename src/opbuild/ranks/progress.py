@@ -1,0 +1,165 @@
+"""What a rank says of itself: one small file for each rank in the job's folder, replaced at each event of a build."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from opbuild.config import Config
+from opbuild.events import BuildFinished, BuildStarted, CompileFinished, CompileStarted, Event, Observer, Taken, Waiting
+
+FOLDER = "progress"
+NOT_WAITING = -1
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a rank said last.
+
+    Attributes:
+        state: ``running``, ``building`` or ``ended``.
+        network: The network that it built last.
+        compiling: The operators that it compiles.
+        awaited: The operator that it waits for, if all that it lacks is compiled elsewhere.
+        holder: Who compiles that.
+        done: Operators that it compiled in this build.
+        to_compile: Operators that this build compiles.
+        waiting: The number of the operation that it waits for; -1: none.
+        changes: Grows with each change.
+    """
+
+    state: str = "running"
+    network: str = ""
+    compiling: tuple[str, ...] = ()
+    awaited: str = ""
+    holder: str = ""
+    done: int = 0
+    to_compile: int = 0
+    waiting: int = NOT_WAITING
+    changes: int = 0
+
+    @property
+    def doing(self) -> str:
+        """What the rank does, for messages."""
+        if self.awaited:
+            return f"waits for {self.holder} to build {self.awaited}"
+        if self.state == "building":
+            return f"prepares {self.network}"
+        if self.state == "ended":
+            return "has ended"
+        return f"runs, and built {self.network} last" if self.network else "runs, and has built nothing yet"
+
+
+def read_snapshot(folder: Path, rank: int) -> Snapshot | None:
+    """Return what a rank said last; None if it said nothing that can be read."""
+    try:
+        said = json.loads((folder / FOLDER / f"{rank}.json").read_bytes())
+        return Snapshot(
+            state=str(said["state"]),
+            network=str(said["network"]),
+            compiling=tuple(str(name) for name in said["compiling"]),
+            awaited=str(said["awaited"]),
+            holder=str(said["holder"]),
+            done=int(said["done"]),
+            to_compile=int(said["to_compile"]),
+            waiting=int(said["waiting"]),
+            changes=int(said["changes"]),
+        )
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def write_snapshot(folder: Path, rank: int, snapshot: Snapshot) -> None:
+    """Replace what a rank said. A folder that is gone is no failure: nobody waits any more."""
+    path = folder / FOLDER / f"{rank}.json"
+    private = path.with_name(f"{rank}.{os.getpid()}.{threading.get_ident()}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        private.write_text(json.dumps(vars(snapshot)))
+        private.replace(path)
+
+
+@dataclass
+class Progress:
+    """What this rank says of itself; any thread may use it.
+
+    Args:
+        folder: The job's folder.
+        rank: This rank.
+    """
+
+    folder: Path
+    rank: int
+    _said: dict[str, Any] = field(default_factory=dict)
+    _compiling: dict[str, None] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def observe(self, event: Event) -> None:
+        """Take note of what a build does."""
+        if isinstance(event, BuildStarted):
+            self._say(state="building", network=event.network, done=0, to_compile=event.to_compile)
+        elif isinstance(event, CompileStarted):
+            self._say(started=event.name)
+        elif isinstance(event, CompileFinished):
+            self._say(finished=event.name, done=event.done, to_compile=event.to_compile)
+        elif isinstance(event, Taken):
+            self._say(done=event.done, to_compile=event.to_compile)
+        elif isinstance(event, Waiting):
+            self._say(awaited=event.name, holder=event.holder)
+        elif isinstance(event, BuildFinished):
+            self._say(state="running")
+
+    def start(self) -> None:
+        """Say that this rank is there."""
+        self._say()
+
+    def wait_for(self, number: int) -> None:
+        """Say which operation this rank waits for."""
+        self._say(waiting=number)
+
+    def end(self) -> None:
+        """Say that this rank takes part in nothing more."""
+        self._say(state="ended")
+
+    def _say(self, started: str = "", finished: str = "", **changed: Any) -> None:
+        with self._lock:
+            if started:
+                self._compiling[started] = None
+            self._compiling.pop(finished, None)
+            if changed.get("state") == "running":
+                self._compiling.clear()
+            same = {"awaited": "", "holder": "", "compiling": tuple(self._compiling)} | changed
+            if "awaited" not in changed:  # to wait on is no progress
+                same["changes"] = self._said.get("changes", 0) + 1
+            self._said |= same
+            write_snapshot(self.folder, self.rank, Snapshot(**self._said))
+
+
+@lru_cache(maxsize=1)
+def own_progress(folder: Path, rank: int, process: int) -> Progress:
+    """Return what a process says of itself; ``process`` is its id, so that a fork says its own."""
+    return Progress(folder, rank)
+
+
+def progress_of(folder: Path, rank: int) -> Progress:
+    """Return what this process says of itself in a job."""
+    return own_progress(folder, rank, os.getpid())
+
+
+def report_progress(config: Config, observer: Observer) -> Observer:
+    """Return an observer of builds that also tells the other ranks of the job."""
+    if config.job_folder is None:
+        return observer
+    progress = progress_of(config.job_folder, config.rank_id)
+
+    def observe(event: Event) -> None:
+        progress.observe(event)
+        observer(event)
+
+    return observe
