@@ -217,6 +217,25 @@ def test_c_refuses_what_it_can_not_run_with_a_message(program: Path, config: Con
     assert "can not be read" in done.stderr
 
 
+def test_c_runs_the_stored_size_of_a_file_of_ranges(program: Path, config: Config, tmp_path: Path) -> None:
+    """One signature, in the middle of the ranges, which mode 6 shows; Python runs the other sizes of the same file."""
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "rows",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 24])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 24])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    path = opbuild.build_offline(model, tmp_path / "rows", config=config, ranges={"x": [(2, 8), 24]})
+    x = np.random.default_rng(1).standard_normal((5, 24)).astype(np.float32)
+    np.testing.assert_array_equal(run_in_c([str(program)], path, x, (5, 24)), np.maximum(x, 0))
+    np.testing.assert_array_equal(opbuild.load(path)(x[:3]), np.maximum(x[:3], 0))
+    command = [sys.executable, "-m", "opbuild", "compile", "--mode=6", f"--om={path}"]
+    shown = subprocess.run(command, check=True, env=environment(), capture_output=True, text=True).stdout
+    assert "x:2~8,24" in shown
+    assert "run from C: x:5,24" in shown
+
+
 def test_c_names_the_operators_that_run_in_python_only(program: Path, config: Config, tmp_path: Path) -> None:
     """An operator that opbuild evaluates in numpy is no reason to refuse the file, but C can not run it."""
     model = double_model()

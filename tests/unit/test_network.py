@@ -176,6 +176,21 @@ def test_open_extents_bind_each_signature_once() -> None:
     assert net.inputs[0].type.shape == (9,)
 
 
+@pytest.mark.parametrize(("memory", "kept"), [(2**30, 4), (0, 2)])
+def test_only_so_many_signatures_stay_bound(monkeypatch: pytest.MonkeyPatch, memory: int, kept: int) -> None:
+    """Each call with a new size would otherwise keep memory for ever; what was bound first goes and can come back."""
+    for name, value in (("LEAST_KEPT", 2), ("MOST_KEPT", 4), ("MOST_MEMORY", memory)):
+        monkeypatch.setattr(f"opbuild.runtime.network.{name}", value)
+    net, bound = network(open_extent=True)
+    for size in range(1, 7):
+        np.testing.assert_allclose(net(X[:size]), expected_chain(X[:size]), rtol=1e-6)
+    assert (len(bound), len(net._bindings)) == (6, kept)
+    net(X[:6])
+    assert len(bound) == 6
+    np.testing.assert_allclose(net(X[:1]), expected_chain(X[:1]), rtol=1e-6)
+    assert len(bound) == 7
+
+
 def test_a_signature_that_can_not_be_bound_can_be_tried_again() -> None:
     """A failed binding leaves nothing behind."""
     attempts: list[Shapes] = []

@@ -1,7 +1,8 @@
 /* Running opbuild's offline models (.om) from C. Linux; needs libc, libdl, libm and pthreads, nothing else.
  *
  * A model serves one or several signatures (shapes of its inputs), numbered from 0. Arrays are dense and row-major, in
- * the caller's memory. Any number of threads may use one model; its calls run one after the other.
+ * the caller's memory. Any number of threads may use one model; its calls run one after the other. Of a model that was
+ * built for ranges of sizes, C runs the one size that is stored whole: signature 0.
  */
 #ifndef OPBUILD_OM_H
 #define OPBUILD_OM_H

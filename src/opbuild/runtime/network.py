@@ -40,6 +40,10 @@ class Binding(NamedTuple):
 Bind = Callable[[Shapes], Binding]
 """Builds a network for the shapes of its inputs."""
 
+LEAST_KEPT, MOST_KEPT, MOST_MEMORY = 8, 64, 2**30
+"""Signatures that stay bound in any case; that stay if their temporaries are small; bytes of temporaries beyond the
+former. A server that sees a new image size with each call would otherwise grow until it is killed."""
+
 
 class Network:
     """A built network; any number of threads may call it.
@@ -49,7 +53,7 @@ class Network:
     Python numbers and lists. Dense arrays are read in place; outputs are fresh.
 
     Extents that the model leaves open, or that were given to ``compile`` by ``input_shapes``, may differ from call to
-    call: a new signature is bound when it is first seen.
+    call: a new signature is bound when it is first seen, and again if many others were bound since.
 
     Args:
         name: The network's name.
@@ -197,8 +201,17 @@ class Network:
             binding = self._bindings.get(shapes)
             if binding is None:
                 binding = self._bindings[shapes] = self._bind(shapes)
+                self._forget()
             self._latest = binding
             return binding
+
+    def _forget(self) -> None:
+        """Let go of the signatures that were bound first; a call that is under way keeps what it uses."""
+        while len(self._bindings) > LEAST_KEPT:
+            memory = sum(binding.executor.record.arena_size for binding in self._bindings.values())
+            if len(self._bindings) <= MOST_KEPT and memory <= MOST_MEMORY:
+                break
+            del self._bindings[next(iter(self._bindings))]
 
     def _ports(self, side: str) -> tuple[Endpoint, ...]:
         if self._latest is None:
