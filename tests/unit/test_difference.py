@@ -50,6 +50,16 @@ def test_what_was_changed_is_named_with_both_values(new: Key, said: str) -> None
     assert first_change(OLD.components, new.components) == said
 
 
+def test_a_kernel_size_is_named_where_the_algorithm_followed_from_it() -> None:
+    """Winograd is for 3 x 3 and its key does not say so; for the same size the algorithm itself is what changed."""
+    attrs = {name: value for name, value in conv().attrs.items() if name != "kernel"}
+    old = key_of(replace(conv(), family="winograd", attrs=attrs)).components
+    larger = key_of(replace(conv(), attrs={**attrs, "kernel": [5, 5]})).components
+    assert first_change(old, larger) == "attrs.kernel [3,3] -> [5,5]"
+    assert first_change(old, OLD.components) == "family winograd -> conv"
+    assert distance(old, OLD.components) < distance(old, larger)
+
+
 def test_a_users_source_is_named_by_its_digests() -> None:
     """The text of a user's operator is not printed into a table."""
     one, two = key_of(replace(conv(), source="def f(): pass")), key_of(replace(conv(), source="def f(): return 1"))

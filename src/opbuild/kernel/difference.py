@@ -15,6 +15,9 @@ from opbuild.kernel.opdesc import canonical_json
 _OTHER_FAMILY = 8
 """How far apart two kernel families are, in fields: what they compile is written in different files."""
 
+_IMPLIED: Mapping[str, Mapping[str, Any]] = {"winograd": {"attrs.kernel": [3, 3]}}
+"""What a family is for and its keys need not say: it is named where it is what changed."""
+
 
 def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
     """Return in how many fields two keys' components differ; a target, a compiler and a source count as one each."""
@@ -44,7 +47,7 @@ def first_change(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
 
 
 def _fields(components: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(_flat("", components))
+    return {**_IMPLIED.get(str(components.get("family")), {}), **dict(_flat("", components))}
 
 
 def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
