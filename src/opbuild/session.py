@@ -220,9 +220,9 @@ class Session:
                 return image
             try:
                 executor = self.executor(image.record, image.library, image.constants)
-            except (OpbuildError, ValueError) as error:
+                return Binding(executor, stored_report(image.record, clock))
+            except (OpbuildError, ValueError, LookupError, TypeError, ArithmeticError, OSError, MemoryError) as error:
                 return f"it can not be started: {error}"
-        return Binding(executor, stored_report(image.record, clock))
 
     def executor(self, record: Record, library: bytes, constants: Sequence[Array]) -> Executor:
         """Load a network's library and make the network ready to run.

@@ -103,7 +103,7 @@ class ImageStore:
                 return reason or (
                     "it is not stored" if str(error.filename).endswith(".json") else f"{error.filename} is gone"
                 )
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
                 reason = str(error)
         return reason
 
@@ -141,6 +141,8 @@ class ImageStore:
             raise ValueError("its library is damaged")
         small, _ = verified(self._file(key, ".bin"), *_size_and_digest(content["bin"]), None, self.trust)
         record = from_json(content["record"])
+        if [[port.name, port.type.dtype, list(port.type.shape)] for port in record.inputs] != content["key"]["inputs"]:
+            raise ValueError("it is for other inputs than its key says")
         weights = self.weights()
         remembered = self._remembered(key)
         constants = load_constants(record.constants, small, weights, remembered)

@@ -12,7 +12,6 @@ Constraints, and how they are met:
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbuild.kernel.private_files import is_rubbish, sweep
+from opbuild.kernel.trust import Trust, parse_json
 from opbuild.kernel.usage import is_used_here
 from opbuild.store.inventory import Inventory, Item, measure, survey
 from opbuild.store.policy import Policy
@@ -30,6 +30,9 @@ PROTECTED_SECONDS = 1800.0
 
 _CLOCKS_DIFFER = 86400.0
 """A time of use that lies further than this in the future says nothing, and counts as long ago."""
+
+_ANYBODYS = Trust(shared=True)
+"""What is only to be removed may be anybody's; but a pipe in a file's place must make nobody wait."""
 
 _DIGEST = re.compile(rb'"([0-9a-f]{64})"')
 
@@ -155,7 +158,7 @@ class _Shrinking:
 def weights_of(image: Item) -> frozenset[str]:
     """Return the digests that a stored network mentions: those of all its weights, and a few more."""
     try:
-        record = Path(image.mark).read_bytes()
+        record = _ANYBODYS.read(image.mark)
     except OSError:
         return frozenset()
     return frozenset(digest.decode() for digest in _DIGEST.findall(record))
@@ -181,5 +184,5 @@ def remove_references(folder: Path, weights: set[str]) -> None:
     with contextlib.suppress(OSError):
         for path in folder.glob("*.json"):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                if json.loads(path.read_bytes())["blake3"] in weights:
+                if parse_json(_ANYBODYS.read(path))["blake3"] in weights:
                     path.unlink()

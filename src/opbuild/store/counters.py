@@ -23,6 +23,7 @@ from typing import Any
 
 from opbuild.kernel.files import make_folder
 from opbuild.kernel.private_files import publish
+from opbuild.kernel.trust import Trust
 
 FILE, OLD_FILE = "counters.jsonl", "counters.old.jsonl"
 LARGEST = 1024 * 1024
@@ -116,7 +117,7 @@ def _append_to_file(path: Path, line: bytes) -> int:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
-        data = path.read_bytes()
+        data = Trust(shared=True).read(path)
     except OSError:
         return []
     lines = []
