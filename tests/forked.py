@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import json
 import os
-import signal
 import subprocess
 import traceback
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def in_fork(work: Callable[[], Any], seconds: int = 60) -> Any:
 
     Args:
         work: The function.
-        seconds: After which the fork is ended.
+        seconds: After which the fork is ended, with a traceback of where it is.
 
     Raises:
         CanNotBeSetUpError: If the function raises it.
@@ -32,7 +32,7 @@ def in_fork(work: Callable[[], Any], seconds: int = 60) -> Any:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(seconds)
+        faulthandler.dump_traceback_later(seconds, exit=True)
         os.close(read)
         try:
             said = {"result": work()}
