@@ -201,8 +201,8 @@ class Work:
         """Have everything compiled that others do not compile, and take what they do."""
         if self._runtime is not None and server.runtime_requested:
             self._queue.begun(self._runtime)
+        self._fill(server)
         while self._awaited():
-            self._fill(server)
             if self._queue.busy:
                 messages = server.receive(self._queue.pause())
             else:
@@ -215,6 +215,7 @@ class Work:
             self._fill(server)  # first, so that no worker waits while an answer is dealt with
             for header, payload in messages:
                 self._handle(server, header, payload)
+            self._fill(server)  # an answer may show that the runtime library is needed
 
     def _fill(self, server: CompileServer) -> None:
         """Send the server what it has workers for, and a little more; take what others built."""
