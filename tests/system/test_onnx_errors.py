@@ -226,7 +226,7 @@ def test_external_data_that_is_missing_short_or_elsewhere_is_an_error(external: 
     data.unlink()
     fails(InvalidModelError, external, "tensor 'w'", "weights.bin", "missing")
     external.write_bytes(content.replace(b"weights.bin", b"../host.key"))
-    fails(InvalidModelError, external, "outside the model's folder")
+    fails(InvalidModelError, external, "outside the folder")
 
 
 def test_a_constant_if_is_inlined_and_another_is_not_folded() -> None:

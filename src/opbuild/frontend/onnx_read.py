@@ -16,6 +16,7 @@ from opbuild.errors import DTypeError, InvalidModelError, UnsupportedOperatorErr
 from opbuild.frontend.onnx_wire import PLACE, without_large_tensors
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array
+from opbuild.kernel.files import inside
 
 OLDEST_OPSET = 7
 
@@ -186,13 +187,13 @@ def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int
             f"tensor {tensor.name!r} is in the external file {location!r}, and the model was not given as a path",
             "give the model's path, or load its external data first (onnx.load does)",
         )
-    root = Path(os.path.realpath(folder))
-    path = Path(os.path.realpath(root / location))
-    if not location or not path.is_relative_to(root):
+    try:
+        path = inside(folder, location)
+    except (OSError, ValueError) as error:
         raise InvalidModelError(
-            f"tensor {tensor.name!r} names the external file {location!r} outside the model's folder",
-            "keep external data beside the model",
-        )
+            f"tensor {tensor.name!r} names the external file {location!r}: {getattr(error, 'strerror', error)}",
+            "keep external data in files beside the model, and name them relative to it",
+        ) from error
     if not path.is_file():
         raise InvalidModelError(
             f"tensor {tensor.name!r} needs the external file {str(path)!r}, which is missing",

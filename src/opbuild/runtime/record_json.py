@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from opbuild.graph.node_json import node_from_json, node_to_json
@@ -45,12 +46,10 @@ def from_json(parts: Any) -> Record:
             inputs=tuple(_port_from_json(port) for port in parts["inputs"]),
             outputs=tuple(_port_from_json(port) for port in parts["outputs"]),
             arena_size=int(parts["arena_size"]),
-            constants=tuple(
-                Constant(int(nbytes), str(digest), int(offset)) for nbytes, digest, offset in parts["constants"]
-            ),
+            constants=tuple(_constant(*constant) for constant in parts["constants"]),
             notes=dict(parts["notes"]),
         )
-    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise ValueError(f"not a record: {error!r}") from error
     wrong = problem(record)
     if wrong:
@@ -65,6 +64,8 @@ def _storage(kind: Any, dtype: Any, size: Any, place: Any) -> Storage:
 
 
 def _constant(nbytes: Any, digest: Any, offset: Any) -> Constant:
+    if digest and not re.fullmatch(r"[0-9a-f]{64}", digest):  # it becomes the name of a file
+        raise ValueError(f"{digest[:80]!r} is not a digest")
     return Constant(int(nbytes), str(digest), int(offset))
 
 

@@ -1,0 +1,116 @@
+"""Reading data runs none of it: no pickle, no eval, no library by a path from a file (F58)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "src" / "opbuild"
+
+MODULES = {
+    "pickle",
+    "cPickle",
+    "_pickle",
+    "marshal",
+    "shelve",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "dbm",
+    "code",
+    "codeop",
+}
+MODULES |= {"yaml", "tarfile", "zipfile", "xml", "imp", "runpy", "telnetlib", "xmlrpc"}
+"""Modules that run what they read, or unpack files under the names that an archive has."""
+
+CALLS = {"eval", "exec", "compile", "__import__", "execfile"}
+"""Functions that run text."""
+
+ATTRIBUTES = {
+    *("load_module", "exec_module", "exec_code", "module_from_spec", "import_module", "run_path", "run_module"),
+    *("memmap", "fromfile", "load_library", "allow_pickle", "LoadLibrary", "CDLL", "PyDLL", "cdll"),
+}
+"""Attributes that import, run or load what a path or name says."""
+
+OF_OS = {"system", "popen", "execv", "execve", "execvp", "posix_spawn", "startfile"}
+"""Those of ``os`` only."""
+
+REVIEWED = {
+    ("__init__.py", "import_module"): "modules of this package, from a table in the file",
+    ("backend/halide/debug.py", "import_module"): "modules of this package, by the family's name",
+    ("backend/halide/driver.py", "CDLL"): "the installed compiler's library",
+    ("backend/halide/driver.py", "import_module"): "modules of this package",
+    ("backend/halide/emission.py", "import_module"): "modules of this package, by the family's name",
+    ("backend/halide/user_source.py", "compile"): "the operator that the user's program has registered",
+    ("backend/halide/user_source.py", "exec"): "the operator that the user's program has registered",
+    ("builder/child.py", "CDLL"): "the process itself, for prctl",
+    ("builder/server.py", "import_module"): "the compiler's class, which the builder names on the command line",
+    ("cli/main.py", "import_module"): "modules of this package, from a table in the file",
+    ("cli/run_model.py", "allow_pickle"): "it is False",
+    ("cli/run_script.py", "import_module"): "the modules that stand for those of MindSpore",
+    ("cli/run_script.py", "run_path"): "the script that the user names",
+    ("cli/run_script.py", "runpy"): "the script that the user names",
+    ("frontend/onnx_read.py", "memmap"): "external data, below the model's folder, as an array of numbers",
+    ("lowering/lower.py", "import_module"): "modules of this package, from a table in the file",
+    ("runtime/library.py", "CDLL"): "an anonymous file with the bytes that were checked; libm; the process itself",
+}
+"""What stays, each with its reason."""
+
+
+def suspicious(source: str) -> Iterator[str]:
+    """Yield the names of what may run data in a program."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.partition(".")[0] in MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ([str(node.module)] if str(node.module).partition(".")[0] in MODULES else [])
+            yield from {alias.name for alias in node.names} & ATTRIBUTES
+        elif isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Name) and node.func.id in CALLS:
+                yield node.func.id
+            yield from (str(word.arg) for word in node.keywords if word.arg in ("allow_pickle", "shell"))
+        elif isinstance(node, ast.Attribute) and node.attr in ATTRIBUTES | OF_OS:
+            if node.attr in ATTRIBUTES or (isinstance(node.value, ast.Name) and node.value.id == "os"):
+                yield node.attr
+
+
+def test_nothing_runs_data_but_what_was_reviewed() -> None:
+    """Every use in the package is on the list, and everything on the list is used."""
+    found = {
+        (str(path.relative_to(PACKAGE)), name)
+        for path in PACKAGE.rglob("*.py")
+        for name in suspicious(path.read_text(encoding="utf-8"))
+    }
+    assert found == set(REVIEWED)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "import xml.etree.ElementTree",
+        "from marshal import loads",
+        "eval('1')",
+        "exec(code)",
+        "__import__(name)",
+        "import numpy as np\nnp.load(path, allow_pickle=True)",
+        "from importlib import import_module",
+        "import importlib\nimportlib.import_module(name)",
+        "import ctypes\nctypes.CDLL(path)",
+        "from ctypes import CDLL",
+        "import os\nos.system(text)",
+        "import subprocess\nsubprocess.run(text, shell=True)",
+        "import zipfile",
+    ],
+)
+def test_each_way_to_run_data_is_noticed(source: str) -> None:
+    """The test above can fail."""
+    assert list(suspicious(source))
+
+
+def test_methods_of_those_names_are_no_functions() -> None:
+    """``re.compile`` and one's own ``load`` run nothing."""
+    assert list(suspicious("import re\nre.compile('a')\nopbuild.compile(m)\nself.load(x)\nfrom . import compile")) == []
