@@ -90,7 +90,7 @@ def test_a_bad_value_is_one_line_with_option_value_and_what_is_allowed(
     """The command fails, says in one line what is wrong, and writes nothing."""
     arguments, value, allowed = BAD[option]
     line = refused([command, *GIVEN[command], *arguments], capsys)
-    for text in (option, value, allowed):
+    for text in (f"--{option}", value, allowed):
         assert text in line
     assert [path.name for path in folder.iterdir()] == ["m.onnx"]
 

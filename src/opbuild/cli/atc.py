@@ -16,6 +16,7 @@ from opbuild.cli.option_values import (
     MissingFileError,
     MissingOptionError,
     RefusedOptionError,
+    one_line,
 )
 from opbuild.errors import (
     BuildError,
@@ -24,6 +25,7 @@ from opbuild.errors import (
     ModelError,
     OpbuildError,
     OptionError,
+    RankError,
     ShapeError,
     TargetError,
     UnsupportedOperatorError,
@@ -48,6 +50,7 @@ CODES: tuple[tuple[type[OpbuildError], str], ...] = (
     (InputError, "E10001"),
     (TargetError, "E10001"),
     (BuildError, "E10059"),
+    (RankError, "E10059"),
 )
 """ATC's code of each error of opbuild; the first that fits counts."""
 
@@ -85,7 +88,7 @@ class AtcCommand(OneLineCommand):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except OpbuildError as error:
-            raise _failed(error) from error
+            raise self._failed(error) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command and say how it ended.
@@ -96,7 +99,7 @@ class AtcCommand(OneLineCommand):
         try:
             super().invoke(ctx)
         except OpbuildError as error:
-            raise _failed(error) from error
+            raise self._failed(error) from error
         except (click.exceptions.Exit, click.Abort, click.ClickException):
             raise
         except Exception as error:
@@ -104,16 +107,13 @@ class AtcCommand(OneLineCommand):
             raise click.exceptions.Exit(1) from error
         click.echo(SUCCEEDED)
 
-
-def _failed(error: OpbuildError) -> click.exceptions.Exit:
-    """Write ATC's last line and the error below it."""
-    lines = [f"{code_of(error)}: {error.message}"]
-    if error.hint:
-        lines.append(f"        Solution: {error.hint}")
-    if isinstance(error, OptionError):
-        lines = ["; ".join(" ".join(part.split()) for part in (lines[0], error.hint) if part)]
-    click.echo("\n".join((FAILED, *lines)))
-    return click.exceptions.Exit(error.exit_code)
+    def _failed(self, error: OpbuildError) -> click.exceptions.Exit:
+        """Write ATC's last line and the error below it."""
+        lines = [error.message, *([f"        Solution: {error.hint}"] if error.hint else [])]
+        if isinstance(error, OptionError):
+            lines = [one_line(error, self.option_names)]
+        click.echo("\n".join((FAILED, f"{code_of(error)}: {lines[0]}", *lines[1:])))
+        return click.exceptions.Exit(error.exit_code)
 
 
 @click.command(cls=AtcCommand)

@@ -20,6 +20,11 @@ from opbuild.frontend.input_shape import split_shapes
 class OneLineCommand(click.Command):
     """A command whose wrong options are errors of one line, without the lines on usage that click puts before."""
 
+    @property
+    def option_names(self) -> list[str | None]:
+        """The names of its options, without dashes."""
+        return [option.name for option in self.params]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options.
 
@@ -52,7 +57,7 @@ class CompileCommand(OneLineCommand):
         try:
             return super().parse_args(ctx, args)
         except OptionError as error:
-            raise one_line(error) from error
+            raise OptionError(one_line(error, self.option_names)) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command.
@@ -66,7 +71,7 @@ class CompileCommand(OneLineCommand):
         try:
             return super().invoke(ctx)
         except OptionError as error:
-            raise one_line(error) from error
+            raise OptionError(one_line(error, self.option_names)) from error
 
 
 @click.command(cls=CompileCommand)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,10 +57,15 @@ def bad_value(option: str, value: object, allowed: str) -> BadValueError:
     return error
 
 
-def one_line(error: OptionError) -> OptionError:
-    """Return an error of the same meaning whose message is one line and holds the hint."""
-    text = "; ".join(part for part in (error.message, error.hint) if part)
-    return OptionError(" ".join(text.split()))
+def one_line(error: OptionError, options: Collection[str | None]) -> str:
+    """Return what an error says in one line, with the hint.
+
+    Args:
+        error: The error; one that Python's users can meet too begins with an argument's name.
+        options: Names of the command's options: such an argument is spelled as an option.
+    """
+    text = " ".join("; ".join(part for part in (error.message, error.hint) if part).split())
+    return f"--{text}" if text.split(" ", 1)[0] in options else text
 
 
 @dataclass(frozen=True)
