@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from opbuild.cgroups import cpu_limit
 from opbuild.errors import OptionError
 from opbuild.starters import started_rank
 
@@ -258,10 +259,10 @@ def quota_environment(environ: Mapping[str, str] | None = None) -> tuple[str, st
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0)) or 1
-    return os.cpu_count() or 1
+    """Return the number of cores that this process may use, by its affinity mask and its container's limit."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    limit = cpu_limit()
+    return max(1, min(cores or 1, limit if limit is not None else cores or 1))
 
 
 def _integer(env: Mapping[str, str], name: str, default: int, least: int, greatest: int) -> int:

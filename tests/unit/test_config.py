@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from opbuild.cgroups import cpu_limit
 from opbuild.config import Config, available_cores, compiler_environment
 from opbuild.errors import OptionError
 
@@ -76,6 +77,41 @@ def test_workers_follow_the_cores_this_process_may_use(monkeypatch: pytest.Monke
     assert Config.from_environment(environ={}).workers == 3
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(96)))
     assert Config.from_environment(environ={}).workers == 24
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "250000 100000\n"}, 3),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "5000 100000\n"}, 1),
+        ({"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/cpu.max": "max 1\n",
+          "sys/fs/cgroup/a/cpu.max": "200000 100000\n"}, 2),
+        ({"proc/self/cgroup": "4:memory:/x\n3:cpu,cpuacct:/pod/x\n0::/\n",
+          "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "400000\n",
+          "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n"}, 4),
+        ({"proc/self/cgroup": "1:cpu:/\n", "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+          "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "rubbish\n"}, None),
+        ({"proc/self/cgroup": "0::/../..\nrubbish\n"}, None),
+        ({}, None),
+    ],
+)  # fmt: skip
+def test_a_containers_limit_is_found(tmp_path: Path, files: dict[str, str], limit: int | None) -> None:
+    """Both versions of control groups, limits of groups above, no limit, nothing to read (F65)."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert cpu_limit.__wrapped__(tmp_path) == limit
+
+
+def test_a_containers_limit_counts_like_an_affinity_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers and threads are the lesser of both (F65)."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    for limit, cores in ((3, 3), (12, 8), (None, 8)):
+        monkeypatch.setattr("opbuild.config.cpu_limit", lambda limit=limit: limit)
+        config = Config.from_environment(environ={})
+        assert (config.workers, config.num_threads) == (cores, cores)
 
 
 def test_the_compilers_environment_is_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
