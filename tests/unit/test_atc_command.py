@@ -22,6 +22,9 @@ from opbuild.errors import (
 
 STARTED = "ATC start working now, please wait for a moment."
 SUCCEEDED = "ATC run success, welcome to the next use."
+NEVER_BUILDING = (OpbuildError, errors.RunError, errors.RankError)
+"""Kinds of errors that a build can not end with."""
+
 FAILED = "ATC run failed, Please check the detail log, Try 'atc --help' for more information"
 
 

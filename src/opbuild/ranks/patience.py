@@ -16,6 +16,9 @@ FIRST_LINE = 3.0
 EACH_LINE = 10.0
 """Seconds until the first line of a wait, and from one line to the next."""
 
+LONGEST_STEP = 1.0
+"""Seconds from one look to the next that count at most: a rank that was stopped itself has not waited."""
+
 
 @dataclass
 class Patience:
@@ -40,13 +43,14 @@ class Patience:
     limit_name: str
     compile_timeout: float
     started: float
-    _moved: float = field(init=False)
+    _looked: float = field(init=False)
     _next_line: float = field(init=False)
+    _idle: float = 0.0
     _seen: dict[int, int] = field(default_factory=dict)
     _compiling: dict[tuple[int, str], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._moved = self.started
+        self._looked = self.started
         self._next_line = self.started + FIRST_LINE
 
     def look(self, now: float, ranks: Mapping[int, Snapshot | None]) -> list[str]:
@@ -60,9 +64,11 @@ class Patience:
             RankError: If a rank that is waited for ended, or no rank made progress for too long; it names the rank.
         """
         missing = [rank for rank in range(self.size) if rank != self.rank and not self._arrived(ranks.get(rank))]
+        self._idle += min(now - self._looked, LONGEST_STEP)
+        self._looked = now
         for rank in range(self.size):
             if rank != self.rank and self._moves(rank, ranks.get(rank), now):
-                self._moved = now
+                self._idle = 0.0
         for rank in missing:
             said = ranks.get(rank)
             if said is not None and said.state == "ended":
@@ -70,7 +76,7 @@ class Patience:
                     f"rank {rank} ended before it reached {self.what}",
                     "every rank must take part in each operation of all ranks",
                 )
-        if now - self._moved >= self.limit:
+        if self._idle >= self.limit:
             raise self._too_long(missing, ranks)
         speaks = all(rank in missing for rank in range(self.rank))  # one of those who wait is enough
         if now < self._next_line or not speaks:
@@ -109,5 +115,5 @@ class Patience:
         hint = f"look at what it does there; {self.limit_name} sets how long to wait"
         if not missing:
             return RankError(f"{self.what} did not end within {seconds} although all ranks reached it", hint)
-        named = " and ".join(self._describe(rank, ranks.get(rank), self._moved) for rank in missing)
+        named = " and ".join(self._describe(rank, ranks.get(rank), self._looked) for rank in missing)
         return RankError(f"no rank made progress for {seconds} on the way to {self.what}: missing is {named}", hint)

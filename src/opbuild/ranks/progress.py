@@ -7,7 +7,7 @@ import json
 import os
 import threading
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,7 @@ class Progress:
             write_snapshot(self.folder, self.rank, Snapshot(**self._said))
 
 
-@lru_cache(maxsize=1)
+@cache
 def own_progress(folder: Path, rank: int, process: int) -> Progress:
     """Return what a process says of itself; ``process`` is its id, so that a fork says its own."""
     return Progress(folder, rank)

@@ -1,0 +1,180 @@
+"""Ranks of one host exchange data: all of them threads of one process here, with a real hub and real files."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opbuild.config import Config
+from opbuild.errors import DTypeError, RankError, ShapeError
+from opbuild.graph.passes.infer import infer_node
+from opbuild.graph.types import COLLECTIVES, Node, TensorType
+from opbuild.ranks.collective import Collective, combine
+from opbuild.ranks.hub import GO, Hub, Meeting
+from opbuild.ranks.local import LocalTransport
+
+SIZE = 4
+
+
+def on_all_ranks(folder: Path, work: Callable[[LocalTransport], Any], timeout: float = 120.0) -> list[Any]:
+    """Return what each rank's ``work`` gave, or the error that it raised."""
+    results: list[Any] = [None] * SIZE
+
+    def run(rank: int) -> None:
+        config = Config(rank_id=rank, rank_size=SIZE, connect_timeout=timeout)
+        try:
+            transport = LocalTransport(config, folder)
+            results[rank] = work(transport)
+            transport.close()
+        except RankError as error:
+            results[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(SIZE)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Path]:
+    """Return the folder of a job, deep below: the hub's socket must not mind."""
+    folder = tmp_path / ("long" * 40)
+    folder.mkdir()
+    Hub(folder, SIZE)
+    yield folder
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8"])
+def test_ranks_compute_together_what_numpy_computes_alone(job: Path, dtype: str) -> None:
+    """Every operation, again and again with arrays that grow and shrink, gives each rank its result, equal bits."""
+    shapes = [(4, 3), (8,), (400, 50), (4, 0), (4, 1), (1200, 70)]
+    generator = np.random.default_rng(1)
+    data = [[generator.integers(0, 9, shape).astype(dtype) for _ in range(SIZE)] for shape in shapes]
+
+    def work(transport: LocalTransport) -> list[Any]:
+        found = []
+        for arrays in data:
+            own = arrays[transport.rank]
+            for kind, reduction, root in OPERATIONS:
+                collective = Collective(kind, dtype, own.shape, reduction, root)
+                found.append(transport.run(collective, own))
+        return found
+
+    found = on_all_ranks(job, work)
+    for rank in range(SIZE):
+        assert not isinstance(found[rank], RankError), found[rank]
+        results = iter(found[rank])
+        for arrays in data:
+            for kind, reduction, root in OPERATIONS:
+                wanted = expected(kind, reduction, root, rank, arrays)
+                result = next(results)
+                assert (result.dtype, result.shape) == (np.dtype(dtype), wanted.shape)
+                np.testing.assert_array_equal(result, wanted)
+
+
+OPERATIONS = [
+    ("AllReduce", "sum", 0), ("AllReduce", "max", 0), ("AllReduce", "min", 0), ("AllReduce", "prod", 0),
+    ("AllGather", "", 0), ("ReduceScatter", "sum", 0), ("Broadcast", "", 0), ("Broadcast", "", SIZE - 1),
+]  # fmt: skip
+
+
+def expected(kind: str, reduction: str, root: int, rank: int, arrays: list[np.ndarray]) -> np.ndarray:
+    """Return a rank's result; small integers are exact in every type but the products of uint8, which wrap."""
+    if kind == "AllGather":
+        return np.concatenate(arrays)
+    if kind == "Broadcast":
+        return arrays[root]
+    wide = np.stack([array.astype(np.int64) for array in arrays])
+    reduced = {"sum": wide.sum(0), "max": wide.max(0), "min": wide.min(0), "prod": wide.prod(0)}[reduction]
+    if kind == "ReduceScatter":
+        rows = len(reduced) // SIZE
+        reduced = reduced[rank * rows : (rank + 1) * rows]
+    return reduced.astype(arrays[0].dtype)
+
+
+DISAGREEMENTS = {
+    "shape": Collective("AllReduce", "float32", (5,), "sum"),
+    "dtype": Collective("AllReduce", "int32", (4,), "sum"),
+    "reduction": Collective("AllReduce", "float32", (4,), "max"),
+    "kind": Collective("AllGather", "float32", (4,)),
+    "root": Collective("Broadcast", "float32", (4,), root=1),
+}
+
+
+@pytest.mark.parametrize("what", DISAGREEMENTS)
+def test_ranks_that_do_different_things_learn_it_at_once(job: Path, what: str) -> None:
+    """Every rank gets an error that names what differs and who does what, and the next operation works."""
+    same = Collective("AllReduce", "float32", (4,), "sum")
+
+    def work(transport: LocalTransport) -> Any:
+        collective = DISAGREEMENTS[what] if transport.rank == 2 else same
+        with pytest.raises(RankError) as caught:
+            transport.run(collective, np.ones(collective.shape, collective.dtype))
+        return str(caught.value), transport.run(same, np.ones(4, np.float32))[0]
+
+    for message, after in on_all_ranks(job, work):
+        assert f"rank 2: {DISAGREEMENTS[what]}" in message
+        assert f"ranks 0, 1, 3: {same}" in message
+        assert after == SIZE
+
+
+def test_a_rank_that_does_not_come_is_named(job: Path) -> None:
+    """Rank 3 connects and then does nothing: after the limit the others name it."""
+    done = threading.Event()
+
+    def work(transport: LocalTransport) -> None:
+        if transport.rank == 3:
+            done.wait(60)
+            return
+        try:
+            transport.run(Collective("AllReduce", "float32", (4,), "sum"), np.ones(4, np.float32))
+        finally:
+            done.set()
+
+    results = on_all_ranks(job, work, timeout=1.0)
+    assert any("rank 3" in str(result) and "no rank made progress for 1 s" in str(result) for result in results[:3])
+
+
+def test_a_rank_without_a_launcher_says_so(tmp_path: Path) -> None:
+    """A job's folder that a killed launcher left leads to an error, not to a wait."""
+    with pytest.raises(RankError, match="opbuild launch"):
+        LocalTransport(Config(rank_id=0, rank_size=2), tmp_path)
+
+
+def test_the_hub_answers_when_all_have_arrived() -> None:
+    """The last rank's line brings the answer; what a fast rank says early waits for its turn."""
+    meeting = Meeting(2)
+    assert meeting.arrive(0, "a") == ""
+    assert meeting.arrive(0, "b") == ""
+    assert meeting.arrive(1, "a") == GO
+    assert "rank 1: c" in meeting.arrive(1, "c")
+
+
+def test_float16_is_summed_in_float32_and_rounded_once() -> None:
+    """2048 + 1 + 1 + 1 + 1 is 2052; step by step in float16 it would stay 2048."""
+    arrays = [np.array([value], np.float16) for value in (2048, 1, 1, 1, 1)]
+    assert combine(Collective("AllReduce", "float16", (1,), "sum"), arrays) == [2052]
+
+
+def infer(kind: str, dtype: str, *shape: int) -> TensorType:
+    """Return the type of an operation's result on two ranks."""
+    return infer_node(Node(kind, ("x",), ("y",), {"ranks": 2}, "n", COLLECTIVES), [TensorType(dtype, shape)], [None])[0]
+
+
+def test_the_results_types_are_known_before_they_run() -> None:
+    """AllGather multiplies the first extent, ReduceScatter divides it, the others keep it."""
+    assert infer("AllReduce", "float32", 3, 5) == TensorType("float32", (3, 5))
+    assert infer("Broadcast", "bool", 3) == TensorType("bool", (3,))
+    assert infer("AllGather", "int32", 3, 5) == TensorType("int32", (6, 5))
+    assert infer("ReduceScatter", "float16", 4, 5) == TensorType("float16", (2, 5))
+    with pytest.raises(ShapeError, match="3 rows are not divisible among 2 ranks"):
+        infer("ReduceScatter", "float16", 3, 5)
+    with pytest.raises(DTypeError, match="bool is not reduced"):
+        infer("AllReduce", "bool", 3)
