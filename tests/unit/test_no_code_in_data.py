@@ -72,9 +72,9 @@ def suspicious(source: str) -> Iterator[str]:
             if isinstance(node.func, ast.Name) and node.func.id in CALLS:
                 yield node.func.id
             yield from (str(word.arg) for word in node.keywords if word.arg in ("allow_pickle", "shell"))
-        elif isinstance(node, ast.Attribute) and node.attr in ATTRIBUTES | OF_OS:
-            if node.attr in ATTRIBUTES or (isinstance(node.value, ast.Name) and node.value.id == "os"):
-                yield node.attr
+        elif isinstance(node, ast.Attribute):
+            of_os = isinstance(node.value, ast.Name) and node.value.id == "os"
+            yield from {node.attr} & (ATTRIBUTES | OF_OS if of_os else ATTRIBUTES)
 
 
 def test_nothing_runs_data_but_what_was_reviewed() -> None:
