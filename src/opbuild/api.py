@@ -138,7 +138,14 @@ def compile_graph(
 
 
 def build_network(
-    graph: Graph, session: Session, builder: Builder, *, key: ImageKey | None, image_reason: str, clock: Clock
+    graph: Graph,
+    session: Session,
+    builder: Builder,
+    *,
+    key: ImageKey | None,
+    image_reason: str,
+    clock: Clock,
+    source: ModelSource | None = None,
 ) -> Binding:
     """Take a graph through the data path.
 
@@ -149,6 +156,7 @@ def build_network(
         key: Names the image to store; None stores none.
         image_reason: Why the network did not start from its image.
         clock: Takes the time of each step.
+        source: The model that the graph is of; None if it is of none.
     """
     from opbuild.runtime.memory_plan import plan
     from opbuild.runtime.record import make_record
@@ -176,7 +184,7 @@ def build_network(
         )
         executor = session.executor(record, library, constants.arrays)
     with clock("store"):
-        stores_image = key is not None and session.use_images and built.certain
+        stores_image = key is not None and session.use_images and _is_certain(key, session, builder, built, source)
         if key is not None and stores_image:
             try:
                 session.images.save(key, record, library, constants, weights)
@@ -186,6 +194,15 @@ def build_network(
         if stores_image or built.built:
             session.age()
     return Binding(executor, make_report(record, operators, program.notes, clock, image_reason))
+
+
+def _is_certain(
+    key: ImageKey, session: Session, builder: Builder, built: BuildResult, source: ModelSource | None
+) -> bool:
+    """Return whether a network is what its key says: nothing that the key names changed while it was built."""
+    if source is not None and source.edited:
+        return False
+    return built.certain and session.made_of(key, builder.identity().digest)
 
 
 def lower_graph(graph: Graph, session: Session, clock: Clock) -> Program:
@@ -246,7 +263,7 @@ class _OnnxBinder:
         with builder:
             with clock("read"):
                 graph = source.graph(shapes)
-            binding = build_network(graph, session, builder, key=key, image_reason=found, clock=clock)
+            binding = build_network(graph, session, builder, key=key, image_reason=found, clock=clock, source=source)
         source.remember()
         return binding
 

@@ -19,10 +19,11 @@ from opbuild.kernel.files import inside
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.private_files import publish
 from opbuild.kernel.usage import mark_used
-from opbuild.runtime.files import digest_of, read_file
+from opbuild.own_sources import own_sources
+from opbuild.runtime.files import digest_of, read_file, state_of
 from opbuild.runtime.image import seal, unseal
 from opbuild.runtime.network import Endpoint, Shapes
-from opbuild.session import Session, evaluate, own_sources
+from opbuild.session import Session, evaluate
 
 if TYPE_CHECKING:
     from opbuild.frontend.onnx_model import OnnxModel
@@ -68,6 +69,7 @@ class ModelSource:
         self._own_digest = self._read_digest()
         stem = self._path.stem if self._path is not None else "model"
         number = int(fast(f"{self._own_digest} {own_sources()}".encode())[:16], 16)
+        self._data: dict[Path, list[Any]] = {}  # files of external data, each with its state when it was digested
         self._file = session.config.network_meta / f"{_plain_name(stem)}_{number}.model"
         self._known: Face | None = self._remembered()
         self._is_remembered = self._known is not None
@@ -101,13 +103,23 @@ class ModelSource:
         parts = [self._own_digest]
         for location in self.face.external:
             try:
-                parts.append(self._file_digest(inside(self._path.parent, location)))
+                path = inside(self._path.parent, location)
+                self._data[path] = state_of(path)
+                parts.append(self._file_digest(path))
             except OSError as error:
                 raise InvalidModelError(
                     f"the external data {location!r} of {str(self._path)!r} can not be read: {error.strerror}",
                     "copy the model's data files beside the model",
                 ) from error
         return fast("\n".join(parts).encode())
+
+    @property
+    def edited(self) -> bool:
+        """Whether external data, which is mapped while a network is built, is not what ``digest`` read."""
+        try:
+            return any(state_of(path) != state for path, state in self._data.items())
+        except OSError:
+            return True
 
     def endpoints(self, input_shapes: Mapping[str, Sequence[int]]) -> tuple[tuple[Endpoint, ...], Shapes | None]:
         """Return the inputs, -1 for what may differ from call to call, and the signature if it is known already.

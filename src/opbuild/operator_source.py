@@ -6,12 +6,15 @@ import ast
 import inspect
 import textwrap
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from opbuild.errors import OptionError
 
 PROVIDED = {"hl": "halide", "math": "math", "np": "numpy"}
 """Modules that the source may use, by the names under which it finds them."""
+
+_UNSEEN = frozenset({"__import__", "compile", "eval", "exec", "globals", "input", "locals", "open", "vars"})
+"""Built-in functions by which code depends on what its text does not hold."""
 
 
 def source_of(*functions: FunctionType) -> str:
@@ -19,17 +22,26 @@ def source_of(*functions: FunctionType) -> str:
 
     Raises:
         OptionError: If the source can not be found, or if the function uses what no text can carry: variables of an
-            enclosing function, modules other than halide, math and numpy, or objects that are no plain constants.
+            enclosing function, modules other than halide, math and numpy, objects that are no plain constants, files,
+            or two things of one name.
     """
-    texts: dict[str, str] = {}
+    texts: dict[str, _Text] = {}
     for function in functions:
         _collect(function, texts)
-    return "\n".join(texts[name] for name in sorted(texts))
+    return "\n".join(texts[name].text for name in sorted(texts))
 
 
-def _collect(function: FunctionType, texts: dict[str, str]) -> None:
+class _Text(NamedTuple):
+    """The text that defines a name, and what the name stands for."""
+
+    text: str
+    value: Any
+
+
+def _collect(function: FunctionType, texts: dict[str, _Text]) -> None:
     name = function.__name__
     if name in texts:
+        _check_same(name, function, texts)
         return
     if function.__closure__:
         held = ", ".join(function.__code__.co_freevars)
@@ -38,16 +50,18 @@ def _collect(function: FunctionType, texts: dict[str, str]) -> None:
             "define it, and what it uses, at the top of a module",
         )
     tree = _parsed(function)
-    texts[name] = ast.unparse(tree)
+    _check_seen(name, tree)
+    texts[name] = _Text(ast.unparse(tree), function)
     for mentioned in sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}):
         if mentioned in function.__globals__ and mentioned not in _local_names(tree):
             _collect_global(mentioned, function.__globals__[mentioned], name, texts)
 
 
-def _collect_global(name: str, value: Any, user: str, texts: dict[str, str]) -> None:
-    if name in texts:
-        return
+def _collect_global(name: str, value: Any, user: str, texts: dict[str, _Text]) -> None:
     value = getattr(value, "function", value)
+    if name in texts:
+        _check_same(name, value, texts)
+        return
     if isinstance(value, ModuleType):
         if PROVIDED.get(name) != value.__name__:
             raise OptionError(
@@ -59,12 +73,41 @@ def _collect_global(name: str, value: Any, user: str, texts: dict[str, str]) -> 
             raise OptionError(f"operator function {user} uses {value.__name__} as {name}", "use it under its own name")
         _collect(value, texts)
     elif _is_plain(value):
-        texts[name] = f"{name} = {value!r}"
+        texts[name] = _Text(f"{name} = {value!r}", value)
     else:
         raise OptionError(
             f"operator function {user} uses {name}, a {type(value).__name__}",
             "use numbers, strings, tuples, lists and dicts of them, or functions of the same module",
         )
+
+
+def _check_same(name: str, value: Any, texts: dict[str, _Text]) -> None:
+    """Refuse a name that stands for different things in different modules: in the text it is one."""
+    known = texts[name].value
+    if known is not value and (isinstance(value, FunctionType) or repr(known) != repr(value)):
+        raise OptionError(
+            f"operator functions use two different things called {name}, of different modules", "rename one of them"
+        )
+
+
+def _check_seen(name: str, tree: ast.FunctionDef) -> None:
+    """Refuse what would make the operator depend on something that is not in its text, and so not in its key."""
+    for node in ast.walk(tree):
+        modules: list[str] = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [node.module or "."]
+        for module in modules:
+            if module.split(".")[0] not in PROVIDED.values():
+                raise OptionError(
+                    f"operator function {name} imports {module}",
+                    "only halide, math and numpy are there when it is compiled; import functions at the module's top",
+                )
+        if isinstance(node, ast.Name) and node.id in _UNSEEN and node.id not in _local_names(tree):
+            raise OptionError(
+                f"operator function {name} calls {node.id}", "what it computes must follow from its own text"
+            )
 
 
 def _parsed(function: FunctionType) -> ast.FunctionDef:

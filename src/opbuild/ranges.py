@@ -22,6 +22,7 @@ from opbuild.kernel.opdesc import FREE, OpDesc, canonical_json
 from opbuild.kernel.program import Buffer, Program
 from opbuild.kernel.target import Target
 from opbuild.kernel.trust import parse_json
+from opbuild.own_sources import own_sources
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Endpoint, Shapes
@@ -29,7 +30,7 @@ from opbuild.runtime.offline import OfflineModel, PackedWeights
 from opbuild.runtime.offline_format import GRAPH, WEIGHTS, Section
 from opbuild.runtime.record import Constant, make_record
 from opbuild.runtime.weights import SMALL, WeightStore, load_constants, pack_constants
-from opbuild.session import Clock, evaluate, own_sources, report_notes, stored_report
+from opbuild.session import Clock, evaluate, report_notes, stored_report
 from opbuild.sizes import Sizes, make_sizes
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opbuild.config import Config, quota_environment
-from opbuild.digest import fast
 from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
 from opbuild.graph.types import COLLECTIVES, Array, Node, TensorType
 from opbuild.kernel import user_operators
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
 from opbuild.kernel.target import Target, host_target, parse_target, runs_here
 from opbuild.kernel.trust import PRIVATE, Trust, trusted
+from opbuild.own_sources import own_sources, own_sources_edited
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import ImageKey, ImageStore
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from opbuild.runtime.weights import WeightStore
     from opbuild.store.disk import DiskStore
     from opbuild.store.policy import Policy
-
-NOT_MODEL = ("cli", "mindspore", "ranks", "__pycache__")
-"""Folders of this package that decide nothing about a network once its graph is known."""
 
 
 @dataclass
@@ -210,6 +207,15 @@ class Session:
         }
         return ImageKey(network, components, self.compiler_digest)
 
+    def made_of(self, key: ImageKey, compiler: str) -> bool:
+        """Return whether a network that was built now is what its key says: neither compiler nor opbuild changed.
+
+        Args:
+            key: Made before the network was built.
+            compiler: Digest of the compiler that built its operators.
+        """
+        return key.compiler in ("", compiler) and not own_sources_edited()
+
     def start(self, key: ImageKey, clock: Clock) -> Binding | str:
         """Return a network started from its image, or why it can not be."""
         if not self.starts_stored:
@@ -332,18 +338,6 @@ def _host() -> Callable[[Node, Sequence[Array | None], int], Sequence[Array]]:
     from opbuild.backend.host.evaluate import evaluate as evaluate_on_host
 
     return evaluate_on_host
-
-
-@lru_cache(maxsize=1)
-def own_sources() -> str:
-    """Return the digest of the sources of opbuild that decide how a network is built and started."""
-    root = Path(__file__).parent
-    digests = []
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if name not in NOT_MODEL)
-        for path in (Path(folder, name) for name in sorted(files) if name.endswith(".py")):
-            digests.append(f"{path.relative_to(root)} {fast(path.read_bytes())}")
-    return fast("\n".join(digests).encode())
 
 
 def report_notes(

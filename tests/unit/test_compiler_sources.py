@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import json
+import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 
 import opbuild.backend.halide.sources as sources_module
-from opbuild.backend.halide.driver import HalideCompiler
+from opbuild.backend.halide.driver import EMISSION, HalideCompiler
 from opbuild.backend.halide.registry import FAMILIES
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.runtime_desc import runtime_desc
@@ -71,3 +78,142 @@ def test_digests_do_not_depend_on_where_the_package_lies(package: Path) -> None:
     copied = digests()
     sources_module.__file__ = str(HALIDE / "sources.py")
     assert digests() == copied
+
+
+def changed_by(edited: Callable[[], None]) -> set[str]:
+    """Return the families whose digest an edit changes; ``""`` is the runtime library."""
+    before = digests()
+    edited()
+    after = digests()
+    return {family for family in before if before[family] != after[family]}
+
+
+def test_how_objects_are_written_belongs_to_every_operator(package: Path) -> None:
+    """The driver's part that decides an object's bytes is in all keys; the rest of it is in none (F30)."""
+    assert changed_by(lambda: edit(package / "emission.py")) == {*FAMILIES, ""}
+    assert changed_by(lambda: edit(package / "driver.py")) == set()
+
+
+@pytest.mark.parametrize("helper", ["lanes", "epilogue"])
+def test_a_helper_module_reaches_exactly_those_that_import_it(package: Path, helper: str) -> None:
+    """The families are found apart from the code under test: by parsing, not by the form of lines (F30, F46)."""
+    path = package / "operators" / "compute" / f"{helper}.py"
+    dependants = {family for family, module in FAMILIES.items() if path in parsed_closure(package, module)}
+    assert dependants
+    assert dependants < set(FAMILIES)
+    assert changed_by(lambda: edit(path)) == dependants
+
+
+def parsed_closure(package: Path, module: str) -> set[Path]:
+    """Return the files of the copied package that a family's modules import, by their syntax trees."""
+    root = package.parents[1]
+    seen: set[Path] = set()
+    waiting = [f"opbuild.backend.halide.operators.{part}.{module}" for part in ("compute", "schedule")]
+    while waiting:
+        path = root.joinpath(*waiting.pop().split(".")[1:]).with_suffix(".py")
+        if path in seen or not path.is_file():
+            continue
+        seen.add(path)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            elif isinstance(node, ast.Import):
+                waiting += [alias.name for alias in node.names]
+    return seen
+
+
+@pytest.mark.parametrize("shadow", ["softmax/__init__.py", f"softmax{EXTENSION_SUFFIXES[0]}"])
+def test_what_python_would_load_instead_of_a_module_is_noticed(package: Path, shadow: str) -> None:
+    """A package or an extension module that appears beside a file of the same name takes its place (F33)."""
+
+    def appear() -> None:
+        path = package / "operators" / "compute" / shadow
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"# another softmax\n")
+
+    assert changed_by(appear) == {"softmax"}
+
+
+def test_the_packages_around_a_module_belong_to_it(package: Path) -> None:
+    """Importing a module runs the ``__init__`` of its packages, so these are in the key of all inside them (F30)."""
+    assert changed_by(lambda: edit(package / "operators" / "compute" / "__init__.py")) == set(FAMILIES)
+    assert changed_by(lambda: edit(package / "__init__.py")) == {*FAMILIES, ""}
+
+
+def test_sources_edited_after_they_were_loaded_have_no_digest(package: Path) -> None:
+    """A compile server answers for what it loaded; once a file was touched it has no digest (F34)."""
+    compiler = HalideCompiler()
+    compiler.prepare()
+    softmax = OpDesc(op_types=("X",), family="softmax", inputs=(), outputs=())
+    assert compiler.sources_digest(softmax) == HalideCompiler().sources_digest(softmax)
+    path = package / "operators" / "schedule" / "softmax.py"
+    stat = path.stat()
+    path.write_bytes(path.read_bytes().swapcase())
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert compiler.sources_digest(softmax) == "edited"
+    pool = OpDesc(op_types=("X",), family="pool", inputs=(), outputs=())
+    assert compiler.sources_digest(pool) == HalideCompiler().sources_digest(pool)
+
+
+LOADED = """
+import json, os, sys
+from importlib import import_module
+import halide
+before = set(sys.modules)
+found = {}
+for module in json.loads(sys.argv[1]):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        import_module("opbuild.backend.halide.emission")
+        for part in ("compute", "schedule"):
+            import_module(f"opbuild.backend.halide.operators.{part}.{module}")
+        os.write(write, json.dumps([n for n in sys.modules if n.startswith("opbuild")]).encode())
+        os._exit(0)
+    os.close(write)
+    found[module] = json.loads(os.fdopen(read).read())
+    os.wait()
+print(json.dumps(found))
+"""
+
+
+def test_everything_that_is_loaded_to_compile_is_in_the_digest() -> None:
+    """F30: whatever a family's modules load in a fresh process, however they import it, is among its sources."""
+    modules = sorted(set(FAMILIES.values()))
+    environment = {**os.environ, "PYTHONPATH": str(HALIDE.parents[2])}
+    ran = subprocess.run(
+        [sys.executable, "-c", LOADED, json.dumps(modules)], capture_output=True, text=True, check=True, env=environment
+    )
+    sources = sources_module.Sources()
+    for module, loaded in json.loads(ran.stdout).items():
+        names = tuple(f"opbuild.backend.halide.operators.{part}.{module}" for part in ("compute", "schedule"))
+        inside = sources.closure((EMISSION, *names))
+        assert set(loaded) - set(inside) == {"opbuild", "opbuild.version"}, module
+
+
+def test_nothing_is_imported_where_the_digest_does_not_look() -> None:
+    """F30: what defines operators has no relative imports, reads no files, and imports by name only its own modules."""
+    sources = sources_module.Sources()
+    names: set[str] = set()
+    for module in FAMILIES.values():
+        parts = tuple(f"opbuild.backend.halide.operators.{part}.{module}" for part in ("compute", "schedule"))
+        names |= set(sources.closure((EMISSION, *parts)))
+    found = set()
+    for name in names:
+        path = sources._path(name)
+        assert path is not None
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                found.add((name, "relative import"))
+            if isinstance(node, ast.Call):
+                called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                if called in {"import_module", "__import__", "exec", "open", "read_text", "read_bytes", "find_spec"}:
+                    found.add((name, called))
+    assert found == REVIEWED
+
+
+REVIEWED = {
+    ("opbuild.backend.halide.emission", "import_module"),  # the family's two modules, from which the digest starts
+    ("opbuild.backend.halide.user_source", "exec"),  # the operator's own text, which is in the key
+    ("opbuild.kernel.target", "read_text"),  # /proc/cpuinfo, whose meaning for code is the target
+}
+"""What reaches for code or files by other means than an import statement, with why the key has it all the same."""

@@ -130,6 +130,15 @@ def read_file(path: Path) -> Array:
     return contents
 
 
+def state_of(path: Path) -> list[Any]:
+    """Return a file's state: see ``verified``.
+
+    Raises:
+        OSError: If there is no such file.
+    """
+    return _state(path.stat())
+
+
 def anonymous(nbytes: int) -> Array:
     """Return zeroed memory on its own pages, on huge ones where the system has them."""
     if nbytes == 0:

@@ -1,0 +1,54 @@
+"""The sources of opbuild that decide how a network is built and started: a part of every stored network's key."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from opbuild.digest import fast
+
+NOT_MODEL = ("cli", "mindspore", "ranks", "__pycache__")
+"""Folders of this package that decide nothing about a network once its graph is known."""
+
+
+class _Reading(NamedTuple):
+    """The sources' digest, and when they began to be read, in nanoseconds."""
+
+    digest: str
+    began: int
+
+
+def own_sources() -> str:
+    """Return the digest of the sources as they were when this process first asked."""
+    return _first().digest
+
+
+def own_sources_edited() -> bool:
+    """Return whether a source is not what ``own_sources`` read: parts of opbuild are loaded later than that."""
+    first = _first()
+    changed = (
+        entry.stat().st_ctime_ns
+        for folder, _, _ in os.walk(Path(__file__).parent)
+        for entry in os.scandir(folder)
+        if entry.name.endswith(".py")
+    )
+    return max(changed) >= first.began and _read().digest != first.digest
+
+
+@lru_cache(maxsize=1)
+def _first() -> _Reading:
+    return _read()
+
+
+def _read() -> _Reading:
+    began = time.time_ns()
+    root = Path(__file__).parent
+    digests = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if name not in NOT_MODEL)
+        for path in (Path(folder, name) for name in sorted(files) if name.endswith(".py")):
+            digests.append(f"{path.relative_to(root)} {fast(path.read_bytes())}")
+    return _Reading(fast("\n".join(digests).encode()), began)
