@@ -190,7 +190,7 @@ def build_network(
                 session.images.save(key, record, library, constants, weights)
             except (OSError, ValueError) as error:
                 if not built.warnings:  # a store that can not be written is said once
-                    session.warn(f"the network {program.name} was built but not stored: {error}")
+                    session.warn(f"the network {program.name} was built but not stored: {error}", not_stored=1)
         if stores_image or built.built:
             session.age()
     return Binding(executor, make_report(record, operators, program.notes, clock, image_reason))

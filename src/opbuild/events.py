@@ -64,9 +64,13 @@ class BuildFinished:
 
 @dataclass(frozen=True)
 class Warned:
-    """Something the user should know that stops nothing, e.g. a store that could not be written."""
+    """Something the user should know that stops nothing, e.g. a store that could not be written.
+
+    ``not_stored`` is the number of operators and networks that are used and could not be stored.
+    """
 
     message: str
+    not_stored: int = 0
 
 
 Event = BuildStarted | CompileStarted | CompileFinished | Waiting | Taken | BuildFinished | Warned

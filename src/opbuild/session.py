@@ -239,11 +239,11 @@ class Session:
         loaded = Library(library, self.config.num_threads) if library else None
         return Executor(record, loaded, constants, evaluate)
 
-    def warn(self, message: str) -> None:
-        """Tell the observer what the user should know."""
+    def warn(self, message: str, not_stored: int = 0) -> None:
+        """Tell the observer what the user should know, and how many operators and networks are not stored for it."""
         from opbuild.events import Warned
 
-        self.observer(Warned(message))
+        self.observer(Warned(message, not_stored))
 
 
 def open_session(

@@ -50,10 +50,11 @@ BAD: dict[str, tuple[list[str], str, str]] = {
     "num_threads": (["--num_threads=1.5"], "'1.5'", "an integer from 1 to 1024"),
     "dry_run": (["--dry_run=1"], "dry_run", "does not take a value"),
     "explain": (["--explain=1"], "explain", "does not take a value"),
+    "strict": (["--strict=1"], "strict", "does not take a value"),
 }  # fmt: skip
 """For each option a command line with a bad value, the value as it is shown, and what is allowed."""
 
-NO_EMPTY_VALUE = ("dry_run", "explain", "help")
+NO_EMPTY_VALUE = ("dry_run", "explain", "help", "strict")
 
 
 @pytest.fixture

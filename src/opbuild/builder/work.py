@@ -303,7 +303,7 @@ class Work:
         elif header["sources"] != job.key.components["sources"]:
             self.certain = False
             what = "the compiler was replaced" if header["sources"] == REPLACED else "its sources were edited"
-            self._warn(f"{entry.name} is used but not stored: {what} while it was built")
+            self._warn(f"{entry.name} is used but not stored: {what} while it was built", 1)
         elif problem := job.store.publish(entry):
             self._not_stored.append(problem)
 
@@ -317,11 +317,11 @@ class Work:
         if self._not_stored:
             count = len(self._not_stored)
             what = "1 operator is" if count == 1 else f"{count} operators are"
-            self._warn(f"{what} used but not stored, so the next run builds again: {self._not_stored[0]}")
+            self._warn(f"{what} used but not stored, so the next run builds again: {self._not_stored[0]}", count)
 
-    def _warn(self, message: str) -> None:
+    def _warn(self, message: str, not_stored: int = 0) -> None:
         self._warnings.append(message)
-        self._observer(Warned(message))
+        self._observer(Warned(message, not_stored))
 
     def _release(self) -> None:
         """Keep a server that is idle for the next build; end one that still works on what nobody waits for."""

@@ -10,12 +10,14 @@ import click
 from rich.console import Console
 
 from opbuild.cli.options import model_options
+from opbuild.cli.strict import StorageWatch
 
 
 @click.command()
 @click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))
 @model_options
-def build(model: Path, input_shapes: dict[str, tuple[int, ...]], **options: Any) -> None:
+@click.option("--strict", is_flag=True, help="Fail, once it is built, if something could not be stored.")
+def build(model: Path, input_shapes: dict[str, tuple[int, ...]], *, strict: bool, **options: Any) -> None:
     """Build an ONNX model and show what was built and reused, why, and how long it took.
 
     What is built stays in the cache folder: running or building this or another model finds it there.
@@ -27,7 +29,8 @@ def build(model: Path, input_shapes: dict[str, tuple[int, ...]], **options: Any)
 
     with build_progress(Console(stderr=True)) as observer:
         started = time.perf_counter()
-        network = build_network(model, input_shapes=input_shapes or None, observer=observer, **options)
+        watch = StorageWatch(observer)
+        network = build_network(model, input_shapes=input_shapes or None, observer=watch, **options)
         seconds = time.perf_counter() - started
     require_shapes(network)
     report = network.report
@@ -36,4 +39,6 @@ def build(model: Path, input_shapes: dict[str, tuple[int, ...]], **options: Any)
         console.print(operators_table(report))
     for name, count in sorted(report.host.items()):
         console.print(f"no kernel yet, runs on the host: {count} x {name}", highlight=False, markup=False)
-    console.print(f"{report.built} operators built, {report.reused} reused, ready in {seconds:.2f} s", highlight=False)
+    counts = f"{report.built} operators built, {report.reused} reused{watch.summary}"
+    console.print(f"{counts}, ready in {seconds:.2f} s", highlight=False)
+    watch.require_stored(strict)

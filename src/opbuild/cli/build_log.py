@@ -56,12 +56,13 @@ class BuildLog:
         """Print a warning, if the level allows."""
         self(Warned(message))
 
-    def finish(self, path: Path, seconds: float) -> None:
+    def finish(self, path: Path, seconds: float, remark: str = "") -> None:
         """Print what was built.
 
         Args:
             path: The file that was written.
             seconds: How long that took.
+            remark: What else belongs to the counts, after a comma.
         """
         if not self._explain and not self._shows("info"):
             return
@@ -73,8 +74,8 @@ class BuildLog:
         if self._shows("info"):
             size = path.stat().st_size / 2**20
             console.print(
-                f"{path}: {size:.1f} MiB for {built.target}; {report.built} operators built, {report.reused} reused, "
-                f"{seconds:.2f} s",
+                f"{path}: {size:.1f} MiB for {built.target}; {report.built} operators built, {report.reused} reused"
+                f"{remark}, {seconds:.2f} s",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,

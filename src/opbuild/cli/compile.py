@@ -12,6 +12,7 @@ import click
 from opbuild.cli.compile_options import BUILD, CHECK, SHOW, Request, compile_options, make_request
 from opbuild.cli.failure import usage_error
 from opbuild.cli.option_values import one_line
+from opbuild.cli.strict import StorageWatch
 from opbuild.config import Config, offline_cache_dir
 from opbuild.errors import OptionError, UnsupportedOperatorError
 from opbuild.frontend.input_shape import split_shapes
@@ -137,9 +138,11 @@ def _build(request: Request) -> None:
         if warning:
             log.warn(warning)
         started = time.perf_counter()
+        watch = StorageWatch(log)
         path = build_offline(cast("Path", request.model), cast("Path", request.output),
-                             **_arguments(request, config), observer=log)  # fmt: skip
-    log.finish(path, time.perf_counter() - started)
+                             **_arguments(request, config), observer=watch)  # fmt: skip
+    log.finish(path, time.perf_counter() - started, watch.summary)
+    watch.require_stored(request.strict)
 
 
 def _preview(request: Request) -> None:

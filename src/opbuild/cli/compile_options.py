@@ -72,6 +72,7 @@ class Request:
         log: What is printed.
         dry_run: Whether to show what would be built and build nothing.
         explain: Whether to say of each operator why it was built.
+        strict: Whether to fail if something could not be stored.
         settings: Keywords of ``Config.from_environment``.
     """
 
@@ -87,6 +88,7 @@ class Request:
     log: str
     dry_run: bool
     explain: bool
+    strict: bool
     settings: Mapping[str, Any]
 
 
@@ -188,6 +190,7 @@ _ONLY = {
     "check_report": (CHECK,),
     "dry_run": (BUILD, CHECK),
     "explain": (BUILD,),
+    "strict": (BUILD,),
 }
 """Options that mean something in some modes only."""
 
@@ -197,6 +200,9 @@ _DYNAMIC = ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
 
 def compile_options(function: F) -> F:
     """Add the options of ``opbuild compile`` and ``opbuild atc``, and, hidden, those of ATC that decide nothing."""
+    function = click.option("--strict", is_flag=True, help="Fail, once it is built, if operators could not be stored.")(
+        function
+    )
     function = click.option("--explain", is_flag=True, help="Say of each operator why it was built or reused.")(
         function
     )
@@ -247,6 +253,7 @@ def make_request(options: Mapping[str, Any], *, required: tuple[str, ...], log: 
         log=options["log"] or log,
         dry_run=options["dry_run"],
         explain=options["explain"],
+        strict=options["strict"],
         settings={name: options[name] for name in _SETTINGS if options[name] is not None},
     )
 
