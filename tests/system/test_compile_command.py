@@ -206,6 +206,19 @@ def test_a_check_and_a_dry_run_refuse_what_the_build_refuses(
         assert "Hardmax (hard)" in said
 
 
+def test_float32_is_proposed_where_it_helps(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A convolution of float64 has no kernel; the error says which option gives it one, and it does."""
+    cast = helper.make_node("Cast", ["x"], ["d"], to=TensorProto.DOUBLE)
+    wide = helper.make_node("Cast", ["w"], ["v"], to=TensorProto.DOUBLE)
+    conv = helper.make_node("Conv", ["d", "v"], ["c"], name="wide")
+    save_model(folder / "wide.onnx", [cast, wide, conv, helper.make_node("Cast", ["c"], ["y"], to=1)], [1, 3, 8, 8])
+    code, _, said = run(capsys, "compile", "--model=wide.onnx", "--dry_run")
+    assert code == 3
+    assert "Conv (wide)" in said
+    assert "precision_mode=force_fp32" in said
+    assert run(capsys, "compile", "--model=wide.onnx", "--dry_run", "--precision_mode=force_fp32")[0] == 0
+
+
 def test_a_check_of_ranges_names_every_node_that_can_not_be_bound(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
