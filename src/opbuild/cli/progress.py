@@ -14,7 +14,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Column
 from rich.text import Text
 
-from opbuild.events import BuildFinished, BuildStarted, CompileFinished, CompileStarted, Event, Observer, Warned
+from opbuild.events import (
+    BuildFinished,
+    BuildStarted,
+    CompileFinished,
+    CompileStarted,
+    Event,
+    Observer,
+    Taken,
+    Waiting,
+    Warned,
+)
 
 QUIET_SECONDS = 10.0
 """A build without a terminal never stays silent for longer than this."""
@@ -34,9 +44,10 @@ class BuildState:
 
     Attributes:
         network: The network's name; empty before the build started.
-        done: Operators compiled so far.
+        done: Operators compiled so far, here or by others.
         to_compile: Operators to compile in all.
         running: Names of the operators that workers compile now, in the order they began.
+        waiting: Names of the operators that others compile for this build, with who does it.
         ending: Whether all operators are there: what is left is to link them and to pack weights.
     """
 
@@ -47,6 +58,7 @@ class BuildState:
         self.done = 0
         self.to_compile = 0
         self.running: list[str] = []
+        self.waiting: dict[str, str] = {}
         self.ending = False
 
     def update(self, event: Event) -> None:
@@ -54,16 +66,22 @@ class BuildState:
         match event:
             case BuildStarted():
                 self.network, self.done, self.to_compile = event.network, 0, event.to_compile
-                self.running, self.ending = [], event.to_compile == 0
+                self.running, self.waiting, self.ending = [], {}, event.to_compile == 0
                 self._started = self._clock()
             case CompileStarted():
                 self.running.append(event.name)
+                self.waiting.pop(event.name, None)
+            case Waiting():
+                self.waiting[event.name] = event.holder
+            case Taken():
+                self.done, self.to_compile = event.done, event.to_compile
+                self.waiting.pop(event.name, None)
             case CompileFinished():
                 self.done, self.to_compile = event.done, event.to_compile
                 if event.name in self.running:
                     self.running.remove(event.name)
             case BuildFinished():
-                self.running, self.ending = [], True
+                self.running, self.waiting, self.ending = [], {}, True
             case _:
                 pass
 
@@ -123,7 +141,7 @@ class BarProgress:
             self._progress.update(
                 self._task,
                 completed=self._state.done,
-                running=ENDING if self._state.ending else _names(self._state.running),
+                running=ENDING if self._state.ending else _doing(self._state),
                 left="" if left is None or self._state.ending else f"{_duration(left)} left",
             )
 
@@ -207,9 +225,9 @@ class LineProgress:
             self._write(f"{state.network}: {ENDING}, {_duration(state.elapsed)}")
             return
         left = "" if state.left is None else f", about {_duration(state.left)} left"
-        running = f", compiling {_names(state.running)}" if state.running else ""
+        doing = f", compiling {_names(state.running)}" if state.running else _doing(state) and f", {_doing(state)}"
         done = f"{state.done} of {state.to_compile} operators compiled"
-        self._write(f"{state.network}: {done}, {_duration(state.elapsed)}{left}{running}")
+        self._write(f"{state.network}: {done}, {_duration(state.elapsed)}{left}{doing}")
 
     def close(self) -> None:
         """End the lines in between."""
@@ -255,6 +273,15 @@ def _duration(seconds: float) -> str:
     """Return a time for people: ``8 s``, ``2 min 05 s``."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def _doing(state: BuildState) -> str:
+    """Return what is compiled here, or who compiles what this build waits for."""
+    if state.running or not state.waiting:
+        return _names(state.running)
+    name, holder = next(iter(state.waiting.items()))
+    more = f" and {len(state.waiting) - 1} more" if len(state.waiting) > 1 else ""
+    return f"waiting for {_names([name])}{more}, which {holder} compiles"
 
 
 def _names(running: list[str]) -> str:
