@@ -158,7 +158,7 @@ def test_what_is_remembered_of_weights_is_signed_too(tmp_path: Path) -> None:
     (weights,) = (tmp_path / "weights").glob("*.bin")
     weights.write_bytes(bytes(weights.stat().st_size))
     seen = tmp_path / f"{KEY.stem}.seen"
-    seen.write_text(json.dumps({weights.stem: map_file(weights, weights.stat().st_size)[1]}))
+    seen.write_bytes(PRIVATE.write_memo(seen, {weights.stem: map_file(weights, weights.stat().st_size)[1]}))
     assert isinstance(ImageStore(tmp_path).load(KEY), Image)  # whom nobody told of a key
     assert "digest" in str(store.load(KEY))
 

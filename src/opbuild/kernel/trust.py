@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from opbuild.config import Config
+from opbuild.digest import fast
 from opbuild.errors import OptionError
 from opbuild.kernel.opdesc import canonical_json
 
@@ -27,7 +28,7 @@ SETTING = "OPBUILD_TRUST_SHARED_CACHE=1"
 SHORTEST_KEY = 16
 """Bytes of a signing key at least."""
 
-_SIGNATURE = "signature"
+_SIGNATURE, _CHECK = "signature", "check"
 _ROOT = 0
 _LINKS_AT_MOST = 40  # as Linux has it
 _KEY_FILE = "file:"
@@ -175,20 +176,25 @@ class Trust:
         return plain
 
     def write_memo(self, path: Path, content: Mapping[str, Any]) -> bytes:
-        """Return what a small file of JSON holds that remembers something: its bytes, signed for its place."""
-        return json.dumps(self.signed(f"{path.parent.name}/{path.name}", content)).encode()
+        """Return what a small file of JSON holds that remembers something: with its own digest, signed for its place."""
+        checked = {**content, _CHECK: fast(canonical_json(dict(content)).encode())}
+        return json.dumps(self.signed(f"{path.parent.name}/{path.name}", checked)).encode()
 
     def read_memo(self, path: Path) -> dict[str, Any]:
         """Return what ``write_memo`` put into a file.
 
         Raises:
             OSError: If it can not be read or others can write to it.
-            ValueError: If it is no JSON object, or not signed.
+            ValueError: If it is no JSON object, damaged, or not signed.
         """
-        content = parse_json(self.read(path))
-        if not isinstance(content, dict):
+        stored = parse_json(self.read(path))
+        if not isinstance(stored, dict):
             raise ValueError(f"{path.name} is no JSON object")
-        return self.unsigned(f"{path.parent.name}/{path.name}", content)
+        content = self.unsigned(f"{path.parent.name}/{path.name}", stored)
+        check = content.pop(_CHECK, None)
+        if check != fast(canonical_json(content).encode()):
+            raise ValueError(f"{path.name} is damaged")
+        return content
 
 
 PRIVATE = Trust()
