@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,12 @@ def on_all_ranks(folder: Path, work: Callable[[LocalTransport], Any], timeout: f
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Iterator[Path]:
+def job(tmp_path: Path) -> Path:
     """Return the folder of a job, deep below: the hub's socket must not mind."""
     folder = tmp_path / ("long" * 40)
     folder.mkdir()
     Hub(folder, SIZE)
-    yield folder
+    return folder
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8"])

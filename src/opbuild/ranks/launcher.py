@@ -218,7 +218,7 @@ class _Launcher:
             write_snapshot(
                 self._folder, rank.number, replace(said, state="ended", compiling=(), changes=said.changes + 1)
             )
-            if rank.code and self._first is None:
+            if rank.code and self._first is None and self._kill_at == float("inf"):
                 self._first = rank
 
     def _end_all(self, number: int) -> None:

@@ -1,0 +1,183 @@
+"""Ranks that communicate and wait for each other, under ``opbuild launch`` and under ``mpiexec``."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+
+needs_mpi = pytest.mark.skipif(
+    importlib.util.find_spec("mpi4py") is None or MPIEXEC is None,
+    reason="mpi4py and an mpiexec are not installed (the extra [mpi])",
+)
+
+LAUNCH = (sys.executable, "-m", "opbuild", "launch", "-n")
+MPI = (str(MPIEXEC), "-n")
+
+SLOW = """
+import os
+from opbuild.backend.fake import FakeCompiler
+from opbuild.builder.build import Builder
+from opbuild.config import Config
+from opbuild.events import ignore
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.kernel.target import host_target
+from opbuild.mindspore import Tensor, ops
+from opbuild.mindspore.communication import get_rank, init
+from opbuild.ranks.progress import report_progress
+from opbuild.store.memory import MemoryStore
+
+init()
+rank = get_rank()
+config = Config.from_environment()
+milliseconds = 5000 if rank == 1 else 1
+x = Operand("x", "float32", (Dim(stride=1),))
+desc = OpDesc(("SlowOne",), "elementwise", (x,), (x,), variant={"milliseconds": milliseconds})
+with Builder(MemoryStore(), FakeCompiler(), host_target(), config, report_progress(config, ignore)) as builder:
+    builder.build({desc: ("node",)}, "slow_net")
+total = ops.AllReduce()(Tensor([1.0, float(rank)]))
+print("total", total.asnumpy().tolist())
+"""
+
+DISAGREE = """
+import sys
+import numpy as np
+from opbuild.mindspore import Tensor, ops
+from opbuild.mindspore.communication import get_rank, init
+init()
+ops.AllReduce()(Tensor(np.ones(4 + (get_rank() == 1), np.float32)))
+"""
+
+DIES = """
+import os, time
+from opbuild.mindspore import Tensor, ops
+from opbuild.mindspore.communication import get_rank, init
+init()
+if get_rank() == 1:
+    os.kill(os.getpid(), 9)
+ops.AllReduce()(Tensor([1.0]))
+"""
+
+UNUSED = """
+import opbuild.mindspore as ms
+from opbuild.mindspore import Tensor, nn, ops
+from opbuild.mindspore.communication import get_rank, init
+init()
+ms.set_context(mode=ms.GRAPH_MODE)
+class Net(nn.Cell):
+    def construct(self, x):
+        total = ops.AllReduce()(x)
+        return total if get_rank() == 0 else ops.ReLU()(x)
+print(Net()(Tensor([2.0])).asnumpy())
+"""
+
+
+def run(command: Sequence[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a job to its end."""
+    return subprocess.run(
+        command, cwd=folder, env=os.environ | variables, capture_output=True, text=True, timeout=200, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a cache folder for the whole module: what one job builds the others find."""
+    return str(tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("example", ["all_reduce.py", "data_parallel.py"])
+def test_an_example_runs_under_launch(example: str, ranks: int, cache: str, tmp_path: Path) -> None:
+    """Each checks its results against numpy or one rank alone, and ends with 0."""
+    done = run([*LAUNCH, str(ranks), str(ROOT / "examples" / example)], tmp_path, MS_COMPILER_CACHE_PATH=cache)
+    assert done.returncode == 0, done.stderr
+    assert "agree with numpy" in done.stdout or "what one gives" in done.stdout
+
+
+@needs_mpi
+@pytest.mark.parametrize(("example", "ranks"), [("all_reduce.py", 4), ("data_parallel.py", 2)])
+def test_an_example_runs_under_mpiexec(example: str, ranks: int, cache: str, tmp_path: Path) -> None:
+    """The same scripts, the same results; ranks come from MPI's environment."""
+    command = [*MPI, str(ranks), sys.executable, "-m", "opbuild", "run", str(ROOT / "examples" / example)]
+    done = run(command, tmp_path, MS_COMPILER_CACHE_PATH=cache)
+    assert done.returncode == 0, done.stderr
+    assert "agree with numpy" in done.stdout or "what one gives" in done.stdout
+
+
+def test_a_rank_that_compiles_longer_than_the_timeout_does_not_fail_the_others(tmp_path: Path) -> None:
+    """HCCL_CONNECT_TIMEOUT=2 and 5 s of compiling on rank 1: the job succeeds, a line names rank and operator (F63).
+
+    One warning says that 2 is outside the range.
+    """
+    (tmp_path / "slow.py").write_text(SLOW)
+    done = run([*LAUNCH, "2", "slow.py"], tmp_path, HCCL_CONNECT_TIMEOUT="2")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"[rank {k}] total [2.0, 1.0]" for k in range(2)]
+    assert "[rank 0] opbuild: waiting for rank 1, which builds slowone" in done.stderr
+    assert done.stderr.count("outside 120 to 7200") == 1
+
+
+def test_ranks_that_disagree_end_with_an_error_that_says_how(tmp_path: Path) -> None:
+    """Shapes that differ are named with their ranks; nobody hangs."""
+    (tmp_path / "disagree.py").write_text(DISAGREE)
+    done = run([*LAUNCH, "2", "disagree.py"], tmp_path)
+    assert done.returncode == 7
+    assert "rank 0: AllReduce(sum) of float32[4]; rank 1: AllReduce(sum) of float32[5]" in done.stderr.splitlines()[-2]
+
+
+def test_a_killed_rank_ends_those_who_wait_for_it(tmp_path: Path) -> None:
+    """Long before the timeout of 120 s the job is over and names the rank that died (F63)."""
+    (tmp_path / "dies.py").write_text(DIES)
+    done = run([*LAUNCH, "3", "dies.py"], tmp_path)
+    assert done.returncode == 137
+    assert done.stderr.splitlines()[-2] == "error (rank): rank 1 was killed by SIGKILL"
+
+
+@needs_mpi
+def test_a_failing_rank_ends_the_ranks_of_mpi(tmp_path: Path) -> None:
+    """Under mpiexec the first failure is shown and ends all, with its exit code."""
+    (tmp_path / "disagree.py").write_text(DISAGREE)
+    done = run([*MPI, "2", sys.executable, "-m", "opbuild", "run", "disagree.py"], tmp_path)
+    assert done.returncode == 7
+    assert "rank 0: AllReduce(sum) of float32[4]; rank 1: AllReduce(sum) of float32[5]" in done.stderr
+
+
+def test_what_one_rank_does_not_use_it_still_computes_with_the_others(cache: str, tmp_path: Path) -> None:
+    """A collective whose result a rank throws away stays in its network: the others wait for it."""
+    (tmp_path / "unused.py").write_text(UNUSED)
+    done = run([*LAUNCH, "2", "unused.py"], tmp_path, MS_COMPILER_CACHE_PATH=cache)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[rank 0] [4.]", "[rank 1] [2.]"]
+
+
+def test_ranks_that_nothing_connects_say_how_to_start_them(tmp_path: Path) -> None:
+    """RANK_SIZE alone is no job: the error names 'opbuild launch' and mpiexec."""
+    (tmp_path / "dies.py").write_text(DIES)
+    done = run([sys.executable, "-m", "opbuild", "run", "dies.py"], tmp_path, RANK_SIZE="2")
+    assert done.returncode == 7
+    assert "opbuild launch" in done.stderr
+
+
+def test_mpi_that_is_not_installed_is_named_with_its_extra(tmp_path: Path) -> None:
+    """Under an mpiexec without mpi4py the error says what to install."""
+    (tmp_path / "dies.py").write_text(DIES)
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('No module named mpi4py')")
+    done = run([sys.executable, "-m", "opbuild", "run", "dies.py"], tmp_path, PMI_RANK="0", PMI_SIZE="2")
+    assert done.returncode == 7
+    assert "opbuild[mpi]" in done.stderr
+
+
+def test_one_process_is_a_job_of_one_rank(tmp_path: Path) -> None:
+    """A script for many ranks runs alone too."""
+    (tmp_path / "alone.py").write_text(DIES)
+    done = run([sys.executable, "-m", "opbuild", "run", "alone.py"], tmp_path)
+    assert done.returncode == 0, done.stderr
