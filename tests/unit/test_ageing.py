@@ -245,18 +245,14 @@ def test_a_use_is_noted_if_times_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
     os.utime(mark, (written, written))
     set_times: list[tuple[Path, dict[str, tuple[int, int]]]] = []
     monkeypatch.setattr(os, "utime", lambda *arguments, **times: set_times.append((arguments[0], times)))
-    monkeypatch.setattr(Path, "read_bytes", _read_without_a_trace)
+    opened = os.open
+    traceless = getattr(os, "O_NOATIME", 0)  # as where the file system is mounted without access times
+    monkeypatch.setattr(os, "open", lambda path, flags, *more, **named: opened(path, flags | traceless, *more, **named))
     DiskStore(tmp_path, keep_times=keep_times).lookup(key)
     assert [path for path, _ in set_times] == ([mark] if keep_times else [])
     for _, times in set_times:
         assert times["ns"][0] / 1e9 == pytest.approx(time.time(), abs=60)
         assert times["ns"][1] / 1e9 == pytest.approx(written)
-
-
-def _read_without_a_trace(path: Path) -> bytes:
-    """Read a file without the kernel noting it, as where the file system is mounted without access times."""
-    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NOATIME", 0)), "rb") as file:
-        return file.read()
 
 
 def test_a_recent_use_is_not_written_again(tmp_path: Path) -> None:
