@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import resource
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
+import opbuild
 from forked import CanNotBeSetUpError, in_fork, mount, own_mounts
-from opbuild.errors import OptionError
-from small_network import Built, SmallNetwork
+from opbuild.cache import Cache
+from opbuild.config import Config
+from opbuild.errors import OpbuildError, OptionError
+from small_network import SHAPE, Built, SmallNetwork
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -236,3 +243,60 @@ def test_strange_surroundings_are_one_warning_at_most(
         assert twice(small_network, tmp_path, surroundings(tmp_path)) == warnings
     except CanNotBeSetUpError as error:
         pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("years", [-1, 1, -60])
+def test_a_clock_that_is_wrong_and_jumps_changes_nothing(
+    small_network: SmallNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, years: int
+) -> None:
+    """Years off, and back and forth while it builds: stored, found again, no warning (F56)."""
+    true, true_ns, calls = time.time, time.time_ns, itertools.count()
+
+    def off() -> float:
+        return years * 31_557_600.0 * (next(calls) % 3)
+
+    monkeypatch.setattr(time, "time", lambda: true() + off())
+    monkeypatch.setattr(time, "time_ns", lambda: true_ns() + int(off()) * 10**9)
+    with small_network.replayed():
+        assert small_network.build(tmp_path).warnings == []
+        again = small_network.build(tmp_path)
+    assert (again.report.image, again.warnings) == (True, [])
+
+
+def test_a_relative_path_stays_where_it_was(
+    small_network: SmallNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that changes its folder between two signatures goes on with the same cache and the same model."""
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second").mkdir()
+    (tmp_path / "first" / "net.onnx").write_bytes(small_network.path.read_bytes())
+    monkeypatch.chdir(tmp_path / "first")
+    with small_network.replayed():
+        network = opbuild.compile("net.onnx", cache_path="cache", input_shapes={"x": SHAPE})
+        monkeypatch.chdir(tmp_path / "second")
+        more = network(np.concatenate([small_network.x] * 2))
+    np.testing.assert_allclose(more, np.concatenate([small_network.y] * 2), rtol=1e-5)
+    assert list((tmp_path / "second").iterdir()) == []
+    assert len(list((tmp_path / "first" / "cache" / "rank_0" / "network_meta").glob("net*.so"))) == 2
+
+
+def test_few_files_are_enough_or_an_error_says_so(small_network: SmallNetwork, tmp_path: Path) -> None:
+    """The limit on open files goes down until nothing works: right results or clear errors, no wrong entry (F06)."""
+
+    def built_with(limit: int) -> str:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        with small_network.replayed():
+            try:
+                small_network.build(tmp_path)
+            except OpbuildError:
+                return "error"
+        return "right"
+
+    highest = max(map(int, os.listdir("/proc/self/fd"))) + 1  # noqa: PTH208  names are enough
+    outcomes = [in_fork(lambda limit=limit: built_with(limit)) for limit in range(highest + 24, highest - 1, -3)]
+    assert outcomes[0] == "right"
+    assert set(outcomes) <= {"right", "error"}
+    assert list(Cache.of(Config(cache_path=tmp_path)).problems()) == []
+    with small_network.replayed():
+        small_network.build(tmp_path)
+        assert small_network.build(tmp_path).report.image

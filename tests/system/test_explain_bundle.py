@@ -194,7 +194,7 @@ def machine(tmp_path: Path, built: Path) -> Path:
 def test_every_operator_of_a_bundle_hits_without_the_compiler(
     bundles: dict[str, Path], machine: Path, source: Path
 ) -> None:
-    """Where halide is not installed, a model whose operators were imported builds; what is missing is named."""
+    """Where halide is not installed, a model whose operators were imported builds; what is missing is named (F71)."""
     options: dict[str, Any] = {"source": source, "without": "halide"}
     refused = opbuild(machine, "build", "net.onnx", "--num_threads", "2", **options)
     assert refused.returncode == 5

@@ -34,7 +34,7 @@ class Item:
             ``private``, a file that somebody is writing or was killed writing.
         name: The files' name without suffix.
         files: Paths of its files, the commit mark first if it is there.
-        nbytes: Their size.
+        nbytes: What they take on the disk: small files take more than they hold.
         last_use: Seconds since the epoch.
     """
 
@@ -70,7 +70,7 @@ class _File:
 
     def __init__(self, path: str, state: os.stat_result) -> None:
         self.path = path
-        self.nbytes = state.st_size
+        self.nbytes = max(state.st_size, 512 * state.st_blocks)  # what it takes on the disk; some systems say it late
         self.accessed = state.st_atime
         self.used = max(state.st_atime, state.st_mtime)
 
@@ -104,6 +104,11 @@ def survey(kernel_meta: Path, network_meta: Path) -> Inventory:
             if item is not None:
                 items.append(item)
     return Inventory(tuple(items), nbytes)
+
+
+def is_digest(text: str) -> bool:
+    """Return whether a name is that of packed weights, or of what refers to them."""
+    return _DIGEST.fullmatch(text) is not None
 
 
 def _files(folder: Path) -> Iterator[tuple[str, _File]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from opbuild.kernel.private_files import is_rubbish
 from opbuild.store.ageing import PROTECTED_SECONDS, choose, remove_references, sweep_cache, weights_of
-from opbuild.store.inventory import Item, survey
+from opbuild.store.inventory import Item, is_digest, survey
 
 
 def remove_idle(kernel_meta: Path, network_meta: Path, seconds: float) -> tuple[Item, ...]:
@@ -42,7 +42,12 @@ def shrink(kernel_meta: Path, network_meta: Path, max_bytes: int) -> tuple[Item,
 def clear(kernel_meta: Path, network_meta: Path) -> tuple[Item, ...]:
     """Remove everything that opbuild put there and can do without; return what was removed."""
     sweep_cache(kernel_meta, network_meta)
-    return remove(survey(kernel_meta, network_meta).items, network_meta)
+    removed = remove(survey(kernel_meta, network_meta).items, network_meta)
+    references = (network_meta / "weights").glob("*.json")
+    for path in (network_meta / "compiler.json", *(path for path in references if is_digest(path.stem))):
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return removed
 
 
 def remove(items: Iterable[Item], network_meta: Path, young: float = 0.0) -> tuple[Item, ...]:
