@@ -118,7 +118,7 @@ class _Arena:
 
     def __init__(self, owner: Executor, views: Sequence[View]) -> None:
         record = owner.record
-        self.memory = anonymous(record.arena_size)
+        self.memory = _arena_memory(record.arena_size)
         self.headers = owner._headers.copy()
         self._words = self.headers.view(np.uint64)
         self._arrays: list[Array | None] = [self._storage(index, owner) for index in range(len(record.buffers))]
@@ -178,6 +178,14 @@ class _Arena:
             else:
                 steps.append((_evaluate_step, (step, self._arrays, owner._evaluate)))
         return steps
+
+
+def _arena_memory(nbytes: int) -> Array:
+    try:
+        return anonymous(nbytes)
+    except (OSError, OverflowError, ValueError) as error:
+        message = f"there is no memory for {nbytes} bytes of intermediate values: {error}"
+        raise RunError(message, "free memory, or give smaller inputs") from error
 
 
 class _PortArguments:
