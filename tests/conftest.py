@@ -7,12 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from opbuild.config import Config
 
 if TYPE_CHECKING:
     from small_network import SmallNetwork
+
+hypothesis.settings.register_profile("without clock", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("without clock")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

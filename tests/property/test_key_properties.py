@@ -9,8 +9,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from opbuild.kernel.debug import OPTIONS, flags_of
+from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand, canonical_json
-from samples import key_of
+from opbuild.kernel.target import Target
+from samples import IDENTITY, key_of
+
+FEATURES = ("avx", "avx2", "avx512", "avx512_skylake", "avxvnni", "f16c", "fma", "sse41")
 
 words = st.text("abcdefxyz_", min_size=1, max_size=8)
 scalars = st.one_of(st.integers(-(2**31), 2**31), st.booleans(), st.none(), words, st.floats(allow_nan=False, width=32))
@@ -103,3 +108,22 @@ def test_canonical_json_is_one_text_for_equal_values(value: Any) -> None:
     """The text does not depend on the order of insertion, and holds the value."""
     assert canonical_json(value) == canonical_json(reordered(value))
     assert json.loads(canonical_json(value)) == value
+
+
+@given(descs, st.sets(st.sampled_from(FEATURES), min_size=1), st.data())
+def test_every_feature_of_the_target_changes_the_key(desc: OpDesc, features: set[str], data: st.DataObject) -> None:
+    """Code for one machine more or less capable, or of another kind, is another object (F25, F38)."""
+    target = Target("x86-64-linux", tuple(sorted(features)))
+    changed = data.draw(st.sampled_from(FEATURES))
+    other = Target(target.triple, tuple(sorted(features ^ {changed})))
+    keys = {key_of(desc, each).sha256 for each in (target, other, Target("arm-64-linux", target.features))}
+    assert len(keys) == 3
+    assert changed in str(key_of(desc, target).first_difference(key_of(desc, other)))
+
+
+@given(descs, st.sets(st.sampled_from(sorted(OPTIONS))), st.sets(st.sampled_from(sorted(OPTIONS))))
+def test_debug_options_that_decide_code_are_in_the_key(desc: OpDesc, some: set[str], others: set[str]) -> None:
+    """Keys differ exactly if the options that decide the code do (F27)."""
+    one, other = flags_of(sorted(some)), flags_of(sorted(others))
+    keys = [make_key(desc, Target("x86-64-linux"), IDENTITY, "s", flags).sha256 for flags in (one, other)]
+    assert (keys[0] == keys[1]) == (one == other)

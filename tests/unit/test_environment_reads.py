@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from opbuild.backend.halide.driver import HalideCompiler
+from opbuild.config import compiler_environment
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "opbuild"
 DOCUMENT = PACKAGE.parents[1] / "docs" / "reference" / "environment.md"
@@ -52,3 +56,131 @@ def test_every_variable_is_documented() -> None:
     assert {"RANK_ID", "OPBUILD_FORBID_COMPILE"} <= names
     text = DOCUMENT.read_text()
     assert [name for name in sorted(names) if name.isupper() and f"`{name}`" not in text] == []
+
+
+REACHES_CODE = (
+    "backend",
+    "builder",
+    "frontend",
+    "graph",
+    "kernel",
+    "lowering",
+    "operator_source.py",
+    "user_operator.py",
+)
+"""What stands between a model and an object's bytes."""
+
+MODULES = {"getpass", "grp", "locale", "platform", "pwd", "random", "secrets", "site", "socket", "sysconfig", "uuid"}
+ATTRIBUTES = {
+    "os": {"cpu_count", "getcwd", "getlogin", "getpid", "getuid", "sched_getaffinity", "uname", "urandom"},
+    "sys": {"argv", "byteorder", "executable", "flags", "hexversion", "implementation", "path", "platform", "version",
+            "version_info"},
+    "time": {"localtime", "monotonic", "perf_counter", "time", "time_ns"},
+    "Path": {"cwd", "home"},
+    "tempfile": {"gettempdir"},
+}  # fmt: skip
+METHODS = {"expanduser", "expandvars", "home"}
+
+REVIEWED = {
+    ("backend/fake.py", "os.getpid"): "a compile that crashes, for tests",
+    ("builder/build.py", "time.perf_counter"): "how long a build took",
+    ("builder/child.py", "sys.platform"): "whether a child can be told to end with its parent",
+    ("builder/client.py", "os.getpid"): "a fork leaves its parent's server alone",
+    ("builder/client.py", "sys.executable"): "starts the server",
+    ("builder/client.py", "sys.path"): "where the server finds halide, whose bytes are compared, and these sources",
+    ("builder/pending.py", "time.perf_counter"): "how long a build took",
+    ("builder/queue.py", "time.monotonic"): "how long to wait for others",
+    ("builder/resting.py", "sys.executable"): "whether a resting server is of this interpreter",
+    ("builder/server.py", "os.getpid"): "a child ends with the server",
+    ("builder/server.py", "sys.argv"): "the compiler's class and the number of workers",
+    ("builder/server.py", "time.monotonic"): "how long a compile took",
+    ("kernel/identity.py", "time.time_ns"): "whether a file has only just changed",
+    ("kernel/private_files.py", "os.getpid"): "names of temporary files",
+    ("kernel/private_files.py", "os.urandom"): "names of temporary files",
+    ("kernel/private_files.py", "time.time"): "whether a temporary file is old",
+    ("kernel/target.py", "platform"): "the target, which is in the key",
+    ("kernel/target.py", "platform.machine"): "the target, which is in the key",
+    ("kernel/target.py", "platform.system"): "the target, which is in the key",
+    ("kernel/usage.py", "time.time"): "when an entry was used last",
+    ("kernel/usage.py", "time.time_ns"): "when an entry was used last",
+}
+"""What the code between model and object asks of its surroundings, each with why no object's bytes depend on it, or
+where the key has it. Whoever adds a line here has asked which of the two it is.
+"""
+
+
+def surroundings(source: str) -> set[str]:
+    """Return what a program asks of machine, user, process or clock."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names} & MODULES
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            known = ATTRIBUTES.get(node.module, set())
+            found |= {f"{node.module}.{name.name}" for name in node.names if name.name in known}
+            found |= {node.module} & MODULES
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            owner = node.value.id
+            if owner in MODULES or node.attr in ATTRIBUTES.get(owner, set()):
+                found.add(f"{owner}.{node.attr}")
+        if isinstance(node, ast.Attribute) and node.attr in METHODS:
+            found.add(node.attr)
+    return found
+
+
+def test_what_reaches_code_generation_asks_nothing_else_of_its_surroundings() -> None:
+    """A new read of machine, user, process or clock is either in the key or on the list, with the reason (F26, F43)."""
+    files = [PACKAGE / f"{name}.py" for name in REACHES_CODE]
+    paths = [each for each in files if each.is_file()]
+    paths += [path for name in REACHES_CODE for path in (PACKAGE / name).rglob("*.py")]
+    found = {
+        (str(path.relative_to(PACKAGE)), read)
+        for path in paths
+        for read in surroundings(path.read_text(encoding="utf-8"))
+    }
+    assert found - set(REVIEWED) == set()
+    assert set(REVIEWED) - found == set(), "no longer read: take it off the list"
+
+
+@pytest.mark.parametrize(
+    ("source", "read"),
+    [
+        ("import platform", "platform"),
+        ("from locale import getlocale", "locale"),
+        ("from time import time", "time.time"),
+        ("import sys\nsys.flags.optimize", "sys.flags"),
+        ("Path('~').expanduser()", "expanduser"),
+        ("import os\nos.cpu_count()", "os.cpu_count"),
+    ],
+)
+def test_a_read_of_the_surroundings_is_found(source: str, read: str) -> None:
+    """The list would bite."""
+    assert read in surroundings(source)
+
+
+HALIDE_READS = {
+    "HL_COLORS", "HL_COMPILER_STACK_SIZE", "HL_CUDA_JIT_MAX_REGISTERS", "HL_DEBUG_CODEGEN", "HL_DEBUG_COMPILER_LOGGER",
+    "HL_EXTRA_OUTPUTS", "HL_GPU_DEVICE", "HL_HEXAGON_CODE_SIGNER", "HL_HEXAGON_DUMP_BITCODE", "HL_JIT_TARGET",
+    "HL_LLVM_ARGS", "HL_NUMTHREADS", "HL_NUM_THREADS", "HL_OBFUSCATE_COMPILER_LOGGER", "HL_OCL_BUILD_OPTIONS",
+    "HL_OCL_DEVICE_TYPE", "HL_OCL_PLATFORM_NAME", "HL_PERMIT_FAILED_UNROLL", "HL_PROFILER_SORT",
+    "HL_RUNTIME_DROP_FUNCS", "HL_SPIRV_DUMP_FILE", "HL_TARGET", "HL_TIME_LOWERING_PASSES", "HL_TRACE_FILE",
+    "HL_VK_ALLOC_CONFIG", "HL_VK_BUILD_OPTIONS", "HL_VK_DEVICE_TYPE", "HL_VK_EXTENSIONS", "HL_VK_LAYERS",
+    "HL_WEBGPU_NATIVE_LIB",
+}  # fmt: skip
+"""Variables that Halide 21 reads while it compiles or, in the runtime library, while a network runs."""
+
+NOT_VARIABLES = {
+    "HL_PT_DEFINE_TYPECHECK", "HL_PYTORCH_API_VERSION", "HL_PYTORCH_CUDA_HELPERS_H", "HL_PYTORCH_WRAPPER_H",
+}  # fmt: skip
+"""Names of macros in the C++ that Halide writes."""
+
+
+def test_every_variable_that_halide_reads_is_known_and_kept_from_it() -> None:
+    """A release of halide that reads a new variable fails here, until somebody has looked at it (F26)."""
+    found = {
+        name.decode()
+        for path in HalideCompiler.files()
+        for name in re.findall(rb"\bHL_[A-Z0-9_]{2,}\b", path.read_bytes())
+    }
+    assert found - NOT_VARIABLES == HALIDE_READS
+    assert not HALIDE_READS & set(compiler_environment())
