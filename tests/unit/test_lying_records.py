@@ -143,7 +143,7 @@ def test_every_number_of_an_offline_models_plan_may_lie(tmp_path: Path) -> None:
     lying = tmp_path / "lying.om"
     refused = 0
     for where in numbers(plan):
-        for lie in LIES[::3]:
+        for lie in LIES[::5]:
             write_container(lying, [*others, Section(PLAN, 0, [json.dumps(changed(plan, where, lie)).encode()])])
             try:
                 network = load(lying)
@@ -152,7 +152,7 @@ def test_every_number_of_an_offline_models_plan_may_lie(tmp_path: Path) -> None:
             else:
                 executor = network._bindings[((SIZE,),)].executor
                 assert is_safe(executor.record, executor._constants), (where, lie)
-    assert refused > 100
+    assert refused > 50
 
 
 def test_every_field_of_an_offline_models_table_may_lie(tmp_path: Path) -> None:

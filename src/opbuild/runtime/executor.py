@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.errors import OpbuildError, RunError
+from opbuild.errors import LinkError, OpbuildError, RunError
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.program import HostCall, Port, View
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
@@ -90,6 +90,8 @@ class Executor:
 
     def _prepare(self, library: Library | None) -> None:
         """Take the kernels from a library, and make the arguments of one call ready."""
+        if library is None and self._symbols:
+            raise LinkError(f"the network {self.record.name} calls kernels and has no library", "build it again")
         self._functions = {symbol: library.kernel(symbol) for symbol in self._symbols} if library is not None else {}
         self._library = library
         self._pool = [self._arena(self._views)]
