@@ -12,6 +12,7 @@ import threading
 from collections.abc import Hashable
 from pathlib import Path
 
+from opbuild.builder.bytecode import forget_outdated
 from opbuild.builder.client import CompileServer, server_environment
 from opbuild.kernel.identity import FilesState
 
@@ -56,6 +57,7 @@ class Resting:
             if server.kind == kind and server.alive:
                 return server
             server.close()
+        forget_outdated(_PACKAGE, _LOADED)
         server = CompileServer(import_string, workers)
         server.kind, server.compiler = kind, compiler
         return server
