@@ -230,15 +230,15 @@ def lowering_options(config: Config) -> Options:
 def link_build(built: BuildResult, session: Session) -> bytes:
     """Return the library of all operators of a build; empty if there are none."""
     from opbuild.runtime.link import find_linker, link
-    from opbuild.runtime.spinning import spinning_object
+    from opbuild.runtime.threads import threads_object
 
     objects = [entry.object for entry in built.entries.values()]
     if not objects:
         return b""
     triple = session.target.triple
-    spinning = spinning_object(triple)
+    threads = threads_object(triple)
     if built.runtime is not None:
-        objects += [built.runtime.object, *([spinning] if spinning is not None else [])]
+        objects += [built.runtime.object, *([threads] if threads is not None else [])]
     return link(objects, find_linker(session.config.linker, triple))
 
 

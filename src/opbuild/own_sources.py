@@ -13,6 +13,9 @@ from opbuild.digest import fast
 NOT_MODEL = ("cli", "mindspore", "ranks", "__pycache__")
 """Folders of this package that decide nothing about a network once its graph is known."""
 
+_SOURCES = (".py", ".o")
+"""What Python runs, and what is linked into networks."""
+
 
 class _Reading(NamedTuple):
     """The sources' digest, and when they began to be read, in nanoseconds."""
@@ -33,7 +36,7 @@ def own_sources_edited() -> bool:
         entry.stat().st_ctime_ns
         for folder, _, _ in os.walk(Path(__file__).parent)
         for entry in os.scandir(folder)
-        if entry.name.endswith(".py")
+        if entry.name.endswith(_SOURCES)
     )
     return max(changed) >= first.began and _read().digest != first.digest
 
@@ -49,6 +52,6 @@ def _read() -> _Reading:
     digests = []
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if name not in NOT_MODEL)
-        for path in (Path(folder, name) for name in sorted(files) if name.endswith(".py")):
+        for path in (Path(folder, name) for name in sorted(files) if name.endswith(_SOURCES)):
             digests.append(f"{path.relative_to(root)} {fast(path.read_bytes())}")
     return _Reading(fast("\n".join(digests).encode()), began)

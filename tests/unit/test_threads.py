@@ -1,0 +1,193 @@
+"""The threads of a network (``threads.c``): every task runs once, whoever calls, however many threads there are."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import itertools
+import os
+import platform
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opbuild.kernel.elf import read_symbols
+from opbuild.runtime import threads as module
+from opbuild.runtime.link import find_linker, link
+from opbuild.runtime.threads import threads_object
+
+TRIPLES = ("x86-64-linux", "arm-64-linux")
+TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+HERE = {"x86_64": "x86-64-linux", "aarch64": "arm-64-linux"}.get(platform.machine(), "")
+
+
+class Pool:
+    """The object, linked alone and loaded."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        data = threads_object(HERE)
+        assert data is not None
+        path.write_bytes(link([data], find_linker()))
+        self.library = ctypes.CDLL(str(path))
+        self.library.halide_set_num_threads(threads)
+
+    def run(self, task: Callable[[int], int | None], first: int, size: int) -> int:
+        """Divide tasks ``first`` to ``first + size - 1`` among the threads; return the loop's error code."""
+        return int(self.library.halide_default_do_par_for(None, TASK(lambda _, i, __: task(i) or 0), first, size, None))
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Any:
+    """Make pools of their own, whose threads end with the test."""
+    if not HERE:
+        pytest.skip("no object for this machine: Halide's own pool is used")
+    pools = []
+
+    def made(threads: int) -> Pool:
+        pools.append(Pool(tmp_path / f"{len(pools)}.so", threads))
+        return pools[-1]
+
+    yield made
+    for pool in pools:
+        pool.library.halide_shutdown_thread_pool()
+
+
+@pytest.mark.parametrize("triple", TRIPLES)
+def test_the_object_defines_the_pool_and_needs_only_the_c_library(triple: str) -> None:
+    """The linker finds strong functions in place of Halide's, and no helper of a compiler."""
+    data = threads_object(triple)
+    assert data is not None
+    symbols = read_symbols(data)
+    names = ("default_do_par_for", "set_num_threads", "get_num_threads", "shutdown_thread_pool")
+    assert {f"halide_{name}" for name in names} <= set(symbols.defined)
+    assert set(symbols.undefined) == {
+        *("pthread_create", "pthread_join", "sched_yield", "sched_getcpu", "sched_getaffinity"),
+        *("sched_setaffinity", "getpid", "sysconf", "syscall"),
+    }
+
+
+@pytest.mark.parametrize("triple", TRIPLES)
+def test_the_object_was_compiled_from_the_source_beside_it(triple: str) -> None:
+    """``make threads`` puts the source's digest into the objects; one that was forgotten is noticed here."""
+    source = Path(module.__file__).with_name("threads.c").read_bytes()
+    assert hashlib.sha256(source).hexdigest().encode() in (threads_object(triple) or b"")
+
+
+def test_other_architectures_keep_halides_own() -> None:
+    """Nothing is linked where there is no object."""
+    assert threads_object("riscv-64-linux") is None
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+def test_every_task_runs_once(make: Any, threads: int) -> None:
+    """For any number of tasks, fewer than threads and many more, loop after loop."""
+    pool = make(threads)
+    for size in (0, 1, 2, 3, 6, 7, 8, 50, 301):
+        for first in (0, -5):
+            counts: Counter[int] = Counter()
+            assert pool.run(lambda i, counts=counts: counts.update([i]), first, size) == 0
+            assert counts == Counter(range(first, first + size))
+
+
+def test_all_threads_take_part(make: Any) -> None:
+    """Tasks that wait for each other end only if as many threads run them."""
+    pool = make(4)
+    together = threading.Barrier(4, timeout=60)
+    assert pool.run(lambda _: together.wait() and None, 0, 4) == 0
+
+
+def test_a_slow_threads_share_is_taken_by_the_others(make: Any) -> None:
+    """The thread of task 0 ends last: everybody else's tasks and the rest of its own are done meanwhile."""
+    pool = make(2)
+    done: list[int] = []
+    rest = threading.Event()
+
+    def task(index: int) -> None:
+        if index == 0:
+            assert rest.wait(60)
+        done.append(index)
+        if len(done) == 19:
+            rest.set()
+
+    assert pool.run(task, 0, 20) == 0
+    assert done[-1] == 0
+    assert sorted(done) == list(range(20))
+
+
+def test_the_first_error_ends_the_loop(make: Any) -> None:
+    """The code comes back, tasks that have not begun are left out, and the next loop is a fresh one."""
+    pool = make(3)
+    begun = []
+    assert pool.run(lambda i: begun.append(i) or -7, 0, 1000) == -7
+    assert len(begun) <= 3
+    assert pool.run(lambda i: None, 0, 1000) == 0
+
+
+def test_loops_inside_tasks_and_of_many_callers_run(make: Any) -> None:
+    """Four callers at once, each with loops inside its tasks: each loop is whole."""
+    pool = make(3)
+    wrong: list[int] = []
+
+    def grid(size: int) -> Counter[tuple[int, int]]:
+        counts: Counter[tuple[int, int]] = Counter()
+
+        def inner(row: int) -> None:
+            pool.run(lambda column: counts.update([(row, column)]), 0, 3)
+
+        pool.run(inner, 0, size)
+        return counts
+
+    def caller() -> None:
+        for size in range(1, 25):
+            if grid(size) != Counter(itertools.product(range(size), range(3))):
+                wrong.append(size)
+
+    callers = [threading.Thread(target=caller) for _ in range(4)]
+    for each in callers:
+        each.start()
+    for each in callers:
+        each.join()
+    assert not wrong
+
+
+def test_threads_that_sleep_wake_and_threads_that_ended_start_again(make: Any) -> None:
+    """After a pause longer than they look for work, and after a shutdown, all threads take part again."""
+    pool = make(3)
+    for pause in (0.0, 0.1, 0.3):
+        together = threading.Barrier(3, timeout=60)
+        threading.Event().wait(pause)
+        assert pool.run(lambda _, b=together: b.wait() and None, 0, 3) == 0
+    pool.library.halide_shutdown_thread_pool()
+    pool.library.halide_shutdown_thread_pool()
+    together = threading.Barrier(3, timeout=60)
+    assert pool.run(lambda _: together.wait() and None, 0, 3) == 0
+
+
+def test_a_forked_child_does_all_the_work_itself(make: Any) -> None:
+    """It has none of the threads, waits for none, and may shut the pool down."""
+    pool = make(3)
+    pool.run(lambda i: None, 0, 30)
+    child = os.fork()
+    if child == 0:
+        done: list[int] = []
+        pool.run(done.append, 0, 30)
+        pool.library.halide_shutdown_thread_pool()
+        os._exit(0 if sorted(done) == list(range(30)) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_the_threads_take_no_signals(make: Any) -> None:
+    """A signal interrupts the caller's threads, Python's main thread first of all."""
+    pool = make(3)
+    before = {int(each.name) for each in Path("/proc/self/task").iterdir()}
+    together = threading.Barrier(3, timeout=60)
+    pool.run(lambda _: together.wait() and None, 0, 3)
+    ours = {int(each.name) for each in Path("/proc/self/task").iterdir()} - before
+    masks = [Path(f"/proc/self/task/{task}/status").read_text().split("SigBlk:")[1].split()[0] for task in ours]
+    assert len(masks) == 2
+    # SIGKILL (9), SIGSTOP (19) and the C library's own 32 and 33 can not be blocked.
+    assert all(int(mask, 16) | 1 << 8 | 1 << 18 | 3 << 31 == (1 << 64) - 1 for mask in masks)
