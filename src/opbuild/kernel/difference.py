@@ -19,8 +19,21 @@ _IMPLIED: Mapping[str, Mapping[str, Any]] = {"winograd": {"attrs.kernel": [3, 3]
 """What a family is for and its keys need not say: it is named where it is what changed."""
 
 
+_NO_COMPONENTS = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
+"""What comparing raises where a file holds other JSON than components of a key."""
+
+_FAR = 10**6
+
+
 def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
     """Return in how many fields two keys' components differ; a target, a compiler and a source count as one each."""
+    try:
+        return _distance(one, other)
+    except _NO_COMPONENTS:
+        return _FAR
+
+
+def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
     first, second = _fields(one), _fields(other)
     names = first.keys() | second.keys()
     return sum(_OTHER_FAMILY if name == "family" else 1 for name in names if not _equal(first, second, name))
@@ -33,6 +46,13 @@ def first_change(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
         old: Components of the older key.
         new: Components of the newer one; its values stand right of the arrow.
     """
+    try:
+        return _first_change(old, new)
+    except _NO_COMPONENTS:
+        return "key of an operator -> what is none"
+
+
+def _first_change(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     before, after = _fields(old), _fields(new)
     names = [*after, *(name for name in before if name not in after)]
     changed = [name for name in names if not _equal(before, after, name)]

@@ -53,7 +53,9 @@ def read_symbols(data: bytes) -> Symbols:
         raise NotAnObjectError("it is not a little-endian ELF file")
     try:
         return _read(data, layout)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except NotAnObjectError:
+        raise
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise NotAnObjectError(f"it is cut or damaged: {error}") from error
 
 

@@ -19,7 +19,7 @@ from opbuild.digest import sha256
 from opbuild.kernel.elf import NotAnObjectError, read_symbols
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand, canonical_json
-from opbuild.kernel.trust import Trust
+from opbuild.kernel.trust import SignatureError, Trust
 
 SUFFIXES = (".o", ".info", ".json")
 """The three files in the order in which they are published."""
@@ -198,7 +198,7 @@ def read_entry(key: Key, name: str, object_: bytes, info: Any, record: Any) -> E
     if record.get("sha256") != sha256(object_):
         return "the object's digest differs from the one in .json"
     milliseconds = record.get(MILLISECONDS)
-    if not isinstance(milliseconds, (int, float)) or isinstance(milliseconds, bool):
+    if not isinstance(milliseconds, (int, float)) or isinstance(milliseconds, bool) or not 0 <= milliseconds < 1e12:
         return f".json has no {MILLISECONDS}"
     try:
         expected = make_record(OpDesc.from_components(key.components), key, name, object_, milliseconds)
@@ -223,8 +223,13 @@ def check_entry_signature(entry: Entry, trust: Trust) -> None:
     Raises:
         SignatureError: If there is a key, and the entry is not signed with it.
     """
-    if trust.key:
-        trust.check_signature(entry.record.get(SIGNATURE), *_signed_texts(entry))
+    if not trust.key:
+        return
+    try:
+        texts = _signed_texts(entry)
+    except (ValueError, RecursionError):  # no JSON that anybody has signed
+        raise SignatureError("wrong-signature") from None
+    trust.check_signature(entry.record.get(SIGNATURE), *texts)
 
 
 def _signed_texts(entry: Entry) -> tuple[str, ...]:

@@ -172,7 +172,11 @@ class Trust:
         """
         plain = {field: value for field, value in content.items() if field != _SIGNATURE}
         if self.key:
-            self.check_signature(content.get(_SIGNATURE), name, canonical_json(plain))
+            try:
+                text = canonical_json(plain)
+            except (ValueError, RecursionError):  # no JSON that anybody has signed
+                raise SignatureError("wrong-signature") from None
+            self.check_signature(content.get(_SIGNATURE), name, text)
         return plain
 
     def write_memo(self, path: Path, content: Mapping[str, Any]) -> bytes:

@@ -83,13 +83,13 @@ def check(name: str, object_: bytes, info: bytes, record: bytes) -> Entry | Reas
             return Reason("other-format", f"it has the key format {components['format']} of another release")
         key = Key(components, key_digest(components))
         fits = name.rpartition("_")[0] == key.stem
-    except (ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         return Reason("damaged", "a record is not what was written")
     if not fits:
         return Reason("other-key", f"its key belongs to {key.stem}")
     try:
         entry = read_entry(key, name, object_, asked, came_out)
-    except (KeyError, TypeError, IndexError, AttributeError):
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError):
         return Reason("damaged", ".info has no operator's key")
     return Reason("damaged", entry) if isinstance(entry, str) else entry
 
