@@ -291,8 +291,11 @@ def open_session(
         config = replace(config, job_folder=joined_folder())
     if config.job_folder is not None:
         from opbuild.ranks.progress import report_progress
+        from opbuild.store.peers import announce
 
         observer = report_progress(config, observer)
+        if config.uses_cache:
+            announce(config)  # also where nothing is built: other ranks may lack what this one has
     session = Session(config, chosen, observer, stores_networks, debug=debug, trust=trust)
     for warning in config.warnings:
         session.warn(warning)

@@ -103,8 +103,9 @@ def test_a_job_finds_folders_anywhere(config: Config, tmp_path: Path) -> None:
     job = tmp_path / "job"
     ranks = [replace(config, cache_path=tmp_path / f"c{rank}" / "x", rank_id=rank, job_folder=job) for rank in range(2)]
     assert claims_folder(ranks[1]) == job / "claims"
+    for rank in (*ranks, *ranks):
+        announce(rank)
     build(ranks[0], *WANTED)
-    announce(ranks[0])
     assert json.loads((job / "stores" / "0").read_bytes()) == [[str(ranks[0].kernel_meta), str(ranks[0].network_meta)]]
     assert build(ranks[1], *WANTED).shared == 6
 

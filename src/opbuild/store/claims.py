@@ -30,8 +30,8 @@ _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _TRIES = 10
 """How often a claim is tried whose file or folder its last holder has just removed."""
 
-_LONGEST = 4096
-"""Bytes of a claim that are read."""
+_LENGTH = 512
+"""Bytes of every claim, so that none is cut before it is written: closing a file that was cut waits for the disk."""
 
 _HELD: set[int] = set()
 """Descriptors of the claims that this process holds."""
@@ -112,8 +112,7 @@ class FolderClaims:
             return None
         who = json.dumps({"process": os.getpid(), "host": _host(), "rank": self.rank}).encode()
         with contextlib.suppress(OSError):  # a full disk takes nothing from the lock
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, who, 0)
+            os.pwrite(descriptor, who.ljust(_LENGTH), 0)
         return _Held(descriptor, path)
 
 
@@ -169,7 +168,7 @@ def sweep_claims(folder: Path) -> None:
 def _holder(descriptor: int) -> Holder:
     """Return who says to hold a claim."""
     try:
-        said = json.loads(os.pread(descriptor, _LONGEST, 0))
+        said = json.loads(os.pread(descriptor, _LENGTH, 0))
         return Holder(int(said["process"]), str(said["host"])[:255], int(said["rank"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return Holder()  # it has not said so yet

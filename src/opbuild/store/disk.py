@@ -142,8 +142,9 @@ class DiskStore:
         if isinstance(own, Found):
             return own
         for device in range(OTHER_DEVICES):
-            if device != self.device_id:
-                other = self._lookup_name(key, key.name(device))
+            name = key.name(device)
+            if device != self.device_id and os.path.lexists(f"{self.folder}/{name}{SUFFIXES[-1]}"):
+                other = self._lookup_name(key, name)
                 if isinstance(other, Found):
                     return other
         return own

@@ -15,7 +15,7 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
 from opbuild.store.disk import DiskStore
-from opbuild.store.peers import Peers, announce
+from opbuild.store.peers import Peers
 
 
 class SharedStore:
@@ -77,13 +77,12 @@ class SharedStore:
 
 
 def rank_stores(config: Config, open_store: Callable[[Path], DiskStore]) -> tuple[SharedStore, SharedStore]:
-    """Return a rank's stores of operators and of the compiler's runtime library, and tell the others where they are.
+    """Return a rank's stores of operators and of the compiler's runtime library.
 
     Args:
         config: Where they are.
         open_store: Opens a folder, one's own or a peer's.
     """
-    announce(config)
     peers = Peers(config)
     return (
         SharedStore(
