@@ -29,11 +29,13 @@ time.sleep(600)
 """
 
 WAITS = """
-import os, subprocess, time
+import os, pathlib, subprocess, time
 child = subprocess.Popen(["sleep", "600"])
 print("pids", os.getpid(), child.pid, flush=True)
+pathlib.Path("here" + os.environ["RANK_ID"]).touch()
 if os.environ.get("KILLED") == os.environ["RANK_ID"]:
-    time.sleep(0.2)
+    while len(list(pathlib.Path().glob("here*"))) < int(os.environ["RANK_SIZE"]):
+        time.sleep(0.01)
     os.kill(os.getpid(), 9)
 time.sleep(600)
 """

@@ -91,6 +91,7 @@ def test_the_folder_of_a_killed_job_goes_with_a_later_one(tmp_path: Path, monkey
     for left in (dead, young):
         os.close(left._lock)  # as when its maker is killed
     (dead.path / "progress").mkdir()
+    (dead.path / "lock").unlink()  # as when the removal itself was interrupted
     long_ago = time.time() - 10 * job_folder.YOUNG
     for old in (living, dead):
         os.utime(old.path, (long_ago, long_ago))

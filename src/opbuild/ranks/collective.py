@@ -88,7 +88,7 @@ def combine(collective: Collective, arrays: Sequence[Array]) -> Array:
     if widened is not None:
         arrays = [array.astype(widened) for array in arrays]
     with np.errstate(all="ignore"):
-        return np.asarray(reduce(function, arrays)).astype(collective.dtype)
+        return np.asarray(reduce(function, arrays)).astype(collective.dtype, copy=False)
 
 
 def widened_dtype(collective: Collective) -> np.dtype[Any] | None:

@@ -42,18 +42,26 @@ class JobFolder:
 
     def remove(self) -> None:
         """Remove the folder with all that is in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove_folder(self.path)
         os.close(self._lock)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a job's folder. It is renamed first: what a rank still writes into it would keep it."""
+    gone = path.with_name(f"{path.name}.gone")
+    with contextlib.suppress(OSError):
+        path.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def _sweep(parent: Path) -> None:
     """Remove this user's folders of jobs whose makers are gone."""
     for path in _old_folders(parent):
         with contextlib.suppress(OSError):
-            lock = os.open(path / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
+                remove_folder(path)
             finally:
                 os.close(lock)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 from pathlib import Path
+
+from opbuild.ranks.folder import remove_folder
 
 END = b"end\n"
 
@@ -68,4 +69,4 @@ def _watch(read: int, folder: Path) -> None:
     for group in groups:
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_folder(folder)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import secrets
-import shutil
 import sys
 import threading
 import time
@@ -22,7 +21,7 @@ from opbuild.config import Config
 from opbuild.errors import RankError
 from opbuild.graph.types import Array
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine, widened_dtype
-from opbuild.ranks.folder import JobFolder
+from opbuild.ranks.folder import JobFolder, remove_folder
 from opbuild.ranks.hub import difference
 from opbuild.ranks.progress import progress_of
 from opbuild.ranks.waiting import Waiter
@@ -201,7 +200,7 @@ class MpiTransport:
     def _end(self) -> None:
         if self._failed:
             if self._shared is not None:
-                shutil.rmtree(self._shared, ignore_errors=True)
+                remove_folder(self._shared)
             sys.stdout.flush()
             sys.stderr.flush()
             self._mpi.COMM_WORLD.Abort(self._failed)
