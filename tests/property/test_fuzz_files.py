@@ -1,4 +1,4 @@
-"""Every reader of the cache's files, offline models and bundles: a miss or a clear error, whatever the bytes are (F58)."""
+"""Readers of the cache's files, offline models and bundles: a miss or a clear error, whatever the bytes are (F58)."""
 
 from __future__ import annotations
 
