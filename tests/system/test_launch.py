@@ -69,7 +69,7 @@ class Launched:
 
     def end(self) -> tuple[int, str, str]:
         """Wait for the end; return exit code, output and errors."""
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=200)
         return self.process.returncode, out, err
 
     def left(self) -> list[str]:
