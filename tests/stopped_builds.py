@@ -48,7 +48,7 @@ from stop_points import Step, Stop, Watch
 
 SHAPE = (96, 64)
 FOLDERS = ("cache", "out", "tmp")
-_PATIENCE = 60.0
+_PATIENCE = 300.0
 """Seconds after which a fork says where it hangs, and ends."""
 _TRIES = 8
 """How often a thread that takes a step only now and then (it may find another's work done) is awaited."""

@@ -105,7 +105,6 @@ def check(place: Place, pattern: str, damage: str, expected: str) -> None:
     assert not [name for name in place.tree() if ".publish-" in name]
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(("pattern", "damage"), CASES)
 def test_a_damaged_file_of_a_network_is_repaired(
     reference: Place, tmp_path: Path, expected: str, pattern: str, damage: str
@@ -116,7 +115,6 @@ def test_a_damaged_file_of_a_network_is_repaired(
     check(place, pattern, damage, expected)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("damage", DAMAGES if EVERYTHING else ("empty", "half", "folder", "pipe", "endless device"))
 def test_damaged_counters_and_settings_harm_nothing(place: Place, expected: str, damage: str) -> None:
     """Counters that are no file are replaced, torn lines left out; settings that can not be read do not count (F01)."""
