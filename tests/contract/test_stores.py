@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from opbuild.config import Config
 from opbuild.kernel.interfaces import Found, Missing, Store
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
+from opbuild.store.shared import rank_stores
 from samples import conv, entry_of, key_of
 
 KINDS: dict[str, Callable[[Path], Store]] = {
     "disk": lambda folder: DiskStore(folder / "kernel_meta"),
     "memory": lambda folder: MemoryStore(),
+    "shared": lambda folder: rank_stores(Config(cache_path=folder), DiskStore)[0],
 }
 
 

@@ -23,7 +23,7 @@ age(folder, folder / "network_meta", Policy(10, 40))
 
 
 def test_eight_processes_age_one_folder_to_the_ratio(tmp_path: Path) -> None:
-    """They choose the same victims: what should remain remains, exactly, and none fails."""
+    """They choose the same victims: what should remain remains, exactly, and none fails (F22)."""
     names = fill(tmp_path, 50, 500)
     command = [sys.executable, "-c", AGE, str(tmp_path)]
     processes = [subprocess.Popen(command, stdin=subprocess.PIPE, env=environment(), text=True) for _ in range(8)]
