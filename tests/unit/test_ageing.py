@@ -15,7 +15,7 @@ from opbuild.events import Warned
 from opbuild.kernel.usage import mark_used
 from opbuild.session import open_session
 from opbuild.store import ageing
-from opbuild.store.ageing import age, choose
+from opbuild.store.ageing import age, choose, weights_of
 from opbuild.store.disk import DiskStore
 from opbuild.store.inventory import Inventory, Item, Kind, measure, survey
 from opbuild.store.policy import MEGABYTE, Policy
@@ -270,3 +270,12 @@ def test_a_recent_use_is_not_written_again(tmp_path: Path) -> None:
     os.utime(mark, (recent, recent))
     mark_used(mark, keep_time=True)
     assert mark.stat().st_atime == pytest.approx(recent)
+
+
+def test_looking_for_an_images_weights_is_no_use_of_it(tmp_path: Path) -> None:
+    """F49: file systems note the first reading in a day; an image that only ageing reads must age nevertheless."""
+    mark = tmp_path / "net_1.json"
+    mark.write_text("{}")
+    os.utime(mark, (1.0, mark.stat().st_mtime))
+    assert weights_of(Item("image", "net_1", (str(mark),), 2, 1.0)) == frozenset()
+    assert mark.stat().st_atime == 1.0

@@ -22,6 +22,7 @@ from pathlib import Path
 from opbuild.kernel.private_files import is_rubbish, sweep
 from opbuild.kernel.trust import Trust, parse_json
 from opbuild.kernel.usage import is_used_here
+from opbuild.store.inspect import read_quietly
 from opbuild.store.inventory import Inventory, Item, measure, survey
 from opbuild.store.policy import Policy
 
@@ -158,7 +159,7 @@ class _Shrinking:
 def weights_of(image: Item) -> frozenset[str]:
     """Return the digests that a stored network mentions: those of all its weights, and a few more."""
     try:
-        record = _ANYBODYS.read(image.mark)
+        record = read_quietly(Path(image.mark), _ANYBODYS)  # else this reading would be its last use
     except OSError:
         return frozenset()
     return frozenset(digest.decode() for digest in _DIGEST.findall(record))
