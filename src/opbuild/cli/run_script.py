@@ -146,7 +146,7 @@ def _flush_lines() -> None:
     """Let what one of several ranks prints appear line by line, as its output is not a terminal."""
     with suppress(OptionError):  # the script's first build says what is wrong with a variable
         if Config.from_environment().rank_size > 1 and isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(line_buffering=True)
+            sys.stdout.reconfigure(line_buffering=True, write_through=False)
 
 
 def _ending_with(code: int) -> int:
