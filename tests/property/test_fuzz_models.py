@@ -132,9 +132,8 @@ def change(proto: ModelProto, kind: int, where: int, value: int) -> None:
         if value % 3:
             tensor.data_type = value % 25
         else:
-            tensor.CopyFrom(
-                numpy_helper.from_array(np.full(tuple(tensor.dims)[:2] or (1,), size, np.int64), tensor.name)
-            )
+            shape = tuple(tensor.dims)[:2] if all(0 <= dim <= 8 for dim in tensor.dims) else ()
+            tensor.CopyFrom(numpy_helper.from_array(np.full(shape, size, np.int64), tensor.name))
     elif kind == 7:
         attribute = node.attribute.add(name=["pads", "to", "perm", "axis", "value"][value % 5], i=size, ints=[size] * 3)
         attribute.type = [onnx.AttributeProto.INT, onnx.AttributeProto.INTS, onnx.AttributeProto.GRAPH][where % 3]
