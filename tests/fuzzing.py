@@ -81,7 +81,7 @@ def changed_json(value: Any, changes: Sequence[Change]) -> Any:
         if kind == 0 and isinstance(holder, dict):
             del holder[place]
         elif kind == 1 and isinstance(holder, list) and holder is not root:
-            holder.insert(place, copy.deepcopy(holder[place]))
+            holder.insert(place, holder[place])
         elif kind == 2:
             holder[place] = _nested(200 + 5 * number, number % 2)
         elif kind == 3 and isinstance(holder, list) and holder is not root:

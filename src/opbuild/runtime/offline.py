@@ -213,7 +213,7 @@ def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE) -> 
             signatures=signatures,
             build=cast("Mapping[str, Any]", dict(about["build"])),
         )
-    except (OpbuildError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OpbuildError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InvalidModelError(f"{str(path)!r} is no sound offline model: {error!r}", "write it again") from error
 
 
