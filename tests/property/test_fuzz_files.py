@@ -39,11 +39,7 @@ SIZE = 64 * 1024
 KEY = ImageKey("chain", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, "halide-1")
 
 
-@pytest.fixture(autouse=True)
-def _longer_for_campaigns(request: pytest.FixtureRequest) -> None:
-    """Give a campaign the time that it needs."""
-    if CAMPAIGN:
-        request.node.add_marker(pytest.mark.timeout(7200))
+pytestmark = [pytest.mark.timeout(7200)] if CAMPAIGN else []
 
 
 def test_files_of_an_entry(tmp_path: Path) -> None:

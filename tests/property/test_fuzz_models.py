@@ -17,11 +17,7 @@ from opbuild.frontend.onnx_wire import LARGE, _delimited, without_large_tensors
 FLOAT = TensorProto.FLOAT
 
 
-@pytest.fixture(autouse=True)
-def _longer_for_campaigns(request: pytest.FixtureRequest) -> None:
-    """Give a campaign the time that it needs."""
-    if CAMPAIGN:
-        request.node.add_marker(pytest.mark.timeout(7200))
+pytestmark = [pytest.mark.timeout(7200)] if CAMPAIGN else []
 
 
 def model(nodes: list[onnx.NodeProto], constants: dict[str, np.ndarray], **more: object) -> ModelProto:
