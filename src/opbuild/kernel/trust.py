@@ -180,7 +180,7 @@ class Trust:
         return plain
 
     def write_memo(self, path: Path, content: Mapping[str, Any]) -> bytes:
-        """Return what a small file of JSON holds that remembers something: with its own digest, signed for its place."""
+        """Return what a small file that remembers something holds: with its own digest, signed for its place."""
         checked = {**content, _CHECK: fast(canonical_json(dict(content)).encode())}
         return json.dumps(self.signed(f"{path.parent.name}/{path.name}", checked)).encode()
 
