@@ -30,8 +30,9 @@ check: $(STAMP) ## Check style, formatting, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+# One process a core; the tests of one file, which share what they built, stay in one of them.
 unit: $(STAMP) ## Run the tests; TESTS=tests/unit/test_cli.py or ARGS=-x narrow them
-	$(BIN)/python -m pytest $(TESTS) $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(TESTS) $(ARGS)
 
 bench: $(STAMP) ## Measure against ONNX Runtime and put the numbers into the README
 	$(BIN)/python benchmarks/build_time.py --json benchmarks/results/build_time.json

@@ -18,6 +18,8 @@ from opbuild.operator_source import source_of
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder for modules; what was imported from it is forgotten."""
     monkeypatch.syspath_prepend(str(tmp_path))
+    # Python itself takes the bytecode of a source that was edited within the same second to the same size.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
