@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
@@ -140,7 +141,7 @@ def test_level_four_describes_what_is_computed(tmp_path: Path) -> None:
     assert text["kernelName"] == "kernel"
     assert text["attrs"] == DOUBLE.attrs
     (function,) = text["functions"]
-    assert function["name"] == "out"
+    assert function["name"].partition("$")[0] == "out"  # Halide counts names in a process
     assert function["arguments"] == ["i0"]
     assert "x" in function["values"][0]
     assert not function["values"][0].startswith("<halide")
@@ -157,7 +158,7 @@ def test_oom_turns_a_write_outside_a_buffer_into_an_error(tmp_path: Path) -> Non
     out = guarded((5,))
     before = out.memory.copy()
     assert call(checked[".o"], x, out) != 0
-    assert "out is accessed at -11, which is before the min (0) in dimension 0" in last_error()
+    assert re.search(r"out(\$\d+)? is accessed at -11, which is before the min \(0\) in dimension 0", last_error())
     np.testing.assert_array_equal(out.memory, before)
     x, out = guarded_like(np.arange(20, dtype="f4")), guarded((20,))
     assert call(checked[".o"], x, out) == 0

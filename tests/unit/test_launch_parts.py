@@ -85,19 +85,29 @@ def test_folders_stay_where_the_launcher_is() -> None:
 
 
 def test_the_folder_of_a_killed_job_goes_with_a_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is private; one whose maker lives, or is young, stays; an old one without a maker is removed (F53)."""
+    """It is private; one whose maker lives, or is young, stays; an old one without a maker is removed (F53).
+
+    So is one whose removal was interrupted; but no folder that only has a similar name.
+    """
     monkeypatch.setattr(job_folder.tempfile, "gettempdir", lambda: str(tmp_path))
     living, dead, young = JobFolder(), JobFolder(), JobFolder()
     for left in (dead, young):
         os.close(left._lock)  # as when its maker is killed
     (dead.path / "progress").mkdir()
-    (dead.path / "lock").unlink()  # as when the removal itself was interrupted
+    interrupted = tmp_path / f"{job_folder.PREFIX}12345678{job_folder.GONE}"
+    others = [tmp_path / f"{job_folder.PREFIX}{name}" for name in ("results", "87654321")]
     long_ago = time.time() - 10 * job_folder.YOUNG
-    for old in (living, dead):
-        os.utime(old.path, (long_ago, long_ago))
+    for folder in (interrupted, *others):
+        folder.mkdir()
+    for old in (living.path, dead.path, interrupted, *others):
+        os.utime(old, (long_ago, long_ago))
     assert living.path.stat().st_mode & 0o777 == 0o700
     last = JobFolder()
     assert [each.path.exists() for each in (living, dead, young, last)] == [True, False, True, True]
+    assert not interrupted.exists()
+    assert all(folder.is_dir() for folder in others)
+    for folder in others:
+        folder.rmdir()
     for each in (living, last):
         each.remove()
     assert [path.name for path in tmp_path.iterdir()] == [young.path.name]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,7 @@ from handmade import (
     runtime_object,
 )
 from opbuild.errors import LinkError
+from opbuild.kernel.private_files import private_stem
 from opbuild.runtime import library as library_module
 from opbuild.runtime.library import Library
 from opbuild.runtime.link import find_linker, link
@@ -101,6 +104,23 @@ def test_a_folder_without_room_falls_back_to_memory(monkeypatch: pytest.MonkeyPa
         pytest.skip("no /dev/shm here")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
     assert link([kernel_object(ADD)], find_linker())[:4] == b"\x7fELF"
+
+
+def test_linking_removes_what_a_killed_link_left_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """F53: the temporary folder is everybody's: what has a similar name stays, however old it is."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead = multiprocessing.get_context("spawn").Process()
+    dead.start()
+    dead.join()
+    left = tmp_path / private_stem("opbuild-").replace(f".{os.getpid()}-", f".{dead.pid}-x")
+    others = [tmp_path / name for name in ("opbuild-results", "opbuild-kernels-0rv1211x", "opbuild-")]
+    for folder in (left, *others):
+        folder.mkdir()
+        os.utime(folder, (0, 0))
+    link([kernel_object(SQUARE)], find_linker())
+    assert sorted(tmp_path.iterdir()) == sorted(others)
 
 
 def test_each_library_has_its_own_number_of_threads() -> None:

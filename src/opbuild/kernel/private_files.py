@@ -87,10 +87,13 @@ def is_rubbish(name: str, seconds: float) -> bool:
 
 
 def sweep(folder: str | os.PathLike[str], prefix: str = PREFIX) -> None:
-    """Remove the private files, and the folders put aside, whose writers are gone; what can not be removed stays."""
+    """Remove the private files, and the folders put aside, whose writers are gone; what can not be removed stays.
+
+    With a prefix of their own they lie in a folder that others use too, where only a whole private name is proof.
+    """
     with contextlib.suppress(OSError), os.scandir(folder) as listing:
         for item in listing:
-            if item.name.startswith(prefix):
+            if item.name.startswith(prefix) and (prefix == PREFIX or _OWNED.fullmatch(item.name)):
                 _remove_rubbish(item)
 
 

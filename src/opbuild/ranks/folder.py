@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -15,6 +16,8 @@ from opbuild.errors import RankError
 
 PREFIX = "opbuild-job-"
 LOCK = "lock"
+GONE = ".gone"
+_NAME = re.compile(re.escape(PREFIX) + r"\w{8}" + f"({re.escape(GONE)})?")
 YOUNG = 600.0
 """Seconds in which a folder is left alone: its maker may not have locked it yet."""
 
@@ -48,17 +51,20 @@ class JobFolder:
 
 def remove_folder(path: Path) -> None:
     """Remove a job's folder. It is renamed first: what a rank still writes into it would keep it."""
-    gone = path.with_name(f"{path.name}.gone")
+    gone = path.with_name(path.name.removesuffix(GONE) + GONE)
     with contextlib.suppress(OSError):
         path.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
 
 
 def _sweep(parent: Path) -> None:
-    """Remove this user's folders of jobs whose makers are gone."""
+    """Remove this user's folders of jobs whose makers are gone; a folder without a lock is not a job's."""
     for path in _old_folders(parent):
         with contextlib.suppress(OSError):
-            lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            if path.name.endswith(GONE):
+                remove_folder(path)
+                continue
+            lock = os.open(path / LOCK, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 remove_folder(path)
@@ -71,5 +77,6 @@ def _old_folders(parent: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError):
         for path in parent.glob(f"{PREFIX}*"):
             state = path.lstat()
-            if state.st_uid == os.getuid() and now - state.st_mtime > YOUNG:
+            made_here = _NAME.fullmatch(path.name) and state.st_uid == os.getuid()
+            if made_here and now - state.st_mtime > YOUNG:
                 yield path
