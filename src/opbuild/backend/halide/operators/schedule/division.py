@@ -33,7 +33,13 @@ def divide(function: Any, loop: Any, extent: Any, parts: int, outermost: Any | N
 
 
 def divide_either(
-    function: Any, loops: tuple[Any, ...], extents: tuple[Any, Any], first: Any, parts: int, tail: Any | None = None
+    function: Any,
+    loops: tuple[Any, ...],
+    extents: tuple[Any, Any],
+    first: Any,
+    parts: int,
+    tail: Any | None = None,
+    last_length: Any | None = None,
 ) -> Any:
     """Divide one of two loops among ``parts`` tasks, a range each; which one is decided at each call.
 
@@ -44,6 +50,7 @@ def divide_either(
         first: Whether the first one is divided, an expression over the buffers' extents.
         parts: Number of ranges; 1 leaves the loops as they are.
         tail: How the first one's last range ends; by default it is shorter than the others.
+        last_length: Length of the last one's ranges, an expression; by default there are ``parts`` of them.
 
     Returns:
         The loop over ranges, or the outermost one if nothing was divided.
@@ -53,6 +60,8 @@ def divide_either(
     guard = hl.TailStrategy.GuardWithIf
     tasks = hl.Var("first_part"), hl.Var("last_part")
     shares = [(extent + (parts - 1)) // parts for extent in extents]
+    if last_length is not None:
+        shares[1] = last_length
     lengths = [hl.select(first, shares[0], extents[0]), hl.select(first, extents[1], shares[1])]
     ends = (guard if tail is None else tail, guard)
     for loop, task, length, end in zip((loops[0], loops[-1]), tasks, lengths, ends, strict=True):

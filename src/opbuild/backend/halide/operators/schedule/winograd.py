@@ -21,6 +21,14 @@ from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.operators.schedule.division import divide_either
 from opbuild.kernel.opdesc import OpDesc
 
+CACHED = 512 * 1024
+"""Elements of an output that a core's cache keeps for the next operator (2 MiB). A larger one is divided into more
+ranges of rows than there are threads, so that threads that are not equally fast end together (VGG-19: 0.95 of the
+time); a smaller one keeps its rows on their core."""
+
+FINER = 8
+"""Ranges of rows for each thread then."""
+
 SMALL = 8
 """Tiles across and down, at most, of a small image."""
 
@@ -63,7 +71,11 @@ def _divide(definition: Definition, desc: OpDesc, loops: tuple[Any, Any, Any]) -
     share = (count + (parts - 1)) // parts
     small = hl.max(buffer.dim(1).extent(), buffer.dim(2).extent()) <= m * SMALL
     by_blocks = small & (count >= max(4, 2 * parts)) & (share >= variant["blocks"])
-    divide_either(definition.outputs[0], loops, (count, rows), by_blocks, parts, hl.TailStrategy.ShiftInwards)
+    extents = [buffer.dim(axis).extent() for axis in range(4)]
+    elements = extents[0] * extents[1] * extents[2] * extents[3]
+    length = hl.select(elements > CACHED, hl.max(1, rows // (parts * FINER)), (rows + (parts - 1)) // parts)
+    tail = hl.TailStrategy.ShiftInwards
+    divide_either(definition.outputs[0], loops, (count, rows), by_blocks, parts, tail, length)
 
 
 def _transforms(definition: Definition, desc: OpDesc, chunk: Any) -> None:
