@@ -16,6 +16,16 @@ import numpy.typing as npt
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 
+WITHOUT_COMPILER = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("halide", "onnx", "onnxruntime"):
+            raise ImportError(f"{name} is not installed here")
+sys.meta_path.insert(0, Refuse())
+"""
+"""The beginning of a program that can import neither halide nor onnx."""
+
 _RUN = """
 import json, sys
 import numpy as np

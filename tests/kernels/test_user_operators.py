@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import onnx
@@ -14,6 +11,7 @@ import pytest
 from onnx import helper
 
 import opbuild
+from made_modules import write_and_import
 from opbuild.errors import CompileError, ModelError, OptionError
 from opbuild.kernel import user_operators
 from opbuild.user_operator import operator
@@ -49,19 +47,6 @@ def registry() -> Iterator[None]:
     user_operators._REGISTERED.update(before)
 
 
-def load(folder: Path, source: str, name: str) -> ModuleType:
-    """Write and import a module that defines operators."""
-    path = folder / f"{name}.py"
-    path.write_text(source)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def model_of(nodes: Sequence[onnx.NodeProto], inputs: dict[str, np.ndarray]) -> onnx.ModelProto:
     """Return a model of float32 inputs whose output is ``o``."""
     given = [helper.make_tensor_value_info(name, 1, value.shape) for name, value in inputs.items()]
@@ -81,7 +66,7 @@ def test_an_operator_fuses_runs_and_is_built_again_only_when_its_source_changes(
     model = model_of(nodes, {"x": x, "y": y})
 
     def run(source: str, name: str) -> tuple[float, list[tuple[str, str]]]:
-        load(tmp_path, source, name)
+        write_and_import(tmp_path, source, name)
         net = opbuild.compile(model, cache_path=tmp_path)
         slope = float(source.partition("SLOPE = ")[2].partition("\n")[0])
         c = np.maximum((x + y) * slope + np.maximum(y, 0), 0)
@@ -106,7 +91,7 @@ def test_the_schedule_of_a_whole_definition_may_be_its_own(tmp_path: Path) -> No
 
 @opbuild.operator("Blur3"''',
     ).replace("x.shape[1] - 2))", "x.shape[1] - 2), schedule=mine)")
-    load(tmp_path, source, "scheduled")
+    write_and_import(tmp_path, source, "scheduled")
     x = np.arange(21, dtype="f4").reshape(3, 7)
     net = opbuild.compile(
         model_of([helper.make_node("Blur3", ["x"], ["o"], domain="test")], {"x": x}), cache_path=tmp_path
@@ -124,18 +109,18 @@ def test_what_a_text_can_not_carry_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"closed uses variables of the function around it: factor"):
         operator("Closed", "test")(closed)
     with pytest.raises(OptionError, match=r"uses module os as os"):
-        load(tmp_path, "import os\n" + SOURCE.replace("hl.f32(SLOPE)", "hl.f32(len(os.sep))"), "module")
+        write_and_import(tmp_path, "import os\n" + SOURCE.replace("hl.f32(SLOPE)", "hl.f32(len(os.sep))"), "module")
     with pytest.raises(OptionError, match=r"uses SLOPE, a Fraction"):
-        load(
+        write_and_import(
             tmp_path,
             "from fractions import Fraction\n" + SOURCE.replace("SLOPE = 2.5", "SLOPE = Fraction(1)"),
             "object",
         )
     with pytest.raises(OptionError, match=r"domain 'opbuild'"):
         operator("Relu", "opbuild")
-    load(tmp_path, SOURCE, "once")
+    write_and_import(tmp_path, SOURCE, "once")
     with pytest.raises(OptionError, match=r"Bent is already defined in domain test"):
-        load(tmp_path, SOURCE.replace('domain="test"', 'domain="other"'), "twice")
+        write_and_import(tmp_path, SOURCE.replace('domain="test"', 'domain="other"'), "twice")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +136,7 @@ def test_mistakes_are_reported_with_the_operators_name(
     tmp_path: Path, change: tuple[str, str], error: type[Exception], words: str
 ) -> None:
     """A function that fails, or gives something else than promised."""
-    load(tmp_path, SOURCE.replace(*change), "wrong")
+    write_and_import(tmp_path, SOURCE.replace(*change), "wrong")
     x = np.ones((3, 7), np.float32)
     kind = "Bent" if "SLOPE" in change[0] else "Blur3"
     inputs = ["x", "x"] if kind == "Bent" else ["x"]
@@ -161,7 +146,7 @@ def test_mistakes_are_reported_with_the_operators_name(
 
 def test_a_wrong_number_of_inputs_is_the_models_fault(tmp_path: Path) -> None:
     """The function's own signature says how many there are."""
-    load(tmp_path, SOURCE, "counted")
+    write_and_import(tmp_path, SOURCE, "counted")
     model = model_of([helper.make_node("Bent", ["x"], ["o"], domain="test")], {"x": np.ones((2, 3), np.float32)})
     with pytest.raises(ModelError, match="it takes 2 inputs, not 1"):
         opbuild.compile(model, cache_path=tmp_path)

@@ -21,17 +21,14 @@ from opbuild.errors import BuildError, OptionError, ShapeError, UnsupportedOpera
 from opbuild.offline import build_offline
 from opbuild.runtime.offline import read_offline
 from opbuild.sizes import make_sizes
-from processes import environment
+from processes import WITHOUT_COMPILER, environment
 
 Ranges = Sequence[int | tuple[int, int]]
 
-_RUN = """
-import json, sys
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("halide", "onnx", "onnxruntime"):
-            raise ImportError(f"{name} is not installed here")
-sys.meta_path.insert(0, Refuse())
+_RUN = (
+    WITHOUT_COMPILER
+    + """
+import json
 import numpy as np, opbuild
 net = opbuild.load(sys.argv[1])
 feeds = np.load(sys.argv[2])
@@ -42,6 +39,7 @@ for name in feeds:
 np.savez(sys.argv[3], **found)
 print(json.dumps(host))
 """
+)
 
 IMAGES: Ranges = ((1, 4), 3, (1, 640), (1, 640))
 SIZES = ((1, 3, 32, 32), (1, 3, 224, 224), (2, 3, 97, 131), (1, 3, 320, 51), (4, 3, 40, 40), (3, 3, 33, 250))

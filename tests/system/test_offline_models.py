@@ -20,22 +20,19 @@ from opbuild.config import Config
 from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOperatorError
 from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.kernel.target import runs_here
-from processes import environment
+from processes import WITHOUT_COMPILER, environment
 
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = ROOT / "src" / "opbuild" / "native"
 
-_LOAD = """
-import sys
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("halide", "onnx", "onnxruntime"):
-            raise ImportError(f"{name} is not installed here")
-sys.meta_path.insert(0, Refuse())
+_LOAD = (
+    WITHOUT_COMPILER
+    + """
 import numpy as np, opbuild
 net = opbuild.load(sys.argv[1])
 np.savez(sys.argv[3], **{str(i): v for i, v in enumerate(net.run(dict(np.load(sys.argv[2]))).values())})
 """
+)
 
 
 @pytest.fixture(scope="module")

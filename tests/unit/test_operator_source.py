@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from made_modules import write_and_import
 from opbuild.errors import OptionError
 from opbuild.operator_source import source_of
 
@@ -26,19 +25,6 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def load(folder: Path, name: str, source: str) -> ModuleType:
-    """Write and import a module."""
-    path = folder / f"{name}.py"
-    path.write_text(source)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 OPERATOR = "from helper import twice\n\ndef operator(x):\n    return twice(x)\n\ndef other(x):\n    return x\n"
 
 
@@ -46,8 +32,8 @@ def test_an_edited_function_of_an_imported_module_changes_exactly_its_users(modu
     """The text follows imports: a helper in another file is in the key of who calls it, and of no other (F30)."""
     texts = []
     for factor in (2, 3):
-        load(modules, "helper", f"FACTOR = {factor}\n\ndef twice(x):\n    return x * FACTOR\n")
-        module = load(modules, "mine", OPERATOR)
+        write_and_import(modules, f"FACTOR = {factor}\n\ndef twice(x):\n    return x * FACTOR\n", "helper")
+        module = write_and_import(modules, OPERATOR, "mine")
         texts.append({name: source_of(getattr(module, name)) for name in ("operator", "other")})
     assert "FACTOR = 2" in texts[0]["operator"]
     assert {name for name in texts[0] if texts[0][name] != texts[1][name]} == {"operator"}
@@ -68,7 +54,7 @@ def test_an_edited_function_of_an_imported_module_changes_exactly_its_users(modu
 )
 def test_what_an_operator_could_depend_on_unseen_is_refused(modules: Path, body: str, words: str) -> None:
     """A module or file that is read when the operator is compiled is in no key, so it could go stale (F30)."""
-    module = load(modules, "mine", f"def operator(x):\n    {body}\n")
+    module = write_and_import(modules, f"def operator(x):\n    {body}\n", "mine")
     with pytest.raises(OptionError, match=words):
         source_of(module.operator)
 
@@ -78,14 +64,14 @@ def test_what_the_compiler_provides_may_be_imported_inside(modules: Path) -> Non
     body = (
         "def operator(x):\n    import math\n    from numpy import pi\n    open = math.floor(pi)\n    return x * open\n"
     )
-    assert "floor" in source_of(load(modules, "mine", body).operator)
+    assert "floor" in source_of(write_and_import(modules, body, "mine").operator)
 
 
 def test_two_things_of_one_name_are_refused(modules: Path) -> None:
     """In one text the second would take the first one's place, without a word."""
-    load(modules, "helper", "SCALE = 3\n\ndef scaled(x):\n    return x * SCALE\n")
+    write_and_import(modules, "SCALE = 3\n\ndef scaled(x):\n    return x * SCALE\n", "helper")
     text = "from helper import scaled\nSCALE = 2\n\ndef operator(x):\n    return scaled(x) + SCALE\n"
     with pytest.raises(OptionError, match="two different things called SCALE"):
-        source_of(load(modules, "mine", text).operator)
+        source_of(write_and_import(modules, text, "mine").operator)
     same = text.replace("SCALE = 2", "SCALE = 3")
-    assert "SCALE = 3" in source_of(load(modules, "mine", same).operator)
+    assert "SCALE = 3" in source_of(write_and_import(modules, same, "mine").operator)

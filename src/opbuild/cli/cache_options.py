@@ -4,45 +4,38 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from opbuild.cli.option_group import option_group
 from opbuild.errors import OptionError
 
 if TYPE_CHECKING:
     from opbuild.config import Config
     from opbuild.kernel.target import Target
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
-def cache_options(function: F) -> F:
-    """Add the options that say which cache is meant."""
-    for option in reversed(
-        (
-            click.option(
-                "--cache_path",
-                metavar="DIR",
-                type=click.Path(file_okay=False, path_type=Path),
-                help="Folder that holds rank_<id>.  [default: $MS_COMPILER_CACHE_PATH, else here]",
-            ),
-            click.option(
-                "--op_compiler_cache_dir",
-                metavar="DIR",
-                type=click.Path(file_okay=False, path_type=Path),
-                help="Folder with a folder for each target, as 'opbuild compile' has it; not with --cache_path.",
-            ),
-            click.option("--soc_version", default="host", show_default=True, help="The target."),
-        )
-    ):
-        function = option(function)
-    return function
+cache_options = option_group(
+    click.option(
+        "--cache_path",
+        metavar="DIR",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Folder that holds rank_<id>.  [default: $MS_COMPILER_CACHE_PATH, else here]",
+    ),
+    click.option(
+        "--op_compiler_cache_dir",
+        metavar="DIR",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Folder with a folder for each target, as 'opbuild compile' has it; not with --cache_path.",
+    ),
+    click.option("--soc_version", default="host", show_default=True, help="The target."),
+)
+"""The options that say which cache is meant."""
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

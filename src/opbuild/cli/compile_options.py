@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from opbuild.cli import option_values as values
 from opbuild.cli.atc_options import FOREIGN, check_foreign
 from opbuild.cli.dynamic_sizes import parse_sizes, signatures
+from opbuild.cli.option_group import F, option_group
 from opbuild.cli.option_values import Choice, DependentOptionError, MissingOptionError
 from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES
 from opbuild.frontend.input_shape import Shape, parse_open_shape
 from opbuild.kernel.soc_version import BUILDABLE, resolve_soc_version
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 BUILD, TO_JSON, CHECK, SHOW = 0, 1, 3, 6
 """Values of ``--mode``."""
@@ -198,22 +197,14 @@ _DYNAMIC = ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
 """Options that list sizes."""
 
 
-def compile_options(function: F) -> F:
-    """Add the options of ``opbuild compile`` and ``opbuild atc``, and, hidden, those of ATC that decide nothing."""
-    function = click.option("--strict", is_flag=True, help="Fail, once it is built, if operators could not be stored.")(
-        function
-    )
-    function = click.option("--explain", is_flag=True, help="Say of each operator why it was built or reused.")(
-        function
-    )
-    function = click.option("--dry_run", is_flag=True, help="Show what would be built, and build and write nothing.")(
-        function
-    )
-    for name, parse, metavar, help_ in reversed(_OPTIONS):
-        function = _option(name, parse, metavar, help_)(function)
-    for name in FOREIGN:
-        function = _foreign(name)(function)
-    return function
+compile_options = option_group(
+    *(_foreign(name) for name in reversed(FOREIGN)),
+    *(_option(*option) for option in _OPTIONS),
+    click.option("--dry_run", is_flag=True, help="Show what would be built, and build and write nothing."),
+    click.option("--explain", is_flag=True, help="Say of each operator why it was built or reused."),
+    click.option("--strict", is_flag=True, help="Fail, once it is built, if operators could not be stored."),
+)
+"""The options of ``opbuild compile`` and ``opbuild atc``, and, hidden, those of ATC that decide nothing."""
 
 
 def make_request(options: Mapping[str, Any], *, required: tuple[str, ...], log: str) -> Request:
