@@ -17,7 +17,7 @@ STAMP := $(VENV)/.ready-$(PYTHON_VERSION)-$(DEPENDENCIES)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test check unit bench setup format threads clean help
+.PHONY: demo test check unit bench setup format support clean help
 
 demo: $(STAMP) ## Run the main job: a script, then ResNet-50 built cold, again, and with one layer changed
 	@$(BIN)/python examples/demo.py
@@ -46,14 +46,17 @@ format: $(STAMP) ## Format the sources and mend what can be mended by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Freestanding: no headers and nothing of the compiler's own libraries, so that the objects link wherever networks do.
-THREADS := src/opbuild/runtime/threads
-THREADS_FLAGS = -std=c11 -Wall -Wextra -Werror -O2 -fPIC -ffreestanding -fno-stack-protector \
-  -fno-asynchronous-unwind-tables -DSOURCE_DIGEST='"$(shell sha256sum < $(THREADS).c | cut -d ' ' -f 1)"'
+# Freestanding: no functions of headers and nothing of the compiler's own libraries, so that the objects link wherever
+# networks do.
+SUPPORT := threads memory
+SUPPORT_FLAGS = -std=c11 -Wall -Wextra -Werror -O2 -fPIC -ffreestanding -fno-stack-protector \
+  -fno-asynchronous-unwind-tables -DSOURCE_DIGEST='"$(shell sha256sum < $(1) | cut -d ' ' -f 1)"' -c $(1)
 
-threads: ## Compile threads.c again after a change; needs gcc for x86-64 and for Arm
-	x86_64-linux-gnu-gcc $(THREADS_FLAGS) -c $(THREADS).c -o $(THREADS)_x86_64.o
-	aarch64-linux-gnu-gcc $(THREADS_FLAGS) -mno-outline-atomics -c $(THREADS).c -o $(THREADS)_aarch64.o
+support: $(SUPPORT:%=support-%) ## Compile threads.c and memory.c again after a change; needs gcc for x86-64 and for Arm
+
+support-%: src/opbuild/runtime/%.c
+	x86_64-linux-gnu-gcc $(call SUPPORT_FLAGS,$<) -o $(<:.c=_x86_64.o)
+	aarch64-linux-gnu-gcc -mno-outline-atomics $(call SUPPORT_FLAGS,$<) -o $(<:.c=_aarch64.o)
 
 clean: ## Remove .venv and what the tools left behind
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info

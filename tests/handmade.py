@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ import numpy as np
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.kernel.program import Buffer, KernelCall, Port, Program, View
+from opbuild.kernel.target import host_target
 from opbuild.runtime.executor import Evaluate, Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.link import find_linker, link
 from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.record import Record, make_record
+from opbuild.runtime.support import support_parts
 from opbuild.runtime.weights import Constants, WeightStore, pack_constants
 
 
@@ -30,7 +32,9 @@ def vector(name: str, dtype: str = "float32", least: int = 0) -> Operand:
 ADD = OpDesc(("Add",), "test", (vector("x"), vector("y")), (vector("out"),))
 SQUARE = OpDesc(("Square",), "test", (vector("x"),), (vector("out"),))
 PARALLEL = OpDesc(("Exp",), "test", (vector("x", least=8),), (vector("out", least=8),))
-"""Runs in parallel, and so needs the runtime library."""
+"""Runs in parallel, and so needs what networks are linked with."""
+
+SUPPORT = list(support_parts(host_target().triple).values())
 
 SYMBOLS = {ADD: "add__kernel0", SQUARE: "square__kernel0", PARALLEL: "parallel__kernel0"}
 
@@ -59,17 +63,6 @@ def kernel_object(desc: OpDesc) -> bytes:
         return path.read_bytes()
 
 
-@lru_cache(maxsize=1)
-def runtime_object() -> bytes:
-    """Return Halide's runtime."""
-    import halide as hl
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "runtime.o"
-        hl.compile_standalone_runtime(str(path), hl.Target("host"))
-        return path.read_bytes()
-
-
 def dense(buffer: int, size: int) -> View:
     """A view of a whole one-dimensional buffer."""
     return View(buffer, 0, ((size, 1),))
@@ -81,7 +74,9 @@ def chain(size: int = 32, weights: Array | None = None) -> Program:
     shape = (size,)
     buffers = (
         Buffer("input", "float32", size),
-        Buffer("constant", "float32", size, pack=lambda: values, source=("w", values.tobytes().hex()[:64], size)),
+        Buffer(
+            "constant", "float32", size, pack=lambda: values, source=("w", values.tobytes().hex()[:64], size)
+        ),
         Buffer("temporary", "float32", size),
         Buffer("temporary", "float32", size),
         Buffer("output", "float32", size),
@@ -125,7 +120,7 @@ def build(
     """Take a program of the kernels above through packing, planning, linking and loading."""
     needed = list(program.descriptors())
     objects = [kernel_object(desc) for desc in needed]
-    library = link([*objects, *([runtime_object()] if PARALLEL in needed else [])], find_linker()) if objects else b""
+    library = link([*objects, *(SUPPORT if PARALLEL in needed else [])], find_linker()) if objects else b""
     constants = pack_constants(program, store or WeightStore(None))
     record = make_record(
         program,

@@ -27,8 +27,6 @@ class ReplayServer:
         self._folder = folder
         self._waiting: list[tuple[dict[str, Any], bytes]] = []
         self._compiler = HalideCompiler()
-        self._claim: Any = None
-        self.runtime_requested = False
         self.worked = True
         self.alive = True
         self.kind: Hashable = None
@@ -42,24 +40,13 @@ class ReplayServer:
         done = {"kind": "done", "id": header["id"], "milliseconds": 1.0, "sources": sources}
         self._waiting.append((done, path.read_bytes()))
 
-    def begin_runtime(self, claim: Any) -> None:
-        """Take note that the runtime library is asked for."""
-        self.runtime_requested, self._claim = True, claim
-
-    def end_runtime(self) -> None:
-        """Take note that it has come."""
-        if self._claim is not None:
-            self._claim.release()
-        self.runtime_requested, self._claim = False, None
-
     def receive(self, timeout: float | None = None) -> list[tuple[dict[str, Any], bytes]]:
         """Return the answers kept."""
         messages, self._waiting = self._waiting, []
         return messages
 
     def close(self) -> None:
-        """End nothing but what was claimed."""
-        self.end_runtime()
+        """End nothing."""
         self.alive = False
 
 

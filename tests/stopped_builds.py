@@ -107,9 +107,8 @@ class Place:
         age(self.config.kernel_meta, self.config.network_meta, policy or Policy())
 
     def entries(self) -> set[str]:
-        """Return the names of the operators that have their commit mark, the runtime library among them."""
-        marks = [*self.config.kernel_meta.glob("*.json"), *self.config.network_meta.glob("halideruntime_*.json")]
-        return {mark.stem for mark in marks if mark.is_file()}
+        """Return the names of the operators that have their commit mark."""
+        return {mark.stem for mark in self.config.kernel_meta.glob("*.json") if mark.is_file()}
 
     def export(self) -> None:
         """Write what the cache holds into a bundle."""

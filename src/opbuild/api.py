@@ -230,15 +230,16 @@ def lowering_options(config: Config) -> Options:
 def link_build(built: BuildResult, session: Session) -> bytes:
     """Return the library of all operators of a build; empty if there are none."""
     from opbuild.runtime.link import find_linker, link
-    from opbuild.runtime.threads import threads_object
+    from opbuild.runtime.support import support_objects
 
-    objects = [entry.object for entry in built.entries.values()]
-    if not objects:
+    entries = list(built.entries.values())
+    if not entries:
         return b""
     triple = session.target.triple
-    threads = threads_object(triple)
+    objects = [entry.object for entry in entries]
+    objects += support_objects(triple, {symbol for entry in entries for symbol in entry.undefined})
     if built.runtime is not None:
-        objects += [built.runtime.object, *([threads] if threads is not None else [])]
+        objects += [entry.object for entry in built.runtime.entries.values()]
     return link(objects, find_linker(session.config.linker, triple))
 
 
@@ -291,6 +292,7 @@ def _graph_key(graph: Graph, session: Session) -> ImageKey | None:
 def make_builder(session: Session) -> Builder:
     """Return a builder into the session's folder."""
     from opbuild.builder.build import Builder
+    from opbuild.runtime.support import provided_symbols
     from opbuild.store.debug_folder import DebugFolder
 
     operators, runtimes = session.stores
@@ -301,6 +303,7 @@ def make_builder(session: Session) -> Builder:
         session.config,
         session.observer,
         runtime_store=runtimes,
+        provided=provided_symbols(session.target.triple),
         force=session.config.forces,
         rebuilt=session.rebuilt,
         others=session.other_targets,

@@ -18,7 +18,7 @@ from opbuild.kernel.interfaces import Found, Reason
 from opbuild.kernel.key import CompilerIdentity, file_op_type
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.private_files import publish
-from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
+from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.kernel.target import Target
 from opbuild.kernel.trust import Trust, make_trust
 from opbuild.model_source import ModelSource
@@ -188,7 +188,7 @@ def _entries_of(session: Session, needed: Mapping[OpDesc, tuple[str, ...]]) -> l
     plans = builder.plan(needed)
     entries = [plan.decision.entry for plan in plans if isinstance(plan.decision, UpToDate)]
     missing = [plan.name for plan in plans if not isinstance(plan.decision, UpToDate)]
-    if any(needs_runtime(entry.undefined) for entry in entries):
+    if builder.needs_runtime(entries):
         key = builder.key(runtime_desc())
         found = builder.runtime_store.lookup(key) if builder.runtime_store is not None else None
         if isinstance(found, Found):

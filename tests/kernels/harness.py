@@ -27,6 +27,7 @@ from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.program import KernelCall, Program, View
 from opbuild.kernel.target import Target, host_target
+from opbuild.runtime.support import support_parts
 
 Array = npt.NDArray[Any]
 MARGIN = 4096
@@ -206,7 +207,9 @@ Make = Callable[[OpDesc, str, Target], bytes]
 @cache
 def kernel(desc: OpDesc, make: Make = HalideCompiler.compile) -> Any:
     """Return the callable of a descriptor's kernel, compiled and linked once a session by each ``make``."""
-    _runtime()
+    _support()
+    if make != HalideCompiler.compile:
+        _runtime()
     symbol = f"kernel_{next(_numbers)}"
     path = _folder() / f"{symbol}.o"
     _compile(desc, symbol, path, make)
@@ -230,7 +233,17 @@ _holders: list[Any] = []
 
 
 @cache
+def _support() -> None:
+    """Load what networks are linked with."""
+    for name, part in support_parts(host_target().triple).items():
+        path = _folder() / f"{name}.o"
+        path.write_bytes(part)
+        _libraries.append(_link(path))
+
+
+@cache
 def _runtime() -> None:
+    """Load the compiler's own runtime library, which kernels with checks call."""
     path = _folder() / "runtime.o"
     hl.compile_standalone_runtime(str(path), hl.Target(str(host_target())))
     _libraries.append(_link(path))

@@ -29,6 +29,7 @@ from opbuild.kernel.target import host_target
 from opbuild.report import Report
 from opbuild.runtime.library import Library, last_error
 from opbuild.runtime.link import find_linker, link
+from opbuild.runtime.support import support_parts
 
 hl = pytest.importorskip("halide")
 
@@ -103,7 +104,9 @@ def runtime_object() -> bytes:
 
 def call(object_: bytes, *operands: Guarded | np.ndarray) -> int:
     """Link an object and call its kernel; return what it returns."""
-    library = Library(link([object_, runtime_object()], find_linker("")), 2)
+    library = Library(
+        link([object_, *support_parts(host_target().triple).values(), runtime_object()], find_linker("")), 2
+    )
     views = [operand.view if isinstance(operand, Guarded) else operand for operand in operands]
     buffers = [HalideBuffer.of(view, dims_of(view)) for view in views]
     return library.kernel("kernel")(*(ctypes.byref(buffer) for buffer in buffers))

@@ -32,7 +32,6 @@ class InstantServer:
     """A compile server that answers at once, so that hundreds of builds take seconds."""
 
     alive = True
-    runtime_requested = False
     compiled: list[str] = []  # noqa: RUF012  shared on purpose: the builder makes the instances
 
     def __init__(self, import_string: str, workers: int) -> None:

@@ -50,7 +50,7 @@ with disk_builder(config, claims=FolderClaims(base / "claims"), **more) as build
 print(json.dumps({{
     "built": [decision.name for decision in result.decisions if decision.outcome == "built"],
     "shared": [str(decision.reason) for decision in result.decisions if decision.outcome == "shared"],
-    "runtime": result.runtime_decision.outcome if result.runtime_decision else "",
+    "runtime": result.runtime.decisions[0].outcome if result.runtime else "",
     "objects": [entry.sha256 for entry in result.entries.values()],
 }}))
 """

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from replayed import replayed_compiles
 from stopped_builds import Place, forget_networks, output_of
 
 OPERATOR = ("kernel_meta/softmax_*.o", "kernel_meta/softmax_*.info", "kernel_meta/softmax_*.json")
-RUNTIME = ("network_meta/halideruntime_*.o", "network_meta/halideruntime_*.info", "network_meta/halideruntime_*.json")
 IMAGE = ("network_meta/small_*.so", "network_meta/small_*.bin", "network_meta/small_*.json",
          "network_meta/weights/*.bin")  # fmt: skip
 MEMOS = ("network_meta/small_*.seen", "network_meta/small_*.model", "network_meta/small_*.digest",
@@ -33,9 +33,9 @@ FEW = ("empty", "a byte short", "a middle bit", "swapped", "folder", "pipe", "un
 EVERYTHING = bool(os.environ.get("OPBUILD_TEST_EVERYTHING"))
 CASES = [
     (pattern, damage)
-    for pattern in (*OPERATOR, *RUNTIME, *IMAGE, *MEMOS)
+    for pattern in (*OPERATOR, *IMAGE, *MEMOS)
     for damage in (*DAMAGES, "unreadable")
-    if EVERYTHING or pattern in WHOLLY or (damage in FEW and pattern not in OPERATOR + RUNTIME[:2])
+    if EVERYTHING or pattern in WHOLLY or (damage in FEW and pattern not in OPERATOR)
 ]
 
 
@@ -46,6 +46,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     stopped_builds.write_model(folder / "small.onnx")
     place = Place(folder / "reference", folder / "small.onnx")
     place.make()
+    time.sleep(1.1)  # a model's file that was written within the last second is not remembered
     subprocess.run([sys.executable, stopped_builds.__file__, "--reference", str(folder)], check=True)
     with replayed_compiles(place.cache / "rank_0"):
         yield place
@@ -79,7 +80,7 @@ def expected(reference: Place) -> str:
 
 def check(place: Place, pattern: str, damage: str, expected: str) -> None:
     """Damage one file, and see the network built with right results, repaired, and started from its image again."""
-    if pattern in OPERATOR + RUNTIME or pattern == MEMOS[-1]:
+    if pattern in OPERATOR or pattern == MEMOS[-1]:
         forget_networks(place)  # else nothing reads them
     path = victim_of(place, pattern)
     before = path.read_bytes()

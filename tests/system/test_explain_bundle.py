@@ -237,7 +237,7 @@ def test_stats_count_what_builds_found(built: Path, source: Path, tmp_path: Path
         return json.loads(opbuild(tmp_path, "cache", "stats", "--json", source=source).stdout)
 
     before = stats()
-    assert before["misses"] == {"absent": before["stored"]["operators"]["count"] - 1}  # one is the runtime library
+    assert before["misses"] == {"absent": before["stored"]["operators"]["count"]}
     opbuild(tmp_path, "build", "net.onnx", "--num_threads", "2", source=source)
     assert stats()["hits"] == before["hits"]
     onnx.save(network(kernel=5), tmp_path / "changed.onnx")

@@ -87,7 +87,7 @@ from opbuild.store.disk import DiskStore
 from samples import TARGET, conv, disk_builder, needed
 
 class Instant:
-    alive, worked, kind, runtime_requested = True, True, None, False
+    alive, worked, kind = True, True, None
     def __init__(self):
         self.answers = []
     def send(self, request):
@@ -98,8 +98,6 @@ class Instant:
     def receive(self, timeout=None):
         answers, self.answers = self.answers, []
         return answers
-    def end_runtime(self):
-        pass
     def close(self):
         pass
 

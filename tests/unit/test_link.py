@@ -17,12 +17,12 @@ from handmade import (
     ADD,
     PARALLEL,
     SQUARE,
+    SUPPORT,
     build,
     chain,
     expected_chain,
     kernel_object,
     parallel_program,
-    runtime_object,
 )
 from opbuild.errors import LinkError
 from opbuild.kernel.private_files import private_stem
@@ -94,7 +94,7 @@ def test_each_linker_present_makes_a_library_that_runs(name: str) -> None:
         linker = find_linker(name)
     except LinkError:
         pytest.skip(f"{name} is not installed")
-    data = link([kernel_object(PARALLEL), runtime_object()], linker)
+    data = link([kernel_object(PARALLEL), *SUPPORT], linker)
     assert Library(data, 1).kernel("parallel__kernel0")
 
 
@@ -136,7 +136,7 @@ def test_each_library_has_its_own_number_of_threads() -> None:
 
 
 def test_a_parallel_kernel_computes_what_it_should() -> None:
-    """The linked runtime's thread pool runs the kernel."""
+    """The threads that are linked in run the kernel."""
     x = np.arange(4096, dtype=np.float32)
     np.testing.assert_array_equal(build(parallel_program()).executor.run([x])[0], x * 2 + 1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import itertools
 import os
 import platform
@@ -15,12 +14,9 @@ from typing import Any
 
 import pytest
 
-from opbuild.kernel.elf import read_symbols
-from opbuild.runtime import threads as module
 from opbuild.runtime.link import find_linker, link
-from opbuild.runtime.threads import threads_object
+from opbuild.runtime.support import support_parts
 
-TRIPLES = ("x86-64-linux", "arm-64-linux")
 TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 HERE = {"x86_64": "x86-64-linux", "aarch64": "arm-64-linux"}.get(platform.machine(), "")
 
@@ -29,22 +25,20 @@ class Pool:
     """The object, linked alone and loaded."""
 
     def __init__(self, path: Path, threads: int) -> None:
-        data = threads_object(HERE)
-        assert data is not None
-        path.write_bytes(link([data], find_linker()))
+        path.write_bytes(link([support_parts(HERE)["threads"]], find_linker()))
         self.library = ctypes.CDLL(str(path))
         self.library.halide_set_num_threads(threads)
 
     def run(self, task: Callable[[int], int | None], first: int, size: int) -> int:
         """Divide tasks ``first`` to ``first + size - 1`` among the threads; return the loop's error code."""
-        return int(self.library.halide_default_do_par_for(None, TASK(lambda _, i, __: task(i) or 0), first, size, None))
+        return int(self.library.halide_do_par_for(None, TASK(lambda _, i, __: task(i) or 0), first, size, None))
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Any:
     """Make pools of their own, whose threads end with the test."""
     if not HERE:
-        pytest.skip("no object for this machine: Halide's own pool is used")
+        pytest.skip("no object for this machine: Halide's own threads are used")
     pools = []
 
     def made(threads: int) -> Pool:
@@ -54,32 +48,6 @@ def make(tmp_path: Path) -> Any:
     yield made
     for pool in pools:
         pool.library.halide_shutdown_thread_pool()
-
-
-@pytest.mark.parametrize("triple", TRIPLES)
-def test_the_object_defines_the_pool_and_needs_only_the_c_library(triple: str) -> None:
-    """The linker finds strong functions in place of Halide's, and no helper of a compiler."""
-    data = threads_object(triple)
-    assert data is not None
-    symbols = read_symbols(data)
-    names = ("default_do_par_for", "set_num_threads", "get_num_threads", "shutdown_thread_pool")
-    assert {f"halide_{name}" for name in names} <= set(symbols.defined)
-    assert set(symbols.undefined) == {
-        *("pthread_create", "pthread_join", "sched_yield", "sched_getcpu", "sched_getaffinity"),
-        *("sched_setaffinity", "getpid", "sysconf", "syscall"),
-    }
-
-
-@pytest.mark.parametrize("triple", TRIPLES)
-def test_the_object_was_compiled_from_the_source_beside_it(triple: str) -> None:
-    """``make threads`` puts the source's digest into the objects; one that was forgotten is noticed here."""
-    source = Path(module.__file__).with_name("threads.c").read_bytes()
-    assert hashlib.sha256(source).hexdigest().encode() in (threads_object(triple) or b"")
-
-
-def test_other_architectures_keep_halides_own() -> None:
-    """Nothing is linked where there is no object."""
-    assert threads_object("riscv-64-linux") is None
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from time import perf_counter
 from types import TracebackType
 
-from opbuild.builder.client import CompileServer, ServerEndedError
+from opbuild.builder.client import CompileServer
 from opbuild.builder.debug import debugged
 from opbuild.builder.decide import Rebuild, UpToDate, decide
 from opbuild.builder.explain import Explainer
 from opbuild.builder.job import Job
 from opbuild.builder.order import longest_first
-from opbuild.builder.pending import PendingBuild, Plan, stored_need_runtime
-from opbuild.builder.queue import turn
+from opbuild.builder.pending import PendingBuild, Plan
 from opbuild.builder.resting import RESTING
 from opbuild.builder.result import BuildResult, absent_error, forbidden_error
-from opbuild.builder.work import Work, request_runtime
+from opbuild.builder.work import Work
 from opbuild.config import Config
 from opbuild.errors import BuildError
-from opbuild.events import BuildStarted, Observer, Warned, ignore
+from opbuild.events import BuildStarted, CompileStarted, Event, Observer, Waiting, Warned, ignore
 from opbuild.kernel.debug import NO_DEBUG, Debug, flags_of
+from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import FilesState, files_state, identify
-from opbuild.kernel.interfaces import Claims, Compiler, Folder, Found, Holder, Store
+from opbuild.kernel.interfaces import Claims, Compiler, Folder, Store
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.runtime_desc import runtime_desc
+from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
 from opbuild.kernel.target import Target
 from opbuild.kernel.trust import make_trust
 
@@ -45,6 +45,7 @@ class Builder:
         config: Workers, time-outs, whether compiling is forbidden, and which device builds.
         observer: Told what happens, from the thread that compiles; it must not raise.
         runtime_store: Where the compiler's runtime library is kept; None if objects never need it.
+        provided: What networks are linked with besides: symbols that need no runtime library.
         force: Compile even what is stored, and replace it.
         rebuilt: Digests of the keys that were compiled already, and are not forced again; added to.
         others: Returns stores of other targets, to explain what ``store`` has nothing like.
@@ -63,6 +64,7 @@ class Builder:
         observer: Observer = ignore,
         *,
         runtime_store: Store | None = None,
+        provided: Collection[str] = (),
         force: bool = False,
         rebuilt: set[str] | None = None,
         others: Callable[[], Sequence[Store]] = list,
@@ -72,6 +74,7 @@ class Builder:
     ) -> None:
         self.store = store
         self.runtime_store = runtime_store
+        self.provided = provided
         self.compiler = compiler
         self.target = target
         self.config = config
@@ -86,7 +89,6 @@ class Builder:
         self._server: CompileServer | None = None
         self._identity: Future[CompilerIdentity] | None = None
         self._files: FilesState = ()  # the compiler's, before it was identified
-        self._early: threading.Thread | None = None
 
     def __enter__(self) -> Builder:
         return self
@@ -99,9 +101,8 @@ class Builder:
     def warm_up(self) -> None:
         """Start what takes time before the descriptors are known.
 
-        That is identifying the compiler, the compile server, and, where it is not stored, the runtime library: it takes
-        several times as long to compile as an operator, and nearly every network needs it. A server that turns out not
-        to be needed is ended by ``start``.
+        That is identifying the compiler, and the compile server. A server that turns out not to be needed is ended by
+        ``start``.
 
         Raises:
             BuildError: If the server can not be started.
@@ -110,12 +111,9 @@ class Builder:
         with self._lock:
             if self._server is None and not self.config.forbid_compile and self.compiler.library() is not None:
                 self._server = self._new_server()
-                self._early = threading.Thread(target=self._request_runtime, args=(self._server,), daemon=True)
-                self._early.start()
 
     def close(self) -> None:
         """Let go of the compile server: it rests for the next builder if it has worked, and ends if it has not."""
-        self._join_early()
         with self._lock:
             server, self._server = self._server, None
         if server is not None:
@@ -170,17 +168,15 @@ class Builder:
         started = perf_counter()
         plans = self.plan(needed)
         self._report_unmatched(needed, network)
-        runtime = self._plan_runtime(plans)
         missing = sum(isinstance(plan.decision, Rebuild) for plan in plans)
         self.observer(BuildStarted(network, len(plans), missing))
-        work = self._work(plans, runtime, shapes or {})
+        work = self._work(plans, self.store, shapes or {}, self.observer)
         if not work.jobs:
             self.close()  # a server warmed up in vain
-        elif self.config.forbid_compile or self.compiler.library() is None:
-            self._forbid(work)
+        self._check_allowed([*work.jobs, *self._missing_runtime(plans)])
         work.start()
-        not_kept = self._keep(plans, runtime)
-        return PendingBuild(self, network, plans, runtime, work=work, started=started, not_kept=not_kept)
+        not_kept = self._keep(plans, self.store)
+        return PendingBuild(self, network, plans, self.observer, work=work, started=started, not_kept=not_kept)
 
     def build(
         self, needed: Mapping[OpDesc, tuple[str, ...]], network: str, shapes: Shapes | None = None
@@ -188,9 +184,37 @@ class Builder:
         """Build and wait; see ``start`` and ``PendingBuild.result``."""
         return self.start(needed, network, shapes).result()
 
+    def needs_runtime(self, entries: Iterable[Entry]) -> bool:
+        """Return whether some object calls what only the compiler's runtime library has."""
+        return self.runtime_store is not None and any(
+            needs_runtime(entry.undefined, self.provided) for entry in entries
+        )
+
+    def build_runtime(self) -> BuildResult:
+        """Build the compiler's runtime library and wait; it is not counted among a network's operators.
+
+        Raises:
+            CompileError: If it could not be compiled.
+            BuildError: If the compiler is not installed or could not be loaded.
+            CompileForbiddenError: If it is not stored and compiling is forbidden.
+        """
+        if self.runtime_store is None:
+            raise BuildError("objects call a runtime library, and there is no store for one")
+        started, store = perf_counter(), self.runtime_store
+
+        def observer(event: Event) -> None:
+            if isinstance(event, (CompileStarted, Waiting, Warned)):
+                self.observer(event)
+
+        plans = (self._decide(runtime_desc(), (), store),)
+        work = self._work(plans, store, {}, observer)
+        self._check_allowed(work.jobs)
+        work.start()
+        not_kept = self._keep(plans, store)
+        return PendingBuild(self, "", plans, observer, work=work, started=started, not_kept=not_kept).result()
+
     def take_server(self) -> CompileServer:
         """Return the warm server, or a new one; it belongs to the caller until ``give_server``."""
-        self._join_early()
         with self._lock:
             server, self._server = self._server, None
         if server is not None and server.alive:
@@ -207,22 +231,6 @@ class Builder:
 
     def _new_server(self) -> CompileServer:
         return RESTING.start(self.compiler.import_string, self.config.workers, self._files)
-
-    def _request_runtime(self, server: CompileServer) -> None:
-        """Ask a server that has just been started for the runtime library, unless it is stored."""
-        with contextlib.suppress(BuildError, ServerEndedError):  # reported by the build, which meets it again
-            if self.runtime_store is not None and not self.force:
-                plan = self._decide(runtime_desc(), (), self.runtime_store)
-                if isinstance(plan.decision, Rebuild):
-                    claim = turn(self.claims, self.runtime_store, plan.key)
-                    if not isinstance(claim, (Found, Holder)):  # else the build finds it, or waits for it
-                        timeout = self.config.compile_timeout
-                        request_runtime(server, plan.desc, plan.key, str(self.target), timeout, claim)
-
-    def _join_early(self) -> None:
-        early, self._early = self._early, None
-        if early is not None:
-            early.join()
 
     def _identify_in_background(self) -> Future[CompilerIdentity]:
         with self._lock:
@@ -248,16 +256,12 @@ class Builder:
         decision = decide(store.lookup(key), force=self.force and key.sha256 not in self.rebuilt)
         return Plan(desc, key, key.name(self.config.device_id), nodes, decision)
 
-    def _keep(self, plans: Sequence[Plan], runtime: Plan | None) -> int:
+    def _keep(self, plans: Sequence[Plan], store: Store) -> int:
         """Make what other stores lend this build's own; return how many entries could not be stored."""
-        lent = [(self.store, plan) for plan in plans]
-        if runtime is not None and self.runtime_store is not None:
-            lent.append((self.runtime_store, runtime))
-        decisions = ((store, plan.decision) for store, plan in lent)
         return sum(
-            store.publish(decision.entry) is not None
-            for store, decision in decisions
-            if isinstance(decision, UpToDate) and decision.source
+            store.publish(plan.decision.entry) is not None
+            for plan in plans
+            if isinstance(plan.decision, UpToDate) and plan.decision.source
         )
 
     def _report_unmatched(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> None:
@@ -267,27 +271,21 @@ class Builder:
         if lacking and len(needed) > 1:
             self.observer(Warned(f"op_debug_list names {', '.join(lacking)}, which no operator of {network} has"))
 
-    def _plan_runtime(self, plans: Sequence[Plan]) -> Plan | None:
-        """Return the plan for the runtime library, None if it is surely not needed."""
-        if self.runtime_store is None:
-            return None
-        if all(isinstance(plan.decision, UpToDate) for plan in plans) and not stored_need_runtime(plans):
-            return None
-        return self._decide(runtime_desc(), (), self.runtime_store)
+    def _missing_runtime(self, plans: Sequence[Plan]) -> list[Job]:
+        """Return the job of the runtime library if it is sure already that it must be compiled."""
+        stored = [plan.decision.entry for plan in plans if isinstance(plan.decision, UpToDate)]
+        if self.runtime_store is None or not self.needs_runtime(stored):
+            return []
+        return self._jobs([self._decide(runtime_desc(), (), self.runtime_store)], self.runtime_store, {})
 
-    def _work(self, plans: Sequence[Plan], runtime: Plan | None, shapes: Shapes) -> Work:
-        jobs = self._jobs(plans, self.store, shapes)
-        jobs.sort(key=lambda job: longest_first(job.desc))
-        first = self._jobs([runtime], self.runtime_store, shapes) if runtime and self.runtime_store else []
+    def _work(self, plans: Sequence[Plan], store: Store, shapes: Shapes, observer: Observer) -> Work:
         return Work(
             self,
             self.config,
-            observer=self.observer,
+            observer=observer,
             target=str(self.target),
-            jobs=jobs,
-            runtime=first[0] if first else None,
-            runtime_certain=stored_need_runtime(plans),
-            explainer=Explainer(self.store, self.others),
+            jobs=sorted(self._jobs(plans, store, shapes), key=lambda job: longest_first(job.desc)),
+            explainer=Explainer(store, self.others),
             claims=self.claims,
             debug_folder=self.debug_folder,
         )
@@ -299,8 +297,11 @@ class Builder:
             if isinstance(plan.decision, Rebuild)
         ]
 
-    def _forbid(self, work: Work) -> None:
+    def _check_allowed(self, jobs: Sequence[Job]) -> None:
+        """Refuse to compile where that is forbidden or there is no compiler."""
+        if not jobs or not (self.config.forbid_compile or self.compiler.library() is None):
+            return
         explainer = Explainer(self.store, self.others)
         device = self.config.device_id
-        needed = [(job.key.name(device), job.nodes, explainer.explain(job.key, job.reason)) for job in work.jobs]
+        needed = [(job.key.name(device), job.nodes, explainer.explain(job.key, job.reason)) for job in jobs]
         raise forbidden_error(needed) if self.config.forbid_compile else absent_error(self.compiler.name, needed)

@@ -17,7 +17,6 @@ from opbuild.builder.wire import Unpacker, pack
 from opbuild.config import compiler_environment
 from opbuild.errors import BuildError
 from opbuild.kernel.identity import FilesState
-from opbuild.kernel.interfaces import Claim
 
 _CHUNK = 1 << 16
 _SHOWN_OUTPUT = 2000
@@ -47,7 +46,6 @@ class CompileServer:
     def __init__(self, import_string: str, workers: int) -> None:
         if not sys.executable:
             raise BuildError("no compile server can be started: this interpreter does not know its executable")
-        self._runtime_claim: Claim | None = None
         self.worked = False
         self.kind: Hashable = None
         self.compiler: FilesState = ()
@@ -71,21 +69,6 @@ class CompileServer:
         self._unpacker = Unpacker()
         self._waiting: list[tuple[dict[str, Any], bytes]] = []
         self._end = weakref.finalize(self, _end_process, self._process, os.getpid())
-
-    @property
-    def runtime_requested(self) -> bool:
-        """Whether the runtime library was asked for and has not come."""
-        return self._runtime_claim is not None
-
-    def begin_runtime(self, claim: Claim) -> None:
-        """Take note that the runtime library is asked for, by the right of ``claim``."""
-        self._runtime_claim = claim
-
-    def end_runtime(self) -> None:
-        """Take note that the runtime library has come, or never will."""
-        claim, self._runtime_claim = self._runtime_claim, None
-        if claim is not None:
-            claim.release()
 
     @property
     def alive(self) -> bool:
@@ -149,7 +132,6 @@ class CompileServer:
     def close(self) -> None:
         """End the server and whatever it compiles; harmless if it has ended."""
         self._end()
-        self.end_runtime()
         if self._output is not None:
             self._output.close()
             self._output = None

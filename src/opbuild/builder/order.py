@@ -5,7 +5,6 @@ from __future__ import annotations
 from opbuild.kernel.opdesc import OpDesc
 
 _MILLISECONDS = {
-    "runtime": 850,
     "winograd": 290,
     "conv_depthwise": 160,
     "conv_first": 120,

@@ -11,12 +11,11 @@ from opbuild.builder.decide import Decision, Rebuild, UpToDate
 from opbuild.builder.job import Job
 from opbuild.builder.result import BuildResult
 from opbuild.builder.work import Work
-from opbuild.events import BuildFinished, Warned
+from opbuild.events import BuildFinished, Observer, Warned
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.runtime_desc import needs_runtime
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
@@ -47,7 +46,7 @@ class PendingBuild:
         builder: Builder,
         network: str,
         plans: Sequence[Plan],
-        runtime: Plan | None,
+        observer: Observer,
         *,
         work: Work,
         started: float,
@@ -56,7 +55,7 @@ class PendingBuild:
         self._builder = builder
         self._network = network
         self._plans = plans
-        self._runtime = runtime
+        self._observer = observer
         self._work = work
         self._started = started
         self._not_kept = not_kept
@@ -72,7 +71,7 @@ class PendingBuild:
         """
         if self._result is None:
             result = self._result = self._collect(self._work.join())
-            self._builder.observer(BuildFinished(self._network, result.built, result.reused, result.seconds))
+            self._observer(BuildFinished(self._network, result.built, result.reused, result.seconds))
         return self._result
 
     def _collect(self, warnings: tuple[str, ...]) -> BuildResult:
@@ -80,19 +79,18 @@ class PendingBuild:
         self._builder.rebuilt.update(job.key.sha256 for job in delivered.values())
         finished = {plan.desc: _finished(plan, delivered) for plan in self._plans}
         entries = {desc: entry for desc, (entry, _) in finished.items()}
-        runtime: tuple[Entry | None, Decision | None] = (None, None)
-        if self._runtime is not None and any(needs_runtime(entry.undefined) for entry in entries.values()):
-            runtime = _finished(self._runtime, delivered)
+        runtime = self._builder.build_runtime() if self._builder.needs_runtime(entries.values()) else None
         decisions = tuple(decision for _, decision in finished.values())
         seconds = perf_counter() - self._started
-        warned = (*self._own_warnings(), *warnings)
-        return BuildResult(entries, runtime[0], decisions, runtime[1], seconds, warned, self._work.certain)
+        warned = (*self._own_warnings(), *warnings, *(runtime.warnings if runtime else ()))
+        certain = self._work.certain and (runtime is None or runtime.certain)
+        return BuildResult(entries, runtime, decisions, seconds, warned, certain)
 
     def _own_warnings(self) -> tuple[str, ...]:
         if not self._not_kept:
             return ()
         problem = f"{self._not_kept} entries of other ranks are used but could not be stored here"
-        self._builder.observer(Warned(problem))
+        self._observer(Warned(problem))
         return (problem,)
 
 
@@ -108,9 +106,3 @@ def _finished(plan: Plan, delivered: Mapping[OpDesc, Job]) -> tuple[Entry, Decis
     if job.taken:
         return entry, Decision(plan.desc, entry.name, plan.nodes, "shared", job.reason, 0.0)
     return entry, Decision(plan.desc, entry.name, plan.nodes, "built", job.reason, entry.milliseconds)
-
-
-def stored_need_runtime(plans: Sequence[Plan]) -> bool:
-    """Return whether an operator that is not compiled needs the runtime library."""
-    stored = (plan.decision.entry for plan in plans if isinstance(plan.decision, UpToDate))
-    return any(needs_runtime(entry.undefined) for entry in stored)

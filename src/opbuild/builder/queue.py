@@ -97,18 +97,6 @@ class Queue:
         """Whether a job is under way."""
         return bool(self._under_way)
 
-    def add_first(self, job: Job) -> None:
-        """Add a job before all others, unless it is there."""
-        if job not in self._open and job not in self._under_way:
-            self._open.insert(0, job)
-
-    def begun(self, job: Job) -> None:
-        """Take note that a job is under way already."""
-        if job in self._open:
-            self._open.remove(job)
-        if job not in self._under_way:
-            self._under_way.append(job)
-
     def next(self) -> Job | None:
         """Return the next job to compile, which is under way then; None if there is no room or others have the rest."""
         if len(self._under_way) >= self._limit:

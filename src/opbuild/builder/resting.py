@@ -65,7 +65,7 @@ class Resting:
     def keep(self, server: CompileServer) -> None:
         """Keep a server that has nothing left to do, for a while; end it if it never did anything or one rests."""
         with self._lock:
-            if self._server is None and server.worked and server.kind is not None and not server.runtime_requested:
+            if self._server is None and server.worked and server.kind is not None:
                 self._server = server
                 self._timer = threading.Timer(self._seconds, self._expire, (server,))
                 self._timer.daemon = True

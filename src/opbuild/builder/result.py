@@ -21,9 +21,8 @@ class BuildResult:
 
     Attributes:
         entries: The entry of every operator that was needed, in the order given.
-        runtime: The runtime library's entry if some object calls it, else None.
+        runtime: What the build of the compiler's runtime library delivered, if some object calls it, else None.
         decisions: What became of each operator and why, in the order given; the runtime library is not among them.
-        runtime_decision: What became of the runtime library; None if it is not needed.
         seconds: Wall time from the start of the build to its end.
         warnings: What the user should know, e.g. that nothing could be stored.
         certain: Whether every object is what its key says. If a source or the compiler changed while it was built, an
@@ -31,9 +30,8 @@ class BuildResult:
     """
 
     entries: Mapping[OpDesc, Entry]
-    runtime: Entry | None
+    runtime: BuildResult | None
     decisions: tuple[Decision, ...]
-    runtime_decision: Decision | None
     seconds: float
     warnings: tuple[str, ...]
     certain: bool = True

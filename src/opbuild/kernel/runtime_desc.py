@@ -1,12 +1,13 @@
-"""The descriptor of the runtime library that compiled kernels call: thread pool and allocation.
+"""The descriptor of the compiler's runtime library, for objects that call more of it than a network has by itself.
 
-It is compiled by the same compiler for the same target, and stored and keyed like an operator, but it is nobody's
-operator: it has no operands and no kernel symbol, and networks link it once beside all their kernels.
+Such are objects with checks or messages, to be debugged. It is compiled by the same compiler for the same target, and
+stored and keyed like an operator, but it is nobody's operator: it has no operands and no kernel symbol, and networks
+link it once beside all their kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from opbuild.kernel.opdesc import OpDesc
 
@@ -20,6 +21,11 @@ def runtime_desc() -> OpDesc:
     return OpDesc(op_types=("HalideRuntime",), family=RUNTIME_FAMILY, inputs=(), outputs=())
 
 
-def needs_runtime(undefined: Iterable[str]) -> bool:
-    """Return whether an object with these undefined symbols must be linked with the runtime library."""
-    return any(symbol.startswith(_RUNTIME_PREFIX) for symbol in undefined)
+def needs_runtime(undefined: Iterable[str], provided: Collection[str] = ()) -> bool:
+    """Return whether an object must be linked with the runtime library.
+
+    Args:
+        undefined: The object's undefined symbols.
+        provided: Symbols that networks have without it.
+    """
+    return any(symbol.startswith(_RUNTIME_PREFIX) and symbol not in provided for symbol in undefined)

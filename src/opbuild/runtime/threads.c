@@ -1,19 +1,21 @@
 /* A network's threads: the parallel loops of its kernels are divided among them.
  *
- * Takes the place of the thread pool in Halide's runtime, whose functions of these names are weak. It is made for what a
- * network is: many short parallel loops, one after the other, over data that the loop before has just written.
+ * Takes the place of the thread pool in Halide's runtime: where that is linked too, its functions of these names are weak. It
+ * is made for what a network is: many short parallel loops, one after the other, over data that the loop before has just
+ * written.
  *
  * - Each thread begins with its own contiguous share of a loop's tasks, the same share each time, so that it finds in its
  *   core's cache what it wrote in the loop before. Who has finished takes tasks from the far end of another's share.
  * - A thread that has nothing to do looks for work for about 10 ms before it sleeps; every 4 us it gives up its core to
  *   whoever waits for it. Waking a thread costs more than many loops take, and worse: while the thread is being woken the
  *   other cores may be busy for a moment, it is put on its waker's core, the two take turns there, each sleeps while the
- *   other works, and no scheduler sees two threads that want to run. `move_away` ends that.
+ *   other works, and no scheduler sees two threads that want to run. So a thread that finds itself on the caller's core
+ *   leaves it, and keeps off it until it sleeps (`keep_off`).
  * - The caller works too and never waits for a thread that has not begun. So a loop also ends where threads can not be
  *   started, and in a forked child, which has none.
  * - One loop at a time is divided; a loop inside a task, or of a second caller, is run by its caller alone.
  *
- * Compiled by `make threads` into the objects beside it, which are linked into networks: where networks are built there
+ * Compiled by `make support` into the objects beside it, which are linked into networks: where networks are built there
  * may be no C compiler. Declares the few functions of the C library that it needs, so that it compiles for any target.
  */
 
@@ -145,28 +147,55 @@ static void work(uint32_t self) {
     }
 }
 
-/* Leave the caller's core. A thread that is woken while the other cores are busy for a moment is put there, and stays for
- * milliseconds, in which the two take turns. */
-static void move_away(void) {
-    unsigned long allowed[CPUS / 64] = {0}, others[CPUS / 64];
+/* Where a thread may run: as it was told, and without the caller's core, if that is in force. */
+typedef struct {
+    unsigned long told[CPUS / 64], narrow[CPUS / 64];
+    int is_narrow;
+} places;
+
+static int same(const unsigned long *one, const unsigned long *other) {
+    for (int word = 0; word < CPUS / 64; word++)
+        if (one[word] != other[word]) return 0;
+    return 1;
+}
+
+/* Run wherever one was told again, unless somebody has told otherwise since. */
+static void come_back(places *own) {
+    unsigned long now[CPUS / 64] = {0};
+    if (!own->is_narrow) return;
+    own->is_narrow = 0;
+    if (sched_getaffinity(0, sizeof now, now) >= 0 && same(now, own->narrow))
+        sched_setaffinity(0, sizeof own->told, own->told);
+}
+
+/* Leave the caller's core, if this is it. A thread that is woken while the other cores are busy for a moment is put there, and
+ * some schedulers gather threads on few cores by themselves; there the two would take turns. */
+static void keep_off(places *own) {
     int cpu = sched_getcpu(), rest = 0;
     if (cpu < 0 || cpu >= CPUS || cpu != loop.cpu) return;
-    if (sched_getaffinity(0, sizeof allowed, allowed) < 0) return;
+    come_back(own);
+    for (int word = 0; word < CPUS / 64; word++) own->told[word] = 0;
+    if (sched_getaffinity(0, sizeof own->told, own->told) < 0) return;
     for (int word = 0; word < CPUS / 64; word++) {
-        others[word] = allowed[word] & ~(word == cpu / 64 ? 1UL << cpu % 64 : 0UL);
-        rest |= others[word] != 0;
+        own->narrow[word] = own->told[word] & ~(word == cpu / 64 ? 1UL << cpu % 64 : 0UL);
+        rest |= own->narrow[word] != 0;
     }
-    if (rest && sched_setaffinity(0, sizeof others, others) == 0) sched_setaffinity(0, sizeof allowed, allowed);
+    own->is_narrow = rest && sched_setaffinity(0, sizeof own->narrow, own->narrow) == 0;
 }
 
 static void *idle(void *number) {
     uint32_t self = (uint32_t)(uintptr_t)number, done = 0, looks = 0;
+    places own;
+    own.is_narrow = 0;
     for (;;) {
         uint32_t round = LOAD(loop.round);
         if (LOAD(loop.stopping)) return 0;
         if ((round & 1) && round != done) {
             ADD(loop.inside, 1);
-            if (LOAD(loop.round) == round) work(self); /* still open, and open until we are outside again */
+            if (LOAD(loop.round) == round) { /* still open, and open until we are outside again */
+                keep_off(&own);
+                work(self);
+            }
             ADD(loop.inside, -1);
             done = round;
             looks = 0;
@@ -174,10 +203,10 @@ static void *idle(void *number) {
             look(&loop.round, round);
             looks++;
         } else {
+            come_back(&own);
             ADD(loop.sleepers, 1);
             if (LOAD(loop.round) == round && !LOAD(loop.stopping)) futex_wait(&loop.round, round);
             ADD(loop.sleepers, -1);
-            move_away();
             looks = 0;
         }
     }
@@ -239,7 +268,7 @@ static int close_loop(void) {
     return loop.error;
 }
 
-int halide_default_do_par_for(void *context, task_function function, int first, int size, uint8_t *closure) {
+static int divide(void *context, task_function function, int first, int size, uint8_t *closure) {
     int error;
     if (size <= 1 || wanted == 1 || __atomic_exchange_n(&held, 1, __ATOMIC_SEQ_CST))
         return run_alone(context, function, first, size, closure);
@@ -254,6 +283,18 @@ int halide_default_do_par_for(void *context, task_function function, int first, 
     error = close_loop();
     STORE(held, 0);
     return error;
+}
+
+typedef int (*loop_function)(void *context, task_function function, int first, int size, uint8_t *closure);
+static loop_function chosen = divide;
+
+int halide_do_par_for(void *context, task_function function, int first, int size, uint8_t *closure) {
+    return LOAD(chosen)(context, function, first, size, closure);
+}
+
+/* Let another function run the loops, or with a null pointer this one again; return which one has. */
+loop_function halide_set_custom_do_par_for(loop_function other) {
+    return __atomic_exchange_n(&chosen, other ? other : divide, __ATOMIC_SEQ_CST);
 }
 
 int halide_set_num_threads(int number) {
