@@ -75,7 +75,7 @@ def chain(size: int = 32, weights: Array | None = None) -> Program:
     buffers = (
         Buffer("input", "float32", size),
         Buffer(
-            "constant", "float32", size, pack=lambda: values, source=("w", values.tobytes().hex()[:64], size)
+            "constant", "float32", size, pack=lambda: values, source=lambda: ("w", values.tobytes().hex()[:64], size)
         ),
         Buffer("temporary", "float32", size),
         Buffer("temporary", "float32", size),

@@ -7,8 +7,11 @@ A network that was built before starts from its stored image, and none of these 
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from opbuild.config import Config
@@ -95,16 +98,13 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         precision_mode=precision_mode,
     )
     session = open_session(config, target, observer)
-    source = ModelSource(model, session)
-    builder = None if source.known else warm_builder(session)
-    try:
+    with _Preparation(session) as preparation:
+        source = ModelSource(model, session, preparation.begin)
+        if not source.known:
+            preparation.begin()
         inputs, first = source.endpoints(input_shapes or {})
-        return Network(
-            source.face.name, inputs, source.face.outputs, _OnnxBinder(source, session, builder), first=first
-        )
-    finally:
-        if builder is not None:
-            builder.close()
+        binder = _OnnxBinder(source, session, preparation.builder)
+        return Network(source.face.name, inputs, source.face.outputs, binder, first=first)
 
 
 def compile_graph(
@@ -241,6 +241,36 @@ def link_build(built: BuildResult, session: Session) -> bytes:
     if built.runtime is not None:
         objects += [entry.object for entry in built.runtime.entries.values()]
     return link(objects, find_linker(session.config.linker, triple))
+
+
+class _Preparation:
+    """What takes time and can begin before a model is read: starting the compile server, and loading onnx.
+
+    Attributes:
+        builder: The builder whose server was started; None until it was.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.builder: Builder | None = None
+
+    def __enter__(self) -> _Preparation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.builder is not None:
+            self.builder.close()
+
+    def begin(self) -> None:
+        """Begin, unless that was done."""
+        if self.builder is None:
+            self.builder = warm_builder(self._session)
+            threading.Thread(target=_load_frontend, name="opbuild-import", daemon=True).start()
+
+
+def _load_frontend() -> None:
+    with contextlib.suppress(Exception):  # raised again, and reported, where it is needed
+        import_module("opbuild.frontend.onnx_model")
 
 
 class _OnnxBinder:

@@ -55,13 +55,15 @@ class ModelSource:
     Args:
         model: A path, bytes or ``ModelProto``.
         session: Where what is known is kept.
+        when_unknown: Called as soon as nothing is known of the model's file, before it is read.
 
     Raises:
         InvalidModelError: If it can not be read.
     """
 
-    def __init__(self, model: Model, session: Session) -> None:
+    def __init__(self, model: Model, session: Session, when_unknown: Callable[[], None] = lambda: None) -> None:
         self._session = session
+        self._when_unknown = when_unknown
         self._path = Path(model) if isinstance(model, (str, os.PathLike)) else None
         self._model = model
         self._contents: Array | None = None  # of the file, if it had to be read, until the model is loaded
@@ -220,6 +222,7 @@ class ModelSource:
 
     def _read_contents(self, path: Path) -> str:
         """Read the model's file, keep its contents and return their digest."""
+        self._when_unknown()
         self._contents = read_file(path)
         return fast(self._contents.data)
 

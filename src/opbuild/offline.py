@@ -292,13 +292,12 @@ def _write(
 
 
 def _range_section(
-    plan: RangePlan, built: BuildResult, weights: PackedWeights, packed: tuple[dict[int, int], Any]
+    plan: RangePlan, built: BuildResult, weights: PackedWeights, constants: tuple[dict[int, int], Any]
 ) -> Section:
-    positions, places = packed
-    known = {plan.first.buffers[number].source: (plan.first.buffers[number], places[index])
-             for number, index in positions.items()}  # fmt: skip
+    positions, places = constants
+    packed = {positions[number]: buffer for number, buffer in enumerate(plan.first.buffers) if number in positions}
     symbols = {desc: entry.symbol for desc, entry in built.entries.items()}
-    return range_section(plan, symbols, weights, known.values())
+    return range_section(plan, symbols, weights, [(buffer, places[index]) for index, buffer in packed.items()])
 
 
 def _pack(program: Program, store: Any, weights: PackedWeights) -> tuple[dict[int, int], Any]:

@@ -8,7 +8,7 @@ call with a new size the network is bound, lowered to the kernels that are there
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -181,7 +181,7 @@ def range_section(
         "tensors": [[place.nbytes, place.offset] for place in weights.place(arrays)],
         "kernels": [[desc.components(), symbols[desc]] for desc in plan.kernels],
         "packed": [
-            [_text(buffer.source), place.nbytes, place.offset]
+            [_text(buffer.source()), place.nbytes, place.offset]
             for buffer, place in packed
             if buffer.source is not None and place.nbytes >= SMALL
         ],
@@ -303,11 +303,11 @@ class _Packed(WeightStore):
         super().__init__(None)
         self._known = dict(known)
 
-    def find(self, buffer: Buffer) -> tuple[str, Array] | None:
+    def find(self, buffer: Buffer, source: Hashable | None) -> tuple[str, Array] | None:
         """Return what a constant was packed to before."""
-        if buffer.source is None:
+        if source is None:
             return None
-        text = _text(buffer.source)
+        text = _text(source)
         array = self._known.get(text)
         nbytes = buffer.size * np.dtype(buffer.dtype).itemsize
         return None if array is None or array.nbytes != nbytes else (text, array)

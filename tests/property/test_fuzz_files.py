@@ -251,7 +251,7 @@ def test_counters_and_memos(tmp_path: Path) -> None:
         try:
             known = remembered(memo) is not None
             counted = read_counters(tmp_path).builds
-            found = store.find(built)
+            found = store.find(built, "source")
             assert found is None or fast(found[1].data) == found[0]
             assert len(digest_of(library, digest)) == 64
         finally:

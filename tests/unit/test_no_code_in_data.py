@@ -40,6 +40,7 @@ OF_OS = {"system", "popen", "execv", "execve", "execvp", "posix_spawn", "startfi
 
 REVIEWED = {
     ("__init__.py", "import_module"): "modules of this package, from a table in the file",
+    ("api.py", "import_module"): "a module of this package, by its name",
     ("backend/halide/debug.py", "import_module"): "modules of this package, by the family's name",
     ("backend/halide/driver.py", "CDLL"): "the installed compiler's library",
     ("backend/halide/driver.py", "import_module"): "modules of this package",
@@ -55,7 +56,8 @@ REVIEWED = {
     ("cli/run_script.py", "runpy"): "the script that the user names",
     ("frontend/onnx_read.py", "memmap"): "external data, below the model's folder, as an array of numbers",
     ("lowering/lower.py", "import_module"): "modules of this package, from a table in the file",
-    ("runtime/library.py", "CDLL"): "an anonymous file with the bytes that were checked; libm; the process itself",
+    ("runtime/library.py", "CDLL"): "an anonymous file with the bytes that were checked",
+    ("runtime/process.py", "CDLL"): "libm, and the process itself, for mallopt",
 }
 """What stays, each with its reason."""
 

@@ -114,10 +114,10 @@ EPILOGUE_ATTRIBUTES = ("epilogue", "own_inputs", "accumulator")
 
 
 def _operand(name: str, index: int, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> Expression:
-    value = constants.get(name)
-    if value is not None and value.size == 1 and float(value.reshape(-1)[0]) in LITERALS:
-        number = value.reshape(-1)[0].item()
-        return const(number, types[name].dtype)
+    if name and types[name].size == 1 and name in constants:
+        number = constants[name].reshape(-1)[0].item()
+        if float(number) in LITERALS:
+            return const(number, types[name].dtype)
     return arg(index)
 
 

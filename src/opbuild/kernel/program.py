@@ -46,8 +46,8 @@ class Buffer:
             serves.
         pack: For a constant: returns its contents, ``size`` elements of ``dtype``, dense. Called once, late, so that
             packing overlaps with compiling.
-        source: For a constant: hashable identity of (values, packing) within this process, so that equal constants are
-            stored once; None if unknown.
+        source: For a constant: returns the hashable identity of (values, packing), so that equal constants are stored
+            once and none is packed twice; called late too. None if it is unknown.
     """
 
     kind: BufferKind
@@ -55,7 +55,7 @@ class Buffer:
     size: int
     zeroed: Hashable | None = None
     pack: Callable[[], Array] | None = None
-    source: Hashable | None = None
+    source: Callable[[], Hashable] | None = None
 
 
 @dataclass(frozen=True, eq=False)

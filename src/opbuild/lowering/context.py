@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from opbuild.digest import fast
 from opbuild.errors import ShapeError
+from opbuild.graph.constants import Constants
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
 from opbuild.kernel.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, View
@@ -114,15 +113,14 @@ class Lowering:
         """Return a value's contents if they are known at build time."""
         return self.graph.constants.get(name) if name else None
 
+    def is_constant(self, name: str) -> bool:
+        """Return whether a value's contents are known at build time."""
+        return bool(name) and name in self.graph.constants
+
     def constant_digest(self, name: str) -> str:
-        """Return a digest of a constant's shape, type and contents; a broadcast scalar is digested as a scalar."""
+        """Return a digest of a constant's shape, type and contents, or of all that it is to be made of."""
         if name not in self._digests:
-            array = self.graph.constants[name]
-            head = f"{array.dtype.str}{array.shape}".encode()
-            uniform = array.size > 0 and not any(array.strides)
-            part = array.reshape(-1)[:1] if uniform else array
-            body = memoryview(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
-            self._digests[name] = fast(head + fast(body).encode())
+            self._digests[name] = Constants(self.graph.constants).digest(name)
         return self._digests[name]
 
     def impl_mode(self, node: Node, differs: bool = True) -> str:
@@ -149,9 +147,9 @@ class Lowering:
     def plain(self, name: str) -> Plain:
         """Return a value in plain layout, with any strides; converts a blocked value, stores a constant."""
         if name not in self._plain:
-            array = self.constant(name)
-            if array is not None:
-                self._plain[name] = self.packed((name,), "plain", array.shape, str(array.dtype), lambda: array)
+            if self.is_constant(name):
+                kind, contents = self.type(name), self.graph.constants
+                self._plain[name] = self.packed((name,), "plain", kind.shape, kind.dtype, lambda: contents[name])
             else:
                 self._plain[name] = self._unblock(name)
         return self._plain[name]
@@ -229,11 +227,15 @@ class Lowering:
             dtype: Its element type.
             pack: Makes the contents; called late, at most once.
         """
-        source = (*(self.constant_digest(name) for name in names), recipe, shape, dtype)
-        if source not in self._constants:
+        known = (*names, recipe, shape, dtype)
+        if known not in self._constants:
+
+            def source() -> Hashable:
+                return (*(self.constant_digest(name) for name in names), recipe, shape, dtype)
+
             storage = Storage("constant", dtype, shape, pack=pack, source=source)
-            self._constants[source] = Plain(storage, shape, dense_strides(shape))
-        return self._constants[source]
+            self._constants[known] = Plain(storage, shape, dense_strides(shape))
+        return self._constants[known]
 
     # -- calls --------------------------------------------------------------------------------------------------------
 

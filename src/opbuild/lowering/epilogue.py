@@ -178,7 +178,7 @@ def _classified(lowering: Lowering, name: str, shape: tuple[int, ...]) -> tuple[
     type_ = lowering.type(name)
     if type_.dtype != "float32":
         raise NotServedError(f"the epilogue reads {name} of type {type_.dtype}")
-    if lowering.constant(name) is not None:
+    if lowering.is_constant(name):
         if type_.size == 1:
             return "scalar", name
         padded = (1,) * (len(shape) - len(type_.shape)) + type_.shape

@@ -52,7 +52,7 @@ class Storage:
     halo: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     alias: tuple[Storage, int] | None = None
     pack: Callable[[], Array] | None = None
-    source: Hashable | None = None
+    source: Callable[[], Hashable] | None = None
 
     def root(self) -> tuple[Storage, int]:
         """Return the storage that owns the memory, and where this one begins in it (elements or channel blocks)."""

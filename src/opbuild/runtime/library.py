@@ -15,13 +15,12 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from opbuild.errors import LinkError
+from opbuild.runtime.process import keep_freed_memory, show_mathematics
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _MESSAGE_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
 _last_error = threading.local()
 _latest_error = [""]
@@ -51,7 +50,8 @@ class Library:
     """
 
     def __init__(self, data: bytes, num_threads: int) -> None:
-        _prepare_process()
+        keep_freed_memory()
+        show_mathematics()
         self._library, descriptor = _load(data)
         self.num_threads = num_threads
         self._descriptor = descriptor
@@ -225,22 +225,3 @@ def _unload(handle: int, descriptor: int, shutdown: Callable[[], Any] | None, lo
     _ctypes.dlclose(handle)
     if descriptor >= 0:
         os.close(descriptor)
-
-
-@lru_cache(maxsize=1)
-def _prepare_process() -> None:
-    """Make libm's functions visible, and let the allocator keep what kernels free; once a process.
-
-    glibc gives large blocks back to the system as soon as they are freed, and so each call of a kernel with scratch
-    memory would fault in every page again: 3.5 ms instead of 0.4 for two blocks of 5 MiB.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none and needs none
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, 64 * 2**20)
-        mallopt(_M_TRIM_THRESHOLD, 256 * 2**20)
-    for name in ("libm.so.6", "libm.so"):
-        try:
-            ctypes.CDLL(name, mode=os.RTLD_GLOBAL)
-            break
-        except OSError:
-            continue

@@ -26,6 +26,7 @@ from opbuild.kernel.private_files import publish
 from opbuild.kernel.program import Buffer, Program
 from opbuild.kernel.trust import PRIVATE, Trust
 from opbuild.runtime.files import anonymous, map_file, verified
+from opbuild.runtime.process import keep_freed_memory
 from opbuild.runtime.record import ALIGNMENT, Constant
 
 SMALL = 64 * 1024
@@ -69,11 +70,11 @@ class WeightStore:
         array, self.states[digest] = verified(path, nbytes, digest, remembered, self.trust)
         return array
 
-    def find(self, buffer: Buffer) -> tuple[str, Array] | None:
+    def find(self, buffer: Buffer, source: Hashable | None) -> tuple[str, Array] | None:
         """Return digest and bytes of a constant that was packed before, or None."""
         if self.folder is None:
-            return self._in_memory.get(buffer.source) if buffer.source is not None else None
-        reference = self._reference(buffer.source)
+            return self._in_memory.get(source) if source is not None else None
+        reference = self._reference(source)
         if reference is None or not self.reuse:
             return None
         nbytes = buffer.size * np.dtype(buffer.dtype).itemsize
@@ -139,16 +140,18 @@ def pack_constants(program: Program, store: WeightStore) -> Constants:
     Raises:
         BuildError: If packing gives something else than the buffer that it is for.
     """
+    keep_freed_memory()
     positions: dict[int, int] = {}
     known: dict[Hashable, int] = {}
     found: list[tuple[str, Array]] = []  # digest (empty: a small one) and bytes
     for number, buffer in enumerate(program.buffers):
         if buffer.kind != "constant":
             continue
-        identity = ("buffer", number) if buffer.source is None else ("source", buffer.source)
+        source = buffer.source() if buffer.source is not None else None
+        identity = ("buffer", number) if source is None else ("source", source)
         if identity not in known:
             known[identity] = len(found)
-            found.append(_packed(buffer, store))
+            found.append(_packed(buffer, source, store))
         positions[number] = known[identity]
     offsets, end = [], 0
     for digest, array in found:
@@ -191,10 +194,10 @@ def load_constants(places: Sequence[Constant], small: Array, store: WeightStore,
     return tuple(arrays)
 
 
-def _packed(buffer: Buffer, store: WeightStore) -> tuple[str, Array]:
+def _packed(buffer: Buffer, source: Hashable | None, store: WeightStore) -> tuple[str, Array]:
     nbytes = buffer.size * np.dtype(buffer.dtype).itemsize
     if nbytes >= SMALL:
-        found = store.find(buffer)
+        found = store.find(buffer, source)
         if found is not None:
             return found
     store.packed += 1
@@ -207,7 +210,7 @@ def _packed(buffer: Buffer, store: WeightStore) -> tuple[str, Array]:
             "this is an error in opbuild; please report it",
         )
     data = array.reshape(-1).view(np.uint8)
-    return store.put(data, buffer.source) if nbytes >= SMALL else ("", data)
+    return store.put(data, source) if nbytes >= SMALL else ("", data)
 
 
 def _holds(path: Path, array: Array, trust: Trust) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opbuild.graph.constants import Deferred
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Array, Graph, Node
@@ -155,11 +156,15 @@ def _bias(node: Node, graph: Graph, step: _Step) -> Array:
     return graph.constants[node.inputs[2]].astype(np.float64) * (beta * step.scale) + step.shift
 
 
-def _weights(node: Node, graph: Graph, step: _Step) -> Array:
+def _weights(node: Node, graph: Graph, step: _Step) -> Array | Deferred:
     """Return the node's weights with a step folded in."""
+    kind = graph.types[node.inputs[1]]
     if node.op_type == "BatchNormalization":
-        return step.scale.astype(graph.types[node.inputs[1]].dtype)
-    return _scaled(graph.constants[node.inputs[1]], _aligned(node, graph, step.scale))
+        return step.scale.astype(kind.dtype)
+    weight, scale = graph.constants[node.inputs[1]], _aligned(node, graph, step.scale)
+    if weight.size and not any(weight.strides):  # one number everywhere: keep a view instead of a hundred megabytes
+        return np.broadcast_to((weight.reshape(-1)[0].astype(np.float64) * scale).astype(weight.dtype), weight.shape)
+    return Deferred(kind, "scaled", (weight, scale), lambda: _scaled(weight, scale))
 
 
 def _aligned(node: Node, graph: Graph, scale: Array) -> Array:
@@ -177,8 +182,6 @@ def _aligned(node: Node, graph: Graph, scale: Array) -> Array:
 
 
 def _scaled(weight: Array, scale: Array) -> Array:
-    if weight.size and not any(weight.strides):  # one number everywhere: keep a view instead of a hundred megabytes
-        return np.broadcast_to((weight.reshape(-1)[0].astype(np.float64) * scale).astype(weight.dtype), weight.shape)
     out = np.empty(weight.shape, weight.dtype)
     return np.asarray(np.multiply(weight, scale, out=out, casting="same_kind"))
 
@@ -196,12 +199,13 @@ def _rebuilt(graph: Graph, nodes: dict[str, Node], steps: dict[str, _Step]) -> G
 
 def _folded(node: Node, output: str, graph: Graph, step: _Step, rewriter: Rewriter) -> Node:
     weight = _weights(node, graph, step)
-    bias = _bias(node, graph, step).astype(weight.dtype)
+    dtype = np.dtype(graph.types[node.inputs[1]].dtype)
+    bias = _bias(node, graph, step).astype(dtype)
     inputs = [node.inputs[0], rewriter.constant(f"{output}/weight", weight), rewriter.constant(f"{output}/bias", bias)]
     attrs = {**node.attrs}
     if node.op_type == "BatchNormalization":
         for part, number in (("mean", 0), ("variance", 1)):
-            value = np.broadcast_to(weight.dtype.type(number), weight.shape)
+            value = np.broadcast_to(dtype.type(number), bias.shape)
             inputs.append(rewriter.constant(f"{output}/{part}", value))
         attrs["epsilon"] = 0.0
     elif node.op_type == "Gemm":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opbuild.graph.constants import Constants
 from opbuild.graph.types import COLLECTIVES, Graph, Node
 
 
@@ -18,11 +19,10 @@ def eliminate_dead(graph: Graph) -> Graph:
             needed.update(node.inputs)
     needed.update(graph.inputs)
     named = needed.union(*(node.outputs for node in kept)) if kept else needed
-    return graph.with_(
-        nodes=tuple(reversed(kept)),
-        types={name: kind for name, kind in graph.types.items() if name in named},
-        constants={name: value for name, value in graph.constants.items() if name in needed},
-    )
+    constants = Constants(graph.constants)
+    constants.keep(needed)
+    types = {name: kind for name, kind in graph.types.items() if name in named}
+    return graph.with_(nodes=tuple(reversed(kept)), types=types, constants=constants)
 
 
 def remove_identities(graph: Graph) -> Graph:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
 from opbuild.errors import ModelError, RunError
+from opbuild.graph.constants import Constants
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.infer import type_of
 from opbuild.graph.types import Array, Graph, Node, TensorType
@@ -30,7 +31,7 @@ def fold(graph: Graph, evaluate: Evaluate) -> Graph:
         graph: The graph.
         evaluate: Evaluates a node. A node that it can not evaluate stays.
     """
-    constants, types = dict(graph.constants), dict(graph.types)
+    constants, types = Constants(graph.constants), dict(graph.types)
     kept: list[Node] = []
     for node in graph.nodes:
         known = _values(node, graph, constants, evaluate)
@@ -46,16 +47,16 @@ def fold(graph: Graph, evaluate: Evaluate) -> Graph:
     return eliminate_dead(graph.with_(nodes=tuple(kept), constants=constants, types=types))
 
 
-def _values(node: Node, graph: Graph, constants: dict[str, Array], evaluate: Evaluate) -> Sequence[Array] | None:
+def _values(node: Node, graph: Graph, constants: Mapping[str, Array], evaluate: Evaluate) -> Sequence[Array] | None:
     if node.domain not in ("", "opbuild") or node.op_type in RANDOM:
         return None
     if node.op_type == "Identity" and node.outputs[0] in graph.outputs:
         return None
     if node.op_type in ("Shape", "Size") and not node.domain:
         return (static_value(node, graph.types[node.inputs[0]]),)
-    inputs = [constants.get(name) for name in node.inputs]
-    if any(value is None and name for value, name in zip(inputs, node.inputs, strict=True)):
+    if any(name and name not in constants for name in node.inputs):
         return None
+    inputs = [constants[name] if name else None for name in node.inputs]
     try:
         return evaluate(node, inputs, graph.opset)
     except (RunError, ModelError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opbuild.graph.constants import Constants, Deferred
 from opbuild.graph.passes.infer import infer_node, type_of
 from opbuild.graph.types import Array, Graph, Node, TensorType
 
@@ -11,13 +12,13 @@ class Rewriter:
 
     def __init__(self, graph: Graph) -> None:
         self.types = dict(graph.types)
-        self.constants = dict(graph.constants)
+        self.constants = Constants(graph.constants)
         self.nodes: list[Node] = []
 
-    def constant(self, name: str, value: Array) -> str:
+    def constant(self, name: str, value: Array | Deferred) -> str:
         """Add a constant and return its name, which begins with ``name``."""
         name = self.fresh(name)
-        self.constants[name], self.types[name] = value, type_of(value)
+        self.constants[name], self.types[name] = value, value.type if isinstance(value, Deferred) else type_of(value)
         return name
 
     def add(self, node: Node, op_type: str, inputs: tuple[str, ...], output: str = "", **attrs: object) -> str:

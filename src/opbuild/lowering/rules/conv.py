@@ -78,7 +78,7 @@ def _conv(lowering: Lowering, node: Node) -> Convolution:
     bias = node.inputs[2] if len(node.inputs) > 2 else ""
     if lowering.type(data).dtype != "float32":
         raise NotServedError(f"Conv of {lowering.type(data).dtype}")
-    if lowering.constant(weights) is None or (bias and lowering.constant(bias) is None):
+    if not lowering.is_constant(weights) or (bias and not lowering.is_constant(bias)):
         raise NotServedError("Conv with weights that are computed")
     shape = lowering.type(weights).shape
     window = window_of(lowering, node, shape[2:])

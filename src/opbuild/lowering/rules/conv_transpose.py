@@ -98,7 +98,7 @@ def _transposed(lowering: Lowering, node: Node, bias: str) -> Transposed:
     data, weights = node.inputs[0], node.inputs[1]
     if lowering.type(data).dtype != "float32":
         raise NotServedError(f"ConvTranspose of {lowering.type(data).dtype}")
-    if lowering.constant(weights) is None or (bias and lowering.constant(bias) is None):
+    if not lowering.is_constant(weights) or (bias and not lowering.is_constant(bias)):
         raise NotServedError("ConvTranspose with weights that are computed")
     before, after = lowering.type(data).shape, lowering.type(node.outputs[0]).shape
     if 0 in before or 0 in after:

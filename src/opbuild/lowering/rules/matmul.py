@@ -27,7 +27,7 @@ def matmul(lowering: Lowering, node: Node) -> None:
     operands = [broadcast(value, out.shape) for value in found]
     out, *operands = (_with_ones(value, lhs_rank == 1, rhs_rank == 1) for value in (out, *operands))
     constant = None
-    if lowering.constant(right) is not None and rhs_rank > 1 and all(extent == 1 for extent in rhs.shape[:-2]):
+    if lowering.is_constant(right) and rhs_rank > 1 and all(extent == 1 for extent in rhs.shape[:-2]):
         constant = (right, False)
     mode = lowering.impl_mode(node)
     emit_product(lowering, Product(lhs, rhs, out, expression, tuple(operands), node.name, constant, mode))
@@ -54,7 +54,7 @@ def gemm(lowering: Lowering, node: Node) -> None:
     found = [_operand(lowering, name, node) for name in names]
     out = lowering.new_plain(node.outputs[0])
     operands = tuple(broadcast(operand, out.shape) for operand in found)
-    constant = (right, transposed) if lowering.constant(right) is not None else None
+    constant = (right, transposed) if lowering.is_constant(right) else None
     mode = lowering.impl_mode(node)
     emit_product(lowering, Product(lhs, rhs, out, expression, operands, node.name, constant, mode))
 

@@ -1,0 +1,84 @@
+"""The constants of a graph, some of which are worked out only when they are read.
+
+Folding scales the weights of whole networks. Who only needs to know what an operator looks like, to have it compiled,
+does not wait for that; and weights that were packed before are known by what they would be made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbuild.digest import fast
+from opbuild.graph.types import Array, TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class Deferred:
+    """A constant to be worked out.
+
+    Attributes:
+        type: Its type.
+        recipe: Says, with ``made_of``, exactly what ``make`` returns.
+        made_of: The arrays that it is made of.
+        make: Works it out.
+    """
+
+    type: TensorType
+    recipe: str
+    made_of: tuple[Array, ...]
+    make: Callable[[], Array]
+
+
+class Constants(MutableMapping[str, Array]):
+    """Values by name. Reading a deferred one works it out, each time: nobody keeps what is needed once.
+
+    Args:
+        values: What to begin with; deferred ones stay deferred.
+    """
+
+    def __init__(self, values: Mapping[str, Array]) -> None:
+        self._values: dict[str, Array | Deferred]
+        self._values = dict(values._values) if isinstance(values, Constants) else dict(values)
+
+    def __getitem__(self, name: str) -> Array:
+        value = self._values[name]
+        return value.make() if isinstance(value, Deferred) else value
+
+    def __setitem__(self, name: str, value: Array | Deferred) -> None:
+        self._values[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def digest(self, name: str) -> str:
+        """Return a digest of a constant's shape, type and contents, or of all that it is to be made of."""
+        value = self._values[name]
+        if not isinstance(value, Deferred):
+            return _digest(value)
+        parts = "".join(map(_digest, value.made_of))
+        return fast(f"{value.type}{value.recipe}{parts}".encode())
+
+    def keep(self, names: Collection[str]) -> None:
+        """Drop all others."""
+        self._values = {name: value for name, value in self._values.items() if name in names}
+
+
+def _digest(array: Array) -> str:
+    """Return a digest of shape, type and contents; a broadcast scalar is digested as a scalar."""
+    head = f"{array.dtype.str}{array.shape}".encode()
+    uniform = array.size > 0 and not any(array.strides)
+    part = array.reshape(-1)[:1] if uniform else array
+    body = memoryview(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
+    return fast(head + fast(body).encode())
