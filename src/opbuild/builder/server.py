@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import selectors
 import signal
@@ -240,9 +241,12 @@ def main() -> None:
             view = view[os.write(answers, view) :]
 
     try:
+        gc.disable()
         compiler = load_compiler(import_string)
         loaded = files_state(compiler.files())
         compiler.prepare()
+        gc.freeze()  # what is loaded stays; to look through it in a child would copy its pages
+        gc.enable()
         answer({"kind": "ready"})
         Server(compiler, workers, requests, answer, loaded).run()
     except BrokenPipeError:

@@ -83,8 +83,8 @@ def _chunked(definition: Definition, desc: OpDesc) -> None:
     partial.compute_at(acc, xo).vectorize(lane).unroll(block).unroll(ox)
     partial.bound_extent(ox, width).bound_extent(block, blocks)
     partial.update().reorder(lane, block, ox, r[0], r[1], r[2], inner).vectorize(lane).unroll(block).unroll(ox)
-    for function in (out, acc, partial):
-        function.never_partition_all()
+    for stage in (out, acc, acc.update(), partial, partial.update()):  # a last chunk apart would be the loops again
+        stage.never_partition_all()
 
 
 def _fused(out: Any, rows: Any, outer_block: Any) -> Any:
