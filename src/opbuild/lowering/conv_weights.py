@@ -26,6 +26,9 @@ TRANSFORMS: dict[int, Array] = {
 }
 """Winograd's transform of the weights, G, by the tile's extent m."""
 
+_COLUMNS = 768
+"""Columns of a product of 36 x 9 by 9 x n below OpenBLAS's 4 * 65536 multiplications for more than one thread."""
+
 
 def four_dimensional(weights: Array) -> Array:
     """Return weights of rank 3 (one spatial dimension) as rank 4, with height 1."""
@@ -61,7 +64,8 @@ def pack_depthwise(weights: Array, order: Array | None = None) -> Array:
 def pack_winograd(weights: Array, tile: int) -> Array:
     """Return ``(n * n, C1 out, C in, 16 out)``, transformed, for tiles of ``tile`` outputs in each direction.
 
-    All transforms are one matrix product, in the order of its result: no large transpose follows.
+    All transforms are one matrix product, in the order of its result: no large transpose follows. It is done in pieces
+    for which OpenBLAS uses the calling thread: its own would wait for more work by spinning, on a core that compiles.
     """
     co, ci = weights.shape[:2]
     transform = TRANSFORMS[tile]
@@ -71,7 +75,11 @@ def pack_winograd(weights: Array, tile: int) -> Array:
         column = both.sum(1) * np.float32(weights.flat[0])
         return np.broadcast_to(column[:, None, None, None], shape)
     taps = _padded(weights, 0, 1).reshape(shape[1], BLOCK, shape[2], 9).transpose(3, 0, 2, 1)
-    product: Array = both @ np.ascontiguousarray(taps).reshape(9, -1)
+    columns = np.ascontiguousarray(taps).reshape(9, -1)
+    product = np.empty((both.shape[0], columns.shape[1]), np.float32)
+    for start in range(0, columns.shape[1], _COLUMNS):
+        piece = slice(start, start + _COLUMNS)
+        np.matmul(both, columns[:, piece], out=product[:, piece])
     return product.reshape(shape)
 
 
