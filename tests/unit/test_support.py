@@ -5,7 +5,11 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import platform
+import subprocess
+import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,23 +59,108 @@ def test_other_architectures_have_the_compilers_own() -> None:
     assert provided_symbols("riscv-64-linux") == frozenset()
 
 
-@pytest.mark.skipif(not HERE, reason="no object for this machine")
-def test_memory_is_aligned_and_all_of_it_is_the_kernels(tmp_path: Path) -> None:
-    """Blocks of any size are aligned to 128 bytes, do not overlap, and may be written whole; too much is refused."""
+@pytest.fixture
+def memory(tmp_path: Path) -> Any:
+    """The memory object, linked alone and loaded."""
+    if not HERE:
+        pytest.skip("no object for this machine")
     path = tmp_path / "memory.so"
     path.write_bytes(link([support_parts(HERE)["memory"]], find_linker()))
     library = ctypes.CDLL(str(path))
-    allocate, free = library.halide_malloc, library.halide_free
-    allocate.restype, allocate.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_size_t)
-    free.restype, free.argtypes = None, (ctypes.c_void_p, ctypes.c_void_p)
-    sizes = [0, 1, 7, 127, 128, 129, 4095, 4096, 100_000, 5_000_000]
-    blocks = [(allocate(None, size), size) for size in sizes]
-    for number, (block, size) in enumerate(blocks):
-        assert block % 128 == 0
-        ctypes.memset(block, number, size)
-    for number, (block, size) in enumerate(blocks):
-        assert set(ctypes.string_at(block, size)) <= {number}
-        free(None, block)
-    free(None, None)
-    assert allocate(None, 2**64 - 1) is None
-    assert allocate(None, 2**62) is None
+    library.halide_malloc.restype = ctypes.c_void_p
+    library.halide_malloc.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    library.halide_free.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    return library
+
+
+def test_memory_is_aligned_and_all_of_it_is_the_kernels(memory: Any) -> None:
+    """Blocks of any size are aligned to 128 bytes, do not overlap, and may be written whole; too much is refused."""
+    for _ in range(2):  # the second time from what was freed
+        sizes = [0, 1, 7, 127, 128, 129, 4095, 4096, 100_000, 5_000_000, 70_000_000]
+        blocks = [(memory.halide_malloc(None, size), size) for size in sizes]
+        for number, (block, size) in enumerate(blocks):
+            assert block % 128 == 0
+            ctypes.memset(block, number, size)
+        for number, (block, size) in enumerate(blocks):
+            assert set(ctypes.string_at(block, size)) <= {number}
+            memory.halide_free(None, block)
+    memory.halide_free(None, None)
+    assert memory.halide_malloc(None, 2**64 - 1) is None
+    assert memory.halide_malloc(None, 2**62) is None
+
+
+def test_what_was_freed_is_used_again(memory: Any) -> None:
+    """A block serves what is not larger; a larger one takes its place, so that two in turn are soon two blocks."""
+    first = memory.halide_malloc(None, 1000)
+    memory.halide_free(None, first)
+    assert memory.halide_malloc(None, 1000) == first
+    memory.halide_free(None, first)
+    assert memory.halide_malloc(None, 10) == first
+    memory.halide_free(None, first)
+    large = memory.halide_malloc(None, 10**6)
+    memory.halide_free(None, large)
+    seen = set()
+    for size in (10, 10**6, 1000) * 20:
+        block = memory.halide_malloc(None, size)
+        seen.add(block)
+        memory.halide_free(None, block)
+    assert seen == {large}
+
+
+def test_more_blocks_than_there_is_room_for_are_given_back(memory: Any) -> None:
+    """Two hundred at once, freed in another order, and again: all are whole."""
+    for _ in range(3):
+        blocks = [memory.halide_malloc(None, 512) for _ in range(200)]
+        assert len(set(blocks)) == 200
+        for number, block in enumerate(blocks):
+            ctypes.memset(block, number % 251, 512)
+        for number, block in reversed(list(enumerate(blocks))):
+            assert set(ctypes.string_at(block, 512)) == {number % 251}
+            memory.halide_free(None, block)
+
+
+def test_threads_never_share_a_block(memory: Any) -> None:
+    """Eight threads take, fill, check and free blocks of changing sizes at once."""
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for turn in range(400):
+            size = 64 + (turn * 37 + number * 11) % 3000
+            block = memory.halide_malloc(None, size)
+            ctypes.memset(block, number, size)
+            if set(ctypes.string_at(block, size)) != {number}:
+                wrong.append(number)
+            memory.halide_free(None, block)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_unloading_gives_everything_back(tmp_path: Path) -> None:
+    """Hundred networks that each kept a large block leave nothing behind."""
+    if not HERE:
+        pytest.skip("no object for this machine")
+    program = """
+import ctypes, sys, _ctypes
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+for turn in range(100):
+    library = ctypes.CDLL(sys.argv[1])
+    library.halide_malloc.restype = ctypes.c_void_p
+    library.halide_malloc.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    block = library.halide_malloc(None, 4 << 20)
+    ctypes.memset(block, 1, 4 << 20)
+    library.halide_free(None, ctypes.c_void_p(block))
+    _ctypes.dlclose(library._handle)
+    if turn == 5:
+        before = resident()
+print(resident() - before)
+"""
+    path = tmp_path / "memory.so"
+    path.write_bytes(link([support_parts(HERE)["memory"]], find_linker()))
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 40 << 20

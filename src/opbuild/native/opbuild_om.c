@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -458,10 +457,6 @@ opbuild_model *opbuild_open(const char *path, int threads, unsigned flags, char 
     }
     model->descriptor = -1;
     pthread_mutex_init(&model->lock, NULL);
-#if defined(__GLIBC__) && !defined(OPBUILD_KEEP_ALLOCATOR)
-    mallopt(M_MMAP_THRESHOLD, 64 << 20);
-    mallopt(M_TRIM_THRESHOLD, 256 << 20);
-#endif
     if (map_file(model, path, message, size) != 0 || check_file(model, path, flags, message, size) != 0 ||
         check_machine(model, path, message, size) != 0 || read_programs(model, path, message, size) != 0 ||
         load_library(model, path, threads, message, size) != 0) {

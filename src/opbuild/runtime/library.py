@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from opbuild.errors import LinkError
-from opbuild.runtime.process import keep_freed_memory, show_mathematics
+from opbuild.runtime.process import show_mathematics
 
 _MESSAGE_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
 _last_error = threading.local()
@@ -50,7 +50,6 @@ class Library:
     """
 
     def __init__(self, data: bytes, num_threads: int) -> None:
-        keep_freed_memory()
         show_mathematics()
         self._library, descriptor = _load(data)
         self.num_threads = num_threads
