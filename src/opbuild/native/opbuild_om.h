@@ -32,8 +32,7 @@ enum {
 
 /* Open a model, or return NULL and write why to `message` (at most `size` bytes; NULL and 0 if nobody asks).
  * `threads` run its kernels; 0 takes the number of cores. The file may be deleted or replaced by renaming afterwards, not
- * written to. glibc's allocator is told to keep large blocks that are freed, because kernels ask for them again in each
- * call; compile with -DOPBUILD_KEEP_ALLOCATOR to leave it alone. */
+ * written to. */
 opbuild_model *opbuild_open(const char *path, int threads, unsigned flags, char *message, size_t size);
 void opbuild_close(opbuild_model *model);
 
