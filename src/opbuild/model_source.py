@@ -55,7 +55,7 @@ class ModelSource:
     Args:
         model: A path, bytes or ``ModelProto``.
         session: Where what is known is kept.
-        when_unknown: Called as soon as nothing is known of the model's file, before it is read.
+        when_unknown: Called before the model's file is read, if it surely was not read before.
 
     Raises:
         InvalidModelError: If it can not be read.
@@ -222,7 +222,8 @@ class ModelSource:
 
     def _read_contents(self, path: Path) -> str:
         """Read the model's file, keep its contents and return their digest."""
-        self._when_unknown()
+        if self._is_surely_unknown(path):
+            self._when_unknown()
         self._contents = read_file(path)
         return fast(self._contents.data)
 
@@ -230,9 +231,21 @@ class ModelSource:
         """Return the digest of one of the model's files, remembered by the file's state."""
         if not self._session.starts_stored:
             return digest_of(path, None, digest_file)
+        return digest_of(path, self._digest_memo(path), digest_file, self._session.trust)
+
+    def _digest_memo(self, path: Path) -> Path:
         number = int(fast(os.path.abspath(path).encode(errors="surrogateescape"))[:16], 16)
-        memo = self._session.config.network_meta / f"{_plain_name(path.stem)}_{number}.digest"
-        return digest_of(path, memo, digest_file, self._session.trust)
+        return self._session.config.network_meta / f"{_plain_name(path.stem)}_{number}.digest"
+
+    def _is_surely_unknown(self, path: Path) -> bool:
+        """Return whether the file was edited since its digest was remembered, or no model of its name was ever built.
+
+        Else it may be a copy, or so new when it was built that its digest was not remembered.
+        """
+        if not self._session.starts_stored or self._digest_memo(path).exists():
+            return True
+        namesakes = self._session.config.network_meta.glob(f"{_plain_name(path.stem)}_*.model")
+        return next(namesakes, None) is None
 
     def _load(self) -> OnnxModel:
         """Read the model.

@@ -16,7 +16,7 @@ SHAPES = "--input_shape=x:64,256"
 def test_a_build_that_is_not_stored_fails_if_one_is_strict(
     small_network: SmallNetwork, tmp_path: Path, capsys: pytest.CaptureFixture[str], strict: bool
 ) -> None:
-    """Three operators are not stored: the summary counts them, and with --strict the command fails (F68)."""
+    """Two operators are not stored: the summary counts them, and with --strict the command fails (F68)."""
     (tmp_path / "rank_0").write_text("not a folder")
     options = [str(small_network.path), SHAPES, f"--cache_path={tmp_path}", *(["--strict"] * strict)]
     with small_network.replayed():

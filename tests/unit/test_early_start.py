@@ -1,0 +1,57 @@
+"""The compile server and onnx are loaded before a model's file is read, but only where it surely must be built."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from opbuild.config import Config
+from opbuild.model_source import ModelSource
+from opbuild.session import open_session
+from small_network import SmallNetwork
+
+
+def begins(model: Path, cache: Path) -> tuple[bool, bool]:
+    """Return whether a start prepares for compiling before it reads the model, and whether the model was known."""
+    begun: list[bool] = []
+    session = open_session(Config(cache_path=cache), None, None)
+    source = ModelSource(model, session, lambda: begun.append(True))
+    return bool(begun), source.known
+
+
+def test_what_was_never_built_is_prepared_for(small_network: SmallNetwork, tmp_path: Path) -> None:
+    """Nothing of its name is there."""
+    assert begins(small_network.path, tmp_path) == (True, False)
+
+
+def test_what_was_built_needs_nothing(small_network: SmallNetwork, tmp_path: Path) -> None:
+    """Neither the file itself, nor a copy of it elsewhere, nor a file whose digest was not remembered yet."""
+    with small_network.replayed():
+        small_network.build(tmp_path)
+    assert begins(small_network.path, tmp_path) == (False, True)
+    copy = tmp_path / "elsewhere" / small_network.path.name
+    copy.parent.mkdir()
+    shutil.copy(small_network.path, copy)
+    assert begins(copy, tmp_path) == (False, True)
+    (memo,) = (tmp_path / "rank_0" / "network_meta").glob("*.digest")
+    memo.unlink()
+    assert begins(small_network.path, tmp_path) == (False, True)
+
+
+def test_an_edited_file_is_prepared_for(small_network: SmallNetwork, tmp_path: Path) -> None:
+    """Its digest was remembered for another state; so is any file where everything is compiled again."""
+    model = tmp_path / small_network.path.name
+    shutil.copy(small_network.path, model)
+    with small_network.replayed():
+        small_network.build(tmp_path)
+    (memo,) = (tmp_path / "rank_0" / "network_meta").glob("*.digest")
+    session = open_session(Config(cache_path=tmp_path), None, None)
+    own = ModelSource(model, session)._digest_memo(model)
+    shutil.copy(memo, own)
+    os.utime(model, (0, 0))
+    assert begins(model, tmp_path)[0]
+    session = open_session(Config(cache_path=tmp_path, op_compiler_cache_mode="force"), None, None)
+    begun: list[bool] = []
+    ModelSource(small_network.path, session, lambda: begun.append(True))
+    assert begun
