@@ -104,11 +104,8 @@ def _divide(definition: Definition, desc: OpDesc, outer_block: Any) -> None:
     buffer, blocks = out.output_buffer(), desc.variant["blocks"]
     rows, tiles = buffer.dim(2).extent(), (buffer.dim(3).extent() + (blocks - 1)) // blocks
     by_rows, by_blocks, worth = balance(rows, parts), balance(tiles, parts), hl.f32(LOCALITY)
-    if desc.variant["chunk"]:
-        inner = by_blocks <= by_rows * worth
-    else:
-        inputs, outputs = x.dim(5).extent(), buffer.dim(3).extent()
-        weights = BLOCK * inputs * outputs * w.dim(2).extent() * w.dim(3).extent()
-        activations = (inputs + outputs) * buffer.dim(1).extent() * rows
-        inner = hl.select(weights > activations, by_blocks <= by_rows * worth, by_blocks * worth <= by_rows)
+    inputs, outputs = x.dim(5).extent(), buffer.dim(3).extent()
+    weights = BLOCK * inputs * outputs * w.dim(2).extent() * w.dim(3).extent()
+    activations = (inputs + outputs) * buffer.dim(1).extent() * rows
+    inner = hl.select(weights > activations, by_blocks <= by_rows * worth, by_blocks * worth <= by_rows)
     divide_either(out, (definition.variables["oy"], outer_block), (rows, tiles), inner, parts)
