@@ -108,10 +108,10 @@ def test_what_was_freed_is_used_again(memory: Any) -> None:
 
 
 def test_more_blocks_than_there_is_room_for_are_given_back(memory: Any) -> None:
-    """Two hundred at once, freed in another order, and again: all are whole."""
+    """Two thousand at once, freed in another order, and again: all are whole."""
     for _ in range(3):
-        blocks = [memory.halide_malloc(None, 512) for _ in range(200)]
-        assert len(set(blocks)) == 200
+        blocks = [memory.halide_malloc(None, 512) for _ in range(2000)]
+        assert len(set(blocks)) == 2000
         for number, block in enumerate(blocks):
             ctypes.memset(block, number % 251, 512)
         for number, block in reversed(list(enumerate(blocks))):
@@ -138,6 +138,37 @@ def test_threads_never_share_a_block(memory: Any) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_thread_gets_its_own_block_back(memory: Any) -> None:
+    """Whatever others free meanwhile, and in whatever order; a thread without one takes anybody's."""
+    mine = memory.halide_malloc(None, 1000)
+    turns: list[threading.Event] = [threading.Event() for _ in range(2)]
+    seen: set[int] = set()
+
+    def other() -> None:
+        for _ in range(50):
+            assert turns[0].wait(60)
+            turns[0].clear()
+            block = memory.halide_malloc(None, 1000)
+            seen.add(block)
+            memory.halide_free(None, block)
+            turns[1].set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    for turn in range(50):
+        if turn:
+            assert memory.halide_malloc(None, 1000) == mine
+        turns[0].set()
+        assert turns[1].wait(60)
+        turns[1].clear()
+        memory.halide_free(None, mine)
+    thread.join()
+    assert len(seen) == 1
+    assert seen != {mine}
+    assert memory.halide_malloc(None, 10) == mine
+    assert {memory.halide_malloc(None, 10)} == seen
 
 
 def test_unloading_gives_everything_back(tmp_path: Path) -> None:
