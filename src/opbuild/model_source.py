@@ -242,10 +242,13 @@ class ModelSource:
 
         Else it may be a copy, or so new when it was built that its digest was not remembered.
         """
-        if not self._session.starts_stored or self._digest_memo(path).exists():
+        folder = self._session.config.network_meta
+        try:
+            if not self._session.starts_stored or self._digest_memo(path).exists():
+                return True
+            return next(folder.glob(f"{_plain_name(path.stem)}_*.model"), None) is None
+        except OSError:  # the folder can not be one, or not be read
             return True
-        namesakes = self._session.config.network_meta.glob(f"{_plain_name(path.stem)}_*.model")
-        return next(namesakes, None) is None
 
     def _load(self) -> OnnxModel:
         """Read the model.
