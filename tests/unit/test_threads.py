@@ -6,6 +6,8 @@ import ctypes
 import itertools
 import os
 import platform
+import shutil
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -59,6 +61,33 @@ def test_every_task_runs_once(make: Any, threads: int) -> None:
             counts: Counter[int] = Counter()
             assert pool.run(lambda i, counts=counts: counts.update([i]), first, size) == 0
             assert counts == Counter(range(first, first + size))
+
+
+def test_each_task_has_a_stack_that_begins_with_a_page(make: Any, tmp_path: Path) -> None:
+    """Whoever runs it and however deep its caller is: kernels do not align the vectors in their frames."""
+    source, library = tmp_path / "task.c", tmp_path / "task.so"
+    source.write_text(
+        "int task(void *context, int index, unsigned char *places) {\n"
+        "    ((void **)places)[index] = __builtin_dwarf_cfa();\n"
+        "    return 0;\n"
+        "}\n"
+    )
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        pytest.skip("no C compiler")
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
+    task = ctypes.cast(ctypes.CDLL(str(library)).task, ctypes.c_void_p)
+    for threads in (1, 2, 3):
+        run = make(threads).library.halide_do_par_for
+
+        def deeper(depth: int, run: Any = run) -> None:
+            places = (ctypes.c_void_p * 40)()
+            assert run(None, task, 0, 40, places) == 0
+            assert {(place or 0) % 4096 for place in places} == {0}
+            if depth:
+                deeper(depth - 1)
+
+        deeper(20)
 
 
 def test_all_threads_take_part(make: Any) -> None:

@@ -129,9 +129,21 @@ static int take(share *from, int last) {
     return (int)(last ? end - 1 : begin);
 }
 
+/* Run a task on a stack that begins with a page. Kernels keep 64-byte vectors in frames for which the compiler promises 16-byte
+ * alignment only: where such a vector happens to lie across two pages, each use of it costs tens of cycles. One process in
+ * thirty ran ResNet-50 in 41 ms instead of 28, for as long as its caller's stack was what it was. */
+__attribute__((noinline)) static int call(void *context, task_function function, int index, uint8_t *closure) {
+    uint8_t page[64] __attribute__((aligned(4096)));
+    int error;
+    __asm__ volatile("" : : "r"(page) : "memory");
+    error = function(context, index, closure);
+    __asm__ volatile("" : : "r"(page) : "memory"); /* the call is not the last thing here, so the frame is still there */
+    return error;
+}
+
 static void run(int index) {
     if (!LOAD(loop.error)) {
-        int error = loop.function(loop.context, loop.first + index, loop.closure);
+        int error = call(loop.context, loop.function, loop.first + index, loop.closure);
         if (error) STORE(loop.error, error);
     }
     if (ADD(loop.left, -1) == 0 && LOAD(loop.caller_sleeps)) futex_wake(&loop.left);
@@ -233,7 +245,7 @@ static void start(void) {
 
 static int run_alone(void *context, task_function function, int first, int size, uint8_t *closure) {
     for (int index = 0; index < size; index++) {
-        int error = function(context, first + index, closure);
+        int error = call(context, function, first + index, closure);
         if (error) return error;
     }
     return 0;
