@@ -48,14 +48,14 @@ format: $(STAMP) ## Format the sources and mend what can be mended by itself
 
 # Freestanding: no functions of headers and nothing of the compiler's own libraries, so that the objects link wherever
 # networks do.
-SUPPORT := threads memory
+SUPPORT := threads memory call
 SUPPORT_FLAGS = -std=c11 -Wall -Wextra -Werror -O2 -fPIC -ffreestanding -fno-stack-protector \
   -fno-asynchronous-unwind-tables -DSOURCE_DIGEST='"$(shell sha256sum < $(1) | cut -d ' ' -f 1)"' -c $(1)
 
-support: $(SUPPORT:%=support-%) ## Compile threads.c and memory.c again after a change; needs gcc for x86-64 and for Arm
+support: $(SUPPORT:%=support-%) ## Compile threads.c, memory.c and call.c again after a change; needs gcc for x86-64 and for Arm
 
 support-%: src/opbuild/runtime/%.c
-	x86_64-linux-gnu-gcc $(call SUPPORT_FLAGS,$<) -o $(<:.c=_x86_64.o)
+	x86_64-linux-gnu-gcc -maccumulate-outgoing-args $(call SUPPORT_FLAGS,$<) -o $(<:.c=_x86_64.o)
 	aarch64-linux-gnu-gcc -mno-outline-atomics $(call SUPPORT_FLAGS,$<) -o $(<:.c=_aarch64.o)
 
 clean: ## Remove .venv and what the tools left behind

@@ -11,6 +11,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,23 @@ class Executor:
             raise LinkError(f"the network {self.record.name} calls kernels and has no library", "build it again")
         self._functions = {symbol: library.kernel(symbol) for symbol in self._symbols} if library is not None else {}
         self._library = library
+        self._callers = self._make_callers(library) if library is not None else {}
         self._pool = [self._arena(self._views)]
+
+    def _make_callers(self, library: Library) -> dict[str, tuple[Callable[..., int], int]]:
+        """Return by symbol what calls a kernel that must not be called itself, and its number of operands."""
+        callers: dict[str, tuple[Callable[..., int], int]] = {}
+        for step in self.record.steps:
+            if isinstance(step, KernelStep) and step.symbol not in self._checked:
+                caller = library.caller(len(step.views))
+                if caller is not None:
+                    callers[step.symbol] = (partial(caller[0], self._functions[step.symbol]), caller[1])
+        return callers
+
+    def _padding(self, step: KernelStep) -> tuple[None, ...]:
+        """Return what follows a kernel's own operands."""
+        caller = self._callers.get(step.symbol)
+        return () if caller is None else (None,) * (caller[1] - len(step.views))
 
     def _renew(self) -> None:
         """Load the library again in a child of the process that loaded it; its threads did not survive the fork."""
@@ -104,7 +121,8 @@ class Executor:
 
     def _failure(self, function: Callable[..., Any]) -> RunError:
         kernel = function.kernel if isinstance(function, OrderCheck) else function
-        symbol = next((symbol for symbol, known in self._functions.items() if known is kernel), "")
+        known = {**self._functions, **{symbol: caller for symbol, (caller, _) in self._callers.items()}}
+        symbol = next((symbol for symbol, function in known.items() if function is kernel), "")
         nodes = next(
             (step.nodes for step in self.record.steps if isinstance(step, KernelStep) and step.symbol == symbol), ()
         )
@@ -162,7 +180,7 @@ class _Arena:
         """Return what runs a kernel: the kernel, or what checks it."""
         kernel = owner._functions[step.symbol]
         if step.symbol not in owner._checked or owner._library is None:
-            return kernel
+            return owner._callers[step.symbol][0] if step.symbol in owner._callers else kernel
         buffers = owner.record.buffers
         sizes = [np.dtype(buffers[view.buffer].dtype).itemsize for view in step.views]
         return OrderCheck(owner._library, kernel, self.headers[offsets.start : offsets.stop], step.views, sizes)
@@ -176,7 +194,7 @@ class _Arena:
                 offsets = range(first, first + len(step.views))
                 first += len(step.views)
                 arguments = tuple(ctypes.byref(headers, offset * HEADER.itemsize) for offset in offsets)
-                steps.append((self._function(step, offsets, owner), arguments))
+                steps.append((self._function(step, offsets, owner), arguments + owner._padding(step)))
             else:
                 steps.append((_evaluate_step, (step, self._arrays, owner._evaluate)))
         return steps

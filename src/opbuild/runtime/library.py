@@ -22,6 +22,9 @@ from opbuild.errors import LinkError
 from opbuild.runtime.process import show_mathematics
 
 _MESSAGE_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
+_CALLERS = (6, 14)
+"""The numbers of operands for which ``call.c`` has a function."""
+
 _last_error = threading.local()
 _latest_error = [""]
 """What was said last in any thread: tasks of a kernel run in threads of their own."""
@@ -90,6 +93,18 @@ class Library:
             raise LinkError(f"the network's library has no kernel {symbol}", "build the network again") from error
         function.restype = ctypes.c_int
         return function
+
+    def caller(self, count: int) -> tuple[Callable[..., int], int] | None:
+        """Return what calls a kernel of ``count`` operands on a stack of its own, and how many operands it takes.
+
+        None if a kernel is better called itself: one that runs in several threads sees to its tasks' stacks.
+        """
+        size = next((size for size in _CALLERS if count <= size), None)
+        function = getattr(self._library, f"opbuild_call_{size}", None)
+        if self.num_threads != 1 or size is None or function is None:
+            return None
+        function.restype = ctypes.c_int
+        return function, size
 
     @property
     def has_tasks(self) -> bool:

@@ -1,7 +1,8 @@
-"""What kernels call, as objects to link: parallel loops and threads (``threads.c``), and memory (``memory.c``).
+"""What networks are linked with besides their kernels, as objects: threads, memory, and calls.
 
-The compiler has a runtime library of its own, ten times as large as all of this and as long to compile as six
-operators. It is linked beside these only where an object calls more of it, to be debugged for example.
+Kernels call parallel loops (``threads.c``) and memory (``memory.c``). The compiler has a runtime library of its own,
+ten times as large and as long to compile as six operators; it is linked beside these only where an object calls more
+of it, to be debugged for example. Kernels that run in one thread are called through ``call.c``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from importlib import resources
 
 from opbuild.kernel.elf import read_symbols
 
-_PARTS = ("threads", "memory")
+_PARTS = ("threads", "memory", "call")
 _MACHINES = {"x86-64-linux": "x86_64", "arm-64-linux": "aarch64"}
 
 
@@ -34,6 +35,6 @@ def provided_symbols(triple: str) -> frozenset[str]:
 
 
 def support_objects(triple: str, undefined: Collection[str]) -> list[bytes]:
-    """Return the objects that define some of these symbols."""
-    parts = support_parts(triple).values()
-    return [part for part in parts if not set(read_symbols(part).defined).isdisjoint(undefined)]
+    """Return the objects that define some of these symbols, and the one that calls kernels."""
+    parts = support_parts(triple).items()
+    return [part for name, part in parts if name == "call" or not set(read_symbols(part).defined).isdisjoint(undefined)]

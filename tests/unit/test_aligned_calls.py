@@ -1,0 +1,62 @@
+"""Kernels that run in one thread are called on a stack that begins with a page, with all their operands."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from functools import partial
+
+import pytest
+
+from opbuild.kernel.target import host_target
+from opbuild.runtime.library import Library
+from opbuild.runtime.link import find_linker, link
+from opbuild.runtime.support import support_parts
+
+COUNTS = (1, 2, 5, 6, 7, 8, 13, 14)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A library with a kernel for each number of operands, which says where its frame is and what it was given."""
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    parts = support_parts(host_target().triple)
+    if compiler is None or not parts:
+        pytest.skip("no C compiler, or no object for this machine")
+    folder = tmp_path_factory.mktemp("calls")
+    text = ""
+    for count in COUNTS:
+        names = [f"p{index}" for index in range(count)]
+        text += f"int kernel_{count}({', '.join(f'long *{name}' for name in names)}) {{\n"
+        text += "".join(f"    *{name} = *{name} * 10 + {index % 10};\n" for index, name in enumerate(names))
+        text += "    return (int)((unsigned long)__builtin_dwarf_cfa() % 4096);\n}\n"
+    (folder / "k.c").write_text(text)
+    subprocess.run([compiler, "-O1", "-fPIC", "-c", "-o", folder / "k.o", folder / "k.c"], check=True)
+    return link([(folder / "k.o").read_bytes(), parts["call"], parts["threads"]], find_linker())
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_kernel_gets_its_operands_and_a_page_of_stack(data: bytes, count: int) -> None:
+    """However deep the caller is; what follows the operands is null."""
+    library = Library(data, 1)
+    found = library.caller(count)
+    assert found is not None
+    function, size = found
+    call = partial(function, library.kernel(f"kernel_{count}"))
+
+    def deeper(depth: int) -> None:
+        values = (ctypes.c_long * count)(*range(1, count + 1))
+        operands = [ctypes.byref(values, 8 * index) for index in range(count)]
+        assert call(*operands, *[None] * (size - count)) in (0, 4096 - 64)
+        assert list(values) == [(index + 1) * 10 + index % 10 for index in range(count)]
+        if depth:
+            deeper(depth - 1)
+
+    deeper(20)
+
+
+def test_other_kernels_are_called_themselves(data: bytes) -> None:
+    """Those that run in several threads, and those with more operands than any function passes."""
+    assert Library(data, 2).caller(3) is None
+    assert Library(data, 1).caller(15) is None
