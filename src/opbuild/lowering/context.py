@@ -93,6 +93,7 @@ class Lowering:
         self._ordered: dict[str, tuple[Blocked, Array]] = {}
         self._calls: list[_Pending | _PendingHost] = []
         self._digests: dict[str, str] = {}
+        self._known = Constants(self.graph.constants)
         self._constants: dict[Any, Plain] = {}
         self._outputs = set(self.graph.outputs)
         self.consumers = self.graph.consumers()
@@ -120,7 +121,7 @@ class Lowering:
     def constant_digest(self, name: str) -> str:
         """Return a digest of a constant's shape, type and contents, or of all that it is to be made of."""
         if name not in self._digests:
-            self._digests[name] = Constants(self.graph.constants).digest(name)
+            self._digests[name] = self._known.digest(name)
         return self._digests[name]
 
     def impl_mode(self, node: Node, differs: bool = True) -> str:
