@@ -131,7 +131,7 @@ static int take(share *from, int last) {
 
 /* Run a task on a stack that begins with a page. Kernels keep 64-byte vectors in frames for which the compiler promises 16-byte
  * alignment only: where such a vector happens to lie across two pages, each use of it costs tens of cycles. One process in
- * thirty ran ResNet-50 in 41 ms instead of 28, for as long as its caller's stack was what it was. */
+ * fifty ran ResNet-50 in 41 ms instead of 28, for as long as its caller's stack was what it was. */
 __attribute__((noinline)) static int call(void *context, task_function function, int index, uint8_t *closure) {
     uint8_t page[64] __attribute__((aligned(4096)));
     int error;
