@@ -176,27 +176,19 @@ class NodeBinder:
     def finish(
         self, name: str, inputs: Mapping[str, TensorType], outputs: tuple[str, ...], scope: Mapping[str, str]
     ) -> Graph:
-        """Return the graph; each output is assigned by a node of its own, whatever it is an alias of."""
+        """Return the graph; an output that has another name in the model's scope is assigned by a node."""
         for output in outputs:
-            self._finish(output, scope, inputs)
+            self._finish(output, scope)
         graph = Graph(name, tuple(self._nodes), tuple(inputs), outputs, self._types, self._constants, self._opset)
         return eliminate_dead(graph)
 
-    def _finish(self, output: str, scope: Mapping[str, str], inputs: Mapping[str, TensorType]) -> None:
+    def _finish(self, output: str, scope: Mapping[str, str]) -> None:
         value = scope.get(output)
         if value is None:
             raise InvalidModelError(f"output {output!r} is not assigned by any node", "export the model again")
         self._load(value)
-        if value == output and value not in self._constants and value not in inputs:
+        if value == output:  # perhaps an input or a constant
             return
-        if value == output:  # an output that is an input or a constant: its name must be assigned by a node
-            moved = self.fresh(value)
-            if value in inputs:
-                raise InvalidModelError(
-                    f"output {output!r} is also an input", "put an Identity node between them, with another name"
-                )
-            self._constants[moved], self._types[moved] = self._constants.pop(value), self._types[value]
-            value = moved
         self._types[output] = self._types[value]
         self._nodes.append(Node("Identity", (value,), (output,), {}, f"{output}/output"))
 
