@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
+import numpy as np
+
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import DTYPES, Array, Node, TensorType
 from opbuild.kernel import user_operators
@@ -170,14 +172,17 @@ def _converted(operand: Expression, have: str, want: str) -> Expression:
 
 
 def _clip(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
-    bounds = [operand if dtypes[1 + index] else None for index, operand in enumerate(operands[1:])]
-    low, high = (*bounds, None, None)[:2]
-    if low is not None and high is not None:
-        return ("clip", operands[0], low, high)
-    if low is not None:
-        zero = low[0] == "const" and float(low[2]) == 0.0
-        return ("relu", operands[0]) if zero else ("max", operands[0], low)
-    return operands[0] if high is None else ("min", operands[0], high)
+    """An absent bound is the least or greatest number of the type, as the text says; infinity is beyond it."""
+    low, high = operands[1:2], operands[2:3]
+    low, high = low if any(dtypes[1:2]) else [], high if any(dtypes[2:3]) else []
+    if dtypes[0].startswith("float"):
+        greatest = float(np.finfo(dtypes[0]).max)
+        low, high = low or [const(-greatest, dtypes[0])], high or [const(greatest, dtypes[0])]
+    if low and high:
+        return ("clip", operands[0], *low, *high)
+    if low:
+        return ("max", operands[0], *low)
+    return ("min", operands[0], *high) if high else operands[0]
 
 
 def _is_inf(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:

@@ -242,7 +242,7 @@ def _celu(x: Expr, alpha: Expr) -> Expr:
 
 
 def _shrink(x: Expr, lambd: Expr, bias: Expr) -> Expr:
-    return hl.select(x < -lambd, x + bias, hl.select(x > lambd, x - bias, hl.select(hl.is_nan(x), x, _F0(x))))
+    return hl.select(x < -lambd, x + bias, hl.select(x > lambd, x - bias, _F0(x)))
 
 
 FLOAT: dict[str, Callable[..., Expr]] = {

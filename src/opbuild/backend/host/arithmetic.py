@@ -94,11 +94,11 @@ def _swish(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("Clip")
 def _clip(node: Node, inputs: Any) -> Sequence[Array]:
-    found = inputs[0]
-    for name, index in (("max", 1), ("min", 2)):
-        if index < len(inputs) and inputs[index] is not None:
-            found = apply(name, found, inputs[index].reshape(()))
-    return (found,)
+    x, low, high = (*inputs, None, None)[:3]
+    limits = np.finfo(x.dtype) if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype)
+    low = np.asarray(limits.min if low is None else low, x.dtype).reshape(())
+    high = np.asarray(limits.max if high is None else high, x.dtype).reshape(())
+    return (apply("min", apply("max", x, low), high),)
 
 
 @implements("BitShift")
