@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -30,18 +31,27 @@ BYTE = hl.UInt(8)
 FLOAT16 = hl.Float(16)
 
 
+ONCE = frozenset(("add", "sub", "mul", "div", "and", "or", "xor", "bit_and", "bit_or", "bit_xor"))
+"""Operations whose implementation mentions each operand once, unless it is a float16."""
+
+
 def compile_expression(
     expression: Expression,
     args: Sequence[Expr],
+    index: Sequence[Any],
     acc: Expr | None = None,
     user: Mapping[str, Callable[..., Expr]] | None = None,
     refined: bool = False,
 ) -> Expr:
     """Return an expression as a Halide expression.
 
+    What an operation mentions more than once becomes a function of its own, which Halide inlines: it looks at an
+    expression as at a tree, and the tree of a few operations in a row would have millions of nodes.
+
     Args:
         expression: What to compute.
         args: What ``("arg", i)`` stands for; bools as bytes of 0 or 1.
+        index: The variables that ``args`` and ``acc`` depend on.
         acc: What ``("acc",)`` stands for.
         user: The functions that ``("user", name, ...)`` calls.
         refined: Whether functions of a float32 are computed in float64 and rounded once (``precise.OPERATIONS``).
@@ -52,36 +62,58 @@ def compile_expression(
     Raises:
         CompileError: If the expression names something that is not given, or operands do not fit an operation.
     """
-    compiled: dict[Expression, Expr] = {}
-    functions = user or {}
+    return hl.strict_float(_stored(_Compilation(args, index, acc, user or {}, refined).value(expression)))
 
-    def visit(e: Expression) -> Expr:
-        if e not in compiled:
-            compiled[e] = compute(e)
-        return compiled[e]
 
-    def compute(e: Expression) -> Expr:
+@dataclass(frozen=True)
+class _Compilation:
+    """What ``compile_expression`` was given, and the parts of the expression that are compiled."""
+
+    args: Sequence[Expr]
+    index: Sequence[Any]
+    acc: Expr | None
+    functions: Mapping[str, Callable[..., Expr]]
+    refined: bool
+    values: dict[Expression, Expr] = field(default_factory=dict)
+    named: dict[Expression, Expr] = field(default_factory=dict)
+
+    def value(self, e: Expression) -> Expr:
+        """Return a part of the expression."""
+        if e not in self.values:
+            self.values[e] = self._compute(e)
+        return self.values[e]
+
+    def operand(self, e: Expression, once: bool = False) -> Expr:
+        """Return a part of the expression that an operation mentions, ``once`` or more often."""
+        value = self.value(e)
+        if not children(e) or (once and value.type() != FLOAT16):
+            return value
+        if e not in self.named:
+            function = hl.Func("part")
+            function[list(self.index)] = hl.strict_float(value)
+            self.named[e] = hl.Expr(function[list(self.index)])
+        return self.named[e]
+
+    def _compute(self, e: Expression) -> Expr:
         head = e[0]
         if head == "arg":
-            return args[e[1]]
+            return self.args[e[1]]
         if head == "acc":
-            if acc is None:
+            if self.acc is None:
                 raise CompileError("an expression refers to an accumulator where there is none")
-            return acc
+            return self.acc
         if head == "const":
             return constant(e[1], e[2])
         if head == "cast":
-            return cast(visit(e[2]), e[1])
-        operands = [visit(child) for child in children(e)]
+            return cast(self.operand(e[2]), e[1])
+        operands = [self.operand(child, once=head in ONCE) for child in children(e)]
         if head == "user":
-            return _call_user(functions, e[1], operands)
+            return _call_user(self.functions, e[1], operands)
         if head == "pow" and e[2][0] == "const":
             return _power_of_constant(operands[0], e[2], operands[1])
-        if refined and head in precise.OPERATIONS and operands[0].type() == m.FLOAT32:
+        if self.refined and head in precise.OPERATIONS and operands[0].type() == m.FLOAT32:
             return precise.OPERATIONS[head](*operands)
         return apply(head, operands)
-
-    return hl.strict_float(_stored(visit(expression)))
 
 
 def constant(dtype: str, text: str) -> Expr:
