@@ -18,6 +18,10 @@ Shape = tuple[int, ...]
 
 FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16)
 POOLS = ("MaxPool", "AveragePool", "LpPool")
+REDUCTIONS = (
+    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
+    "ReduceLogSumExp", "ReduceSumSquare", "ArgMax", "ArgMin",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,37 @@ def _empty(seen: Seen) -> bool:
     return seen.shapes[0] is not None and 0 in seen.shapes[0]
 
 
+def _beyond(seen: Seen) -> bool:
+    x, kernel = seen.shapes[0], seen.attrs.get("kernel_shape")
+    if x is None or not kernel or _same(seen):
+        return False
+    count = len(kernel)
+    pads = seen.attrs.get("pads") or [0] * (2 * count)
+    parts = zip(
+        x[2:],
+        kernel,
+        seen.each_axis("strides", 1),
+        seen.each_axis("dilations", 1),
+        pads[:count],
+        pads[count:],
+        strict=True,
+    )
+    return any(
+        size + before + after - (taps - 1) * dilation - 1 <= -stride
+        for size, taps, stride, dilation, before, after in parts
+    )
+
+
+def _default_threshold(seen: Seen) -> bool:
+    names = [_text(name).lower() for name in seen.attrs.get("activations", ())]
+    return "thresholdedrelu" in names and not seen.attrs.get("activation_alpha")
+
+
+def _single(seen: Seen) -> bool:
+    x, axes = seen.shapes[0], seen.attrs.get("axes") or (0, 2, 3)
+    return x is not None and all(x[axis] == 1 for axis in axes)
+
+
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         (*POOLS, "Conv", "ConvInteger", "QLinearConv"),
@@ -155,14 +190,28 @@ DIFFERENCES: tuple[Difference, ...] = (
         _narrow_transposed,
     ),
     Difference(
-        ("ReduceMean",),
-        "the mean of nothing is undefined in the text; here it is NaN as 0 / 0 is, in ONNX Runtime 0",
+        POOLS,
+        "a window that reaches over a whole stride beyond the padded input has no position: refused here, while ONNX "
+        "Runtime makes an empty tensor",
+        _beyond,
+    ),
+    Difference(
+        REDUCTIONS,
+        "the text defines what a reduction of nothing gives (a mean is undefined: here 0 / 0); ONNX Runtime gives 0 "
+        "for a mean, keeps an extent of 0 in tensors of rank 1, and refuses some element types",
         _empty,
     ),
     Difference(
-        ("ReduceMax", "ReduceMin", "ArgMax", "ArgMin"),
-        "the text defines the greatest and least of nothing; ONNX Runtime refuses some element types",
-        _empty,
+        ("RNN", "GRU", "LSTM"),
+        "activations without an alpha take the default of ONNX's operator of that name, for ThresholdedRelu 1; ONNX "
+        "Runtime takes 0",
+        _default_threshold,
+    ),
+    Difference(
+        ("MeanVarianceNormalization",),
+        "of equal values the variance is 0 and the result 0, as the text's epsilon makes it; ONNX Runtime subtracts "
+        "squares and gives NaN",
+        _single,
     ),
 )
 """Every known difference."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from opbuild.backend.host import arithmetic, normalization
+from opbuild.backend.host import arithmetic, normalization, pooling, recurrent, reduction
 from opbuild.backend.host.elementwise import apply
 from opbuild.backend.host.movement import IMPLEMENTATIONS
 from opbuild.backend.host.reference import evaluate_reference
@@ -20,7 +20,7 @@ from opbuild.kernel.expression import OPERATIONS
 __all__ = ["evaluate", "evaluate_native", "is_native"]
 
 _OWN = {"".join(part.capitalize() for part in name.split("_")): name for name in OPERATIONS}
-_REGISTERING = (arithmetic, normalization)
+_REGISTERING = (arithmetic, normalization, pooling, recurrent, reduction)
 """Importing a module registers its implementations."""
 
 
