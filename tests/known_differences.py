@@ -171,9 +171,55 @@ def _default_threshold(seen: Seen) -> bool:
     return "thresholdedrelu" in names and not seen.attrs.get("activation_alpha")
 
 
+def _softplus(seen: Seen) -> bool:
+    return "softplus" in [_text(name).lower() for name in seen.attrs.get("activations", ())]
+
+
 def _single(seen: Seen) -> bool:
     x, axes = seen.shapes[0], seen.attrs.get("axes") or (0, 2, 3)
     return x is not None and all(x[axis] == 1 for axis in axes)
+
+
+def _sparse(seen: Seen) -> bool:
+    """Return whether windows that leave out positions between them need no padding for SAME."""
+    kernel = seen.attrs.get("kernel_shape") or (seen.shapes[1] or ())[2:]
+    strides = seen.attrs.get("strides") or [1] * len(kernel)
+    return _same(seen) and any(taps < stride for taps, stride in zip(kernel, strides, strict=True))
+
+
+def _fractional(seen: Seen) -> bool:
+    """Return whether the scales of a Resize make extents that are not integers, in a mode that divides by them."""
+    mode = _text(seen.attrs.get("coordinate_transformation_mode", "half_pixel"))
+    x, scales = seen.shapes[0], seen.values[2] if len(seen.values) > 2 else None
+    if mode in ("half_pixel", "asymmetric") or x is None or scales is None or not scales.size:
+        return False
+    axes = seen.attrs.get("axes") or range(len(x))
+    return any((x[axis] * float(scale)) % 1 for axis, scale in zip(axes, scales, strict=True))
+
+
+def _between(seen: Seen) -> bool:
+    """Return whether a Resize takes nearest elements by a factor that is no power of two."""
+    x, values = seen.shapes[0], [value for value in seen.values[1:] if value is not None and value.size]
+    if _text(seen.attrs.get("mode", "nearest")) != "nearest" or x is None:
+        return False
+    if not values:
+        return True
+    axes = seen.attrs.get("axes") or range(len(x))
+    whole = np.issubdtype(values[-1].dtype, np.integer)
+    factors = [float(value) / (x[axis] if whole else 1) for axis, value in zip(axes, values[-1], strict=False)]
+    return any(factor > 0 and np.frexp(factor)[0] != 0.5 for factor in factors)
+
+
+def _without_positions(seen: Seen) -> bool:
+    """Return whether windows may lie in the padding with all their taps."""
+    kernel, dilated = seen.attrs.get("kernel_shape", ()), any(each != 1 for each in seen.attrs.get("dilations", ()))
+    pads = seen.attrs.get("pads") or [0] * (2 * len(kernel))
+    return bool(any(pads)) and (dilated or any(pad >= taps for pad, taps in zip(pads, [*kernel, *kernel], strict=True)))
+
+
+def _cubic_border(seen: Seen) -> bool:
+    mode, padding = (_text(seen.attrs.get(name, "")) for name in ("mode", "padding_mode"))
+    return mode in ("cubic", "bicubic") and padding == "border"
 
 
 DIFFERENCES: tuple[Difference, ...] = (
@@ -188,6 +234,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         "with auto_pad SAME the text gives input extent times stride; ONNX Runtime less where that needs negative "
         "padding",
         _narrow_transposed,
+    ),
+    Difference(
+        (*POOLS, "Conv", "ConvInteger", "QLinearConv"),
+        "with auto_pad SAME a window that is smaller than its stride needs no padding; ONNX Runtime pads by a negative "
+        "amount for SAME_UPPER, or refuses",
+        _sparse,
     ),
     Difference(
         POOLS,
@@ -206,6 +258,34 @@ DIFFERENCES: tuple[Difference, ...] = (
         "activations without an alpha take the default of ONNX's operator of that name, for ThresholdedRelu 1; ONNX "
         "Runtime takes 0",
         _default_threshold,
+    ),
+    Difference(
+        ("RNN", "GRU", "LSTM"),
+        "Softplus of great values is the value; ONNX Runtime computes log(1 + e^x), which is infinite from 89 on",
+        _softplus,
+    ),
+    Difference(
+        ("Resize",),
+        "an extent that scales make is a fraction where coordinates are divided by it, as in the standard's own tests; "
+        "ONNX Runtime rounds it down first",
+        _fractional,
+    ),
+    Difference(
+        ("Resize", "Upsample"),
+        "the nearest of two equally near elements depends on rounding where the factor is no power of two; ONNX "
+        "Runtime computes places in float32",
+        _between,
+    ),
+    Difference(
+        ("MaxPool",),
+        "the greatest of a window without positions is minus infinity; ONNX Runtime gives the least finite number",
+        _without_positions,
+    ),
+    Difference(
+        ("GridSample",),
+        "the border's value counts for locations out of bounds; ONNX Runtime's cubic interpolation goes on beyond the "
+        "border",
+        _cubic_border,
     ),
     Difference(
         ("MeanVarianceNormalization",),

@@ -18,8 +18,10 @@ REDUCTIONS = (
 def _reduction(d: Draw, op_type: str) -> Case:
     rank = d.integer(0, 4)
     x = d.array(d.shape(rank, least=d.integer(0, 1)), d.one_of("float32", "float64", "int32", "int64"))
-    if op_type == "ReduceLogSum":
-        x = np.abs(x)
+    if op_type.startswith("ReduceLog"):  # of integers ONNX Runtime rounds as it comes, and newer texts have none
+        x = np.abs(x).astype(d.one_of("float32", "float64"))
+    elif op_type == "ReduceProd":  # what integers do that overflow is open
+        x = np.sign(x)
     axes = np.array([d.one_of(axis, axis - rank) for axis in d.subset(range(rank))], np.int64) if rank else None
     attrs = {"keepdims": d.one_of(None, 0, 1), "noop_with_empty_axes": d.maybe(1)}
     return Case(op_type, [x, d.maybe(axes)], attrs, known=[1])
@@ -181,6 +183,8 @@ def _resize(d: Draw, op_type: str) -> Case:
     if mode == "cubic":
         attrs["exclude_outside"], attrs["cubic_coeff_a"] = d.maybe(1), d.one_of(None, -0.5)
     sizes = [d.integer(1, 9) for _ in range(rank)]
+    if mode == "nearest":  # other factors make places between two elements, where rounding decides
+        sizes = [extent * d.one_of(1, 2, 4) for extent in x.shape[2:]]
     if d.flag():
         attrs["antialias"] = None
         return Case(op_type, [x, None, None, np.array([*x.shape[:2], *sizes], np.int64)], attrs, known=[3])
@@ -200,9 +204,9 @@ def _grid_sample(d: Draw, op_type: str) -> Case:
 
 @makes("AffineGrid")
 def _affine_grid(d: Draw, op_type: str) -> Case:
-    rank = d.integer(2, 3)
-    size = np.array([d.integer(1, 2), d.integer(1, 2), *d.shape(rank)], np.int64)
-    return Case(op_type, [d.array((size[0], rank, rank + 1)), size], {"align_corners": d.maybe(1)}, known=[1])
+    rank, aligned = d.integer(2, 3), d.maybe(1)
+    size = np.array([d.integer(1, 2), d.integer(1, 2), *d.shape(rank, least=2 if aligned else 1)], np.int64)
+    return Case(op_type, [d.array((size[0], rank, rank + 1)), size], {"align_corners": aligned}, known=[1])
 
 
 @makes("RoiAlign")
@@ -219,7 +223,7 @@ def _roi_align(d: Draw, op_type: str) -> Case:
     return Case(op_type, inputs, attrs)
 
 
-@makes("MaxRoiPool_")
+@makes("MaxRoiPool")
 def _max_roi_pool(d: Draw, op_type: str) -> Case:
     n, c, h, w = d.shape(4, 6)
     count = d.integer(1, 3)

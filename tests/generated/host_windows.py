@@ -162,8 +162,8 @@ def _recurrent(d: Draw, op_type: str) -> Case:
     direction = d.one_of("forward", "reverse", "bidirectional")
     ways = 2 if direction == "bidirectional" else 1
     state = (ways, batch, hidden)
-    inputs = [d.array((steps, batch, size)), d.array((ways, gates * hidden, size)) / 4]
-    inputs += [d.array((ways, gates * hidden, hidden)) / 4]
+    inputs = [d.array((steps, batch, size)), d.array((ways, gates * hidden, size)) / 8]
+    inputs += [d.array((ways, gates * hidden, hidden)) / 8]
     optional = [d.array((ways, 2 * gates * hidden)), d.below((batch,), steps + 1, "int32"), d.array(state) / 4]
     if op_type == "LSTM":
         optional += [d.array(state) / 4, d.array((ways, 3 * hidden)) / 4]

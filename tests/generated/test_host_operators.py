@@ -60,7 +60,7 @@ def problem(got: Any, wanted: Any) -> str:
     if wanted.dtype.kind == "f":
         near = 2e-3 if wanted.dtype == np.float16 else 1e-4
         got, wanted = got.astype("f8"), wanted.astype("f8")
-        least = near / 10 * max(1.0, float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0)))
+        least = near / 10 * float(np.abs(wanted[np.isfinite(wanted)]).max(initial=1).clip(1, 1e3))
         same = np.isclose(got, wanted, rtol=near, atol=least, equal_nan=True)
     else:
         same = got == wanted

@@ -179,6 +179,7 @@ def values(*shape: int) -> Array:
         ("PRelu", [values(1, 3), values(2, 1, 1)], {}),
         ("LpPool", [values(1, 1, 5)], {"kernel_shape": [6], "strides": [3]}),
         ("AveragePool", [values(1, 1, 5, 5)], {"kernel_shape": [6, 2], "strides": [2, 1], "count_include_pad": 1}),
+        ("AveragePool", [values(1, 2, 1, 3)], {"kernel_shape": [2, 1], "dilations": [2, 1], "pads": [1, 0, 1, 0]}),
         ("MaxPool", [values(1, 1, 5, 5)], {"kernel_shape": [6, 7], "strides": [2, 3]}),
     ],
 )

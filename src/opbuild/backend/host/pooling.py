@@ -56,7 +56,7 @@ def _average_pool(node: Node, inputs: Any) -> Sequence[Array]:
     axes = _kernel_axes(window)
     count = window.inside(bool(node.attrs.get("count_include_pad", 0))).sum(axes)
     total = window.taps(_wide(x), 0).sum(axes)
-    return ((total / count.astype(total.dtype)).astype(x.dtype),)
+    return ((total / np.maximum(count, 1).astype(total.dtype)).astype(x.dtype),)
 
 
 @implements("LpPool")
