@@ -67,11 +67,8 @@ def power(call: Call) -> Types:
 
 @rule("PRelu")
 def prelu(call: Call) -> Types:
-    """A slope that broadcasts to the input, never the other way round."""
-    dtype = same_dtype(call)
-    if broadcast(call, (call.shape(0), call.shape(1))) != call.shape(0):
-        call.fail("the slope does not broadcast to the input")
-    return (TensorType(dtype, call.shape(0)),)
+    """An input and a slope, broadcast together: the text lets the slope alone broadcast, ONNX Runtime either."""
+    return (TensorType(same_dtype(call), broadcast(call, (call.shape(0), call.shape(1)))),)
 
 
 @rule("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor")

@@ -13,6 +13,7 @@ from opbuild.graph import (
     shape_rules_creation,
     shape_rules_elementwise,
     shape_rules_movement,
+    shape_rules_recurrent,
     shape_rules_reduction,
     shape_rules_window,
 )
@@ -26,6 +27,7 @@ RULE_MODULES = (
     shape_rules_creation,
     shape_rules_elementwise,
     shape_rules_movement,
+    shape_rules_recurrent,
     shape_rules_reduction,
     shape_rules_window,
 )
