@@ -29,11 +29,17 @@ def ls(as_json: bool, **place: Any) -> None:
     from rich.text import Text
 
     from opbuild.cache import Cache
+    from opbuild.cli.count_progress import progress_of
     from opbuild.cli.tables import output_console
+    from opbuild.store.readers import look_at
 
     config, _ = locate(**place)
     items = sorted(Cache.of(config).items("operator", "image"), key=lambda item: (-item.last_use, item.name))
-    rows = [_row(item) for item in items]
+    with progress_of("reading", "read", "nothing was changed") as count:
+        rows = []
+        for _, row in look_at(items, _row):
+            rows.append(row)
+            count(len(rows), len(items))
     if as_json:
         print_json(rows)
         return
