@@ -81,7 +81,8 @@ class Cache:
 
     def find(self, name: str) -> list[Item]:
         """Return the operators and networks of a name, or else those whose names begin with it."""
-        everything = self.items("operator", "image")
+        found = survey(self.kernel_meta, self.network_meta, name).items
+        everything = sorted((each for each in found if each.kind in ("operator", "image")), key=lambda each: each.name)
         return [item for item in everything if item.name == name] or [
             item for item in everything if item.name.startswith(name)
         ]

@@ -123,7 +123,7 @@ def age(kernel_meta: Path, network_meta: Path, policy: Policy, *, least: int = 0
     """
     if not policy.ages:
         return Aged(tidy(kernel_meta, network_meta, look_at=0).files, 0)
-    found, now = tidy(kernel_meta, network_meta), time.time()
+    found, now = tidy(kernel_meta, network_meta, LOOKED_AT), time.time()
     if found.nbytes <= policy.max_bytes or (found.files > LOOKED_AT and _is_recent(found.oldest, now)):
         return Aged(found.files, found.nbytes)
     inventory = survey(kernel_meta, network_meta)

@@ -106,7 +106,7 @@ class Extent:
     oldest: float
 
 
-def tidy(kernel_meta: Path, network_meta: Path, look_at: int = LOOKED_AT) -> Extent:
+def tidy(kernel_meta: Path, network_meta: Path, look_at: int) -> Extent:
     """Remove the private files of writers that are gone, and return how much is left; all names are listed once.
 
     Args:
@@ -143,19 +143,20 @@ def folders_of(kernel_meta: Path, network_meta: Path) -> tuple[Path, Path, Path]
     return kernel_meta, network_meta, network_meta / "weights"
 
 
-def survey(kernel_meta: Path, network_meta: Path) -> Inventory:
+def survey(kernel_meta: Path, network_meta: Path, prefix: str = "") -> Inventory:
     """List a cache folder; what can not be read counts as absent.
 
     Args:
         kernel_meta: The folder of operators.
         network_meta: The folder of network images; it may lie in ``kernel_meta``.
+        prefix: What names of files must begin with.
     """
     items: list[Item] = []
     nbytes = 0
     weights = network_meta / "weights"
     for folder in folders_of(kernel_meta, network_meta):
         groups: _Groups = defaultdict(dict)
-        for name, file in _files(folder):
+        for name, file in _files(folder, prefix):
             nbytes += file.nbytes
             stem, suffix = (name, "") if name.startswith(".") else os.path.splitext(name)  # noqa: PTH122  50,000 names
             groups[stem][suffix] = file
@@ -171,9 +172,9 @@ def is_digest(text: str) -> bool:
     return _DIGEST.fullmatch(text) is not None
 
 
-def _files(folder: Path) -> Iterator[tuple[str, _File]]:
+def _files(folder: Path, prefix: str = "") -> Iterator[tuple[str, _File]]:
     with contextlib.suppress(OSError), os.scandir(folder) as listing:
-        yield from _looked_at(listing)
+        yield from _looked_at(entry for entry in listing if entry.name.startswith(prefix))
 
 
 def _looked_at(entries: Iterable[os.DirEntry[str]]) -> Iterator[tuple[str, _File]]:
