@@ -17,6 +17,7 @@ import pytest
 from aged_entries import fill, left
 from counted_calls import counted_calls
 from opbuild import cache as cache_module
+from opbuild import model_source
 from opbuild.builder import build
 from opbuild.builder.explain import Effort, Explainer
 from opbuild.cache import Cache
@@ -26,6 +27,7 @@ from opbuild.runtime import files
 from opbuild.store import ageing, measured, removal
 from opbuild.store.ageing import age, age_after_build
 from opbuild.store.disk import DiskStore
+from opbuild.store.inventory import measure, tidy
 from opbuild.store.measured import BELIEVED_SECONDS, Measured, remember
 from opbuild.store.policy import MEGABYTE, Policy
 from samples import conv, entry_of
@@ -39,18 +41,28 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that 150 entries reach, so that no test needs 50,000."""
     monkeypatch.setattr(build, "Explainer", partial(Explainer, effort=Effort(files=300, times=20, reads=10)))
     monkeypatch.setattr(ageing, "FEW_FILES", 100)
-    monkeypatch.setattr(ageing, "LOOKED_AT", 200)
+    monkeypatch.setattr(ageing, "LOOKED_AT", 100)
+    monkeypatch.setattr(model_source, "_NAMES_AT_MOST", 100)
 
 
 def crowd(network: SmallNetwork, cache: Path, count: int) -> None:
-    """Put so many entries of the network's own operator types into a cache; they are links, and cost no disk."""
-    folder = cache / "rank_0" / "kernel_meta"
-    folder.mkdir(parents=True)
-    stored = sorted((network.cache / "rank_0" / "kernel_meta").glob("*_0.json"))
-    for number, mark in zip(range(count), itertools.cycle(stored), strict=False):
+    """Put so many operators of the network's own types, images, memos and weights into a cache, as links."""
+    rank, built = cache / "rank_0", network.cache / "rank_0"
+    (rank / "kernel_meta").mkdir(parents=True)
+    (rank / "network_meta" / "weights").mkdir(parents=True)
+    marks = sorted((built / "kernel_meta").glob("*_0.json"))
+    (image,) = (path for path in (built / "network_meta").glob("small_*.json"))
+    (weight,) = (built / "network_meta" / "weights").glob("*.bin")
+    for number, mark in zip(range(count), itertools.cycle(marks), strict=False):
+        op_type = mark.stem.rsplit("_", 2)[0]
         for suffix in (".o", ".info", ".json"):
-            op_type = mark.stem.rsplit("_", 2)[0]
-            (folder / f"{op_type}_{number}_0{suffix}").hardlink_to(mark.with_suffix(suffix))
+            (rank / "kernel_meta" / f"{op_type}_{number}_0{suffix}").hardlink_to(mark.with_suffix(suffix))
+        if number % 3 == 0:
+            for suffix in (".so", ".bin", ".json"):
+                (rank / "network_meta" / f"small_{number}{suffix}").hardlink_to(image.with_suffix(suffix))
+            (rank / "network_meta" / f"small_{number}.model").hardlink_to(image)
+            (rank / "network_meta" / "weights" / f"{number:064x}.bin").hardlink_to(weight)
+            (rank / "network_meta" / "weights" / f"{number:064x}.json").hardlink_to(image)
 
 
 def forget_network(network: SmallNetwork, cache: Path) -> None:
@@ -88,7 +100,7 @@ def test_a_build_asks_as_much_beside_many_entries_as_beside_few(small_network: S
     assert (next_many, start_many) == (next_few, start_few)
     assert start_many["name"] == 0
     assert next_many["name"] <= 300 + 50
-    assert first_many["name"] <= 3 * MANY + 300 + 50
+    assert first_many["name"] <= 5 * MANY + 300 + 100 + 50
     assert {**first_many, "name": 0} == {**first_few, "name": 0}
 
 
@@ -115,8 +127,11 @@ def test_a_folder_of_few_files_is_measured_each_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_bounds")
-def test_a_large_folder_is_measured_once_and_again_when_it_may_be_too_large(tmp_path: Path) -> None:
+def test_a_large_folder_is_measured_once_and_again_when_it_may_be_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What builds add is summed up; once the sum exceeds the limit the folder ages as it always did (F48, F49)."""
+    monkeypatch.setattr(ageing, "LOOKED_AT", 200)
     names = aged_folder(tmp_path, 4, 60)
     folder, policy = tmp_path / "kernel_meta", Policy(5, 50)
     assert age_here(tmp_path, policy)["stat"] >= 180
@@ -179,6 +194,16 @@ def test_a_build_removes_what_it_added_and_leaves_the_rest_to_the_next(tmp_path:
     while not (aged := age(folder, network_meta, Policy(4, 50), least=MEGABYTE, seconds=0.0)).ended:
         assert aged.removed
     assert age(folder, network_meta, Policy(4, 50)).removed == ()
+
+
+def test_the_size_of_a_folder_too_large_to_look_at_all_of_it_is_estimated(tmp_path: Path) -> None:
+    """From files taken at random, so that neither the order of names nor that of creation matters."""
+    aged_folder(tmp_path, 30, 400)
+    whole = measure(tmp_path / "kernel_meta", tmp_path / "network_meta")
+    found = tidy(tmp_path / "kernel_meta", tmp_path / "network_meta", 300)
+    assert found.files == 1200
+    assert abs(found.nbytes - whole) < whole / 10
+    assert tidy(tmp_path / "kernel_meta", tmp_path / "network_meta", 1200).nbytes == whole
 
 
 @pytest.mark.usefixtures("small_bounds")
