@@ -29,6 +29,7 @@ from opbuild.session import Clock, Session, open_session
 from opbuild.store import inspect as operators
 from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
+from opbuild.store.measured import forget
 
 _RUNTIME = file_op_type(runtime_desc().op_types)
 
@@ -160,6 +161,7 @@ def import_bundle(path: Path, config: Config, target: Target) -> Imported:
             publish(config.network_meta / name, _signed(name, stored[name], trust))
         except OSError as error:
             raise _not_written(config.network_meta, str(error)) from error
+    forget(config.network_meta)
     images = sum(name.endswith(".so") for name in stored)
     return Imported(added, len(entries) - added, images, _note_compilers(bundle, config, trust))
 

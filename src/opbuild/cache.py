@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from opbuild.config import Config
+from opbuild.events import Watch, unwatched
 from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.trust import PRIVATE, Trust, UntrustedError, make_trust
 from opbuild.runtime import inspect as networks
 from opbuild.runtime.files import digest_file
 from opbuild.store import inspect as operators
-from opbuild.store import prune
+from opbuild.store import measured, prune
+from opbuild.store.ageing import remove_references
 from opbuild.store.claims import sweep_claims
 from opbuild.store.counters import FILE, OLD_FILE, Counters, read_counters
 from opbuild.store.inventory import Item, Kind, survey
 from opbuild.store.peers import claims_folder
+from opbuild.store.readers import look_at
+from opbuild.store.removal import remove_files
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,8 @@ class Cache:
 
     def find(self, name: str) -> list[Item]:
         """Return the operators and networks of a name, or else those whose names begin with it."""
-        everything = self.items("operator", "image")
+        found = survey(self.kernel_meta, self.network_meta, name).items
+        everything = sorted((each for each in found if each.kind in ("operator", "image")), key=lambda each: each.name)
         return [item for item in everything if item.name == name] or [
             item for item in everything if item.name.startswith(name)
         ]
@@ -89,10 +95,23 @@ class Cache:
             nbytes[item.kind] += item.nbytes
         return Stats(count, nbytes, read_counters(self.network_meta))
 
-    def problems(self) -> Iterator[Problem]:
-        """Yield everything that is damaged; what another release of opbuild wrote is not."""
-        for item in self.items("operator", "weight", "image"):
-            reason = problem_of(item, self.trust)
+    def problems(self, watch: Watch = unwatched) -> Iterator[Problem]:
+        """Yield everything that is damaged; what another release of opbuild wrote is not.
+
+        Args:
+            watch: Told how many items were looked at.
+        """
+        items = self.items("operator", "weight", "image")
+        weights = [item for item in items if item.kind == "weight"]
+        others = [item for item in items if item.kind != "weight"]
+        digests = Digests()  # of the weights, so that networks which share them do not read them again
+        looked_at = chain.from_iterable(
+            look_at(part, lambda item: problem_of(item, self.trust, digests)) for part in (weights, others)
+        )
+        watch(0, len(items))
+        for number, (item, found) in enumerate(looked_at, 1):
+            watch(number, len(items))
+            reason = found
             if reason is not None and reason.code in ("incomplete", "damaged"):
                 reason = problem_of(item, self.trust)  # it may just have been published, replaced or removed
             if reason is not None and reason.code != "other-format" and any(Path(file).exists() for file in item.files):
@@ -100,33 +119,46 @@ class Cache:
 
     def repair(self, problem: Problem) -> None:
         """Remove what is damaged; the next build that needs it makes it again."""
-        prune.remove([problem.item], self.network_meta)
+        remove_files(problem.item.files)
 
-    def clear(self) -> tuple[Item, ...]:
-        """Remove everything but the settings; return what was removed."""
-        removed = prune.clear(self.kernel_meta, self.network_meta)
+    def repaired(self, problems: Iterable[Problem]) -> None:
+        """Remove what refers to weights that were removed: once for all, since each such file must be read."""
+        weights = {problem.item.name for problem in problems if problem.item.kind == "weight"}
+        if weights:
+            remove_references(self.network_meta / "weights", weights)
+
+    def clear(self, watch: Watch = unwatched) -> tuple[Item, ...]:
+        """Remove everything but the settings; return what was removed.
+
+        Args:
+            watch: Told how many items were dealt with.
+        """
+        removed = prune.clear(self.kernel_meta, self.network_meta, watch)
         if self.claims is not None:
             sweep_claims(self.claims)
-        for name in (FILE, OLD_FILE):
+        for name in (FILE, OLD_FILE, measured.FILE):
             with contextlib.suppress(OSError):
                 (self.network_meta / name).unlink()
         return removed
 
-    def prune(self, *, older_than: float | None = None, max_bytes: int | None = None) -> tuple[Item, ...]:
+    def prune(
+        self, *, older_than: float | None = None, max_bytes: int | None = None, watch: Watch = unwatched
+    ) -> tuple[Item, ...]:
         """Remove what was not used for a time, and then what was used least recently until a size is reached.
 
         Args:
             older_than: Seconds without use; None for any.
             max_bytes: Size of the whole cache; None for any.
+            watch: Told how many items were dealt with.
 
         Returns:
             What was removed.
         """
         removed: tuple[Item, ...] = ()
         if older_than is not None:
-            removed += prune.remove_idle(self.kernel_meta, self.network_meta, older_than)
+            removed += prune.remove_idle(self.kernel_meta, self.network_meta, older_than, watch)
         if max_bytes is not None:
-            removed += prune.shrink(self.kernel_meta, self.network_meta, max_bytes)
+            removed += prune.shrink(self.kernel_meta, self.network_meta, max_bytes, watch)
         return removed
 
 
@@ -139,18 +171,37 @@ def folder_of(item: Item) -> Path:
     return Path(item.mark).parent
 
 
-def problem_of(item: Item, trust: Trust = PRIVATE) -> Reason | None:
-    """Return what is wrong with an item, None if it is sound or gone."""
+def problem_of(item: Item, trust: Trust = PRIVATE, digest: Callable[[Path, Trust], str] = digest_file) -> Reason | None:
+    """Return what is wrong with an item, None if it is sound or gone; ``digest`` returns the BLAKE3 of weights."""
     if item.kind == "weight":
-        return _wrong_weight(Path(item.mark), trust)
-    look = operators.read if item.kind == "operator" else networks.read
-    answer = look(folder_of(item), item.name, trust)
+        return _wrong_weight(Path(item.mark), trust, digest)
+    if item.kind == "operator":
+        answer: object = operators.read(folder_of(item), item.name, trust)
+    else:
+        answer = networks.read(folder_of(item), item.name, trust, digest)
     return answer if isinstance(answer, Reason) else None
 
 
-def _wrong_weight(path: Path, trust: Trust) -> Reason | None:
+class Digests:
+    """Digests of files, each read once. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, str] = {}
+
+    def __call__(self, path: Path, trust: Trust) -> str:
+        """Return a file's BLAKE3.
+
+        Raises:
+            OSError: If it can not be read or others can write to it.
+        """
+        if path not in self._known:
+            self._known[path] = digest_file(path, trust)
+        return self._known[path]
+
+
+def _wrong_weight(path: Path, trust: Trust, digest: Callable[[Path, Trust], str]) -> Reason | None:
     try:
-        return None if digest_file(path, trust) == path.stem else Reason("damaged", "its digest differs from its name")
+        return None if digest(path, trust) == path.stem else Reason("damaged", "its digest differs from its name")
     except FileNotFoundError:
         return None
     except UntrustedError as error:

@@ -77,5 +77,13 @@ Event = BuildStarted | CompileStarted | CompileFinished | Waiting | Taken | Buil
 Observer = Callable[[Event], None]
 
 
+Watch = Callable[[int, int], None]
+"""Told of a work on many things how many are done, and how many there are; it must not raise."""
+
+
 def ignore(event: Event) -> None:
     """Observe nothing."""
+
+
+def unwatched(done: int, total: int) -> None:
+    """Watch nothing."""

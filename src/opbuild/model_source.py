@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 Model = str | os.PathLike[str] | bytes | Any
 """A path, a file's bytes, or an ``onnx.ModelProto``."""
+
+_NAMES_AT_MOST = 2000
+"""Names of stored networks' files looked at to find out that a model is new: a millisecond."""
 
 
 class Face(NamedTuple):
@@ -240,15 +244,20 @@ class ModelSource:
     def _is_surely_unknown(self, path: Path) -> bool:
         """Return whether the file was edited since its digest was remembered, or no model of its name was ever built.
 
-        Else it may be a copy, or so new when it was built that its digest was not remembered.
+        Else it may be a copy, or so new when it was built that its digest was not remembered; or there are too many
+        networks to be sure.
         """
         folder = self._session.config.network_meta
         try:
             if not self._session.starts_stored or self._digest_memo(path).exists():
                 return True
-            return next(folder.glob(f"{_plain_name(path.stem)}_*.model"), None) is None
+            with os.scandir(folder) as listing:
+                names = [entry.name for entry in islice(listing, _NAMES_AT_MOST)]
         except OSError:  # the folder can not be one, or not be read
             return True
+        start = f"{_plain_name(path.stem)}_"
+        own = (name for name in names if name.startswith(start) and name.endswith(".model"))
+        return len(names) < _NAMES_AT_MOST and next(own, None) is None
 
     def _load(self) -> OnnxModel:
         """Read the model.

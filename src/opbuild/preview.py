@@ -72,11 +72,11 @@ def preview(
 
 def _decided(needed: Mapping[OpDesc, tuple[str, ...]], session: Session) -> tuple[OperatorReport, ...]:
     from opbuild.builder.decide import Rebuild
-    from opbuild.builder.explain import Explainer
+    from opbuild.builder.explain import WHEN_ASKED, Explainer
     from opbuild.builder.pending import REUSED
 
     builder = planning_builder(session)
-    explainer = Explainer(builder.store, builder.others, read_at_most=None)
+    explainer = Explainer(builder.store, builder.others, WHEN_ASKED)
     operators = []
     for plan in builder.plan(needed):
         if isinstance(plan.decision, Rebuild):

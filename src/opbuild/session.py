@@ -158,14 +158,14 @@ class Session:
     def age(self) -> None:
         """Let old entries go if the cache folder is larger than it may be; to be called where something was added."""
         if self.config.uses_cache:
-            from opbuild.store.ageing import age
+            from opbuild.store.ageing import age_after_build
             from opbuild.store.claims import sweep_claims
             from opbuild.store.peers import claims_folder
             from opbuild.store.policy import create_policy_file
 
             sweep_claims(claims_folder(self.config))
             create_policy_file(self.config.policy_file)
-            age(self.config.kernel_meta, self.config.network_meta, self.policy)
+            age_after_build(self.config.kernel_meta, self.config.network_meta, self.policy, self.trust)
 
     @cached_property
     def images(self) -> ImageStore:

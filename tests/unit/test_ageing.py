@@ -230,9 +230,9 @@ def test_references_go_with_their_weights(tmp_path: Path) -> None:
     assert sorted(path.name for path in weights.iterdir()) == [f"{'2' * 64}.json", f"{'b' * 64}.bin"]
 
 
-def test_without_a_limit_nothing_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """-1: no ageing, and the folder is not even looked at."""
-    monkeypatch.setattr(ageing, "measure", None)
+def test_without_a_limit_no_file_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """-1: no ageing, and no file is looked at."""
+    monkeypatch.setattr(ageing, "survey", None)
     assert age(tmp_path, tmp_path, Policy(-1)).removed == ()
 
 

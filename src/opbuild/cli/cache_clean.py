@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from opbuild.store.inventory import Item
 
 _KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo": "model known"}
+_LEFT = "the rest is whole and can be used"
 
 
 @click.command()
@@ -25,17 +26,21 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
     Exits with 1 if something is damaged and stays.
     """
     from opbuild.cache import Cache
+    from opbuild.cli.count_progress import progress_of
 
     config, _ = locate(**place)
     cache = Cache.of(config)
-    checked = len(cache.items("operator", "image", "weight"))
     found = []
-    for problem in cache.problems():
-        found.append(problem)
+    with progress_of("checking", "checked", "the rest was not looked at") as count:
+        for problem in cache.problems(count):
+            found.append(problem)
+            if repair:
+                cache.repair(problem)
+            if not as_json:
+                click.echo(f"{_KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}")
         if repair:
-            cache.repair(problem)
-        if not as_json:
-            click.echo(f"{_KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}")
+            cache.repaired(found)
+    checked = count.total or 0
     if as_json:
         damaged = [
             {"kind": _KINDS[each.item.kind], "name": each.item.name, "code": each.reason.code, "why": each.reason.text}
@@ -56,12 +61,15 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
 def prune(older_than: str | None, max_size: str | None, as_json: bool, **place: Any) -> None:
     """Remove what was not used for long, or least recently; networks go before operators."""
     from opbuild.cache import Cache
+    from opbuild.cli.count_progress import progress_of
 
     seconds, nbytes = read_span(older_than), read_size(max_size)
     if seconds is None and nbytes is None:
         raise OptionError("prune was not told what to remove", "give --older_than or --max_size")
     config, _ = locate(**place)
-    _tell(Cache.of(config).prune(older_than=seconds, max_bytes=nbytes), as_json)
+    with progress_of("removing", "removed", _LEFT) as count:
+        removed = Cache.of(config).prune(older_than=seconds, max_bytes=nbytes, watch=count)
+    _tell(removed, as_json)
 
 
 @click.command()
@@ -70,9 +78,12 @@ def prune(older_than: str | None, max_size: str | None, as_json: bool, **place: 
 def clear(as_json: bool, **place: Any) -> None:
     """Remove everything that is stored; settings stay, and a build under way keeps what it has read."""
     from opbuild.cache import Cache
+    from opbuild.cli.count_progress import progress_of
 
     config, _ = locate(**place)
-    _tell(Cache.of(config).clear(), as_json)
+    with progress_of("removing", "removed", _LEFT) as count:
+        removed = Cache.of(config).clear(count)
+    _tell(removed, as_json)
 
 
 def _tell(removed: tuple[Item, ...], as_json: bool) -> None:

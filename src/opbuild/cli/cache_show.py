@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,42 +19,37 @@ if TYPE_CHECKING:
 
 _NAMES = {"operator": "operators", "image": "networks", "weight": "packed weights", "memo": "models known"}
 
+_COLUMNS = ("name", "kind", "variant", "ms", "size", "used")
+_TABLE_AT_MOST = 500
+"""Rows of a table."""
+
 
 @click.command()
 @cache_options
 @json_option
 def ls(as_json: bool, **place: Any) -> None:
     """List the operators and the stored networks, the last used first."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
     from opbuild.cache import Cache
-    from opbuild.cli.tables import output_console
+    from opbuild.cli.count_progress import progress_of
+    from opbuild.store.readers import look_at
 
     config, _ = locate(**place)
     items = sorted(Cache.of(config).items("operator", "image"), key=lambda item: (-item.last_use, item.name))
-    rows = [_row(item) for item in items]
+    with progress_of("reading", "read", "nothing was changed") as count:
+        rows = []
+        for _, row in look_at(items, _row):
+            rows.append(row)
+            count(len(rows), len(items))
     if as_json:
         print_json(rows)
         return
     if not rows:
         click.echo(f"nothing is stored in {config.cache_folder}")
         return
-    table = Table("name", "kind", "variant", "ms", "size", "used", box=SIMPLE_HEAD)
-    table.columns[0].overflow = "fold"
-    for column in table.columns[3:]:
-        column.justify = "right"
-    for row in rows:
-        milliseconds = f"{row['milliseconds']:.0f}" if row["kind"] == "operator" else ""
-        used = f"{span(time.time() - row['last_use'])} ago"
-        cells = (row["name"], row["kind"], row["variant"], milliseconds, size(row["bytes"]), used)
-        table.add_row(*(Text(cell) for cell in cells))
-    console = output_console()
-    console.print(table)
+    _print_rows(rows)
     total = sum(row["bytes"] for row in rows)
     operators = sum(row["kind"] == "operator" for row in rows)
-    console.print(f"{operators} operators, {len(rows) - operators} networks, {size(total)}", highlight=False)
+    click.echo(f"{operators} operators, {len(rows) - operators} networks, {size(total)}")
 
 
 @click.command()
@@ -112,6 +108,38 @@ def stats(as_json: bool, **place: Any) -> None:
     click.echo(f"{'misses':<16} {missed:>8}   {', '.join(f'{n} {code}' for code, n in counters.misses.items())}")
     click.echo(f"{'compiling saved':<16} {_seconds(counters.saved_ms):>8}   of one core")
     click.echo(f"{'compiling took':<16} {_seconds(counters.spent_ms):>8}   of one core")
+
+
+def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
+    """Print a table, or lines where there are many: laying a table of 50,000 rows out takes minutes."""
+    now = time.time()
+    cells = [_cells(row, now) for row in rows]
+    if len(rows) > _TABLE_AT_MOST:
+        widths = [max(map(len, column)) for column in zip(_COLUMNS, *cells, strict=True)]
+        for each in (_COLUMNS, *cells):
+            left = (cell.ljust(width) for cell, width in zip(each[:3], widths[:3], strict=True))
+            right = (cell.rjust(width) for cell, width in zip(each[3:], widths[3:], strict=True))
+            click.echo(f" {'  '.join((*left, *right))}")
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from opbuild.cli.tables import output_console
+
+    table = Table(*_COLUMNS, box=SIMPLE_HEAD)
+    table.columns[0].overflow = "fold"
+    for column in table.columns[3:]:
+        column.justify = "right"
+    for each in cells:
+        table.add_row(*map(Text, each))
+    output_console().print(table)
+
+
+def _cells(row: dict[str, Any], now: float) -> tuple[str, ...]:
+    milliseconds = f"{row['milliseconds']:.0f}" if row["kind"] == "operator" else ""
+    used = f"{span(now - row['last_use'])} ago"
+    return row["name"], row["kind"], row["variant"], milliseconds, size(row["bytes"]), used
 
 
 def _row(item: Item) -> dict[str, Any]:

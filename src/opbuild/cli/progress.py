@@ -142,7 +142,7 @@ class BarProgress:
                 self._task,
                 completed=self._state.done,
                 running=ENDING if self._state.ending else _doing(self._state),
-                left="" if left is None or self._state.ending else f"{_duration(left)} left",
+                left="" if left is None or self._state.ending else f"{duration(left)} left",
             )
 
     def begin(self) -> None:
@@ -219,15 +219,15 @@ class LineProgress:
         """Write where the build is."""
         state = self._state
         if not state.network:
-            self._write(f"{READING}, {_duration(state.elapsed)}")
+            self._write(f"{READING}, {duration(state.elapsed)}")
             return
         if state.ending:
-            self._write(f"{state.network}: {ENDING}, {_duration(state.elapsed)}")
+            self._write(f"{state.network}: {ENDING}, {duration(state.elapsed)}")
             return
-        left = "" if state.left is None else f", about {_duration(state.left)} left"
+        left = "" if state.left is None else f", about {duration(state.left)} left"
         doing = f", compiling {_names(state.running)}" if state.running else _doing(state) and f", {_doing(state)}"
         done = f"{state.done} of {state.to_compile} operators compiled"
-        self._write(f"{state.network}: {done}, {_duration(state.elapsed)}{left}{doing}")
+        self._write(f"{state.network}: {done}, {duration(state.elapsed)}{left}{doing}")
 
     def close(self) -> None:
         """End the lines in between."""
@@ -269,7 +269,7 @@ def build_progress(console: Console, *, ends: bool = True) -> Iterator[Observer]
         observer.close()
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Return a time for people: ``8 s``, ``2 min 05 s``."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -25,18 +25,20 @@ _NO_COMPONENTS = (ValueError, TypeError, AttributeError, LookupError, RecursionE
 _FAR = 10**6
 
 
-def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
-    """Return in how many fields two keys' components differ; a target, a compiler and a source count as one each."""
+def fields(components: Mapping[str, Any]) -> Mapping[str, str] | None:
+    """Return a key's fields as canonical JSON, to measure its distance from many others; None if it is no key."""
     try:
-        return _distance(one, other)
+        return {name: canonical_json(value) for name, value in _fields(components).items()}
     except _NO_COMPONENTS:
+        return None
+
+
+def distance(one: Mapping[str, str] | None, other: Mapping[str, str] | None) -> int:
+    """Return how many of two keys' ``fields`` differ; a target, a compiler and a source count as one each."""
+    if one is None or other is None:
         return _FAR
-
-
-def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
-    first, second = _fields(one), _fields(other)
-    names = first.keys() | second.keys()
-    return sum(_OTHER_FAMILY if name == "family" else 1 for name in names if not _equal(first, second, name))
+    differing = (name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+    return sum(_OTHER_FAMILY if name == "family" else 1 for name in differing)
 
 
 def first_change(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
@@ -53,12 +55,14 @@ def first_change(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
 
 
 def _first_change(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
+    whole = canonical_json(old), canonical_json(new)
+    if whole[0] == whole[1]:  # so it is for every entry that is found
+        return None
     before, after = _fields(old), _fields(new)
     names = [*after, *(name for name in before if name not in after)]
     changed = [name for name in names if not _equal(before, after, name)]
     if not changed:
-        same = canonical_json(old) == canonical_json(new)
-        return None if same else f"key {_short(canonical_json(old))} -> {_short(canonical_json(new))}"
+        return f"key {_short(whole[0])} -> {_short(whole[1])}"
     name = min(changed, key=_rank)
     show = _SPECIAL.get(name)
     if show is not None:

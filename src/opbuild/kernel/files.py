@@ -4,8 +4,25 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 from typing import IO
+
+_BLOCK = 4096
+_COUNTING = threading.Lock()
+_written = 0
+
+
+def written() -> int:
+    """Return the bytes that this process has written to caches so far, in whole blocks."""
+    return _written
+
+
+def count_written(nbytes: int) -> None:
+    """Count a file that was put into a cache."""
+    global _written  # noqa: PLW0603  one count a process, of what all its threads write
+    with _COUNTING:
+        _written += -(-nbytes // _BLOCK) * _BLOCK
 
 
 def make_folder(folder: Path) -> None:
@@ -59,6 +76,7 @@ def write_new(path: Path, content: bytes | memoryview) -> None:
     Raises:
         OSError: If the storage refuses.
     """
+    count_written(len(content))
     with create(path, buffering=0) as file:
         view = memoryview(content)
         while view:

@@ -58,8 +58,15 @@ class Store(Protocol):
     def publish(self, entry: Entry) -> str | None:
         """Add or replace an entry so that nobody ever sees part of it; return None, or why it could not be stored."""
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the entries present, sorted; they need not be sound."""
+    def names(self, at_most: int | None = None) -> tuple[str, ...]:
+        """Return the names of the entries present, sorted; they need not be sound.
+
+        Args:
+            at_most: How many of the store's files to look at; None: all. If there are more, the names are any of them.
+        """
+
+    def last_use(self, name: str) -> float:
+        """Return when the entry ``name`` was last used, in seconds since the epoch; 0 if that is not known."""
 
     def components(self, name: str) -> Mapping[str, Any] | None:
         """Return the key's components as the entry ``name`` states them; None if it can not be read."""

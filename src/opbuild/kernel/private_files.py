@@ -94,10 +94,11 @@ def sweep(folder: str | os.PathLike[str], prefix: str = PREFIX) -> None:
     with contextlib.suppress(OSError), os.scandir(folder) as listing:
         for item in listing:
             if item.name.startswith(prefix) and (prefix == PREFIX or _OWNED.fullmatch(item.name)):
-                _remove_rubbish(item)
+                remove_rubbish(item)
 
 
-def _remove_rubbish(item: os.DirEntry[str]) -> None:
+def remove_rubbish(item: os.DirEntry[str]) -> None:
+    """Remove a private file, or a folder put aside, if its writer is gone; what can not be removed stays."""
     with contextlib.suppress(OSError):
         if not is_rubbish(item.name, time.time() - item.stat(follow_symlinks=False).st_mtime):
             return

@@ -103,14 +103,18 @@ class Trust:
         if problem:
             raise UntrustedError(errno.EPERM, f"{problem} it: {remedy(path, state)}", str(path))
 
-    def open(self, path: str | os.PathLike[str]) -> tuple[int, os.stat_result]:
+    def open(self, path: str | os.PathLike[str], flags: int = 0) -> tuple[int, os.stat_result]:
         """Open a file for reading and return its descriptor and state; a pipe in its place makes nobody wait.
+
+        Args:
+            path: The file.
+            flags: Added to those of ``os.open``.
 
         Raises:
             UntrustedError: If others can write to it.
             OSError: If it can not be opened or is not a regular file.
         """
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | flags)
         try:
             state = os.fstat(descriptor)
             self.check(state, path)
@@ -119,14 +123,14 @@ class Trust:
             raise
         return descriptor, state
 
-    def read(self, path: str | os.PathLike[str]) -> bytes:
-        """Return a file's contents.
+    def read(self, path: str | os.PathLike[str], flags: int = 0) -> bytes:
+        """Return a file's contents; see ``open``.
 
         Raises:
             UntrustedError: If others can write to it.
             OSError: If it can not be read or is not a regular file.
         """
-        descriptor, state = self.open(path)
+        descriptor, state = self.open(path, flags)
         try:
             pieces = [os.read(descriptor, state.st_size + 1)]
             while pieces[-1]:

@@ -31,12 +31,19 @@ class StoredNetwork:
     files: tuple[str, ...]
 
 
-def read(folder: Path, name: str, trust: Trust = PRIVATE) -> StoredNetwork | Reason:
-    """Return a stored network whose every byte was checked, its weights included, or what is wrong with it."""
+def read(
+    folder: Path, name: str, trust: Trust = PRIVATE, digest: Callable[[Path, Trust], str] = digest_file
+) -> StoredNetwork | Reason:
+    """Return a stored network whose every byte was checked, its weights included, or what is wrong with it.
+
+    Args:
+        folder: The folder of networks.
+        name: The network's name.
+        trust: Whose files are believed.
+        digest: Returns the BLAKE3 of a file of weights; many networks may map one.
+    """
     try:
-        return check(
-            name, lambda file: trust.read(folder / file), lambda file: digest_file(folder / file, trust), trust
-        )
+        return check(name, lambda file: trust.read(folder / file), lambda file: digest(folder / file, trust), trust)
     except FileNotFoundError as error:
         return Reason("incomplete", f"{Path(str(error.filename)).name} is missing")
     except UntrustedError as error:

@@ -12,19 +12,24 @@ Constraints, and how they are met:
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 
+from opbuild.kernel.files import written
 from opbuild.kernel.private_files import is_rubbish, sweep
-from opbuild.kernel.trust import Trust, parse_json
+from opbuild.kernel.trust import PRIVATE, Trust, parse_json
 from opbuild.kernel.usage import is_used_here
 from opbuild.store.inspect import read_quietly
-from opbuild.store.inventory import Inventory, Item, measure, survey
+from opbuild.store.inventory import LOOKED_AT, Inventory, Item, folders_of, survey, tidy
+from opbuild.store.measured import FEW_FILES, Measured, add, forget, remember, remembered
 from opbuild.store.policy import Policy
+from opbuild.store.removal import remove_files
 
 PROTECTED_SECONDS = 1800.0
 """For how long a use protects an entry."""
@@ -38,17 +43,31 @@ _ANYBODYS = Trust(shared=True)
 _DIGEST = re.compile(rb'"([0-9a-f]{64})"')
 
 
+_LONGEST_SECONDS = 1.0
+"""For how long the end of a build removes things; what is left to remove, the next builds do."""
+
+_SHARE = 20
+"""A folder that stays too large is looked at again after so many times what looking took: a twentieth of the time."""
+
+_IN_VAIN_SECONDS = 300.0
+"""After which it is looked at again where all that is left is protected."""
+
+
 @dataclass(frozen=True)
 class Aged:
     """What ageing did.
 
     Attributes:
-        nbytes: Size of the folder before; 0 if it has no limit.
+        files: Number of files in the folder before.
+        nbytes: Their size.
         removed: What was removed.
+        ended: Whether nothing is left to remove.
     """
 
+    files: int
     nbytes: int
     removed: tuple[Item, ...] = ()
+    ended: bool = True
 
     @property
     def freed(self) -> int:
@@ -56,7 +75,41 @@ class Aged:
         return sum(item.nbytes for item in self.removed)
 
 
-def age(kernel_meta: Path, network_meta: Path, policy: Policy) -> Aged:
+def age_after_build(kernel_meta: Path, network_meta: Path, policy: Policy, trust: Trust = PRIVATE) -> None:
+    """Age a folder at the end of a build that added something, in a time that does not grow with what it holds.
+
+    The size of a large folder is remembered (``store.measured``), so it is looked at only once it may exceed its limit.
+
+    Args:
+        kernel_meta: The folder of operators.
+        network_meta: The folder of network images.
+        policy: Its limits.
+        trust: Whose measurement is believed.
+    """
+    now, count = time.time(), written()
+    added = count - _COUNTED.get(network_meta, 0)
+    _COUNTED[network_meta] = count
+    known = remembered(network_meta, now, trust)
+    if known is not None and (not policy.ages or known.nbytes + added <= policy.max_bytes or now < known.again):
+        add(network_meta, added)
+        return
+    started = perf_counter()
+    aged = age(kernel_meta, network_meta, policy, least=added, seconds=_LONGEST_SECONDS)
+    if aged.files <= FEW_FILES:
+        if known is not None:
+            forget(network_meta)
+        return
+    left, pause = aged.nbytes - aged.freed, 0.0
+    if policy.ages and left > policy.max_bytes:
+        pause = max(_SHARE * (perf_counter() - started), _IN_VAIN_SECONDS if aged.ended else 0.0)
+    remember(network_meta, Measured(left, now, now + pause))
+
+
+_COUNTED: dict[Path, int] = {}
+"""For each folder the bytes that this process had written when it was last aged."""
+
+
+def age(kernel_meta: Path, network_meta: Path, policy: Policy, *, least: int = 0, seconds: float = math.inf) -> Aged:
     """Remove what killed writers left, and bring a folder down to what its policy leaves if it is too large.
 
     Never raises for a fault of the storage: what can not be removed stays.
@@ -65,23 +118,34 @@ def age(kernel_meta: Path, network_meta: Path, policy: Policy) -> Aged:
         kernel_meta: The folder of operators.
         network_meta: The folder of network images.
         policy: Its limits.
+        least: Bytes to remove however long it takes.
+        seconds: After how many seconds of removing to leave the rest to the next build.
     """
-    sweep_cache(kernel_meta, network_meta)
-    nbytes = measure(kernel_meta, network_meta) if policy.ages else 0
-    if not policy.ages or nbytes <= policy.max_bytes:
-        return Aged(nbytes)
-    inventory, now = survey(kernel_meta, network_meta), time.time()
+    if not policy.ages:
+        return Aged(tidy(kernel_meta, network_meta, look_at=0).files, 0)
+    found, now = tidy(kernel_meta, network_meta, LOOKED_AT), time.time()
+    if found.nbytes <= policy.max_bytes or (found.files > LOOKED_AT and _is_recent(found.oldest, now)):
+        return Aged(found.files, found.nbytes)
+    inventory = survey(kernel_meta, network_meta)
     chosen = choose(inventory, policy.remaining_bytes, now, lambda item: is_used_here(item.mark), weights_of)
-    removed = tuple(item for item in chosen if _remove(item, now))
+    removed: list[Item] = []
+    freed, ended, end = 0, True, perf_counter() + seconds
+    for item in chosen:
+        if freed >= least and perf_counter() > end:
+            ended = False
+            break
+        if _remove(item, now):
+            removed.append(item)
+            freed += item.nbytes
     weights = {item.name for item in removed if item.kind == "weight"}
     if weights:
         remove_references(network_meta / "weights", weights)
-    return Aged(inventory.nbytes, removed)
+    return Aged(found.files, inventory.nbytes, tuple(removed), ended)
 
 
 def sweep_cache(kernel_meta: Path, network_meta: Path) -> None:
     """Remove the private files of writers that are gone, whatever the folder's size."""
-    for folder in (kernel_meta, network_meta, network_meta / "weights"):
+    for folder in folders_of(kernel_meta, network_meta):
         sweep(folder)
 
 
@@ -153,7 +217,7 @@ class _Shrinking:
         return [weight for weight in stored if not self._users[weight.name] and self._is_idle(weight)]
 
     def _is_idle(self, item: Item) -> bool:
-        return not self._is_used(item) and not _is_recent(item, self._now)
+        return not self._is_used(item) and not _is_recent(item.last_use, self._now)
 
 
 def weights_of(image: Item) -> frozenset[str]:
@@ -165,8 +229,8 @@ def weights_of(image: Item) -> frozenset[str]:
     return frozenset(digest.decode() for digest in _DIGEST.findall(record))
 
 
-def _is_recent(item: Item, now: float) -> bool:
-    return -_CLOCKS_DIFFER < now - item.last_use < PROTECTED_SECONDS
+def _is_recent(last_use: float, now: float) -> bool:
+    return -_CLOCKS_DIFFER < now - last_use < PROTECTED_SECONDS
 
 
 def _remove(item: Item, now: float) -> bool:
@@ -174,10 +238,7 @@ def _remove(item: Item, now: float) -> bool:
     with contextlib.suppress(OSError):
         if now - Path(item.mark).stat().st_atime < PROTECTED_SECONDS and item.kind in ("operator", "image"):
             return False
-    for path in item.files:
-        with contextlib.suppress(OSError):
-            Path(path).unlink()
-    return True
+    return remove_files(item.files)
 
 
 def remove_references(folder: Path, weights: set[str]) -> None:

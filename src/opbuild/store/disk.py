@@ -19,13 +19,14 @@ import re
 import time
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from opbuild.kernel.entry import SUFFIXES, Entry, check_entry_signature, read_entry, sign_entry
 from opbuild.kernel.interfaces import Found, Missing, Reason
 from opbuild.kernel.key import Key
-from opbuild.kernel.private_files import sweep
+from opbuild.kernel.private_files import PREFIX, remove_rubbish
 from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, UntrustedError, parse_json
 from opbuild.kernel.usage import mark_used
 from opbuild.store.publish import publish_files
@@ -102,15 +103,27 @@ class DiskStore:
         mark_used(self._mark(entry.name), keep_time=False)  # a new file has the time already
         return None
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the entries present, sorted; private files of dead writers are removed on the way."""
-        sweep(self.folder)
-        try:
-            with os.scandir(self.folder) as listing:
-                marks = [item.name for item in listing if _COMMIT_MARK.fullmatch(item.name)]
-        except OSError:
-            return ()
+    def names(self, at_most: int | None = None) -> tuple[str, ...]:
+        """Return the names of the entries present, sorted; private files of dead writers are removed on the way.
+
+        Args:
+            at_most: Files to look at, three of each entry, in the folder's own order; None: all.
+        """
+        marks = []
+        with contextlib.suppress(OSError), os.scandir(self.folder) as listing:
+            for item in islice(listing, at_most):
+                if item.name.startswith(PREFIX):
+                    remove_rubbish(item)
+                elif item.name.endswith(SUFFIXES[-1]) and _COMMIT_MARK.fullmatch(item.name):
+                    marks.append(item.name)
         return tuple(sorted(mark[: -len(SUFFIXES[-1])] for mark in marks))
+
+    def last_use(self, name: str) -> float:
+        """Return when an entry was last used, in seconds since the epoch; 0 if it is gone."""
+        try:
+            return self._mark(name).stat().st_atime
+        except OSError:
+            return 0.0
 
     def components(self, name: str) -> Mapping[str, Any] | None:
         """Return the key's components as the entry's ``.info`` states them; None if it can not be read."""

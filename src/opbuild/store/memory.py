@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from opbuild.kernel.entry import Entry, read_entry
@@ -33,10 +34,14 @@ class MemoryStore:
             self._entries[entry.name] = entry
         return None
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the entries present, sorted."""
+    def names(self, at_most: int | None = None) -> tuple[str, ...]:
+        """Return the names of the entries present, or of so many, sorted."""
         with self._lock:
-            return tuple(sorted(self._entries))
+            return tuple(sorted(islice(self._entries, at_most)))
+
+    def last_use(self, name: str) -> float:
+        """Return 0: it is not known."""
+        return 0.0
 
     def components(self, name: str) -> Mapping[str, Any] | None:
         """Return the key's components of the entry ``name``; None if it is not there."""

@@ -8,27 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
+from opbuild.events import Watch, unwatched
 from opbuild.kernel.private_files import is_rubbish
 from opbuild.store.ageing import PROTECTED_SECONDS, choose, remove_references, sweep_cache, weights_of
 from opbuild.store.inventory import Item, is_digest, survey
+from opbuild.store.removal import remove_files
 
 
-def remove_idle(kernel_meta: Path, network_meta: Path, seconds: float) -> tuple[Item, ...]:
+def remove_idle(kernel_meta: Path, network_meta: Path, seconds: float, watch: Watch = unwatched) -> tuple[Item, ...]:
     """Remove what nobody used for a time, and the weights that no network maps any more; return what was removed."""
     inventory, now = survey(kernel_meta, network_meta), time.time()
     idle = [item for item in inventory.items if now - item.last_use > seconds]
     kept = {item.mark for item in inventory.items} - {item.mark for item in idle}
     images = [item for item in inventory.items if item.kind == "image" and item.mark in kept]
     mapped = frozenset[str]().union(*map(weights_of, images))
-    return remove(
-        [item for item in idle if item.kind != "weight" or item.name not in mapped], network_meta, young=seconds
-    )
+    chosen = [item for item in idle if item.kind != "weight" or item.name not in mapped]
+    return remove(chosen, network_meta, young=seconds, watch=watch)
 
 
-def shrink(kernel_meta: Path, network_meta: Path, max_bytes: int) -> tuple[Item, ...]:
+def shrink(kernel_meta: Path, network_meta: Path, max_bytes: int, watch: Watch = unwatched) -> tuple[Item, ...]:
     """Remove what was used least recently, networks before operators, until a size is reached; return what went.
 
     Unlike ageing it does not spare what was used in the last half hour: somebody has asked for the size.
@@ -36,13 +37,13 @@ def shrink(kernel_meta: Path, network_meta: Path, max_bytes: int) -> tuple[Item,
     inventory = survey(kernel_meta, network_meta)
     later = time.time() + PROTECTED_SECONDS
     chosen = choose(inventory, max_bytes, later, lambda item: False, weights_of) if inventory.nbytes > max_bytes else ()
-    return remove(chosen, network_meta)
+    return remove(tuple(chosen), network_meta, watch=watch)
 
 
-def clear(kernel_meta: Path, network_meta: Path) -> tuple[Item, ...]:
+def clear(kernel_meta: Path, network_meta: Path, watch: Watch = unwatched) -> tuple[Item, ...]:
     """Remove everything that opbuild put there and can do without; return what was removed."""
     sweep_cache(kernel_meta, network_meta)
-    removed = remove(survey(kernel_meta, network_meta).items, network_meta)
+    removed = remove(survey(kernel_meta, network_meta).items, network_meta, watch=watch)
     references = (network_meta / "weights").glob("*.json")
     for path in (network_meta / "compiler.json", *(path for path in references if is_digest(path.stem))):
         with contextlib.suppress(OSError):
@@ -50,24 +51,25 @@ def clear(kernel_meta: Path, network_meta: Path) -> tuple[Item, ...]:
     return removed
 
 
-def remove(items: Iterable[Item], network_meta: Path, young: float = 0.0) -> tuple[Item, ...]:
+def remove(items: Sequence[Item], network_meta: Path, young: float = 0.0, watch: Watch = unwatched) -> tuple[Item, ...]:
     """Remove items, each with its commit mark first; what can not be removed stays.
 
     Args:
         items: What to remove; files that somebody may still be writing stay.
         network_meta: Where the weights are whose references go with them.
         young: Seconds since its last use for which an item stays.
+        watch: Told how many items were dealt with.
     """
     removed, now = [], time.time()
-    for item in items:
+    for number, item in enumerate(items):
+        watch(number, len(items))
         idle = now - item.last_use
         if idle < young if item.kind != "private" else not is_rubbish(item.name, idle):
             continue
-        for path in item.files:
-            with contextlib.suppress(OSError):
-                Path(path).unlink()
-        removed.append(item)
+        if remove_files(item.files):
+            removed.append(item)
+    watch(len(items), len(items))
     weights = {item.name for item in removed if item.kind == "weight"}
     if weights:
         remove_references(network_meta / "weights", weights)
-    return tuple(item for item in removed if not Path(item.mark).exists())
+    return tuple(removed)

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from opbuild.kernel.files import make_folder, write_new
+from opbuild.kernel.files import count_written, make_folder, write_new
 from opbuild.kernel.private_files import private_stem, replace
 
 
@@ -53,6 +53,7 @@ def _link(path: Path, temporary: Path, content: bytes) -> bool:
         return False
     with contextlib.suppress(OSError):
         if stat.S_ISREG(temporary.lstat().st_mode) and temporary.read_bytes() == content:
+            count_written(len(content))
             return True
     temporary.unlink()
     return False

@@ -59,9 +59,13 @@ class SharedStore:
         lent, folder = self._lent.pop(entry.name, (None, None))
         return self.own.publish(entry, linked_from=folder if lent is entry else None)
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of one's own entries."""
-        return self.own.names()
+    def names(self, at_most: int | None = None) -> tuple[str, ...]:
+        """Return the names of one's own entries; ``at_most`` files are looked at."""
+        return self.own.names(at_most)
+
+    def last_use(self, name: str) -> float:
+        """Return when one's own entry was last used."""
+        return self.own.last_use(name)
 
     def components(self, name: str) -> Mapping[str, Any] | None:
         """Return the key's components as one's own entry states them."""
