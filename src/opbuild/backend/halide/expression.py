@@ -19,6 +19,7 @@ import halide as hl
 
 from opbuild.backend.halide import mathematics as m
 from opbuild.backend.halide import powers, precise, trigonometry
+from opbuild.backend.halide.conversions import FLOAT16, convert
 from opbuild.backend.halide.definition import TYPES
 from opbuild.backend.halide.integers import INTEGER
 from opbuild.errors import CompileError
@@ -27,7 +28,6 @@ from opbuild.kernel.expression import Expression, children
 Expr = Any
 BOOL = hl.UInt(1)
 BYTE = hl.UInt(8)
-FLOAT16 = hl.Float(16)
 
 
 def compile_expression(
@@ -102,25 +102,7 @@ def cast(x: Expr, dtype: str) -> Expr:
     """Return ``x`` converted as ONNX's Cast does: floats to integers toward zero, whatever is not 0 to True."""
     if dtype == "bool":
         return _truth(x)
-    wanted = TYPES[dtype]
-    if x.type() == wanted:
-        return x
-    if x.type() == FLOAT16:
-        return cast(m.widen_half(x), dtype)
-    if wanted == FLOAT16:
-        return hl.cast(FLOAT16, cast(x, "float32"))
-    if x.type().is_float():
-        return _cast_float(x, wanted)
-    return hl.cast(wanted, x)
-
-
-def _cast_float(x: Expr, wanted: Any) -> Expr:
-    if wanted.is_float():
-        return m.widen(x) if wanted == m.FLOAT64 else m.narrow(x)
-    if wanted.bits() == 64:
-        return hl.cast(wanted, x)
-    # As C's conversion to a wide integer and the wrap that follows; a direct one is undefined out of range.
-    return hl.cast(wanted, hl.cast(m.INT32 if wanted.bits() < 32 or wanted == m.INT32 else m.INT64, x))
+    return convert(x, TYPES[dtype])
 
 
 def apply(operation: str, operands: Sequence[Expr]) -> Expr:
