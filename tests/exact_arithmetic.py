@@ -36,9 +36,9 @@ def quotient(a: int, b: int) -> int:
 
 
 def power(a: int, b: int) -> int:
-    """Return a power; negative exponents truncate, and 0 has none."""
-    if b >= 0:
-        return pow(a, b, 2**64)
+    """Return a power; negative exponents truncate, 0 to one of them is 0, and so is any other number beyond 63."""
+    if 0 <= b < 64:
+        return a**b
     return {1: 1, -1: 1 if b % 2 == 0 else -1}.get(a, 0)
 
 

@@ -6,7 +6,9 @@ applied to the values that numpy found: fused or alone they must give the same b
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import resource
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -21,6 +23,7 @@ from exact_arithmetic import FLOATS, INTEGERS, Array
 from opbuild.backend.halide.definition import TYPES
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.graph.elementwise import INTEGER_OPERATIONS
+from opbuild.graph.passes.fuse import expansion
 from opbuild.kernel.expression import OPERATIONS, Expression, arg, children, const, rebuild, walk
 from opbuild.kernel.target import host_target, parse_target, runs_here
 
@@ -36,8 +39,9 @@ PARAMETERS: dict[str, tuple[float, ...]] = {
 }  # fmt: skip
 CHECKS = "no_asserts-no_bounds_query"
 LENGTH = 96
-MOST_OPERATIONS, MOST_FUNCTIONS = 8, 2
-"""Operations of a tree, and those of them that are not exact: they take the compiler's time."""
+MEMORY, SECONDS = 4 * 2**30, 60
+MOST_OPERATIONS, MOST_FUNCTIONS, MOST_COPIES = 8, 2, 400
+"""Operations of a tree, those of them that are not exact, and copies of operands in the tree that the compiler sees."""
 
 
 def levels() -> dict[str, str]:
@@ -108,7 +112,7 @@ def special_floats(dtype: str) -> tuple[float, ...]:
     info = np.finfo(dtype)
     ends = [float(x) for x in (info.tiny, info.smallest_subnormal, info.max, info.eps, info.tiny / 2)]
     whole = [float(2**bits) for bits in (7, 8, 15, 16, 31, 32, 63, 64)]
-    below = [float(np.nextafter(np.array(x, dtype), 0)) for x in whole if x < info.max]
+    below = [float(np.nextafter(np.dtype(dtype).type(x), np.dtype(dtype).type(0))) for x in whole if x < float(info.max)]
     positive = [0.0, *ends, *whole, *below, 0.5, 1.0, 1.5, 2.5, 255.5, 2.0**31 - 0.5, 9.7, float("inf")]
     return tuple(positive + [-x for x in positive] + [float("nan")] * 3)
 
@@ -145,7 +149,7 @@ class _Maker:
 
     def constant(self, dtype: str) -> Expression:
         number = self.random.choice(values(dtype, self.random).tolist())
-        return const(number if self.random.random() < 0.5 else self.random.choice((0, 1, 2, 3)), dtype)
+        return const(number if dtype == "bool" or self.random.random() < 0.5 else self.random.choice((0, 1, 2, 3)), dtype)
 
     def operation(self, dtype: str) -> Expression:
         pick = self.random.random()
@@ -180,12 +184,14 @@ def _operations_of(dtype: str) -> tuple[str, ...]:
 def tree(seed: int) -> Tree:
     """Return the tree of a seed: of all types, or of a few between which it converts often."""
     random = Random(seed)
-    types = (*FLOATS, *INTEGERS, "bool")
-    if random.random() < 0.5:
-        types = (random.choice(FLOATS), random.choice(INTEGERS), random.choice(types[:-1]), "bool")
-    maker = _Maker(random, types)
-    expression = maker.make(random.choice(types))
-    return Tree(expression, tuple(maker.args) or (values("float32", random),), random.random() < 0.2)
+    while True:
+        types = (*FLOATS, *INTEGERS, "bool")
+        if random.random() < 0.5:
+            types = (random.choice(FLOATS), random.choice(INTEGERS), random.choice(types[:-1]), "bool")
+        maker = _Maker(random, types)
+        expression = maker.make(random.choice(types))
+        if maker.args and expansion(expression) <= MOST_COPIES:
+            return Tree(expression, tuple(maker.args), random.random() < 0.2)
 
 
 # -- evaluating them --------------------------------------------------------------------------------------------------
@@ -201,6 +207,7 @@ def compiled(trees: Sequence[Tree], target: str) -> list[Array]:
     Raises:
         Died: If that process did not live to return them, for example because a division trapped.
     """
+    _prepare(target)
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -219,7 +226,16 @@ def compiled(trees: Sequence[Tree], target: str) -> list[Array]:
     return results
 
 
+@lru_cache
+def _prepare(target: str) -> None:
+    """Compile the compiler's runtime library for a target, which forks then have."""
+    _run([Tree(("neg", arg(0)), (np.zeros(LENGTH, np.float32),))], target)
+
+
 def _child(pipe: int, trees: Sequence[Tree], target: str) -> None:
+    faulthandler.disable()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     try:
         os.write(pipe, b"".join(result.tobytes() for result in _run(trees, target)))
     except BaseException as error:

@@ -16,7 +16,6 @@ import halide as hl
 from opbuild.backend.halide import mathematics as m
 
 Expr = Any
-FLOAT16 = hl.Float(16)
 
 
 def convert(x: Expr, wanted: Any) -> Expr:
@@ -28,10 +27,10 @@ def convert(x: Expr, wanted: Any) -> Expr:
     """
     if x.type() == wanted:
         return x
-    if x.type() == FLOAT16:
+    if x.type() == m.FLOAT16:
         return convert(m.widen_half(x), wanted)
-    if wanted == FLOAT16:
-        return hl.cast(FLOAT16, convert(x, m.FLOAT32))
+    if wanted == m.FLOAT16:
+        return m.narrow_half(convert(x, m.FLOAT32))
     if not x.type().is_float():
         return hl.cast(wanted, x)
     if wanted.is_float():

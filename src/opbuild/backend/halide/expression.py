@@ -19,15 +19,16 @@ import halide as hl
 
 from opbuild.backend.halide import mathematics as m
 from opbuild.backend.halide import powers, precise, trigonometry
-from opbuild.backend.halide.conversions import FLOAT16, convert
+from opbuild.backend.halide.conversions import convert
 from opbuild.backend.halide.definition import TYPES
-from opbuild.backend.halide.integers import INTEGER
+from opbuild.backend.halide.integers import INTEGER, unsigned
 from opbuild.errors import CompileError
 from opbuild.kernel.expression import Expression, children
 
 Expr = Any
 BOOL = hl.UInt(1)
 BYTE = hl.UInt(8)
+FLOAT16 = m.FLOAT16
 
 
 def compile_expression(
@@ -120,7 +121,7 @@ def apply(operation: str, operands: Sequence[Expr]) -> Expr:
     if kind == FLOAT16:
         wide = [m.widen_half(x) if x.type() == FLOAT16 else x for x in operands]
         result = apply(operation, wide)
-        return hl.cast(FLOAT16, result) if result.type() == m.FLOAT32 else result
+        return m.narrow_half(result) if result.type() == m.FLOAT32 else result
     table = FLOAT if kind.is_float() else INTEGER
     if operation not in table:
         raise CompileError(f"operation {operation} is not defined for {kind}")
@@ -187,18 +188,18 @@ def _float_sign(x: Expr) -> Expr:
 
 def _power_of_constant(x: Expr, literal: Expression, y: Expr) -> Expr:
     """Return a power whose exponent is known; small whole exponents and one half need no logarithm."""
-    text = literal[2]
-    exponent = float(text)
+    exponent = float(literal[2])
+    if x.type() == FLOAT16:
+        return m.narrow_half(_power_of_constant(m.widen_half(x), literal, m.widen_half(y)))
     if exponent in (2.0, 3.0, 4.0):
         square = apply("mul", [x, x])
         factors = {2.0: [square], 3.0: [square, x], 4.0: [square, square]}[exponent]
         return reduce(lambda a, b: apply("mul", [a, b]), factors)
-    if x.type() in (m.FLOAT32, m.FLOAT64):
-        if exponent == -1.0:
-            return _F1(x) / x
-        if exponent == 0.5:
-            # pow(-0, 0.5) is +0 and pow(-inf, 0.5) is inf, unlike the square root.
-            return hl.select(x == m.literal(x, -math.inf), m.literal(x, math.inf), hl.sqrt(x + _F0(x)))
+    if x.type().is_float() and exponent == -1.0:
+        return _F1(x) / x
+    if x.type().is_float() and exponent == 0.5:
+        # pow(-0, 0.5) is +0 and pow(-inf, 0.5) is inf, unlike the square root.
+        return hl.select(x == m.literal(x, -math.inf), m.literal(x, math.inf), hl.sqrt(x + _F0(x)))
     return apply("pow", [x, y])
 
 
@@ -301,8 +302,8 @@ LOGIC: dict[str, Callable[..., Expr]] = {
 """Operations on truth values, whatever their type."""
 
 ANY: dict[str, Callable[..., Expr]] = {
-    "equal": lambda a, b: _comparable(a) == _comparable(b),
-    "not_equal": lambda a, b: _comparable(a) != _comparable(b),
+    "equal": lambda a, b: _pattern(a) == _pattern(b),
+    "not_equal": lambda a, b: _pattern(a) != _pattern(b),
     "less": lambda a, b: _comparable(a) < _comparable(b),
     "less_equal": lambda a, b: _at_most(_comparable(a), _comparable(b)),
     "greater": lambda a, b: _comparable(a) > _comparable(b),
@@ -319,3 +320,9 @@ def _at_most(a: Expr, b: Expr) -> Expr:
 
 def _comparable(x: Expr) -> Expr:
     return m.widen_half(x) if x.type() == FLOAT16 else _stored(x)
+
+
+def _pattern(x: Expr) -> Expr:
+    # Halide subtracts what it compares, and refuses where the difference of two signed literals overflows.
+    x = _comparable(x)
+    return unsigned(x) if x.type().is_int() else x
