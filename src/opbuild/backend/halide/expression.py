@@ -20,15 +20,16 @@ import halide as hl
 
 from opbuild.backend.halide import mathematics as m
 from opbuild.backend.halide import powers, precise, trigonometry
+from opbuild.backend.halide.conversions import convert
 from opbuild.backend.halide.definition import TYPES
-from opbuild.backend.halide.integers import INTEGER
+from opbuild.backend.halide.integers import INTEGER, unsigned
 from opbuild.errors import CompileError
 from opbuild.kernel.expression import Expression, children
 
 Expr = Any
 BOOL = hl.UInt(1)
 BYTE = hl.UInt(8)
-FLOAT16 = hl.Float(16)
+FLOAT16 = m.FLOAT16
 
 
 ONCE = frozenset(("add", "sub", "mul", "div", "and", "or", "xor", "bit_and", "bit_or", "bit_xor"))
@@ -134,25 +135,7 @@ def cast(x: Expr, dtype: str) -> Expr:
     """Return ``x`` converted as ONNX's Cast does: floats to integers toward zero, whatever is not 0 to True."""
     if dtype == "bool":
         return _truth(x)
-    wanted = TYPES[dtype]
-    if x.type() == wanted:
-        return x
-    if x.type() == FLOAT16:
-        return cast(m.widen_half(x), dtype)
-    if wanted == FLOAT16:
-        return hl.cast(FLOAT16, cast(x, "float32"))
-    if x.type().is_float():
-        return _cast_float(x, wanted)
-    return hl.cast(wanted, x)
-
-
-def _cast_float(x: Expr, wanted: Any) -> Expr:
-    if wanted.is_float():
-        return m.widen(x) if wanted == m.FLOAT64 else m.narrow(x)
-    if wanted.bits() == 64:
-        return hl.cast(wanted, x)
-    # As C's conversion to a wide integer and the wrap that follows; a direct one is undefined out of range.
-    return hl.cast(wanted, hl.cast(m.INT32 if wanted.bits() < 32 or wanted == m.INT32 else m.INT64, x))
+    return convert(x, TYPES[dtype])
 
 
 def apply(operation: str, operands: Sequence[Expr]) -> Expr:
@@ -170,7 +153,7 @@ def apply(operation: str, operands: Sequence[Expr]) -> Expr:
     if kind == FLOAT16:
         wide = [m.widen_half(x) if x.type() == FLOAT16 else x for x in operands]
         result = apply(operation, wide)
-        return hl.cast(FLOAT16, result) if result.type() == m.FLOAT32 else result
+        return m.narrow_half(result) if result.type() == m.FLOAT32 else result
     table = FLOAT if kind.is_float() else INTEGER
     if operation not in table:
         raise CompileError(f"operation {operation} is not defined for {kind}")
@@ -237,18 +220,18 @@ def _float_sign(x: Expr) -> Expr:
 
 def _power_of_constant(x: Expr, literal: Expression, y: Expr) -> Expr:
     """Return a power whose exponent is known; small whole exponents and one half need no logarithm."""
-    text = literal[2]
-    exponent = float(text)
+    exponent = float(literal[2])
+    if x.type() == FLOAT16:
+        return m.narrow_half(_power_of_constant(m.widen_half(x), literal, m.widen_half(y)))
     if exponent in (2.0, 3.0, 4.0):
         square = apply("mul", [x, x])
         factors = {2.0: [square], 3.0: [square, x], 4.0: [square, square]}[exponent]
         return reduce(lambda a, b: apply("mul", [a, b]), factors)
-    if x.type() in (m.FLOAT32, m.FLOAT64):
-        if exponent == -1.0:
-            return _F1(x) / x
-        if exponent == 0.5:
-            # pow(-0, 0.5) is +0 and pow(-inf, 0.5) is inf, unlike the square root.
-            return hl.select(x == m.literal(x, -math.inf), m.literal(x, math.inf), hl.sqrt(x + _F0(x)))
+    if x.type().is_float() and exponent == -1.0:
+        return _F1(x) / x
+    if x.type().is_float() and exponent == 0.5:
+        # pow(-0, 0.5) is +0 and pow(-inf, 0.5) is inf, unlike the square root.
+        return hl.select(x == m.literal(x, -math.inf), m.literal(x, math.inf), hl.sqrt(x + _F0(x)))
     return apply("pow", [x, y])
 
 
@@ -351,8 +334,8 @@ LOGIC: dict[str, Callable[..., Expr]] = {
 """Operations on truth values, whatever their type."""
 
 ANY: dict[str, Callable[..., Expr]] = {
-    "equal": lambda a, b: _comparable(a) == _comparable(b),
-    "not_equal": lambda a, b: _comparable(a) != _comparable(b),
+    "equal": lambda a, b: _pattern(a) == _pattern(b),
+    "not_equal": lambda a, b: _pattern(a) != _pattern(b),
     "less": lambda a, b: _comparable(a) < _comparable(b),
     "less_equal": lambda a, b: _at_most(_comparable(a), _comparable(b)),
     "greater": lambda a, b: _comparable(a) > _comparable(b),
@@ -369,3 +352,9 @@ def _at_most(a: Expr, b: Expr) -> Expr:
 
 def _comparable(x: Expr) -> Expr:
     return m.widen_half(x) if x.type() == FLOAT16 else _stored(x)
+
+
+def _pattern(x: Expr) -> Expr:
+    # Halide subtracts what it compares, and refuses where the difference of two signed literals overflows.
+    x = _comparable(x)
+    return unsigned(x) if x.type().is_int() else x

@@ -36,15 +36,30 @@ _subtract = _wrapping(lambda a, b: a - b)
 _multiply = _wrapping(lambda a, b: a * b)
 
 
+def unsigned(x: Expr) -> Expr:
+    """Return an integer's bits as an unsigned number."""
+    return hl.reinterpret(hl.UInt(x.type().bits()), x)
+
+
+def _magnitude(x: Expr) -> Expr:
+    """Return an integer without its sign, unsigned, so that the least number has one too."""
+    bits = unsigned(x)
+    return hl.select(x < _zero(x), _zero(bits) - bits, bits) if x.type().is_int() else x
+
+
 def _divide(a: Expr, b: Expr) -> Expr:
-    """Return the quotient, truncated; neither 0 nor -1 reaches the machine's division, which traps."""
-    special = b == _zero(b)
-    result = _zero(a)
-    if b.type().is_int():
-        minus = b == -_one(b)
-        result = hl.select(minus, _negate(a), result)
-        special = special | minus
-    return hl.select(special, result, hl.div_round_to_zero(a, hl.select(special, _one(b), b)))
+    """Return the quotient, truncated; 0 for a division by 0.
+
+    Of unsigned numbers, because the machine traps on the least number divided by -1, and because Halide refuses to
+    divide by the greatest number: its division of signed ones adds to the divisor.
+    """
+    divisor = _magnitude(b)
+    none = divisor == _zero(divisor)
+    quotient = hl.select(none, _zero(divisor), _magnitude(a) / hl.select(none, _one(divisor), divisor))
+    if not a.type().is_int():
+        return quotient
+    opposite = (a < _zero(a)) != (b < _zero(b))
+    return hl.reinterpret(a.type(), hl.select(opposite, _zero(quotient) - quotient, quotient))
 
 
 def _truncated_remainder(a: Expr, b: Expr) -> Expr:
@@ -66,17 +81,19 @@ def _floored_quotient(a: Expr, b: Expr) -> Expr:
 
 def _integer_power(a: Expr, b: Expr) -> Expr:
     """Return the wrapping power; exponents from 64 on count only for the bases -1, 0 and 1; negative ones truncate."""
-    zero, one = _zero(a), _one(a)
-    result, square = one, a
+    base = square = unsigned(a)
+    one, zero, minus = _one(base), _zero(base), _zero(base) - _one(base)
+    result = one
     for bit in range(min(6, a.type().bits() - 1)):
-        result = hl.select((b & hl.cast(b.type(), hl.i32(1 << bit))) != zero, _multiply(result, square), result)
-        square = _multiply(square, square)
-    unit = hl.select(a == one, one, zero)
+        taken = (b & hl.cast(b.type(), hl.i32(1 << bit))) != _zero(b)
+        result = hl.select(taken, result * square, result)
+        square = square * square
+    far, unit = b >= hl.cast(b.type(), hl.i32(64)), hl.select(base == one, one, zero)
     if a.type().is_int():
-        odd = (b & one) != zero
-        unit = hl.select(a == -one, hl.select(odd, -one, one), unit)
-        result = hl.select(b < zero, unit, result)
-    return hl.select(b >= hl.cast(b.type(), hl.i32(64)), unit, result) if a.type().bits() > 7 else result
+        odd = (b & _one(b)) != _zero(b)
+        unit = hl.select(base == minus, hl.select(odd, minus, one), unit)
+        far = far | (b < _zero(b))
+    return hl.reinterpret(a.type(), hl.select(far, unit, result))
 
 
 def _sign(x: Expr) -> Expr:
