@@ -12,7 +12,7 @@ from opbuild.errors import OptionError
 if TYPE_CHECKING:
     from opbuild.store.inventory import Item
 
-_KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo": "model known"}
+_KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo": "memo", "settings": "settings"}
 
 
 @click.command()
@@ -20,7 +20,7 @@ _KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo
 @cache_options
 @json_option
 def verify(repair: bool, as_json: bool, **place: Any) -> int:
-    """Read every operator, network and weight, and compare each with its digests and its key.
+    """Read every file, and compare each with its digests, its key and its name.
 
     Exits with 1 if something is damaged and stays.
     """
@@ -28,12 +28,11 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
 
     config, _ = locate(**place)
     cache = Cache.of(config)
-    checked = len(cache.items("operator", "image", "weight"))
-    found = []
+    checked = len(cache.checked())
+    found, removed = [], 0
     for problem in cache.problems():
         found.append(problem)
-        if repair:
-            cache.repair(problem)
+        removed += repair and cache.repair(problem)
         if not as_json:
             click.echo(f"{_KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}")
     if as_json:
@@ -43,9 +42,10 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
         ]
         print_json({"checked": checked, "damaged": damaged, "repaired": repair})
     else:
-        end = f"{len(found)} damaged" + (" and removed" if found and repair else "")
+        left = f", {len(found) - removed} not removed" if repair and removed < len(found) else ""
+        end = f"{len(found)} damaged" + (" and removed" if removed and not left else left)
         click.echo(f"{checked} checked, {end}")
-    return 1 if found and not repair else 0
+    return 1 if removed < len(found) else 0
 
 
 @click.command()

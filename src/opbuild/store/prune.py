@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from opbuild.config import COMPILER_MEMO
 from opbuild.kernel.private_files import is_rubbish
 from opbuild.store.ageing import PROTECTED_SECONDS, choose, remove_references, sweep_cache, weights_of
 from opbuild.store.inventory import Item, is_digest, survey
@@ -44,7 +45,7 @@ def clear(kernel_meta: Path, network_meta: Path) -> tuple[Item, ...]:
     sweep_cache(kernel_meta, network_meta)
     removed = remove(survey(kernel_meta, network_meta).items, network_meta)
     references = (network_meta / "weights").glob("*.json")
-    for path in (network_meta / "compiler.json", *(path for path in references if is_digest(path.stem))):
+    for path in (network_meta / COMPILER_MEMO, *(path for path in references if is_digest(path.stem))):
         with contextlib.suppress(OSError):
             path.unlink()
     return removed
