@@ -47,6 +47,8 @@ Outputs = dict[str, Any]
 def write_model(path: Path, seed: int, outputs: Sequence[str], *, external: bool = False) -> None:
     """Write ``h = x @ w; y = softmax(h)``, with its outputs in an order; all are called the same."""
     weights = np.random.default_rng(seed).standard_normal((SIZE, SIZE)).astype(np.float32)
+    for old in path.parent.glob("*.*"):
+        old.unlink()
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Softmax", ["h"], ["y"])]
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (ROWS, SIZE)) for name in ("x", *outputs)]
     graph = helper.make_graph(nodes, "small", ports[:1], ports[1:], [numpy_helper.from_array(weights, "w")])
@@ -105,6 +107,8 @@ class World:
         write_model(self.path("ordered"), 1, ["h", "y"])
         write_model(self.path("reversed"), 1, ["y", "h"])
         write_model(self.path("beside"), beside, ["y"], external=True)
+        for path in (self.folder / "models").rglob("*.*"):
+            path.chmod(0o444)  # so that its digest is remembered on every file system
         time.sleep(1.1)  # a model's file that was written within the last second is not remembered
 
     def _build(self) -> None:

@@ -97,6 +97,10 @@ def test_the_digest_of_a_file_that_is_mapped_for_writing_is_not_remembered(path:
     del mapped
     assert digest_of(path, memo).lasts
     assert memo.exists()
+    mapped = np.memmap(path, np.uint8, "r+")
+    mapped[:] = 3
+    assert digest_of(path, memo).digest == fast(bytes([3]) * 8192)
+    assert not memo.exists()
 
 
 def test_a_change_that_moves_no_time_is_noticed_at_the_end_of_a_build(path: Path) -> None:

@@ -127,9 +127,12 @@ def digest_of(
     unwritten = is_unwritten(path)  # before anything is read: what is mapped later shows by its time of change
     stat, now = path.stat(), time.time_ns()
     known = Known((digest_file or fast_file)(path), _state(stat), unwritten and now - stat.st_ctime_ns > _SETTLED)
-    if memo is not None and known.lasts and state_of(path) == known.state:
+    if memo is not None:
         with contextlib.suppress(OSError):
-            publish(memo, trust.write_memo(memo, {"blake3": known.digest, "state": known.state}))
+            if known.lasts and state_of(path) == known.state:
+                publish(memo, trust.write_memo(memo, {"blake3": known.digest, "state": known.state}))
+            elif memo.exists():
+                memo.unlink()  # who finds one takes the file for edited since
     return known
 
 
