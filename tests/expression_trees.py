@@ -89,7 +89,9 @@ def values(dtype: str, random: Random) -> Array:
     if dtype == "bool":
         return np.array([random.random() < 0.5 for _ in range(LENGTH)])
     if dtype in FLOATS:
-        numbers = [random.choice(special_floats(dtype)) if random.random() < 0.5 else _float(random) for _ in range(LENGTH)]
+        numbers = [
+            random.choice(special_floats(dtype)) if random.random() < 0.5 else _float(random) for _ in range(LENGTH)
+        ]
         with np.errstate(all="ignore"):
             return np.array(numbers).astype(dtype)
     info = np.iinfo(dtype)
@@ -103,7 +105,9 @@ def values(dtype: str, random: Random) -> Array:
 
 
 def _float(random: Random) -> float:
-    return random.choice((random.gauss(0, 3), random.gauss(0, 1) * 10.0 ** random.uniform(-20, 20), random.gauss(0, 100)))
+    return random.choice(
+        (random.gauss(0, 3), random.gauss(0, 1) * 10.0 ** random.uniform(-20, 20), random.gauss(0, 100))
+    )
 
 
 @lru_cache
@@ -112,7 +116,9 @@ def special_floats(dtype: str) -> tuple[float, ...]:
     info = np.finfo(dtype)
     ends = [float(x) for x in (info.tiny, info.smallest_subnormal, info.max, info.eps, info.tiny / 2)]
     whole = [float(2**bits) for bits in (7, 8, 15, 16, 31, 32, 63, 64)]
-    below = [float(np.nextafter(np.dtype(dtype).type(x), np.dtype(dtype).type(0))) for x in whole if x < float(info.max)]
+    below = [
+        float(np.nextafter(np.dtype(dtype).type(x), np.dtype(dtype).type(0))) for x in whole if x < float(info.max)
+    ]
     positive = [0.0, *ends, *whole, *below, 0.5, 1.0, 1.5, 2.5, 255.5, 2.0**31 - 0.5, 9.7, float("inf")]
     return tuple(positive + [-x for x in positive] + [float("nan")] * 3)
 
@@ -142,14 +148,16 @@ class _Maker:
         if pick < 0.4:
             return self.constant(dtype)
         there = [index for index, array in enumerate(self.args) if array.dtype == dtype]
-        if there and self.random.random() < 0.5 or len(self.args) >= 6 and there:
+        if (there and self.random.random() < 0.5) or (len(self.args) >= 6 and there):
             return arg(self.random.choice(there))
         self.args.append(values(dtype, self.random))
         return arg(len(self.args) - 1)
 
     def constant(self, dtype: str) -> Expression:
         number = self.random.choice(values(dtype, self.random).tolist())
-        return const(number if dtype == "bool" or self.random.random() < 0.5 else self.random.choice((0, 1, 2, 3)), dtype)
+        return const(
+            number if dtype == "bool" or self.random.random() < 0.5 else self.random.choice((0, 1, 2, 3)), dtype
+        )
 
     def operation(self, dtype: str) -> Expression:
         pick = self.random.random()
@@ -331,7 +339,9 @@ def smaller_trees(tree: Tree, found: dict[Expression, Array]) -> Iterator[Tree]:
     for literal in {part for part in walk(tree.expression) if part[0] == "const"}:
         operand = arg(len(tree.args))
         number = np.full(LENGTH, _number(literal), literal[1])
-        yield _compact(replace(tree, expression=_replaced(tree.expression, literal, operand), args=(*tree.args, number)))
+        yield _compact(
+            replace(tree, expression=_replaced(tree.expression, literal, operand), args=(*tree.args, number))
+        )
 
 
 def _replaced(expression: Expression, part: Expression, by: Expression) -> Expression:

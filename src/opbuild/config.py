@@ -20,6 +20,8 @@ CACHE_MODES = ("enable", "force", "disable")
 IMPLEMENTATION_MODES = ("high_performance", "high_precision")
 PRECISION_MODES = ("must_keep_origin_dtype", "force_fp32")
 DEBUG_LEVELS = range(5)
+COMPILER_MEMO = "compiler.json"
+"""The file of a cache that remembers what compiled what it holds."""
 
 _MINDSPORE_LEVEL = 3
 """``MS_COMPILER_OP_LEVEL`` where it is not set or not valid: no debugging, files kept."""
@@ -134,7 +136,7 @@ class Config:
     @property
     def compiler_memo(self) -> Path | None:
         """Where the digest of the compiler is remembered; None: it is read each time."""
-        return self.network_meta / "compiler.json" if self.uses_cache and not self.forces else None
+        return self.network_meta / COMPILER_MEMO if self.uses_cache and not self.forces else None
 
     @staticmethod
     def from_environment(

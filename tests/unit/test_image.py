@@ -114,8 +114,8 @@ def test_an_image_of_another_key_under_the_right_name_is_a_miss(tmp_path: Path) 
     """F29: the whole key is compared, not only the name."""
     store, _ = store_chain(tmp_path)
     path = next(tmp_path.glob("*.json"))
-    content = unseal(path.read_bytes())
-    path.write_bytes(seal({**content, "key": {**content["key"], "model": "other"}}))
+    content = unseal(path.read_bytes(), path.name)
+    path.write_bytes(seal({**content, "key": {**content["key"], "model": "other"}}, path.name))
     assert store.load(KEY) == "it was made from something else"
 
 
@@ -143,9 +143,9 @@ def test_a_lying_record_is_a_miss(tmp_path: Path, change: Any) -> None:
     """F58: a record with a valid digest whose views or buffers reach outside their memory is refused before it runs."""
     store, _ = store_chain(tmp_path)
     path = next(tmp_path.glob("*.json"))
-    content = unseal(path.read_bytes())
+    content = unseal(path.read_bytes(), path.name)
     change(content["record"])
-    path.write_bytes(seal(content))
+    path.write_bytes(seal(content, path.name))
     assert isinstance(store.load(KEY), str)
 
 
@@ -193,6 +193,7 @@ def test_weights_that_were_packed_before_are_not_packed_again(tmp_path: Path) ->
     store = ImageStore(tmp_path)
     first = store.weights()
     built = build(chain(SIZE), first)
+    first.remember()
     program = chain(SIZE)
 
     def never() -> Any:
@@ -205,9 +206,21 @@ def test_weights_that_were_packed_before_are_not_packed_again(tmp_path: Path) ->
     assert again.constants.places == built.constants.places
 
 
+def test_what_a_source_packs_to_is_believed_only_after_the_build_is_certain(tmp_path: Path) -> None:
+    """F34: a source that changed between its digest and its packing would give every later network wrong weights."""
+    store = ImageStore(tmp_path)
+    build(chain(SIZE), store.weights())  # packed, and nobody said that its source had not changed meanwhile
+    assert not list((tmp_path / "weights").glob("*.json"))
+    again = store.weights()
+    build(chain(SIZE), again)
+    assert again.packed == 1
+
+
 def test_other_packing_code_packs_again(tmp_path: Path) -> None:
     """F30: the digest of opbuild's sources salts the look-up, so changed packing code is never served old bytes."""
-    build(chain(SIZE), ImageStore(tmp_path, "old").weights())
+    old = ImageStore(tmp_path, "old").weights()
+    build(chain(SIZE), old)
+    old.remember()
     weights = ImageStore(tmp_path, "new").weights()
     build(chain(SIZE), weights)
     assert weights.packed == 1

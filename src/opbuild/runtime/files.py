@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from opbuild.digest import fast, fast_file
 from opbuild.graph.types import Array
 from opbuild.kernel.private_files import boot, publish
 from opbuild.kernel.trust import PRIVATE, Trust
+from opbuild.kernel.writers import is_unwritten
 
 _SETTLED = 10**9
 """Nanoseconds since a file's last change after which a further change surely gives it another time of change."""
@@ -78,13 +79,35 @@ def verified(path: Path, nbytes: int, digest: str, remembered: Any, trust: Trust
     return array, state
 
 
+class Known(NamedTuple):
+    """What was read of a file that others may change.
+
+    Attributes:
+        digest: The BLAKE3 of its bytes.
+        state: Its state before it was read: see ``verified``.
+        lasts: Whether it has these bytes for as long as it has this state. Not if it had only just changed, and might
+            change again within a tick of the clock; nor if somebody may write to it through a map.
+    """
+
+    digest: str
+    state: list[Any]
+    lasts: bool
+
+    def is_outdated(self, path: Path) -> bool:
+        """Return whether the file has other bytes by now; it is read again only where its state does not tell.
+
+        Raises:
+            OSError: If it can not be read.
+        """
+        return state_of(path) != self.state or (not self.lasts and fast_file(path) != self.digest)
+
+
 def digest_of(
     path: Path, memo: Path | None, digest_file: Callable[[Path], str] | None = None, trust: Trust = PRIVATE
-) -> str:
+) -> Known:
     """Return a file's digest, from ``memo`` if the file's state is the one for which it was written there.
 
-    What the state is, ``verified`` says. A file that has only just changed is not remembered: it may change again
-    without getting another time of change.
+    Only what lasts is remembered: see ``Known`` and ``kernel.writers``.
 
     Args:
         path: The file.
@@ -95,22 +118,22 @@ def digest_of(
     Raises:
         OSError: If ``path`` can not be read; a memo that can not be written costs only the reading next time.
     """
-    digest_file = digest_file or fast_file
-    if memo is None:
-        return digest_file(path)
-    stat = path.stat()
-    state = _state(stat)
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        remembered = trust.read_memo(memo)
-        digest = str(remembered["blake3"])
-        if remembered["state"] == state and len(digest) == 64:
-            return digest
-    digest = digest_file(path)
-    settled = time.time_ns() - stat.st_ctime_ns > _SETTLED
-    if settled and _state(path.stat()) == state:
+    if memo is not None:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            remembered = trust.read_memo(memo)
+            digest, state = str(remembered["blake3"]), state_of(path)
+            if remembered["state"] == state and len(digest) == 64:
+                return Known(digest, state, lasts=True)
+    unwritten = is_unwritten(path)  # before anything is read: what is mapped later shows by its time of change
+    stat, now = path.stat(), time.time_ns()
+    known = Known((digest_file or fast_file)(path), _state(stat), unwritten and now - stat.st_ctime_ns > _SETTLED)
+    if memo is not None:
         with contextlib.suppress(OSError):
-            publish(memo, trust.write_memo(memo, {"blake3": digest, "state": state}))
-    return digest
+            if known.lasts and state_of(path) == known.state:
+                publish(memo, trust.write_memo(memo, {"blake3": known.digest, "state": known.state}))
+            elif memo.exists():
+                memo.unlink()  # who finds one takes the file for edited since
+    return known
 
 
 def read_file(path: Path) -> Array:

@@ -164,6 +164,8 @@ class OfflineModel:
         ports = tuple((port.name, port.type.dtype) for port in record.inputs)
         if ports != self.inputs or tuple(port.type.shape for port in record.inputs) != self.signatures[index]:
             raise self._invalid(f"plan {index} has other inputs than the file says")
+        if tuple(port.name for port in record.outputs) != self.outputs:
+            raise self._invalid(f"plan {index} has other outputs than the file says")
         return record
 
     def constants(self, record: Record) -> tuple[Array, ...]:

@@ -54,6 +54,7 @@ class WeightStore:
     packed: int = 0
     reuse: bool = True
     trust: Trust = PRIVATE
+    _references: dict[Path, dict[str, Any]] = field(default_factory=dict)
     _in_memory: dict[Hashable, tuple[str, Array]] = field(default_factory=dict)
 
     def get(self, digest: str, nbytes: int, remembered: Any = None) -> Array:
@@ -98,14 +99,26 @@ class WeightStore:
                 publish(path, data)
             mapped, state = map_file(path, array.nbytes, self.trust)
             self.states[digest] = state
-            reference = self._reference(source)
-            if reference is not None:
-                memo = {"blake3": digest, "nbytes": array.nbytes, "state": state}
-                publish(reference, self.trust.write_memo(reference, memo))
         except OSError as error:
             self.problem = self.problem or f"packed weights can not be stored: {error}"
             return digest, array
+        reference = self._reference(source)
+        if reference is not None:
+            self._references[reference] = {"blake3": digest, "nbytes": array.nbytes, "state": state}
         return digest, mapped
+
+    def remember(self) -> None:
+        """Write down which bytes the sources pack to that were packed since.
+
+        To be called once it is certain that no source changed between its digest and its packing: what is written here
+        is believed by every network that has such a source.
+        """
+        references, self._references = self._references, {}
+        try:
+            for reference, memo in references.items():
+                publish(reference, self.trust.write_memo(reference, memo))
+        except OSError as error:
+            self.problem = self.problem or f"packed weights can not be stored: {error}"
 
     def _reference(self, source: Hashable | None) -> Path | None:
         """Return the file that says which bytes a source packs to; None for a source of this process only."""
