@@ -11,12 +11,14 @@ from functools import partial
 import onnx
 from onnx import GraphProto, NodeProto
 
+from opbuild.errors import InvalidModelError
 from opbuild.frontend import onnx_node
 from opbuild.frontend.binding import Names, NodeBinder
 from opbuild.frontend.onnx_read import DataFiles, to_array
 from opbuild.frontend.onnx_single import infer_single
+from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.fold import Evaluate
-from opbuild.graph.passes.infer import has_rule
+from opbuild.graph.passes.infer import check_sizes, has_rule
 from opbuild.graph.types import Array, Graph, Node, TensorType
 
 
@@ -43,11 +45,10 @@ class Binder(NodeBinder):
             self._visit_proto(proto, name, scope)
 
     def _visit_proto(self, proto: NodeProto, name: str, scope: Names) -> None:
-        if proto.op_type == "If":
-            condition = self._resolve(proto.input[0], scope, "If", name)
-            self._load(condition)
-            if condition in self._constants:
-                self._inline(proto, bool(self._constants[condition].reshape(-1)[0]), scope)
+        if proto.op_type == "If" and not proto.domain.removeprefix("ai.onnx"):
+            known = self._condition(self._resolve(proto.input[0], scope, "If", name), name)
+            if known is not None:
+                self._inline(proto, name, known, scope)
                 return
         attrs = onnx_node.read_attributes(proto, self._files)
         node = onnx_node.make_node(proto, name, attrs, tuple(proto.input))
@@ -57,22 +58,38 @@ class Binder(NodeBinder):
         captured = onnx_node.captures(proto)
         inputs = (self._resolve(each, scope, proto.op_type, name) if each else "" for each in (*proto.input, *captured))
         node = node.with_(inputs=tuple(inputs), outputs=self._declare(proto.output, scope))
-        self._add(node.with_(attrs={**attrs, "captures": captured, "opset": self._source_opset}))
+        node = node.with_(attrs={**attrs, "captures": captured, "opset": self._source_opset})
+        with blaming(node):
+            self._add(node)
 
-    def _inline(self, proto: NodeProto, condition: bool, scope: Names) -> None:
+    def _condition(self, value: str, name: str) -> bool | None:
+        """Return the condition of an If, None if it is known only at run time."""
+        kind = self.type_of(value)
+        if kind.dtype != "bool" or kind.size != 1:
+            raise InvalidModelError(f"If node {name!r}: its condition is {kind}", "a condition is one bool")
+        return bool(self._constants[value].reshape(-1)[0]) if value in self._constants else None
+
+    def _inline(self, proto: NodeProto, name: str, condition: bool, scope: Names) -> None:
         wanted = "then_branch" if condition else "else_branch"
         branch = next(attribute.g for attribute in proto.attribute if attribute.name == wanted)
+        if len(branch.output) != len(proto.output):
+            raise InvalidModelError(
+                f"If node {name!r} has {len(proto.output)} outputs, its {wanted} has {len(branch.output)}",
+                "export the model again",
+            )
         inner = dict(scope)
         self._walk(branch, inner)
         for output, value in zip(proto.output, branch.output, strict=True):
-            scope[output] = self._resolve(value.name, inner, proto.op_type, proto.name)
+            scope[output] = self._resolve(value.name, inner, proto.op_type, name)
 
     def _typed(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
     ) -> tuple[TensorType, ...]:
         if has_rule(node):
             return super()._typed(node, types, constants)
-        return infer_single(node, types, constants, self._opset_of(node))
+        found = infer_single(node, types, constants, self._opset_of(node))
+        check_sizes(node, found)
+        return found
 
 
 def opsets(model: onnx.ModelProto) -> dict[str, int]:

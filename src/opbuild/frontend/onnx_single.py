@@ -53,7 +53,7 @@ def infer_single(
             continue
         values.append(onnx.helper.make_tensor_value_info(name, _NUMBERS[each.dtype], each.shape))
         if constant is not None and constant.size <= _VALUE_LIMIT:
-            initializers.append(numpy_helper.from_array(np.ascontiguousarray(constant), name))
+            initializers.append(numpy_helper.from_array(np.asarray(constant, order="C"), name))
     outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name]
     graph = onnx.helper.make_graph([proto], "single", values, outputs, initializers)
     opsets = [onnx.helper.make_opsetid("", opset)]
