@@ -67,11 +67,14 @@ def test_what_is_known_is_computed() -> None:
     assert set(after.constants) == {"shape"}
 
 
-def test_a_folded_output_is_still_assigned_by_a_node() -> None:
-    """Lowering finds every output among the nodes."""
-    after = fold(graph([node("Add", "a b")], (1,), "y", a=drawn(3), b=drawn(3)), evaluate)
-    assert kinds(after) == ["Identity"]
-    assert after.nodes[0].outputs == ("y",)
+def test_a_folded_output_is_a_constant() -> None:
+    """Lowering copies it into the output, and whatever else reads it finds its value: that was a ``KeyError``."""
+    nodes = [node("Add", "a b", "c"), node("Mul", "x c", "y")]
+    before = graph(nodes, (1,), "y", a=drawn(1), b=drawn(1))
+    types = {**before.types, "c": TensorType("float32", (1,))}
+    after = fold(before.with_(outputs=("c", "y"), types=types), evaluate)
+    assert kinds(after) == ["Mul"]
+    assert "c" in after.constants
 
 
 def test_random_numbers_are_not_folded() -> None:

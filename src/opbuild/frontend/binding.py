@@ -189,32 +189,29 @@ class NodeBinder:
     def finish(
         self, name: str, inputs: Mapping[str, TensorType], outputs: tuple[str, ...], scope: Mapping[str, str]
     ) -> Graph:
-        """Return the graph.
-
-        Each output is assigned by a node of its own, whatever it is an alias of; but for one that is an input itself.
-        """
+        """Return the graph; an output that has another name in the model's scope is assigned by a node."""
+        names = dict(scope)
         for output in dict.fromkeys(outputs):
-            self._finish(output, scope, inputs)
+            self._finish(output, names)
         graph = Graph(name, tuple(self._nodes), tuple(inputs), outputs, self._types, self._constants, self._opset)
         return eliminate_dead(graph)
 
-    def _finish(self, output: str, scope: Mapping[str, str], inputs: Mapping[str, TensorType]) -> None:
+    def _finish(self, output: str, scope: Names) -> None:
         value = scope.get(output)
         if value is None:
             raise InvalidModelError(f"output {output!r} is not assigned by any node", "export the model again")
         self._load(value)
-        if value == output and (value in inputs or value not in self._constants):
+        if value == output:  # perhaps an input or a constant
             return
-        if value == output:  # a constant, whose name must be assigned by a node: it gets another
-            value = self._renamed(value)
-        elif output in self._types:  # a value inside a branch had the name before
-            self._renamed(output)
+        if output in self._types:  # a value inside a branch had the name before
+            self._rename(output, scope)
         self._types[output] = self._types[value]
         self._nodes.append(Node("Identity", (value,), (output,), {}, f"{output}/output"))
 
-    def _renamed(self, value: str) -> str:
-        """Give a value another name, in all nodes that name it, and return that name."""
+    def _rename(self, value: str, scope: Names) -> None:
+        """Give a value another name, wherever it is named."""
         moved = self.fresh(value)
+        scope.update({name: moved for name, each in scope.items() if each == value})
         self._types[moved] = self._types[value]
         if value in self._constants:
             self._constants[moved] = self._constants.pop(value)
@@ -224,7 +221,6 @@ class NodeBinder:
                     tuple(moved if name == value else name for name in names) for names in (node.inputs, node.outputs)
                 )
                 self._nodes[index] = node.with_(inputs=inputs, outputs=outputs)
-        return moved
 
 
 def _contents(node: Node) -> Array:

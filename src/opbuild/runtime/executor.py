@@ -30,6 +30,9 @@ Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | Non
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function and its arguments; it returns 0 (or None) unless it failed."""
 
+new_output: Callable[[tuple[int, ...], np.dtype[Any]], Array] = np.empty
+"""Makes an array for an output, with any contents; tests fill it with a pattern, which shows what is not written."""
+
 _renewal = threading.Lock()
 os.register_at_fork(before=_renewal.acquire, after_in_parent=_renewal.release, after_in_child=_renewal.release)
 
@@ -80,7 +83,7 @@ class Executor:
             arena = self._pool.pop()
         except IndexError:
             arena = self._arena(self._views)
-        outputs = [np.empty(shape, dtype) for shape, dtype in self._outputs]
+        outputs = [new_output(shape, dtype) for shape, dtype in self._outputs]
         arena.attach(inputs, outputs)
         for function, arguments in arena.steps:
             if function(*arguments):
