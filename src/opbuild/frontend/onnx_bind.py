@@ -72,11 +72,6 @@ class Binder(NodeBinder):
     def _inline(self, proto: NodeProto, name: str, condition: bool, scope: Names) -> None:
         wanted = "then_branch" if condition else "else_branch"
         branch = next(attribute.g for attribute in proto.attribute if attribute.name == wanted)
-        if len(branch.output) != len(proto.output):
-            raise InvalidModelError(
-                f"If node {name!r} has {len(proto.output)} outputs, its {wanted} has {len(branch.output)}",
-                "export the model again",
-            )
         inner = dict(scope)
         self._walk(branch, inner)
         for output, value in zip(proto.output, branch.output, strict=True):

@@ -175,7 +175,7 @@ def only_own_errors() -> Iterator[None]:
 
 def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
-        return inliner.inline_local_functions(proto)
+        return inliner.inline_local_functions(proto, convert_version=True)
     except Exception as error:  # onnx raises RuntimeError, ValueError and its own types here
         raise InvalidModelError(
             f"the model's functions can not be inlined: {error}", "export it without functions"

@@ -21,6 +21,7 @@ class _Signature:
     """What a schema says about calls of its operator; of attributes, the number of each one's kind."""
 
     inputs: tuple[int, int]
+    optional: frozenset[int]
     outputs: tuple[int, int]
     attributes: Mapping[str, int]
     required: frozenset[str]
@@ -34,6 +35,7 @@ def _signature(op_type: str, version: int, domain: str) -> _Signature | None:
         return None
     return _Signature(
         (schema.min_input, schema.max_input),
+        frozenset(index for index, each in enumerate(schema.inputs) if _name(each.option) == "Optional"),
         (schema.min_output, schema.max_output),
         {name: _number(attribute.type) for name, attribute in schema.attributes.items()},
         frozenset(name for name, attribute in schema.attributes.items() if attribute.required),
@@ -43,6 +45,10 @@ def _signature(op_type: str, version: int, domain: str) -> _Signature | None:
 def _number(kind: Any) -> int:
     """Return the number in ``AttributeProto`` of a schema's kind of attribute, whose class onnx does not describe."""
     return int(kind.value)
+
+
+def _name(option: Any) -> str:
+    return str(option.name)
 
 
 def newest_opset() -> int:
@@ -82,6 +88,9 @@ def check_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
         if not least <= count <= most:
             wanted = str(least) if least == most else f"{least} to {most}"
             raise InvalidModelError(f"{where} has {count} {kind}, not {wanted}", "export the model again")
+    for index, source in enumerate(proto.input):
+        if not source and index not in found.optional:
+            raise InvalidModelError(f"{where} lacks input {index}", "only optional inputs may be left out")
     given = [attribute.name for attribute in proto.attribute]
     for wrong in sorted(set(given) - set(found.attributes)):
         raise InvalidModelError(
@@ -94,6 +103,22 @@ def check_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
         if given.count(attribute.name) > 1:
             raise InvalidModelError(f"{where} has the attribute {attribute.name!r} twice", "export the model again")
         _check_kind(attribute, found.attributes[attribute.name], where)
+    _check_graphs(proto, name, opsets)
+
+
+def _check_graphs(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
+    """Check the graphs inside a node: their nodes, and of branches the number of outputs."""
+    for attribute in proto.attribute:
+        if attribute.type != AttributeProto.GRAPH:
+            continue
+        graph = attribute.g
+        for index, inner in enumerate(graph.node):
+            check_node(inner, f"{name}/{attribute.name}/{describe(inner, index)}", opsets)
+        if proto.op_type == "If" and len(graph.output) != len(proto.output):
+            raise InvalidModelError(
+                f"If node {name!r} has {len(proto.output)} outputs, its {attribute.name} has {len(graph.output)}",
+                "export the model again",
+            )
 
 
 _FIELDS: dict[int, str] = {
