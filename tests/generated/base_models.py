@@ -28,7 +28,7 @@ class Base(NamedTuple):
 QUICK = (
     "abs", "batch_normalization", "cast", "clip", "concat", "constantofshape", "conv", "convtranspose", "div",
     "elu", "expand", "flatten", "gather", "gemm", "globalaveragepool", "if_", "layernormalization", "loop",
-    "matmul", "maxpool", "pad", "prelu", "reducesum", "reshape", "resize", "slice", "softmax", "split", "squeeze",
+    "matmul", "pad", "prelu", "reducesum", "reshape", "resize", "slice", "softmax", "split", "squeeze",
     "tile", "topk", "transpose", "unsqueeze", "where",
 )  # fmt: skip
 """Modules of onnx's node cases that import quickly; all of them take eight seconds."""

@@ -3,7 +3,7 @@
     cd tests && python -m generated.mutated_models 5000 --seed 1
 
 A seed chooses a valid model and one to three mutations. Each model is read and bound; what binds is compiled, all into
-one store, so that kernels are shared, and started from the store again; what ONNX Runtime runs, in a process of its own,
+one store, so that kernels are shared, and started from there again; what ONNX Runtime runs, in a process of its own,
 is compared. A fault is shrunk and shown as text.
 """
 

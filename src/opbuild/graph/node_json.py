@@ -10,7 +10,7 @@ import numpy as np
 from opbuild.graph.types import DTYPES, Node
 
 BESIDE_PROTO = frozenset(("captures", "opset"))
-"""What the front end adds to the attributes of a node with graphs: the values that they read, and their operator set."""
+"""What the front end adds to a node with graphs: names of the values that they read, and their operator set."""
 
 
 def node_to_json(node: Node) -> dict[str, Any]:
