@@ -196,7 +196,7 @@ def attribute_added(model: ModelProto, rng: random.Random) -> bool:
     elif rng.random() < 0.1:
         made.i, made.f = 1, 1.0
     elif rng.random() < 0.05:
-        made.type = rng.randrange(16)
+        made.type = rng.randrange(15)
     node.attribute.append(made)
     return True
 
