@@ -44,6 +44,9 @@ SLOW = 40
 NOTES = "notes.txt"
 """File in the store that tells of outcomes which are no faults, but worth a look."""
 
+SHRINKS_FOR = 120
+"""Seconds in which nodes are taken from a model that shows a fault."""
+
 
 class Case(NamedTuple):
     """A base, and what is done to it: mutations with their seeds."""
@@ -283,7 +286,10 @@ def smaller(model: ModelProto, said: str, again: Callable[[ModelProto], str | No
     """Return a model with fewer nodes, outputs and attributes for which ``again`` still says something."""
     places = [("node", index) for index in reversed(range(len(model.graph.node)))]
     places += [("output", index) for index in reversed(range(len(model.graph.output)))]
+    ends = time.monotonic() + SHRINKS_FOR
     for field, index in places:
+        if time.monotonic() > ends:
+            break
         cut = ModelProto()
         cut.CopyFrom(model)
         del getattr(cut.graph, field)[index]

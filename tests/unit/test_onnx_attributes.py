@@ -235,3 +235,13 @@ def test_a_branch_with_another_number_of_outputs_is_refused() -> None:
     inner.output.extend(helper.make_empty_tensor_value_info("o") for _ in range(2))
     proto = model("If", then_branch=inner, else_branch=inner)
     fails(proto, "has 1 outputs, its", "has 2")
+
+
+def test_a_number_of_outputs_that_lies_is_refused_at_once() -> None:
+    """Split counted to num_outputs for hours; BatchNormalization left outputs unwritten that only training has."""
+    fails(model("Split", num_outputs=2**40), "num_outputs is")
+    fails(model("Split", {"pieces": np.int64([-1, 2])}, axis=0), "pieces")
+    ones = np.ones(4, np.float32)
+    proto = model("BatchNormalization", {"s": ones, "b": ones, "m": ones, "v": ones})
+    proto.graph.node[0].output.extend(["mean", "variance"])
+    fails(proto, "more than one output")
