@@ -245,3 +245,8 @@ def test_a_number_of_outputs_that_lies_is_refused_at_once() -> None:
     proto = model("BatchNormalization", {"s": ones, "b": ones, "m": ones, "v": ones})
     proto.graph.node[0].output.extend(["mean", "variance"])
     fails(proto, "more than one output")
+
+
+def test_windows_that_no_integer_of_a_kernel_can_count_are_refused() -> None:
+    """A stride of 2^40 over one element was a CompileError of Halide's."""
+    fails(model("MaxPool", shape=(1, 1, 4), kernel_shape=[2], strides=[2**40]), "strides")
