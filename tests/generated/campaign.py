@@ -1,4 +1,4 @@
-"""Trying many seeds in processes of their own: what crashes or hangs is counted under its seed, and the rest goes on."""
+"""Trying many seeds in processes of their own: what crashes or hangs is counted under its seed; the rest goes on."""
 
 from __future__ import annotations
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto
 
-from opbuild.errors import InvalidModelError
+from opbuild.errors import InvalidModelError, RunError
 from opbuild.frontend import onnx_node
 from opbuild.frontend.binding import Names, NodeBinder
 from opbuild.frontend.onnx_read import DataFiles, to_array
@@ -21,6 +22,9 @@ from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.passes.infer import check_sizes, has_rule
 from opbuild.graph.types import Array, Graph, Node, TensorType
 
+MOST_TURNS = 1000
+"""Turns of a loop that is evaluated while a network is built."""
+
 
 class Binder(NodeBinder):
     """Builds one graph; made for each call of ``OnnxModel.bind``."""
@@ -28,7 +32,7 @@ class Binder(NodeBinder):
     def __init__(self, model: onnx.ModelProto, files: DataFiles, opset: int, evaluate: Evaluate) -> None:
         self._opsets = opsets(model)
         self._files = files
-        super().__init__(self._opsets.get("", opset), opset, evaluate)
+        super().__init__(self._opsets.get("", opset), opset, _ending(evaluate))
 
     def bind(self, name: str, graph: GraphProto, inputs: Mapping[str, TensorType]) -> Graph:
         """Return the graph of the model for inputs of these types."""
@@ -85,6 +89,20 @@ class Binder(NodeBinder):
         found = infer_single(node, types, constants, self._opset_of(node))
         check_sizes(node, found)
         return found
+
+
+def _ending(evaluate: Evaluate) -> Evaluate:
+    """Return the function that evaluates no loop that may take long: what is folded must end while one waits for it."""
+
+    def evaluated(node: Node, inputs: Sequence[Array | None], opset: int) -> Sequence[Array]:
+        turns = inputs[0] if node.op_type == "Loop" else np.zeros(1)
+        is_long = turns is None or turns.size != 1 or int(turns.reshape(-1)[0]) > MOST_TURNS
+        graphs = [value for value in node.attrs.values() if isinstance(value, GraphProto)]
+        if is_long or any(map(onnx_node.has_loop, graphs)):
+            raise RunError(f"Loop node {node.name!r} may run for long", "it is evaluated when the network runs")
+        return evaluate(node, inputs, opset)
+
+    return evaluated
 
 
 def opsets(model: onnx.ModelProto) -> dict[str, int]:

@@ -218,6 +218,11 @@ def subgraphs(proto: NodeProto) -> Iterator[GraphProto]:
             yield from attribute.graphs
 
 
+def has_loop(graph: GraphProto) -> bool:
+    """Return whether a loop stands in a graph, however deep."""
+    return any(node.op_type == "Loop" or any(map(has_loop, subgraphs(node))) for node in graph.node)
+
+
 def captures(proto: NodeProto) -> tuple[str, ...]:
     """Return the names that a node's graphs read from outside, in order of first use."""
     found: dict[str, None] = {}
