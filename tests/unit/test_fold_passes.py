@@ -9,7 +9,7 @@ import pytest
 
 from graph_runner import run_graph
 from opbuild.backend.host.evaluate import evaluate
-from opbuild.errors import RunError
+from opbuild.errors import RunError, UnsupportedOperatorError
 from opbuild.graph.passes.batchnorm import fold_batchnorm
 from opbuild.graph.passes.cleanup import eliminate_dead, remove_identities
 from opbuild.graph.passes.decompose import decompose
@@ -109,9 +109,12 @@ def test_identities_go_and_outputs_keep_their_names() -> None:
 
 
 def test_dropout_in_training_is_left_alone() -> None:
-    """It is random; only inference passes everything through."""
-    constants = {"ratio": np.array(0.5, np.float32), "training": np.array(True)}
+    """Only inference passes everything through; what would be random is refused when it is typed."""
+    constants = {"ratio": np.array(0, np.float32), "training": np.array(True)}
     assert kinds(remove_identities(graph([node("Dropout", "x ratio training")], (2,), **constants))) == ["Dropout"]
+    constants["ratio"] = np.array(0.5, np.float32)
+    with pytest.raises(UnsupportedOperatorError, match="random"):
+        graph([node("Dropout", "x ratio training")], (2,), **constants)
 
 
 BN = {part: RNG.uniform(0.5, 1.5, 4).astype(np.float32) for part in ("scale", "bias", "mean", "var")}

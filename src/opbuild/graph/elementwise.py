@@ -123,6 +123,10 @@ def _operand(name: str, index: int, types: Mapping[str, TensorType], constants: 
     return arg(index)
 
 
+def _is_zero(operand: Expression) -> bool:
+    return operand[0] == "const" and float(operand[2]) == 0.0
+
+
 def _expression(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
     user = user_operators.find(node.domain, node.op_type)
     if user is not None and user.is_elementwise:
@@ -138,6 +142,8 @@ def _expression(node: Node, operands: list[Expression], dtypes: list[str]) -> Ex
         return (PLAIN[node.op_type], *operands)
     if node.op_type in WITH_PARAMETERS:
         name, parameters = WITH_PARAMETERS[node.op_type]
+        if name == "celu" and float(node.attrs.get("alpha", 1.0)) == 0.0:
+            return None  # a literal divisor of 0
         values = [const(float(node.attrs.get(each, default)), dtypes[0]) for each, default in parameters]
         return (name, *operands, *values) if dtypes[0].startswith("float") else None
     if node.op_type in VARIADIC:
@@ -239,8 +245,22 @@ def _has_kernel(expression: Expression, node: Node, types: Mapping[str, TensorTy
 
 
 def simplified(expression: Expression) -> Expression:
-    """Return the expression with a product of a value and itself as its square, which one operand less computes."""
-    return substitute(expression, lambda e: ("square", e[1]) if e[0] == "mul" and e[1] == e[2] else None)
+    """Return an equal expression.
+
+    A product of a value and itself is its square, which one operand less computes. A float divided by a literal 0 is
+    multiplied by the infinity of the same sign, which gives the same for every number: Halide compiles no such
+    division.
+    """
+
+    def simpler(e: Expression) -> Expression | None:
+        if e[0] == "mul" and e[1] == e[2]:
+            return ("square", e[1])
+        if e[0] in ("div", "floor_div") and _is_zero(e[2]) and e[2][1].startswith("float"):
+            quotient = ("mul", e[1], const(math.copysign(math.inf, float(e[2][2])), e[2][1]))
+            return quotient if e[0] == "div" else ("floor", quotient)
+        return None
+
+    return substitute(expression, simpler)
 
 
 def _numbered(expression: Expression, names: tuple[str, ...]) -> Elementwise:

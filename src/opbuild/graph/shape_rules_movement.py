@@ -100,10 +100,11 @@ def split(call: Call) -> Types:
     if call.has(1):
         sizes = call.ints(1)
     else:
-        count = int(call.attr("num_outputs", count))
+        if int(call.attr("num_outputs", count)) != count:
+            call.fail(f"num_outputs is {call.attr('num_outputs', count)}, and it has {count} outputs")
         piece = -(-x[axis] // count)
         sizes = tuple(max(min(piece, x[axis] - index * piece), 0) for index in range(count))
-    if sum(sizes) != x[axis] or len(sizes) != len(call.node.outputs):
+    if sum(sizes) != x[axis] or len(sizes) != len(call.node.outputs) or min(sizes, default=0) < 0:
         call.fail(f"pieces of {list(sizes)} do not make up {x[axis]} in {len(call.node.outputs)} outputs")
     return tuple(TensorType(call.dtype(0), (*x[:axis], size, *x[axis + 1 :])) for size in sizes)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from opbuild.graph.shape_rules import Call, Shape, Types, rule, same_dtype
-from opbuild.graph.types import TensorType
+from opbuild.graph.types import MOST_ELEMENTS, TensorType
 
 POOLS = ("MaxPool", "AveragePool", "LpPool")
 
@@ -17,6 +17,8 @@ def _list(call: Call, name: str, count: int, default: int) -> tuple[int, ...]:
         call.fail(f"attribute {name} has {len(values)} values, not {count}")
     if name not in ("pads", "output_padding") and any(value < 1 for value in values):
         call.fail(f"attribute {name} is {list(values)}; each value must be at least 1")
+    if any(abs(value) > MOST_ELEMENTS for value in values):
+        call.fail(f"attribute {name} is {list(values)}; no value may be greater than {MOST_ELEMENTS}")
     return values
 
 

@@ -39,7 +39,8 @@ def _given(inputs: Inputs, index: int) -> Array | None:
 
 @implements("Identity", "Dropout")
 def _identity(node: Node, inputs: Any) -> Sequence[Array]:
-    if len(inputs) > 2 and inputs[2] is not None and inputs[2].any():
+    training, ratio = _given(inputs, 2), _given(inputs, 1)
+    if training is not None and training.any() and (ratio is None or ratio.any()):
         raise ValueError("dropout in training mode is random")
     return (inputs[0], np.broadcast_to(np.True_, inputs[0].shape))[: len(node.outputs)]
 

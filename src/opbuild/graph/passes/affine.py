@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Array, Graph, Node
 
@@ -12,7 +13,8 @@ def spell_out_batchnorm(graph: Graph) -> Graph:
     """Return the graph with every BatchNormalization of known, finite parameters written as Mul and Add."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
-        step = _step(node, graph)
+        with blaming(node):
+            step = _step(node, graph)
         if step is None:
             rewriter.nodes.append(node)
             continue

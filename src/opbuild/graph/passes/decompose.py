@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Graph, Node
@@ -19,7 +20,8 @@ def decompose(graph: Graph) -> Graph:
         if rewrite is None or any(node.outputs[1:]):
             rewriter.nodes.append(node)
         else:
-            rewrite(rewriter, node)
+            with blaming(node):
+                rewrite(rewriter, node)
     return eliminate_dead(rewriter.graph(graph))
 
 
