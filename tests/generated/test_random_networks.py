@@ -88,7 +88,7 @@ def fault(
     try:
         wanted = expected_of(model, feeds)
     except Exception as error:
-        return "no reference", f"{error}"
+        return "unknown", f"{error}"
     try:
         ways = every_way(model, feeds, folder)
     except (BuildError, RunError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -65,6 +66,6 @@ def every_way(model: onnx.ModelProto, feeds: Mapping[str, Array], folder: Path) 
     results["open sizes"] = outputs_of(open_sizes, feeds)
     with suppress(UnsupportedOperatorError):  # what runs only where onnx is installed is in no offline model
         config = Config.from_environment(cache_path=folder, num_threads=2)
-        path = opbuild.build_offline(data, folder / "model.om", config=config)
+        path = opbuild.build_offline(data, folder / f"{os.getpid()}.om", config=config)
         results["offline"] = outputs_of(opbuild.load(path, num_threads=2), feeds)
     return results
