@@ -23,8 +23,8 @@ from exact_arithmetic import FLOATS, INTEGERS, Array
 from opbuild.backend.halide.definition import TYPES
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.graph.elementwise import INTEGER_OPERATIONS
-from opbuild.graph.passes.fuse import expansion
-from opbuild.kernel.expression import OPERATIONS, Expression, arg, children, const, rebuild, walk
+from opbuild.graph.passes.expansion import expansion
+from opbuild.kernel.expression import OPERATIONS, Expression, arg, children, const, dtype_of, rebuild, walk
 from opbuild.kernel.target import host_target, parse_target, runs_here
 
 CARRIER = {"bool": "uint8", "float16": "uint16", "uint64": "int64"}
@@ -40,7 +40,7 @@ PARAMETERS: dict[str, tuple[float, ...]] = {
 CHECKS = "no_asserts-no_bounds_query"
 LENGTH = 96
 MEMORY, SECONDS = 4 * 2**30, 60
-MOST_OPERATIONS, MOST_FUNCTIONS, MOST_COPIES = 8, 2, 400
+MOST_OPERATIONS, MOST_FUNCTIONS, MOST_COPIES = 8, 2, 1500
 """Operations of a tree, those of them that are not exact, and copies of operands in the tree that the compiler sees."""
 
 
@@ -71,14 +71,7 @@ class Tree:
 
     def dtype(self, expression: Expression) -> str:
         """Return the type of a part of the expression."""
-        head = expression[0]
-        if head == "arg":
-            return str(self.args[expression[1]].dtype)
-        if head in ("const", "cast"):
-            return str(expression[1])
-        if head in TRUTH or head in LOGIC:
-            return "bool"
-        return self.dtype(children(expression)[1 if head == "where" else 0])
+        return dtype_of(expression, [str(array.dtype) for array in self.args])
 
 
 # -- making trees -----------------------------------------------------------------------------------------------------
@@ -190,8 +183,9 @@ def tree(seed: int) -> Tree:
             types = (random.choice(FLOATS), random.choice(INTEGERS), random.choice(types[:-1]), "bool")
         maker = _Maker(random, types)
         expression = maker.make(random.choice(types))
-        if maker.args and expansion(expression) <= MOST_COPIES:
-            return Tree(expression, tuple(maker.args), random.random() < 0.2)
+        made = Tree(expression, tuple(maker.args), random.random() < 0.2)
+        if maker.args and expansion(expression, [str(array.dtype) for array in made.args]) <= MOST_COPIES:
+            return made
 
 
 # -- evaluating them --------------------------------------------------------------------------------------------------

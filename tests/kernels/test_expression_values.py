@@ -83,7 +83,7 @@ WITH_PARAMETERS: dict[str, tuple[tuple[float, ...], Callable[[Any], Any]]] = {
     "clip": ((0.0, 6.0), lambda x: np.clip(x, 0, 6)),
     "shrink": (
         (0.5, 0.25),
-        lambda x: np.where(x < -0.5, x + 0.25, np.where(x > 0.5, x - 0.25, np.where(np.isnan(x), x, 0))),
+        lambda x: np.where(x < -0.5, x + 0.25, np.where(x > 0.5, x - 0.25, 0)),
     ),
 }
 

@@ -14,7 +14,8 @@ import graph_runner
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.backend.host.expression import evaluate_expression
 from opbuild.graph.elementwise import split_epilogue
-from opbuild.graph.passes.fuse import MAX_EXPANSION, MAX_OPERANDS, expansion, fuse
+from opbuild.graph.passes.expansion import expansion
+from opbuild.graph.passes.fuse import MAX_EXPANSION, MAX_OPERANDS, fuse
 from opbuild.graph.passes.infer import infer_node
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.expression import ACC, arg, const, operations

@@ -139,12 +139,27 @@ def _expression(node: Node, operands: list[Expression], dtypes: list[str]) -> Ex
         values = [const(float(node.attrs.get(each, default)), dtypes[0]) for each, default in parameters]
         return (name, *operands, *values) if dtypes[0].startswith("float") else None
     if node.op_type in VARIADIC:
-        total = reduce(lambda a, b: (VARIADIC[node.op_type], a, b), operands)
-        return (
-            ("div", total, const(len(operands), dtypes[0])) if node.op_type == "Mean" and len(operands) > 1 else total
-        )
+        return _rounded_once(_variadic, node, operands, dtypes)
     special = SPECIAL.get(node.op_type)
     return None if special is None else special(node, operands, dtypes)
+
+
+def _variadic(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression:
+    total = reduce(lambda a, b: (VARIADIC[node.op_type], a, b), operands)
+    return ("div", total, const(len(operands), dtypes[0])) if node.op_type == "Mean" and len(operands) > 1 else total
+
+
+def _rounded_once(
+    make: Callable[[Node, list[Expression], list[str]], Expression],
+    node: Node,
+    operands: list[Expression],
+    dtypes: list[str],
+) -> Expression:
+    """Return an operator made of several operations; of float16 numbers they are computed in float32."""
+    if dtypes[0] != "float16":
+        return make(node, operands, dtypes)
+    wide = [_converted(operand, "float16", "float32") for operand in operands]
+    return ("cast", "float16", make(node, wide, ["float32"] * len(dtypes)))
 
 
 def _fused(node: Node, operands: list[Expression]) -> Expression:
@@ -196,7 +211,7 @@ def _cast(node: Node, operands: list[Expression], dtypes: list[str]) -> Expressi
     return ("cast", wanted, operands[0]) if wanted in DTYPES else None
 
 
-def _swish(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
+def _swish(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression:
     x, alpha = operands[0], float(node.attrs.get("alpha", 1.0))
     return ("silu", x) if alpha == 1.0 else ("mul", x, ("sigmoid", ("mul", x, const(alpha, dtypes[0]))))
 
@@ -207,7 +222,7 @@ SPECIAL: dict[str, Callable[[Node, list[Expression], list[str]], Expression | No
     "IsInf": _is_inf,
     "Cast": _cast,
     "CastLike": _cast,
-    "Swish": _swish,
+    "Swish": lambda node, operands, dtypes: _rounded_once(_swish, node, operands, dtypes),
     "Mod": lambda node, operands, dtypes: ("fmod" if node.attrs.get("fmod", 0) else "mod", *operands),
     "Gelu": lambda node, operands, dtypes: (
         "gelu_tanh" if node.attrs.get("approximate", "none") in ("tanh", b"tanh") else "gelu",

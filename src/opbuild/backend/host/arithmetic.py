@@ -94,11 +94,12 @@ def _swish(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("Clip")
 def _clip(node: Node, inputs: Any) -> Sequence[Array]:
-    found = inputs[0]
-    for name, index in (("max", 1), ("min", 2)):
-        if index < len(inputs) and inputs[index] is not None:
-            found = apply(name, found, inputs[index].reshape(()))
-    return (found,)
+    x, (low, high) = inputs[0], (*(None if bound is None else bound.reshape(()) for bound in inputs[1:]), None, None)[:2]
+    if low is not None and high is not None:
+        return (apply("clip", x, low, high),)
+    if low is not None:
+        return (apply("max", x, low),)
+    return (x if high is None else apply("min", x, high),)
 
 
 @implements("BitShift")
