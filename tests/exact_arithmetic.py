@@ -99,9 +99,8 @@ def sign(x: Array) -> Array:
 
 
 def shrunk(x: Array, lambd: Array, bias: Array) -> Array:
-    """Return numbers moved towards zero; those near it become zero, NaN stays."""
-    near = np.where(np.isnan(x), x, x.dtype.type(0))
-    return np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, near))
+    """Return numbers moved towards zero; what is near it becomes zero, and so does NaN."""
+    return np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, x.dtype.type(0)))
 
 
 FLOAT: dict[str, Callable[..., Any]] = {

@@ -11,8 +11,6 @@ from onnx import helper, numpy_helper
 
 import opbuild
 from kernels.onnx_backend_cases import difference
-from opbuild.graph.elementwise import simplified
-from opbuild.kernel.expression import arg, const
 
 NUMBERS = [-2.0, -0.0, 0.0, 3.0, np.inf, -np.inf, np.nan]
 
@@ -71,13 +69,3 @@ def test_celu_of_alpha_zero_follows_its_formula(tmp_path: Path) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
     network = opbuild.compile(model, cache_path=tmp_path, num_threads=1)
     assert not difference(network(x), np.float32([0, np.nan, np.nan]), 0, 0)
-
-
-def test_only_a_quotient_of_floats_becomes_a_product() -> None:
-    """Rounded down where it is; integers and other divisors stay."""
-    zero, minus = const(0.0), const(-0.0)
-    assert simplified(("div", arg(0), zero)) == ("mul", arg(0), const(np.inf))
-    assert simplified(("div", arg(0), minus)) == ("mul", arg(0), const(-np.inf))
-    assert simplified(("floor_div", arg(0), zero)) == ("floor", ("mul", arg(0), const(np.inf)))
-    for kept in (("div", zero, arg(0)), ("div", arg(0), const(0, "int32")), ("div", arg(0), const(2.0))):
-        assert simplified(kept) == kept

@@ -123,10 +123,6 @@ def _operand(name: str, index: int, types: Mapping[str, TensorType], constants: 
     return arg(index)
 
 
-def _is_zero(operand: Expression) -> bool:
-    return operand[0] == "const" and float(operand[2]) == 0.0
-
-
 def _expression(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
     user = user_operators.find(node.domain, node.op_type)
     if user is not None and user.is_elementwise:
@@ -147,12 +143,27 @@ def _expression(node: Node, operands: list[Expression], dtypes: list[str]) -> Ex
         values = [const(float(node.attrs.get(each, default)), dtypes[0]) for each, default in parameters]
         return (name, *operands, *values) if dtypes[0].startswith("float") else None
     if node.op_type in VARIADIC:
-        total = reduce(lambda a, b: (VARIADIC[node.op_type], a, b), operands)
-        return (
-            ("div", total, const(len(operands), dtypes[0])) if node.op_type == "Mean" and len(operands) > 1 else total
-        )
+        return _rounded_once(_variadic, node, operands, dtypes)
     special = SPECIAL.get(node.op_type)
     return None if special is None else special(node, operands, dtypes)
+
+
+def _variadic(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression:
+    total = reduce(lambda a, b: (VARIADIC[node.op_type], a, b), operands)
+    return ("div", total, const(len(operands), dtypes[0])) if node.op_type == "Mean" and len(operands) > 1 else total
+
+
+def _rounded_once(
+    make: Callable[[Node, list[Expression], list[str]], Expression],
+    node: Node,
+    operands: list[Expression],
+    dtypes: list[str],
+) -> Expression:
+    """Return an operator made of several operations; of float16 numbers they are computed in float32."""
+    if dtypes[0] != "float16":
+        return make(node, operands, dtypes)
+    wide = [_converted(operand, "float16", "float32") for operand in operands]
+    return ("cast", "float16", make(node, wide, ["float32"] * len(dtypes)))
 
 
 def _fused(node: Node, operands: list[Expression]) -> Expression:
@@ -207,7 +218,7 @@ def _cast(node: Node, operands: list[Expression], dtypes: list[str]) -> Expressi
     return ("cast", wanted, operands[0]) if wanted in DTYPES else None
 
 
-def _swish(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
+def _swish(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression:
     x, alpha = operands[0], float(node.attrs.get("alpha", 1.0))
     return ("silu", x) if alpha == 1.0 else ("mul", x, ("sigmoid", ("mul", x, const(alpha, dtypes[0]))))
 
@@ -218,7 +229,7 @@ SPECIAL: dict[str, Callable[[Node, list[Expression], list[str]], Expression | No
     "IsInf": _is_inf,
     "Cast": _cast,
     "CastLike": _cast,
-    "Swish": _swish,
+    "Swish": lambda node, operands, dtypes: _rounded_once(_swish, node, operands, dtypes),
     "Mod": lambda node, operands, dtypes: ("fmod" if node.attrs.get("fmod", 0) else "mod", *operands),
     "Gelu": lambda node, operands, dtypes: (
         "gelu_tanh" if node.attrs.get("approximate", "none") in ("tanh", b"tanh") else "gelu",
@@ -245,22 +256,8 @@ def _has_kernel(expression: Expression, node: Node, types: Mapping[str, TensorTy
 
 
 def simplified(expression: Expression) -> Expression:
-    """Return an equal expression.
-
-    A product of a value and itself is its square, which one operand less computes. A float divided by a literal 0 is
-    multiplied by the infinity of the same sign, which gives the same for every number: Halide compiles no such
-    division.
-    """
-
-    def simpler(e: Expression) -> Expression | None:
-        if e[0] == "mul" and e[1] == e[2]:
-            return ("square", e[1])
-        if e[0] in ("div", "floor_div") and _is_zero(e[2]) and e[2][1].startswith("float"):
-            quotient = ("mul", e[1], const(math.copysign(math.inf, float(e[2][2])), e[2][1]))
-            return quotient if e[0] == "div" else ("floor", quotient)
-        return None
-
-    return substitute(expression, simpler)
+    """Return the expression with a product of a value and itself as its square, which one operand less computes."""
+    return substitute(expression, lambda e: ("square", e[1]) if e[0] == "mul" and e[1] == e[2] else None)
 
 
 def _numbered(expression: Expression, names: tuple[str, ...]) -> Elementwise:

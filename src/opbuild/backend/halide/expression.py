@@ -228,7 +228,7 @@ def _power_of_constant(x: Expr, literal: Expression, y: Expr) -> Expr:
         factors = {2.0: [square], 3.0: [square, x], 4.0: [square, square]}[exponent]
         return reduce(lambda a, b: apply("mul", [a, b]), factors)
     if x.type().is_float() and exponent == -1.0:
-        return _F1(x) / x
+        return m.quotient(_F1(x), x)
     if x.type().is_float() and exponent == 0.5:
         # pow(-0, 0.5) is +0 and pow(-inf, 0.5) is inf, unlike the square root.
         return hl.select(x == m.literal(x, -math.inf), m.literal(x, math.inf), hl.sqrt(x + _F0(x)))
@@ -284,8 +284,8 @@ FLOAT: dict[str, Callable[..., Expr]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "floor_div": lambda a, b: hl.floor(a / b),
+    "div": m.quotient,
+    "floor_div": lambda a, b: hl.floor(m.quotient(a, b)),
     "mod": _float_mod,
     "fmod": powers.remainder,
     "pow": powers.power,
@@ -296,11 +296,11 @@ FLOAT: dict[str, Callable[..., Expr]] = {
     "neg": m.negate,
     "abs": m.absolute,
     "sign": _float_sign,
-    "reciprocal": lambda x: _F1(x) / x,
+    "reciprocal": lambda x: m.quotient(_F1(x), x),
     "square": lambda x: x * x,
     "squared_difference": lambda a, b: (a - b) * (a - b),
     "sqrt": hl.sqrt,
-    "rsqrt": lambda x: _F1(x) / hl.sqrt(x),
+    "rsqrt": lambda x: m.quotient(_F1(x), hl.sqrt(x)),
     "floor": hl.floor,
     "ceil": hl.ceil,
     "round": hl.round,

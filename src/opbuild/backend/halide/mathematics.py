@@ -39,6 +39,14 @@ def is_double(x: Expr) -> bool:
     return bool(x.type() == FLOAT64)
 
 
+def quotient(a: Expr, b: Expr) -> Expr:
+    """Return ``a / b`` of floats, of which Halide refuses ``b`` where it finds out that it is always 0.
+
+    It does not look into the sum, and the sum costs nothing: it changes no number.
+    """
+    return a / (b + literal(b, -0.0))
+
+
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     """Return a polynomial by Horner's rule, highest power first."""
     result = literal(x, coefficients[0])

@@ -98,7 +98,7 @@ def _clip(node: Node, inputs: Any) -> Sequence[Array]:
     limits = np.finfo(x.dtype) if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype)
     low = np.asarray(limits.min if low is None else low, x.dtype).reshape(())
     high = np.asarray(limits.max if high is None else high, x.dtype).reshape(())
-    return (apply("min", apply("max", x, low), high),)
+    return (apply("clip", x, low, high),)
 
 
 @implements("BitShift")

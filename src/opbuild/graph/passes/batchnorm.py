@@ -18,7 +18,9 @@ from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Array, Graph, Node
 
-_FLOATS = ("float16", "float32", "float64")
+_FLOATS = ("float32", "float64")
+"""Types in which steps are composed: a float16 between two of them is a value of the model, with few digits."""
+
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 
 
