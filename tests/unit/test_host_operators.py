@@ -201,3 +201,37 @@ def test_a_window_that_does_not_fit_says_what_would() -> None:
         ShapeError, match=r"AveragePool node 'the node'.*dimension 2 has 6 positions and needs at least 7"
     ):
         opbuild.compile(model_of("AveragePool", [values(1, 4, 6, 8)], kernel_shape=[7, 7]))
+
+
+def test_one_element_resampled_as_pytorch_does_is_the_first() -> None:
+    """pytorch_half_pixel to one element: the text reads position 0, the reference evaluator and kernels read -0.5."""
+    sizes = np.array([1, 1, 1, 1])
+    for dtype in ("float32", "float64"):
+        (found,) = on_host(
+            "Resize", f32([[1, 2, 4]]).astype(dtype)[None], None, None, sizes, mode="cubic",
+            coordinate_transformation_mode="pytorch_half_pixel",
+        )  # fmt: skip
+        assert found.tolist() == [[[[1]]]]
+
+
+def test_a_grid_is_sampled_where_an_extent_is_1() -> None:
+    """Mirroring at the borders of one element divided by zero: RunError."""
+    grid = np.zeros((1, 1, 2, 2), np.float32)
+    x = np.full((1, 1, 1, 1), 5, np.float32)
+    (found,) = on_host("GridSample", x, grid, padding_mode="reflection", align_corners=1)
+    assert found.tolist() == [[[[5, 5]]]]
+
+
+def test_zeros_are_quantised_by_a_scale_of_1() -> None:
+    """DynamicQuantizeLinear of zeros only; the text leaves the scale open."""
+    found, scale, zero = on_host("DynamicQuantizeLinear", np.zeros(3, np.float32), outputs=3)
+    assert (found.tolist(), scale.item(), zero.item()) == ([0, 0, 0], 1, 0)
+
+
+def test_regions_are_pooled_and_classes_drawn() -> None:
+    """No backend ran MaxRoiPool and Multinomial, which showed when the network ran."""
+    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    (found,) = on_host("MaxRoiPool", x, f32(0, 1, 1, 3, 3)[None], pooled_shape=(2, 2))
+    assert found.tolist() == [[[[10, 11], [14, 15]]]]
+    (drawn,) = on_host("Multinomial", f32([0, -100])[0][None], sample_size=5, seed=1.0)
+    assert drawn.tolist() == [[0] * 5]

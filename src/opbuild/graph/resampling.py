@@ -44,8 +44,8 @@ def coordinates(node: Node) -> str:
 
 
 def is_plain(node: Node) -> bool:
-    """Return whether tables resample as the node says: axis by axis, without antialiasing and regions."""
-    return mode_of(node) in TAPS and coordinates(node) in _COORDINATES and not node.attrs.get("antialias", 0)
+    """Return whether tables resample as the node says: axis by axis, without regions."""
+    return mode_of(node) in TAPS and coordinates(node) in _COORDINATES
 
 
 def axes_of(
@@ -85,13 +85,17 @@ def table(axis: Axis, node: Node) -> tuple[Array, Array]:
             x, _text(node, "nearest_mode", "floor" if node.op_type == "Upsample" else "round_prefer_floor")
         )
         return np.clip(places, 0, axis.extent - 1).astype(np.int32)[:, None], np.ones((axis.wanted, 1), np.float32)
-    left = np.ceil(x) - 1 if mode == "linear" else np.ceil(x) - 2
-    places = left[:, None] + np.arange(TAPS[mode])
+    # Antialiasing stretches the filter over all elements that come together in one.
+    stretch = max(1.0, 1 / axis.scale) if node.attrs.get("antialias", 0) else 1.0
+    reach = int(np.ceil(TAPS[mode] / 2 * stretch))
+    places = (np.ceil(x) - reach)[:, None] + np.arange(2 * reach)
+    distance = np.abs(x[:, None] - places) / stretch
     if mode == "linear":
-        ratio = x - left
-        weights = np.stack([1 - ratio, ratio], 1)
+        weights = np.maximum(1 - distance, 0)
     else:
-        weights = _cubic(np.abs(x[:, None] - places), float(node.attrs.get("cubic_coeff_a", -0.75)))
+        weights = _cubic(distance, float(node.attrs.get("cubic_coeff_a", -0.75)))
+    if stretch > 1:
+        weights = weights / weights.sum(1, keepdims=True)
     if node.attrs.get("exclude_outside", 0):
         weights = np.where((places < 0) | (places >= axis.extent), 0.0, weights)
         weights = weights / weights.sum(1, keepdims=True)

@@ -63,19 +63,25 @@ def _average_pool(node: Node, inputs: Any) -> Sequence[Array]:
 def _lp_pool(node: Node, inputs: Any) -> Sequence[Array]:
     x = inputs[0]
     window = window_of(node, x, node.attrs["kernel_shape"])
-    return (_norm(window.taps(_wide(x), 0), int(node.attrs.get("p", 2)), _kernel_axes(window)).astype(x.dtype),)
+    p = _order(node)
+    total = window.taps(_power(_wide(x), p), 0).sum(_kernel_axes(window))
+    return (_root(total, p).astype(x.dtype),)
 
 
-def _norm(x: Array, p: int, axes: tuple[int, ...], keepdims: bool = False) -> Array:
-    """Return ``(sum |x| ** p) ** (1 / p)``."""
+def _order(node: Node) -> int:
+    """Return which norm a node takes."""
+    p = int(node.attrs.get("p", 2))
     if p < 1:
         raise ValueError(f"p is {p}; a norm has p of at least 1")
-    if p == 1:
-        return np.asarray(np.abs(x).sum(axes, keepdims=keepdims))
-    if p == 2:
-        return np.asarray(np.sqrt(np.square(x).sum(axes, keepdims=keepdims)))
-    total = np.power(np.abs(x), x.dtype.type(p)).sum(axes, keepdims=keepdims)
-    return np.asarray(np.power(total, x.dtype.type(1 / p)))
+    return p
+
+
+def _power(x: Array, p: int) -> Array:
+    return np.asarray(np.power(np.abs(x), x.dtype.type(p)) if p > 2 else np.square(x) if p == 2 else np.abs(x))
+
+
+def _root(total: Array, p: int) -> Array:
+    return np.asarray(np.power(total, total.dtype.type(1 / p)) if p > 2 else np.sqrt(total) if p == 2 else total)
 
 
 @implements("GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool")
@@ -86,13 +92,14 @@ def _global_pool(node: Node, inputs: Any) -> Sequence[Array]:
         return (wide.max(axes, keepdims=True, initial=-np.inf).astype(x.dtype),)
     if node.op_type == "GlobalAveragePool":
         return (wide.mean(axes, keepdims=True).astype(x.dtype),)
-    return (_norm(wide, int(node.attrs.get("p", 2)), axes, keepdims=True).astype(x.dtype),)
+    p = _order(node)
+    return (_root(_power(wide, p).sum(axes, keepdims=True), p).astype(x.dtype),)
 
 
 @implements("LpNormalization")
 def _lp_normalization(node: Node, inputs: Any) -> Sequence[Array]:
-    x, wide = inputs[0], _wide(inputs[0])
-    norm = _norm(wide, int(node.attrs.get("p", 2)), (int(node.attrs.get("axis", -1)),), keepdims=True)
+    x, wide, p = inputs[0], _wide(inputs[0]), _order(node)
+    norm = _root(_power(wide, p).sum(int(node.attrs.get("axis", -1)), keepdims=True), p)
     return (np.where(norm == 0, wide.dtype.type(0), wide / norm).astype(x.dtype),)
 
 

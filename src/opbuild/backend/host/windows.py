@@ -105,14 +105,15 @@ def convolve(x: Array, weights: Array, groups: int, window: Window) -> Array:
         window: The geometry.
     """
     images, channels = x.shape[:2]
-    outs, rank = weights.shape[0], len(window.kernel)
-    taps = window.taps(x, 0).reshape(images, groups, channels // groups, *window.out, *window.kernel)
-    spatial = tuple(range(3, 3 + rank))
-    rows = taps.transpose(0, 1, *spatial, 2, *range(3 + rank, 3 + 2 * rank))
-    positions, width = prod(window.out), prod(weights.shape[1:])
-    columns = weights.reshape(groups, outs // groups, width).transpose(0, 2, 1)
-    found = np.matmul(rows.reshape(images, groups, positions, width), columns)
-    return np.asarray(found.transpose(0, 1, 3, 2).reshape(images, outs, *window.out))
+    outs, positions = weights.shape[0], prod(window.out)
+    taps = window.taps(x, 0)
+    columns = weights.reshape(groups, outs // groups, channels // groups, prod(window.kernel)).transpose(3, 0, 1, 2)
+    found = np.zeros((images, groups, outs // groups, positions), x.dtype)
+    for column, tap in zip(columns, product(*map(range, window.kernel)), strict=True):
+        place: list[Any] = [..., *tap]
+        read = taps[tuple(place)].reshape(images, groups, channels // groups, positions)
+        found += np.matmul(column, read)
+    return found.reshape(images, outs, *window.out)
 
 
 def convolve_transposed(

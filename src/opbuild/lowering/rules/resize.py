@@ -27,8 +27,10 @@ def resize(lowering: Lowering, node: Node) -> None:
     """Lower Resize with scales or sizes known when the network is built."""
     source, output = node.inputs[0], node.outputs[0]
     mode = mode_of(node)
-    if not is_plain(node):
-        raise NotServedError(f"Resize in mode {mode}, coordinates {coordinates(node)}, has no kernel")
+    if not is_plain(node) or node.attrs.get("antialias", 0):
+        raise NotServedError(
+            f"Resize in mode {mode}, coordinates {coordinates(node)}, or with antialiasing has no kernel"
+        )
     if mode != "nearest" and lowering.type(source).dtype != "float32":
         raise NotServedError(f"Resize of {lowering.type(source).dtype} has no kernel")
     axes = _axes(lowering, node)
