@@ -124,7 +124,7 @@ def test_a_run_that_adds_nothing_does_not_list_the_folder(cache: Path, monkeypat
     def listed(*_: object) -> None:
         raise AssertionError("the folder was listed")
 
-    monkeypatch.setattr(ageing, "measure", listed)
+    monkeypatch.setattr(ageing, "tidy", listed)
     assert opbuild.compile(cache / "two.onnx", cache_path=cache / "cache").report.image
 
 
