@@ -101,7 +101,9 @@ def test_a_build_asks_as_much_beside_many_entries_as_beside_few(small_network: S
     assert start_many["name"] == 0
     assert next_many["name"] <= 300 + 50
     assert first_many["name"] <= 5 * MANY + 300 + 100 + 50
-    assert {**first_many, "name": 0} == {**first_few, "name": 0}
+    listed_folder = abs(first_many["stat"] - first_few["stat"])  # it is among the names that are looked at, or not
+    assert listed_folder <= 1
+    assert {**first_many, "name": 0, "stat": 0} == {**first_few, "name": 0, "stat": 0}
 
 
 def aged_folder(tmp_path: Path, megabytes: int, count: int, *, idle: float = 7200.0) -> list[str]:
