@@ -40,6 +40,7 @@ class Tally:
         self.outcomes[outcome] += 1
         if outcome in FAULTS:
             self.faults.append((seed, outcome, said))
+            print(f"seed {seed}: {outcome}: {said}", file=sys.__stderr__, flush=True)
         elif said:
             self.remarks[f"{outcome}: {re.sub('[0-9]+', '#', said)[:200]}"] += 1
 
