@@ -24,6 +24,7 @@ from opbuild.backend.halide.definition import TYPES
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.graph.elementwise import INTEGER_OPERATIONS
 from opbuild.graph.passes.expansion import expansion
+from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.expression import OPERATIONS, Expression, arg, children, const, dtype_of, rebuild, walk
 from opbuild.kernel.target import host_target, parse_target, runs_here
 
@@ -82,7 +83,9 @@ def values(dtype: str, random: Random) -> Array:
     if dtype == "bool":
         return np.array([random.random() < 0.5 for _ in range(LENGTH)])
     if dtype in FLOATS:
-        numbers = [random.choice(special_floats(dtype)) if random.random() < 0.5 else _float(random) for _ in range(LENGTH)]
+        numbers = [
+            random.choice(special_floats(dtype)) if random.random() < 0.5 else _float(random) for _ in range(LENGTH)
+        ]
         with np.errstate(all="ignore"):
             return np.array(numbers).astype(dtype)
     info = np.iinfo(dtype)
@@ -96,7 +99,9 @@ def values(dtype: str, random: Random) -> Array:
 
 
 def _float(random: Random) -> float:
-    return random.choice((random.gauss(0, 3), random.gauss(0, 1) * 10.0 ** random.uniform(-20, 20), random.gauss(0, 100)))
+    return random.choice(
+        (random.gauss(0, 3), random.gauss(0, 1) * 10.0 ** random.uniform(-20, 20), random.gauss(0, 100))
+    )
 
 
 @lru_cache
@@ -105,7 +110,9 @@ def special_floats(dtype: str) -> tuple[float, ...]:
     info = np.finfo(dtype)
     ends = [float(x) for x in (info.tiny, info.smallest_subnormal, info.max, info.eps, info.tiny / 2)]
     whole = [float(2**bits) for bits in (7, 8, 15, 16, 31, 32, 63, 64)]
-    below = [float(np.nextafter(np.dtype(dtype).type(x), np.dtype(dtype).type(0))) for x in whole if x < float(info.max)]
+    below = [
+        float(np.nextafter(np.dtype(dtype).type(x), np.dtype(dtype).type(0))) for x in whole if x < float(info.max)
+    ]
     positive = [0.0, *ends, *whole, *below, 0.5, 1.0, 1.5, 2.5, 255.5, 2.0**31 - 0.5, 9.7, float("inf")]
     return tuple(positive + [-x for x in positive] + [float("nan")] * 3)
 
@@ -142,7 +149,9 @@ class _Maker:
 
     def constant(self, dtype: str) -> Expression:
         number = self.random.choice(values(dtype, self.random).tolist())
-        return const(number if dtype == "bool" or self.random.random() < 0.5 else self.random.choice((0, 1, 2, 3)), dtype)
+        return const(
+            number if dtype == "bool" or self.random.random() < 0.5 else self.random.choice((0, 1, 2, 3)), dtype
+        )
 
     def operation(self, dtype: str) -> Expression:
         pick = self.random.random()
@@ -296,7 +305,7 @@ class Reference:
 def _number(literal: Expression) -> Any:
     dtype, text = literal[1], literal[2]
     if dtype.startswith("float"):
-        return np.float32(text) if dtype == "float16" else float(text)
+        return float(text)
     return int(text)
 
 
@@ -325,7 +334,9 @@ def smaller_trees(tree: Tree, found: dict[Expression, Array]) -> Iterator[Tree]:
     for literal in {part for part in walk(tree.expression) if part[0] == "const"}:
         operand = arg(len(tree.args))
         number = np.full(LENGTH, _number(literal), literal[1])
-        yield _compact(replace(tree, expression=_replaced(tree.expression, literal, operand), args=(*tree.args, number)))
+        yield _compact(
+            replace(tree, expression=_replaced(tree.expression, literal, operand), args=(*tree.args, number))
+        )
 
 
 def _replaced(expression: Expression, part: Expression, by: Expression) -> Expression:
@@ -354,3 +365,35 @@ def shrunk(tree: Tree, fails: Callable[[Tree], bool], find: Callable[[Tree], dic
                 break
         else:
             return tree
+
+
+# -- as a network -----------------------------------------------------------------------------------------------------
+
+
+def as_graph(tree: Tree) -> tuple[Graph, dict[str, Array]]:
+    """Return a tree as a graph of one node an operation, and its inputs."""
+    names: dict[Expression, str] = {}
+    types: dict[str, TensorType] = {}
+    constants: dict[str, Array] = {}
+    nodes = []
+    for part in dict.fromkeys(walk(tree.expression)):
+        name = names[part] = f"v{len(names)}"
+        inputs = tuple(names[child] for child in children(part))
+        shape = () if part[0] == "const" else (LENGTH,)
+        types[name] = TensorType(tree.dtype(part), shape)
+        if part[0] == "const":
+            constants[name] = np.array(_number(part), part[1])
+        elif part[0] == "cast":
+            nodes.append(Node("Cast", inputs, (name,), {"to": part[1]}, name))
+        elif part[0] != "arg":
+            operator = "".join(word.capitalize() for word in part[0].split("_"))
+            nodes.append(Node(operator, inputs, (name,), {}, name, "opbuild"))
+    feeds = {names[part]: tree.args[part[1]] for part in names if part[0] == "arg"}
+    return Graph("tree", tuple(nodes), tuple(feeds), (names[tree.expression],), types, constants, 21), feeds
+
+
+def is_alive(tree: Tree) -> bool:
+    """Return whether every operation of a tree depends on an input, so that none is computed before it runs."""
+    return bool(children(tree.expression)) and all(
+        any(leaf[0] == "arg" for leaf in walk(part)) for part in walk(tree.expression) if children(part)
+    )

@@ -44,7 +44,9 @@ def check(trees: list[Tree], level: str) -> None:
     for one, got in zip(trees, compiled(trees, LEVELS[level]), strict=True):
         expected = Reference(LEVELS[level]).values(one)[one.expression]
         wrong = differences(got, expected)
-        assert not wrong.size, f"{one.expression} at {level}: {one.args[0][wrong]} -> {got[wrong]}, not {expected[wrong]}"
+        assert not wrong.size, (
+            f"{one.expression} at {level}: {one.args[0][wrong]} -> {got[wrong]}, not {expected[wrong]}"
+        )
 
 
 @pytest.mark.parametrize(("source", "level"), [*(("float32", level) for level in LEVELS), ("float64", "host")])

@@ -21,7 +21,7 @@ from opbuild.backend.halide import mathematics as m
 from opbuild.backend.halide import powers, precise, trigonometry
 from opbuild.backend.halide.conversions import convert
 from opbuild.backend.halide.definition import TYPES
-from opbuild.backend.halide.integers import INTEGER, unsigned
+from opbuild.backend.halide.integers import INTEGER, settled, unsigned
 from opbuild.errors import CompileError
 from opbuild.kernel.expression import Expression, children
 
@@ -90,10 +90,7 @@ def constant(dtype: str, text: str) -> Expr:
     if dtype == "bool":
         return hl.cast(BOOL, hl.u8(int(text)))
     if dtype.startswith("float"):
-        if dtype == "float64":
-            return hl.f64(float(text))
-        value = hl.f32(float(text))
-        return value if dtype == "float32" else hl.cast(FLOAT16, value)
+        return m.literal(hl.cast(TYPES[dtype], hl.f32(0.0)), float(text))
     bits = TYPES[dtype].bits()
     number = int(text) % (1 << bits)
     return hl.reinterpret(TYPES[dtype], hl.cast(hl.UInt(bits), hl.u64(number)))
@@ -125,7 +122,7 @@ def apply(operation: str, operands: Sequence[Expr]) -> Expr:
     table = FLOAT if kind.is_float() else INTEGER
     if operation not in table:
         raise CompileError(f"operation {operation} is not defined for {kind}")
-    return table[operation](*operands)
+    return settled(table[operation](*operands))
 
 
 def _stored(x: Expr) -> Expr:

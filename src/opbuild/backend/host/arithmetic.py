@@ -94,7 +94,10 @@ def _swish(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("Clip")
 def _clip(node: Node, inputs: Any) -> Sequence[Array]:
-    x, (low, high) = inputs[0], (*(None if bound is None else bound.reshape(()) for bound in inputs[1:]), None, None)[:2]
+    x, (low, high) = (
+        inputs[0],
+        (*(None if bound is None else bound.reshape(()) for bound in inputs[1:]), None, None)[:2],
+    )
     if low is not None and high is not None:
         return (apply("clip", x, low, high),)
     if low is not None:
