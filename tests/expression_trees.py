@@ -142,7 +142,7 @@ class _Maker:
         if pick < 0.4:
             return self.constant(dtype)
         there = [index for index, array in enumerate(self.args) if array.dtype == dtype]
-        if there and self.random.random() < 0.5 or len(self.args) >= 6 and there:
+        if (there and self.random.random() < 0.5) or (len(self.args) >= 6 and there):
             return arg(self.random.choice(there))
         self.args.append(values(dtype, self.random))
         return arg(len(self.args) - 1)

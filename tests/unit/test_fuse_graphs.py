@@ -195,11 +195,15 @@ def test_batch_normalization_that_stands_alone_is_a_product_and_a_sum() -> None:
 
 
 def test_chains_end_where_the_compiler_would_take_long() -> None:
-    """A tower of functions is cut into several operators, none of which grows beyond the limit."""
+    """A tower of functions, or of additions of float16, is cut into operators that do not grow beyond the limit."""
     nodes = [("Sigmoid" if n % 2 else "Exp", f"v{n}", f"v{n + 1}") for n in range(8)]
     fused = fuse(graph_of(nodes, {"v0": X}, ["v8"]))
     assert 1 < len(fused.nodes) < 8
     assert all(expansion(node.attrs["expression"]) <= MAX_EXPANSION for node in fused.nodes)
+    halves = {"v0": X.astype(np.float16), "w": X.astype(np.float16)}
+    fused = fuse(graph_of([("Add", f"v{n} w", f"v{n + 1}") for n in range(16)], halves, ["v16"]))
+    assert 1 < len(fused.nodes) < 8
+    assert all(expansion(node.attrs["expression"], ["float16"] * 2) <= MAX_EXPANSION for node in fused.nodes)
     sums = [("Add", f"s{n} x{n}", f"s{n + 1}") for n in range(10)]
     inputs = {"s0": X, **{f"x{n}": X for n in range(10)}}
     assert all(len(node.inputs) <= MAX_OPERANDS for node in fuse(graph_of(sums, inputs, ["s10"])).nodes)

@@ -2,8 +2,9 @@
 
 Every operation is computed in the type of its operands, float16 in float32 and then rounded, so that a fused chain
 gives bit for bit what the operators one by one give. Where Halide and C leave something open (NaN, overflow of signed
-integers, division by zero, shifts by too much) the result is defined here and never traps: integers wrap, ``x / 0``
-is 0 for integers, a shift by the width or more gives 0 (-1 for a negative number shifted right).
+integers, division by zero, shifts by too much, conversions out of range) the result is defined here and never traps:
+integers wrap, ``x / 0`` is 0 for integers, a shift by the width or more gives 0 (-1 for a negative number shifted
+right), and ``conversions`` says what a float becomes that an integer type can not hold.
 
 A bool is ``UInt(1)`` inside an expression and a byte of 0 or 1 in a buffer.
 """

@@ -108,13 +108,17 @@ def _rsqrt(x: Array) -> Any:
     return np.divide(x.dtype.type(1), np.sqrt(x))
 
 
+def _sign(x: Array) -> Any:
+    return np.where(x == 0, x, np.sign(x))  # a zero keeps its own
+
+
 def _is_inf(x: Array) -> Any:
     return np.isinf(x)
 
 
 OPERATORS: dict[str, Operation] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "pow": _pow, "mod": np.remainder,
-    "fmod": np.fmod, "max": np.maximum, "min": np.minimum, "neg": np.negative, "abs": np.abs, "sign": lambda x: np.where(x == 0, x, np.sign(x)),
+    "fmod": np.fmod, "max": np.maximum, "min": np.minimum, "neg": np.negative, "abs": np.abs, "sign": _sign,
     "reciprocal": _reciprocal, "square": np.square, "sqrt": np.sqrt, "rsqrt": _rsqrt, "floor_div": _floor_div,
     "squared_difference": lambda a, b: np.square(a - b),
     "floor": _whole(np.floor), "ceil": _whole(np.ceil), "round": _whole(np.rint), "trunc": _whole(np.trunc),
