@@ -23,6 +23,7 @@ from exact_arithmetic import FLOATS, INTEGERS, Array
 from opbuild.backend.halide.definition import TYPES
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.graph.elementwise import INTEGER_OPERATIONS
+from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.expression import OPERATIONS, Expression, arg, children, const, dtype_of, rebuild, walk
 from opbuild.kernel.target import host_target, parse_target, runs_here
 
@@ -303,7 +304,7 @@ class Reference:
 def _number(literal: Expression) -> Any:
     dtype, text = literal[1], literal[2]
     if dtype.startswith("float"):
-        return np.float32(text) if dtype == "float16" else float(text)
+        return float(text)
     return int(text)
 
 
@@ -363,3 +364,35 @@ def shrunk(tree: Tree, fails: Callable[[Tree], bool], find: Callable[[Tree], dic
                 break
         else:
             return tree
+
+
+# -- as a network -----------------------------------------------------------------------------------------------------
+
+
+def as_graph(tree: Tree) -> tuple[Graph, dict[str, Array]]:
+    """Return a tree as a graph of one node an operation, and its inputs."""
+    names: dict[Expression, str] = {}
+    types: dict[str, TensorType] = {}
+    constants: dict[str, Array] = {}
+    nodes = []
+    for part in dict.fromkeys(walk(tree.expression)):
+        name = names[part] = f"v{len(names)}"
+        inputs = tuple(names[child] for child in children(part))
+        shape = () if part[0] == "const" else (LENGTH,)
+        types[name] = TensorType(tree.dtype(part), shape)
+        if part[0] == "const":
+            constants[name] = np.array(_number(part), part[1])
+        elif part[0] == "cast":
+            nodes.append(Node("Cast", inputs, (name,), {"to": part[1]}, name))
+        elif part[0] != "arg":
+            operator = "".join(word.capitalize() for word in part[0].split("_"))
+            nodes.append(Node(operator, inputs, (name,), {}, name, "opbuild"))
+    feeds = {names[part]: tree.args[part[1]] for part in names if part[0] == "arg"}
+    return Graph("tree", tuple(nodes), tuple(feeds), (names[tree.expression],), types, constants, 21), feeds
+
+
+def is_alive(tree: Tree) -> bool:
+    """Return whether every operation of a tree depends on an input, so that none is computed before it runs."""
+    return bool(children(tree.expression)) and all(
+        any(leaf[0] == "arg" for leaf in walk(part)) for part in walk(tree.expression) if children(part)
+    )

@@ -9,12 +9,34 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from itertools import count, islice
 
+import numpy as np
 import pytest
 
-from exact_arithmetic import Array
-from expression_trees import Died, Reference, Tree, compiled, differences, levels, shrunk, tree
+from exact_arithmetic import Array, apply, cast, is_exact
+from expression_trees import (
+    LENGTH,
+    Died,
+    Reference,
+    Tree,
+    as_graph,
+    compiled,
+    differences,
+    is_alive,
+    levels,
+    shrunk,
+    tree,
+)
 from fuzzing import CAMPAIGN
+from kernels.harness import run_program
+from opbuild.backend.host.evaluate import evaluate
+from opbuild.backend.host.expression import evaluate_expression
+from opbuild.graph.passes.pipeline import optimize
+from opbuild.kernel.expression import Expression, arg, children, rebuild, walk
+from opbuild.kernel.target import host_target
+from opbuild.lowering.context import Options
+from opbuild.lowering.lower import lower
 
 LEVELS = levels()
 TREES = (CAMPAIGN or 36) // len(LEVELS)
@@ -59,3 +81,33 @@ def test_random_trees_give_what_their_operations_give_one_by_one(level: str) -> 
     if CAMPAIGN:
         print(f"\n{level}: {TREES} trees from seed {first}, {len(failures)} wrong", file=sys.__stderr__)
     assert not failures, f"{len(failures)} wrong\n" + "\n".join(failures.values())
+
+
+def test_networks_of_trees_give_what_their_operations_give_one_by_one() -> None:
+    """Passes that fuse, fold and choose kernels change no bit either; numbers that are not literals become operands."""
+    options = {mode: Options(impl_mode=mode) for mode in ("high_performance", "high_precision")}
+    reference = Reference(LEVELS["host"])
+    alive = (one for one in map(tree, count(START + 90_000_000)) if is_alive(one))
+    for one in islice(alive, CAMPAIGN // 20 or 10):
+        graph, feeds = as_graph(one)
+        mode = "high_precision" if one.refined else "high_performance"
+        program = lower(optimize(graph, evaluate), host_target(), options[mode])
+        (got,) = run_program(program, feeds).values()
+        assert not differences(got, reference.values(one)[one.expression]).size, one
+
+
+def test_the_host_computes_what_kernels_compute() -> None:
+    """What is folded when a network is built, or has no kernel, is what it would have been at run time."""
+    for seed in range(START, START + (CAMPAIGN or 400)):
+        one = tree(seed)
+        found: dict[Expression, Array] = {}
+        for part in walk(one.expression):
+            operands = [found[child] for child in children(part)]
+            alone = rebuild(part, tuple(arg(index) for index in range(len(operands))))
+            value = evaluate_expression(alone, operands if operands else one.args)
+            found[part] = np.broadcast_to(value, (LENGTH,))
+            if operands and (part[0] == "cast" or is_exact(part[0], str(operands[-1].dtype))):
+                with np.errstate(all="ignore"):
+                    expected = cast(operands[0], part[1]) if part[0] == "cast" else apply(part[0], operands)
+                wrong = differences(found[part], expected)
+                assert not wrong.size, (seed, part, [x[wrong[0]] for x in operands], expected[wrong[0]])

@@ -1,4 +1,4 @@
-"""Conversions between element types where they meet arithmetic, at every level that this machine runs."""
+"""Conversions between types where they meet arithmetic, at every level of instructions that this machine runs."""
 
 from __future__ import annotations
 
@@ -130,3 +130,28 @@ def test_a_float_may_be_divided_by_a_literal_zero(dtype: str) -> None:
     x, never = floats(dtype), ("and", ("less", arg(0), arg(0)), const(False, "bool"))
     trees = [Tree((name, arg(0), const(c, dtype)), (x,)) for name in ("div", "floor_div") for c in (0.0, -0.0)]
     check([*trees, Tree(("div", arg(0), ("cast", dtype, never)), (x,))], "host")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_overflows_is_what_the_next_operation_sees(level: str) -> None:
+    """A model divided by a shifted integer and died of SIGFPE: Halide tested the number before the shift for 0."""
+    random = Random(5)
+    for dtype in ("int32", "int64", "uint32", "uint64"):
+        x = values(dtype, random)
+        x[:4] = [2**61 % 2 ** (8 * x.itemsize - 3), np.iinfo(dtype).max, np.iinfo(dtype).min, 0]
+        moved, more = ("shift_left", arg(0), const(3, dtype)), ("add", arg(0), const(1, dtype))
+        pairs: list[Expression] = [("div", arg(0), moved), ("sign", moved), ("floor_div", more, const(2, dtype))]
+        pairs += [
+            ("less", arg(0), more),
+            ("shift_right", more, const(1, dtype)),
+            ("equal", ("mul", arg(0), moved), arg(0)),
+        ]
+        check([Tree(e, (x,)) for e in pairs], level)
+
+
+def test_zeros_of_both_signs_may_be_literals_of_one_expression() -> None:
+    """Halide took them for equal and used one for both."""
+    x = floats("float32")
+    trees = [Tree(("where", ("less", arg(0), const(0.0)), const(-0.0), const(0.0)), (x,))]
+    trees += [Tree(("div", ("relu", arg(0)), ("mul", ("relu", arg(0)), const(-0.0))), (x,))]
+    check(trees, "host")

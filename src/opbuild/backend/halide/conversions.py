@@ -14,6 +14,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide import mathematics as m
+from opbuild.backend.halide.integers import settled
 
 Expr = Any
 
@@ -32,10 +33,10 @@ def convert(x: Expr, wanted: Any) -> Expr:
     if wanted == m.FLOAT16:
         return m.narrow_half(convert(x, m.FLOAT32))
     if not x.type().is_float():
-        return hl.cast(wanted, x)
+        return settled(hl.cast(wanted, x))
     if wanted.is_float():
         return m.widen(x) if wanted == m.FLOAT64 else m.narrow(x)
-    return _to_integer(x, wanted)
+    return settled(_to_integer(x, wanted))
 
 
 def _to_integer(x: Expr, wanted: Any) -> Expr:

@@ -2,8 +2,9 @@
 
 Every operation is computed in the type of its operands, float16 in float32 and then rounded, so that a fused chain
 gives bit for bit what the operators one by one give. Where Halide and C leave something open (NaN, overflow of signed
-integers, division by zero, shifts by too much) the result is defined here and never traps: integers wrap, ``x / 0``
-is 0 for integers, a shift by the width or more gives 0 (-1 for a negative number shifted right).
+integers, division by zero, shifts by too much, conversions out of range) the result is defined here and never traps:
+integers wrap, ``x / 0`` is 0 for integers, a shift by the width or more gives 0 (-1 for a negative number shifted
+right), and ``conversions`` says what a float becomes that an integer type can not hold.
 
 A bool is ``UInt(1)`` inside an expression and a byte of 0 or 1 in a buffer.
 """
@@ -22,7 +23,7 @@ from opbuild.backend.halide import mathematics as m
 from opbuild.backend.halide import powers, precise, trigonometry
 from opbuild.backend.halide.conversions import convert
 from opbuild.backend.halide.definition import TYPES
-from opbuild.backend.halide.integers import INTEGER, unsigned
+from opbuild.backend.halide.integers import INTEGER, settled, unsigned
 from opbuild.errors import CompileError
 from opbuild.kernel.expression import Expression, children
 
@@ -122,10 +123,7 @@ def constant(dtype: str, text: str) -> Expr:
     if dtype == "bool":
         return hl.cast(BOOL, hl.u8(int(text)))
     if dtype.startswith("float"):
-        if dtype == "float64":
-            return hl.f64(float(text))
-        value = hl.f32(float(text))
-        return value if dtype == "float32" else hl.cast(FLOAT16, value)
+        return m.literal(hl.cast(TYPES[dtype], hl.f32(0.0)), float(text))
     bits = TYPES[dtype].bits()
     number = int(text) % (1 << bits)
     return hl.reinterpret(TYPES[dtype], hl.cast(hl.UInt(bits), hl.u64(number)))
@@ -157,7 +155,7 @@ def apply(operation: str, operands: Sequence[Expr]) -> Expr:
     table = FLOAT if kind.is_float() else INTEGER
     if operation not in table:
         raise CompileError(f"operation {operation} is not defined for {kind}")
-    return table[operation](*operands)
+    return settled(table[operation](*operands))
 
 
 def _stored(x: Expr) -> Expr:

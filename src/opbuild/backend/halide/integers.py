@@ -36,6 +36,19 @@ _subtract = _wrapping(lambda a, b: a - b)
 _multiply = _wrapping(lambda a, b: a * b)
 
 
+def settled(x: Expr) -> Expr:
+    """Return a value; if it is an integer of 32 or 64 bits, one of whose making Halide knows nothing.
+
+    Halide takes an operation and the one before it for one where no number overflows, and assumes that none does:
+    ``(x + 1) / 2`` of uint64 becomes an average, ``sign(x << 2)`` of int32 the sign of ``x``. LLVM, which assumes
+    nothing, sees that what is added here is 0.
+    """
+    kind = x.type()
+    if kind.is_float() or kind.bits() < 32:
+        return x
+    return x ^ hl.reinterpret(kind, hl.f32(0.0) if kind.bits() == 32 else hl.f64(0.0))
+
+
 def unsigned(x: Expr) -> Expr:
     """Return an integer's bits as an unsigned number."""
     return hl.reinterpret(hl.UInt(x.type().bits()), x)
@@ -110,7 +123,8 @@ def _shift(a: Expr, b: Expr, left: bool) -> Expr:
     far = (b < _zero(b)) | (b >= hl.cast(b.type(), hl.i32(bits)))
     amount = hl.cast(hl.UInt(bits), hl.select(far, _zero(b), b))
     beyond = _zero(a) if left or not a.type().is_int() else hl.select(a < _zero(a), -_one(a), _zero(a))
-    return hl.select(far, beyond, a << amount if left else a >> amount)
+    moved = hl.reinterpret(a.type(), unsigned(a) << amount) if left else a >> amount
+    return hl.select(far, beyond, moved)
 
 
 def _always(_: Expr, value: bool) -> Expr:

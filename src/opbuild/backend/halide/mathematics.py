@@ -31,6 +31,8 @@ ROUNDER = 12582912.0
 
 def literal(like: Expr, value: float) -> Expr:
     """Return a constant of the same type as ``like``."""
+    if value == 0.0 and math.copysign(1.0, value) < 0.0:
+        return negative_zero(like)
     return hl.cast(like.type(), hl.f64(value)) if like.type() != FLOAT32 else hl.f32(value)
 
 
@@ -44,7 +46,13 @@ def quotient(a: Expr, b: Expr) -> Expr:
 
     It does not look into the sum, and the sum costs nothing: it changes no number.
     """
-    return a / (b + literal(b, -0.0))
+    return a / (b + negative_zero(b))
+
+
+def negative_zero(like: Expr) -> Expr:
+    """Return -0 of the same type as ``like``: Halide takes a literal -0.0 for equal to 0.0, and uses one for both."""
+    bits = like.type().bits()
+    return hl.reinterpret(like.type(), hl.cast(hl.UInt(bits), hl.u64(1 << (bits - 1))))
 
 
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:

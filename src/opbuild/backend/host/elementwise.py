@@ -109,7 +109,7 @@ def _rsqrt(x: Array) -> Any:
 
 
 def _sign(x: Array) -> Any:
-    return np.where(x == 0, x, np.sign(x))
+    return np.where(x == 0, x, np.sign(x))  # a zero keeps its own
 
 
 def _is_inf(x: Array) -> Any:
@@ -185,6 +185,8 @@ def cast(value: Array, dtype: str) -> Array:
         target = np.dtype(dtype)
         if np.issubdtype(value.dtype, np.floating) and np.issubdtype(target, np.integer):
             return _to_integer(value, target)
+        if target == np.float16 and value.dtype != np.float16:
+            value = value.astype(np.float32)
         return value.astype(target)
 
 
