@@ -39,6 +39,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     cache_path: str | os.PathLike[str] | None = None,
     num_threads: int | None = None,
+    copy_weights: bool | None = None,
     workers: int | None = None,
     forbid_compile: bool | None = None,
     target: str | Target | None = None,
@@ -64,6 +65,8 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         cache_path: Folder that holds ``rank_<id>/kernel_meta`` (default ``MS_COMPILER_CACHE_PATH``, else the working
             folder).
         num_threads: Threads that run the network (default ``OPBUILD_NUM_THREADS``, else the cores).
+        copy_weights: Read weights that the cache has into memory of this process, where nobody can change or cut them,
+            instead of mapping them (default ``OPBUILD_COPY_WEIGHTS``, else not).
         workers: Operators compiled at once (default ``MS_BUILD_PROCESS_NUM``, else the cores).
         forbid_compile: Any compile is an error (default ``OPBUILD_FORBID_COMPILE``).
         target: The machine to build for, as Halide spells it (default this one).
@@ -88,6 +91,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         forbid_compile=forbid_compile,
         workers=workers,
         num_threads=num_threads,
+        copy_weights=copy_weights,
         op_compiler_cache_mode=op_compiler_cache_mode,
         op_compiler_cache_dir=op_compiler_cache_dir,
         op_debug_level=op_debug_level,

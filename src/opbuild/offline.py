@@ -88,14 +88,22 @@ def build_offline(
     return path
 
 
-def load(path: str | os.PathLike[str], *, num_threads: int | None = None, verify: bool = True) -> Network:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    num_threads: int | None = None,
+    verify: bool = True,
+    copy_weights: bool | None = None,
+) -> Network:
     """Load an offline model; neither the compiler nor the model's reader is needed.
 
     Args:
-        path: The ``.om`` file. Its weights are mapped: replace the file by renaming another, as ``build_offline``
-            does, while networks run from it.
+        path: The ``.om`` file. Its weights are mapped: while networks run from it replace it by renaming another, as
+            ``build_offline`` does. Who writes into it changes their numbers, and who cuts it ends them (SIGBUS).
         num_threads: Threads that run the network (default ``OPBUILD_NUM_THREADS``, else the cores).
         verify: Whether to compare the weights with their digest, 20 ms for 100 MB; the rest of the file always is.
+        copy_weights: Read the weights into memory instead, where nobody can change them (default
+            ``OPBUILD_COPY_WEIGHTS``, else not); each process then has its own.
 
     Returns:
         The network; it takes the input shapes that the file was made for, others raise ``ShapeError``.
@@ -106,8 +114,8 @@ def load(path: str | os.PathLike[str], *, num_threads: int | None = None, verify
         TargetError: If it is for another machine than this one.
         LinkError: If its library can not be loaded.
     """
-    config = Config.from_environment(num_threads=num_threads)
-    model = read_offline(Path(path), verify=verify, trust=make_trust(config))
+    config = Config.from_environment(num_threads=num_threads, copy_weights=copy_weights)
+    model = read_offline(Path(path), verify=verify, trust=make_trust(config), copies=config.copy_weights)
     problem = runs_here(model.target)
     if problem:
         raise TargetError(
