@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from opbuild.background import begin
 from opbuild.config import Config
+from opbuild.errors import BuildError
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.target import Target
+from opbuild.limits import names_limits
 from opbuild.model_source import Model, ModelSource
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.image import ImageKey
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Network", "Report", "compile", "compile_graph"]
 
 
+@names_limits(BuildError, "the network can not be built")
 def compile(  # noqa: A001  the name that users know from torch.compile and TVM
     model: Model,
     *,
@@ -111,6 +114,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         return Network(source.face.name, inputs, source.face.outputs, binder, first=first)
 
 
+@names_limits(BuildError, "the network can not be built")
 def compile_graph(
     graph: Graph, *, config: Config | None = None, observer: Observer | None = None, image: bool = True
 ) -> Network:
@@ -269,7 +273,7 @@ class _Preparation:
         """Begin, unless that was done."""
         if self.builder is None:
             self.builder = warm_builder(self._session)
-            threading.Thread(target=_load_frontend, name="opbuild-import", daemon=True).start()
+            begin(_load_frontend, "opbuild-import")
 
 
 def _load_frontend() -> None:

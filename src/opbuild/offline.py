@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from opbuild.api import link_build, list_operators, lower_graph, lowering_options, make_builder, warm_builder
 from opbuild.config import Config
-from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOperatorError
+from opbuild.errors import BuildError, OptionError, ShapeError, TargetError, UnsupportedOperatorError
 from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import Graph
 from opbuild.host_nodes import refuse_foreign, servable
@@ -18,6 +18,7 @@ from opbuild.kernel.program import Program
 from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.kernel.target import runs_here
 from opbuild.kernel.trust import make_trust
+from opbuild.limits import hint_for, names_limits
 from opbuild.model_source import Model, ModelSource
 from opbuild.ranges import RangeBinder, RangePlan, plan_ranges, range_section
 from opbuild.runtime.executor import Executor
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 SUFFIX = ".om"
 
 
+@names_limits(BuildError, "the network can not be built")
 def build_offline(
     model: Model | Graph,
     output: str | os.PathLike[str],
@@ -88,6 +90,7 @@ def build_offline(
     return path
 
 
+@names_limits(BuildError, "the network can not be loaded")
 def load(
     path: str | os.PathLike[str],
     *,
@@ -294,9 +297,8 @@ def _write(
     except ValueError as error:
         raise UnsupportedOperatorError(f"the network can not be stored: {error}", "use opbuild.compile") from error
     except OSError as error:
-        raise OptionError(
-            f"{str(path)!r} can not be written: {error.strerror or error}", "name another file"
-        ) from error
+        message = f"{str(path)!r} can not be written: {error.strerror or error}"
+        raise OptionError(message, hint_for(error) or "name another file") from error
 
 
 def _range_section(
