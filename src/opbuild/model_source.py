@@ -21,6 +21,7 @@ from opbuild.kernel.files import inside
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.private_files import publish
 from opbuild.kernel.usage import mark_used
+from opbuild.limits import require_room
 from opbuild.own_sources import own_sources
 from opbuild.runtime.files import Known, digest_of, read_file
 from opbuild.runtime.network import Endpoint, Shapes
@@ -243,6 +244,7 @@ class ModelSource:
             ModelError: If it is not valid.
             InvalidModelError: If its file changed since its digest was taken.
         """
+        require_room()
         from opbuild.frontend.onnx_model import ModelFile, load_model
 
         if self._path is None:

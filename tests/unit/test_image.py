@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forked import in_fork
 from handmade import Built, build, chain, counting, expected_chain
 from opbuild.errors import BuildError
 from opbuild.graph.types import Node, TensorType
@@ -343,3 +344,38 @@ def test_a_constant_packed_to_another_size_is_refused() -> None:
     """What a packing function returns must be what the buffer promised."""
     with pytest.raises(BuildError, match="packed to 7"):
         build(chain(8, np.zeros(7, np.float32)))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("started", [True, False], ids=["started", "built"])
+def test_a_network_with_copied_constants_outlives_its_files(tmp_path: Path, started: bool) -> None:
+    """Overwritten and then cut in place beneath it; a mapping would give wrong numbers, and end it with SIGBUS."""
+    store_chain(tmp_path)
+    x = np.random.default_rng(0).standard_normal(SIZE).astype(np.float32)
+
+    def work() -> list[bool]:
+        store = ImageStore(tmp_path, copies=True)
+        executor = start(loaded(store)) if started else build(chain(SIZE), store.weights()).executor
+        outcomes = []
+        for change in (lambda file: file.write(bytes(4 * SIZE)), lambda file: file.truncate(0)):
+            for path in tmp_path.rglob("*.bin"):
+                with path.open("r+b") as file:
+                    change(file)
+            outcomes.append(np.array_equal(executor.run([x])[0], expected_chain(x)))
+        return outcomes
+
+    assert in_fork(work) == [True, True]
+
+
+def test_a_copy_is_compared_with_its_digest_whatever_is_remembered(tmp_path: Path) -> None:
+    """What was read is what is compared: an edit between a memo and the copy is no network."""
+    store_chain(tmp_path)
+    (weights,) = (tmp_path / "weights").glob("*.bin")
+    before = weights.stat()
+    with weights.open("r+b") as file:
+        file.write(b"other")
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    store = ImageStore(tmp_path, copies=True)
+    seen = store._file(KEY, ".seen")
+    seen.write_bytes(store.trust.write_memo(seen, {weights.stem: files.map_file(weights, before.st_size)[1]}))
+    assert "digest" in str(store.load(KEY))

@@ -19,6 +19,7 @@ import numpy as np
 from opbuild.errors import LinkError, OpbuildError, RunError
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.program import HostCall, Port, View
+from opbuild.limits import hint_for
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
 from opbuild.runtime.files import anonymous
 from opbuild.runtime.library import Library, last_error
@@ -208,7 +209,7 @@ def _arena_memory(nbytes: int) -> Array:
         return anonymous(nbytes)
     except (OSError, OverflowError, ValueError) as error:
         message = f"there is no memory for {nbytes} bytes of intermediate values: {error}"
-        raise RunError(message, "free memory, or give smaller inputs") from error
+        raise RunError(message, f"give smaller inputs, or {hint_for(error) or 'free memory'}") from error
 
 
 class _PortArguments:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import mmap
 import os
 import time
@@ -48,6 +49,24 @@ def map_file(path: Path, nbytes: int, trust: Trust = PRIVATE) -> tuple[Array, li
         os.close(descriptor)
 
 
+def copy_file(path: Path, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
+    """Read a file into memory of this process, which nobody can change or cut afterwards.
+
+    Args:
+        path: The file.
+        trust: Whose files are believed.
+
+    Returns:
+        Its bytes, ``uint8``, and its state: see ``verified``.
+
+    Raises:
+        OSError: If it can not be read or becomes shorter meanwhile, or others can write to it.
+    """
+    descriptor, stat = trust.open(path)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        return _read(file, stat.st_size, path.name), _state(stat)
+
+
 def digest_file(path: Path, trust: Trust = PRIVATE) -> str:
     """Return the BLAKE3 of a file, mapped rather than read.
 
@@ -60,12 +79,15 @@ def digest_file(path: Path, trust: Trust = PRIVATE) -> str:
     return fast(array.data)
 
 
-def verified(path: Path, nbytes: int, digest: str, remembered: Any, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
-    """Map a file whose contents are known by their digest.
+def verified(
+    path: Path, nbytes: int, digest: str, remembered: Any, trust: Trust = PRIVATE, *, copies: bool = False
+) -> tuple[Array, list[Any]]:
+    """Map a file whose contents are known by their digest, or copy it.
 
     The bytes are read and compared with the digest, unless the file's state (device, inode, size, times of
     modification and of change, and the boot of the machine) is the one that was remembered when they were: the time
-    of change can not be set back, and a crash of the machine, which may lose what was written, is a new boot.
+    of change can not be set back, and a crash of the machine, which may lose what was written, is a new boot. A copy
+    is compared always: it has just been read, and what is compared is what stays.
 
     Returns:
         Its bytes and its state, to be remembered.
@@ -73,8 +95,10 @@ def verified(path: Path, nbytes: int, digest: str, remembered: Any, trust: Trust
     Raises:
         OSError: If it can not be read, or is not what the digest says.
     """
-    array, state = map_file(path, nbytes, trust)
-    if state != remembered and fast(array.data) != digest:
+    array, state = copy_file(path, trust) if copies else map_file(path, nbytes, trust)
+    if array.nbytes != nbytes:
+        raise OSError(f"{path.name} has {array.nbytes} bytes, not {nbytes}")
+    if (copies or state != remembered) and fast(array.data) != digest:
         raise OSError(f"{path.name} does not have the digest it should have")
     return array, state
 
@@ -143,14 +167,7 @@ def read_file(path: Path) -> Array:
         OSError: If it can not be read, or becomes shorter meanwhile.
     """
     with path.open("rb", buffering=0) as file:
-        contents = anonymous(os.fstat(file.fileno()).st_size)
-        read = 0
-        while read < contents.nbytes:
-            count = file.readinto(contents.data[read:])
-            if not count:
-                raise OSError(f"{path.name} became shorter while it was read")
-            read += count
-    return contents
+        return _read(file, os.fstat(file.fileno()).st_size, path.name)
 
 
 def state_of(path: Path) -> list[Any]:
@@ -171,6 +188,17 @@ def anonymous(nbytes: int) -> Array:
         with contextlib.suppress(OSError):  # advice only
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
+
+
+def _read(file: io.FileIO, nbytes: int, name: str) -> Array:
+    contents = anonymous(nbytes)
+    read = 0
+    while read < nbytes:
+        count = file.readinto(contents.data[read:])
+        if not count:
+            raise OSError(f"{name} became shorter while it was read")
+        read += count
+    return contents
 
 
 def _state(stat: os.stat_result) -> list[Any]:

@@ -62,7 +62,7 @@ class ImageKey(NamedTuple):
 
 
 class Image(NamedTuple):
-    """A stored network, verified, its constants mapped."""
+    """A stored network, verified, its constants mapped or copied."""
 
     record: Record
     library: bytes
@@ -77,13 +77,23 @@ class ImageStore:
         salt: Digest of opbuild's own sources, for the weights' references.
         keep_times: Whether a network that is started notes the time, for ageing.
         trust: Whose files are believed, and what they are signed with.
+        copies: Whether networks get copies of their constants instead of mappings of the files.
     """
 
-    def __init__(self, folder: Path, salt: str = "", *, keep_times: bool = False, trust: Trust = PRIVATE) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        salt: str = "",
+        *,
+        keep_times: bool = False,
+        trust: Trust = PRIVATE,
+        copies: bool = False,
+    ) -> None:
         self.folder = folder
         self.salt = salt
         self.keep_times = keep_times
         self.trust = trust
+        self.copies = copies
 
     def weights(self, *, stored: bool = True, reuse: bool = True) -> WeightStore:
         """Return the store of packed weights, for one build.
@@ -92,7 +102,8 @@ class ImageStore:
             stored: Whether they are to be stored; if not, it is one in memory.
             reuse: Whether weights that were packed before are used.
         """
-        return WeightStore(self.folder / "weights" if stored else None, self.salt, reuse=reuse, trust=self.trust)
+        folder = self.folder / "weights" if stored else None
+        return WeightStore(folder, self.salt, reuse=reuse, trust=self.trust, copies=self.copies)
 
     def load(self, key: ImageKey) -> Image | str:
         """Return the image of ``key``, or why there is none that may be used."""
@@ -147,7 +158,8 @@ class ImageStore:
         library = self.trust.read(self._file(key, ".so"), nbytes)
         if (len(library), fast(library)) != (nbytes, digest):
             raise ValueError("its library is damaged")
-        small, _ = verified(self._file(key, ".bin"), *size_and_digest(content["bin"]), None, self.trust)
+        nbytes, digest = size_and_digest(content["bin"])
+        small, _ = verified(self._file(key, ".bin"), nbytes, digest, None, self.trust, copies=self.copies)
         record = from_json(content["record"])
         if [[port.name, port.type.dtype, list(port.type.shape)] for port in record.inputs] != content["key"]["inputs"]:
             raise ValueError("it is for other inputs than its key says")
