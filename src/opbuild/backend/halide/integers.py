@@ -54,25 +54,15 @@ def unsigned(x: Expr) -> Expr:
     return hl.reinterpret(hl.UInt(x.type().bits()), x)
 
 
-def _magnitude(x: Expr) -> Expr:
-    """Return an integer without its sign, unsigned, so that the least number has one too."""
-    bits = unsigned(x)
-    return hl.select(x < _zero(x), _zero(bits) - bits, bits) if x.type().is_int() else x
-
-
 def _divide(a: Expr, b: Expr) -> Expr:
-    """Return the quotient, truncated; 0 for a division by 0.
-
-    Of unsigned numbers, because the machine traps on the least number divided by -1, and because Halide refuses to
-    divide by the greatest number: its division of signed ones adds to the divisor.
-    """
-    divisor = _magnitude(b)
-    none = divisor == _zero(divisor)
-    quotient = hl.select(none, _zero(divisor), _magnitude(a) / hl.select(none, _one(divisor), divisor))
-    if not a.type().is_int():
-        return quotient
-    opposite = (a < _zero(a)) != (b < _zero(b))
-    return hl.reinterpret(a.type(), hl.select(opposite, _zero(quotient) - quotient, quotient))
+    """Return the quotient, truncated; neither 0 nor -1 reaches the machine's division, which traps."""
+    special = b == _zero(b)
+    result = _zero(a)
+    if b.type().is_int():
+        minus = unsigned(b) == ~_zero(unsigned(b))  # Halide refuses to compare the greatest number with -1
+        result = hl.select(minus, _negate(a), result)
+        special = special | minus
+    return hl.select(special, result, hl.div_round_to_zero(a, hl.select(special, _one(b), b)))
 
 
 def _truncated_remainder(a: Expr, b: Expr) -> Expr:
