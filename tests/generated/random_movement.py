@@ -34,7 +34,7 @@ def reshape(m: Maker) -> None:
         asked = list(shape)
         if asked and math.prod(shape) and m.chance(0.4):
             asked[int(m.rng.integers(len(asked)))] = -1
-        m.add(name, [x, m.constants_of(asked)], shape, like=x)
+        m.add(name, [x, m.constants_of(asked)], shape, like=x, allowzero=int(0 in shape))
 
 
 def factors(m: Maker, size: int) -> list[int]:

@@ -302,7 +302,7 @@ class Maker:
             kind = self.one_of(("Identity", "Reshape", "Flatten", "Unsqueeze", "Cast", "Dropout", "Transpose"))
             size = math.prod(value.shape)
             if kind == "Reshape":
-                made.append(self.add(kind, [value, self.constants_of([size])], (size,), like=value))
+                made.append(self.add(kind, [value, self.constants_of([size])], (size,), like=value, allowzero=1))
             elif kind == "Flatten":
                 made.append(self.add(kind, [value], (1, size), like=value, axis=0))
             elif kind == "Unsqueeze":

@@ -235,3 +235,12 @@ def test_regions_are_pooled_and_classes_drawn() -> None:
     assert found.tolist() == [[[[10, 11], [14, 15]]]]
     (drawn,) = on_host("Multinomial", f32([0, -100])[0][None], sample_size=5, seed=1.0)
     assert drawn.tolist() == [[0] * 5]
+
+
+@pytest.mark.parametrize("op_type", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 4)])
+def test_a_softmax_of_nothing_is_nothing(op_type: str, shape: tuple[int, ...]) -> None:
+    """The greatest of no elements was an error of numpy while the network ran, whichever axis was empty."""
+    for axis in range(len(shape)):
+        (found,) = on_host(op_type, np.zeros(shape, np.float32), axis=axis)
+        assert (found.shape, found.dtype) == (shape, np.float32)

@@ -124,6 +124,6 @@ def _cumsum(node: Node, inputs: Any) -> Sequence[Array]:
 def _softmax(node: Node, inputs: Any) -> Sequence[Array]:
     x, axis = inputs[0], int(node.attrs.get("axis", -1))
     with np.errstate(all="ignore"):
-        shifted = x - x.max(axis, keepdims=True)
+        shifted = x - x.max(axis, keepdims=True, initial=-np.inf)  # the axis may be empty
         total = np.exp(shifted).sum(axis, keepdims=True)
         return (shifted - np.log(total) if node.op_type == "LogSoftmax" else np.exp(shifted) / total,)
