@@ -175,6 +175,11 @@ def _softplus(seen: Seen) -> bool:
     return "softplus" in [_text(name).lower() for name in seen.attrs.get("activations", ())]
 
 
+def _no_terms(seen: Seen) -> bool:
+    x = seen.shapes[0]
+    return x is not None and x[0 if seen.attrs.get("transA") else 1] == 0
+
+
 def _single(seen: Seen) -> bool:
     x, axes = seen.shapes[0], seen.attrs.get("axes") or (0, 2, 3)
     return x is not None and all(x[axis] == 1 for axis in axes)
@@ -292,6 +297,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         "of equal values the variance is 0 and the result 0, as the text's epsilon makes it; ONNX Runtime subtracts "
         "squares and gives NaN",
         _single,
+    ),
+    Difference(
+        ("Gemm",),
+        "a sum of no terms is 0, and the third operand has its factor beta; ONNX Runtime leaves the factor out",
+        _no_terms,
     ),
 )
 """Every known difference."""

@@ -212,6 +212,8 @@ class Lowering:
     def bind(self, name: str, value: Plain | Blocked) -> None:
         """Declare that a value is a reference to memory that is written already."""
         if isinstance(value, Plain):
+            if value.shape != self.type(name).shape:  # what reads it would read beyond it
+                raise AssertionError(f"{name} is {self.type(name)}, what is bound to it has the shape {value.shape}")
             self._plain[name] = value
         else:
             self._blocked[name] = value

@@ -109,7 +109,10 @@ class Plain:
         """Return the view, dimensions innermost first."""
         owner, start = self.storage.root()
         dims = tuple(zip(reversed(self.shape), reversed(self.strides), strict=True))
-        return View(index_of(owner), start + self.offset, dims)
+        first = (
+            start + self.offset if prod(self.shape) else 0
+        )  # a window of nothing may begin beyond a memory of nothing
+        return View(index_of(owner), first, dims)
 
 
 @dataclass(frozen=True, eq=False)
