@@ -109,10 +109,8 @@ class Plain:
         """Return the view, dimensions innermost first."""
         owner, start = self.storage.root()
         dims = tuple(zip(reversed(self.shape), reversed(self.strides), strict=True))
-        first = (
-            start + self.offset if prod(self.shape) else 0
-        )  # a window of nothing may begin beyond a memory of nothing
-        return View(index_of(owner), first, dims)
+        empty = not prod(self.shape)  # it may begin beyond its memory, which may be empty too
+        return View(index_of(owner), 0 if empty else start + self.offset, dims)
 
 
 @dataclass(frozen=True, eq=False)
