@@ -1,6 +1,6 @@
 """Random expression trees: what is fused gives the bits that numpy gives one operation after another.
 
-Bounded here; ``OPBUILD_FUZZ=5000`` tries so many, beginning at a seed that it prints. ``OPBUILD_SEED`` repeats one.
+Bounded here; ``OPBUILD_FUZZ=5000`` tries so many, from a seed that it prints on. ``OPBUILD_FUZZ_SEED`` repeats one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from opbuild.lowering.lower import lower
 
 LEVELS = levels()
 TREES = (CAMPAIGN or 36) // len(LEVELS)
-START = int(os.environ.get("OPBUILD_SEED", "0")) or (int(time.time()) * 1000 if CAMPAIGN else 1)
+START = int(os.environ.get("OPBUILD_FUZZ_SEED", "0")) or (int(time.time()) * 1000 if CAMPAIGN else 1)
 BATCH = 12
 
 
