@@ -180,6 +180,10 @@ def _no_terms(seen: Seen) -> bool:
     return x is not None and x[0 if seen.attrs.get("transA") else 1] == 0
 
 
+def _half_kept(seen: Seen) -> bool:
+    return seen.attrs.get("keepdims", 1) not in (0, 1)
+
+
 def _single(seen: Seen) -> bool:
     x, axes = seen.shapes[0], seen.attrs.get("axes") or (0, 2, 3)
     return x is not None and all(x[axis] == 1 for axis in axes)
@@ -302,6 +306,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("Gemm",),
         "a sum of no terms is 0, and the third operand has its factor beta; ONNX Runtime leaves the factor out",
         _no_terms,
+    ),
+    Difference(
+        REDUCTIONS,
+        "the text gives keepdims the meanings 0 and 1; here any other number keeps the dimension, as 1 does, and in ONNX "
+        "Runtime none does",
+        _half_kept,
     ),
 )
 """Every known difference."""

@@ -119,7 +119,7 @@ def _numbers(shape: tuple[int, ...], dtype: Any) -> Array:
         return places % 3 == 0
     if np.dtype(dtype).kind == "f":
         return (np.sin(places * 2.3) * 2).astype(dtype)
-    return (places % 3).astype(dtype)
+    return np.asarray(places % 3, dtype)  # of strings and without dimensions too
 
 
 def try_model(model: ModelProto, base: Base, cache_path: Path) -> tuple[str, str]:
