@@ -309,7 +309,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         REDUCTIONS,
-        "the text gives keepdims the meanings 0 and 1; here any other number keeps the dimension, as 1 does, and in ONNX "
+        "the text gives keepdims the meanings 0 and 1; here any other number keeps the dimension as 1 does, in ONNX "
         "Runtime none does",
         _half_kept,
     ),
