@@ -177,7 +177,7 @@ def _softplus(seen: Seen) -> bool:
 
 def _no_terms(seen: Seen) -> bool:
     x = seen.shapes[0]
-    return x is not None and x[0 if seen.attrs.get("transA") else 1] == 0
+    return x is not None and x[0 if seen.attrs.get("transA") else -1] == 0
 
 
 def _half_kept(seen: Seen) -> bool:
@@ -303,8 +303,9 @@ DIFFERENCES: tuple[Difference, ...] = (
         _single,
     ),
     Difference(
-        ("Gemm",),
-        "a sum of no terms is 0, and the third operand has its factor beta; ONNX Runtime leaves the factor out",
+        ("Gemm", "MatMul"),
+        "a sum of no terms is 0; ONNX Runtime leaves out the factor of Gemm's third operand, and of MatMul with a vector "
+        "returns what memory held",
         _no_terms,
     ),
     Difference(
