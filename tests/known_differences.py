@@ -304,7 +304,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         ("Gemm", "MatMul"),
-        "a sum of no terms is 0; ONNX Runtime leaves out the factor of Gemm's third operand, and of MatMul with a vector "
+        "a sum of no terms is 0; ONNX Runtime leaves out the factor of Gemm's third operand, and of MatMul by a vector "
         "returns what memory held",
         _no_terms,
     ),
