@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
+from itertools import count
 from pathlib import Path
 
 from opbuild.config import Config
@@ -18,11 +19,11 @@ from opbuild.runtime.files import digest_file
 from opbuild.store import inspect as operators
 from opbuild.store import measured, prune
 from opbuild.store.ageing import remove_references
+from opbuild.store.at_once import at_once
 from opbuild.store.claims import sweep_claims
 from opbuild.store.counters import FILE, OLD_FILE, Counters, read_counters
 from opbuild.store.inventory import Item, Kind, survey
 from opbuild.store.peers import claims_folder
-from opbuild.store.readers import look_at
 from opbuild.store.removal import remove_files
 
 
@@ -110,17 +111,23 @@ class Cache:
         weights = [item for item in items if item.kind == "weight"]
         others = [item for item in items if item.kind != "weight"]
         digests = Digests()  # of the weights, so that networks which share them do not read them again
-        looked_at = chain.from_iterable(
-            look_at(part, lambda item: problem_of(item, self.trust, sizes, digests)) for part in (weights, others)
-        )
+        numbers = count(1)
         watch(0, len(items))
-        for number, (item, found) in enumerate(looked_at, 1):
-            watch(number, len(items))
-            reason = found
-            if reason is not None and reason.code in ("incomplete", "damaged"):
-                reason = problem_of(item, self.trust, sizes)  # it may just have been published, replaced or removed
-            if reason is not None and reason.code != "other-format" and any(Path(file).exists() for file in item.files):
-                yield Problem(item, reason)
+        for part in (weights, others):
+            with closing(at_once(part, lambda item: problem_of(item, self.trust, sizes, digests))) as looked_at:
+                for item, found in looked_at:
+                    watch(next(numbers), len(items))
+                    problem = self._problem(item, found, sizes)
+                    if problem is not None:
+                        yield problem
+
+    def _problem(self, item: Item, reason: Reason | None, sizes: Mapping[str, int]) -> Problem | None:
+        """Return what was found as a problem, unless it is none or the item has changed since."""
+        if reason is not None and reason.code in ("incomplete", "damaged"):
+            reason = problem_of(item, self.trust, sizes)  # it may just have been published, replaced or removed
+        if reason is None or reason.code == "other-format" or not any(Path(file).exists() for file in item.files):
+            return None
+        return Problem(item, reason)
 
     def checked(self) -> list[Item]:
         """Return everything that ``problems`` looks at."""

