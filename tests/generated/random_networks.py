@@ -213,7 +213,7 @@ class Maker:
         dtype = how.pop("dtype", like.dtype if like else "float32")
         low, high = how.pop("low", like.low if like else 0.0), how.pop("high", like.high if like else 0.0)
         noise = how.pop("noise", like.noise if like else 0.0)
-        if math.prod(shape) > 10 * MOST_ELEMENTS:
+        if math.prod(shape) > 10 * MOST_ELEMENTS or not math.isfinite(float(low) + float(high)):
             raise NotPossibleError
         (name,) = self.emit(op_type, inputs, **how)
         value = Value(name, dtype, tuple(shape), float(low), float(high), float(noise))
