@@ -9,9 +9,6 @@ from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.types import Node
 from opbuild.kernel.program import HostCall, Program
 
-_FORCED = ("float16", "float64")
-"""Types that ``precision_mode`` may turn into float32, for which there are kernels."""
-
 
 class HostNode(NamedTuple):
     """A node that runs without a kernel.
@@ -19,12 +16,10 @@ class HostNode(NamedTuple):
     Attributes:
         node: The node.
         why: Why no kernel serves it.
-        dtypes: The element types of its inputs.
     """
 
     node: Node
     why: str
-    dtypes: tuple[str, ...] = ()
 
     @property
     def portable(self) -> bool:
@@ -40,8 +35,7 @@ def host_nodes(program: Program) -> dict[str, HostNode]:
     for call in program.calls:
         if isinstance(call, HostCall):
             why = str(program.notes.get(call.node.name, f"no kernel for {call.node.op_type}"))
-            dtypes = tuple(type_.dtype for type_ in call.input_types if type_ is not None)
-            found[call.node.name] = HostNode(call.node, why, dtypes)
+            found[call.node.name] = HostNode(call.node, why)
     return found
 
 
@@ -54,11 +48,9 @@ def refuse_foreign(nodes: Iterable[HostNode]) -> None:
     refused = [each for each in nodes if not each.portable]
     if refused:
         names = ", ".join(sorted({f"{each.node.op_type} ({each.node.name})" for each in refused}))
-        forced = any(dtype in _FORCED for each in refused for dtype in each.dtypes)
-        instead = ", or compute in float32 (precision_mode=force_fp32)" if forced else ""
         raise UnsupportedOperatorError(
             f"these operators have no kernel and run only where the onnx package is installed: {names}",
-            f"an offline model can not have them: use opbuild.compile, or replace them in the model{instead}",
+            "an offline model can not have them: use opbuild.compile, or replace them in the model",
         )
 
 
