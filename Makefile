@@ -17,7 +17,7 @@ STAMP := $(VENV)/.ready-$(PYTHON_VERSION)-$(DEPENDENCIES)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test check unit bench setup format support clean help
+.PHONY: demo test check unit campaign bench setup format support clean help
 
 demo: $(STAMP) ## Run the main job: a script, then ResNet-50 built cold, again, and with one layer changed
 	@$(BIN)/python examples/demo.py
@@ -33,6 +33,12 @@ check: $(STAMP) ## Check style, formatting, types and layers
 # One process a core; the tests of one file, which share what they built, stay in one of them.
 unit: $(STAMP) ## Run the tests; TESTS=tests/unit/test_cli.py or ARGS=-x narrow them
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(TESTS) $(ARGS)
+
+# Seeds begin at OPBUILD_FUZZ_SEED; hours for thousands: TESTS=tests/generated/test_random_networks.py narrows it.
+COUNT ?= 1000
+campaign: TESTS = tests/generated tests/property tests/system/test_surroundings.py
+campaign: $(STAMP) ## Try COUNT=1000 random networks, mutated models, damages, surroundings, expressions; print the counts
+	OPBUILD_FUZZ=$(COUNT) $(BIN)/python -m pytest -s $(TESTS) $(ARGS)
 
 bench: $(STAMP) ## Measure against ONNX Runtime and put the numbers into the README
 	$(BIN)/python benchmarks/build_time.py --json benchmarks/results/build_time.json

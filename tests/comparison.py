@@ -18,9 +18,18 @@ def relative_error(got: Array, expected: Array) -> float:
     return float(np.abs(got.astype("f8") - expected).max() / np.abs(expected).max())
 
 
+def onnxruntime_outputs(
+    model: onnx.ModelProto, feeds: Mapping[str, Array], *, optimized: bool = True
+) -> tuple[Array, ...]:
+    """Return ONNX Runtime's outputs; without its optimizations it computes node by node, as the model says."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    if not optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return tuple(np.asarray(output) for output in session.run(None, dict(feeds)))
+
+
 def onnxruntime_output(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> Array:
     """Return ONNX Runtime's first output."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(None, dict(feeds))[0])
+    return onnxruntime_outputs(model, feeds)[0]

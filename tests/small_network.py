@@ -78,6 +78,7 @@ def make_small_network(folder: Path) -> SmallNetwork:
     """Write the model into a folder and build it there, with the real compiler."""
     path = folder / "small.onnx"
     path.write_bytes(small_model().SerializeToString())
+    path.chmod(0o444)  # so that its digest is remembered on every file system
     x = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
     network = opbuild.compile(path, cache_path=folder / "built", input_shapes={"x": SHAPE})
     time.sleep(max(0.0, path.stat().st_ctime + 1.1 - time.time()))  # a file so new has no memo of its digest

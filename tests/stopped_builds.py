@@ -73,6 +73,7 @@ def write_model(path: Path) -> None:
     ]
     graph = helper.make_graph(nodes, "small", *ports, values)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    path.chmod(0o444)  # so that its digest is remembered on every file system
 
 
 class Place:

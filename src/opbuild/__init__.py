@@ -34,7 +34,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_WHERE[name]), name)
+    from opbuild.errors import BuildError
+    from opbuild.limits import named
+
+    with named(BuildError, "opbuild can not be loaded"):
+        return getattr(import_module(_WHERE[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from opbuild.background import begin
 from opbuild.config import Config
+from opbuild.errors import BuildError
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.target import Target
+from opbuild.limits import names_limits
 from opbuild.model_source import Model, ModelSource
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.image import ImageKey
@@ -33,12 +35,14 @@ if TYPE_CHECKING:
 __all__ = ["Network", "Report", "compile", "compile_graph"]
 
 
+@names_limits(BuildError, "the network can not be built")
 def compile(  # noqa: A001  the name that users know from torch.compile and TVM
     model: Model,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     cache_path: str | os.PathLike[str] | None = None,
     num_threads: int | None = None,
+    copy_weights: bool | None = None,
     workers: int | None = None,
     forbid_compile: bool | None = None,
     target: str | Target | None = None,
@@ -64,6 +68,8 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         cache_path: Folder that holds ``rank_<id>/kernel_meta`` (default ``MS_COMPILER_CACHE_PATH``, else the working
             folder).
         num_threads: Threads that run the network (default ``OPBUILD_NUM_THREADS``, else the cores).
+        copy_weights: Read weights that the cache has into memory of this process, where nobody can change or cut them,
+            instead of mapping them (default ``OPBUILD_COPY_WEIGHTS``, else not).
         workers: Operators compiled at once (default ``MS_BUILD_PROCESS_NUM``, else the cores).
         forbid_compile: Any compile is an error (default ``OPBUILD_FORBID_COMPILE``).
         target: The machine to build for, as Halide spells it (default this one).
@@ -88,6 +94,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         forbid_compile=forbid_compile,
         workers=workers,
         num_threads=num_threads,
+        copy_weights=copy_weights,
         op_compiler_cache_mode=op_compiler_cache_mode,
         op_compiler_cache_dir=op_compiler_cache_dir,
         op_debug_level=op_debug_level,
@@ -107,6 +114,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         return Network(source.face.name, inputs, source.face.outputs, binder, first=first)
 
 
+@names_limits(BuildError, "the network can not be built")
 def compile_graph(
     graph: Graph, *, config: Config | None = None, observer: Observer | None = None, image: bool = True
 ) -> Network:
@@ -265,7 +273,7 @@ class _Preparation:
         """Begin, unless that was done."""
         if self.builder is None:
             self.builder = warm_builder(self._session)
-            threading.Thread(target=_load_frontend, name="opbuild-import", daemon=True).start()
+            begin(_load_frontend, "opbuild-import")
 
 
 def _load_frontend() -> None:

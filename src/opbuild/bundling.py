@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opbuild.api import lower_graph
 from opbuild.cache import Cache, folder_of
-from opbuild.config import Config
+from opbuild.config import COMPILER_MEMO, Config
 from opbuild.digest import fast
 from opbuild.errors import BuildError, OptionError, TargetError
 from opbuild.graph.types import TensorType
@@ -179,7 +179,7 @@ def _signed(name: str, data: memoryview, trust: Trust) -> bytes | memoryview:
     """Return a network's file as this cache has it: records are signed with this cache's key."""
     if not name.endswith((".json", ".model")):
         return data
-    return seal(unseal(bytes(data)), Path(name).stem, trust)
+    return seal(unseal(bytes(data), name), name, trust)
 
 
 def _entries_of(session: Session, needed: Mapping[OpDesc, tuple[str, ...]]) -> list[Entry]:
@@ -221,7 +221,7 @@ def _network_files(folder: Path, name: str, source: ModelSource, trust: Trust) -
         raise BuildError(message, "build the model first, with the same shapes and number of threads")
     source.remember()
     files = [*stored.files, source.memo.name]
-    return {NETWORKS + file: trust.read(folder / file) for file in files}
+    return {NETWORKS + file: trust.read(folder / file, (folder / file).stat().st_size) for file in files}
 
 
 def _unpack(bundle: Bundle) -> tuple[list[tuple[str, Entry]], dict[str, memoryview], list[str]]:
@@ -253,7 +253,7 @@ def _entry_names(bundle: Bundle) -> list[tuple[str, str]]:
 
 
 def _network_problems(files: Mapping[str, memoryview], target: str) -> Iterator[str]:
-    def contents(name: str) -> memoryview:
+    def contents(name: str, _: int) -> memoryview:
         if name not in files:
             raise FileNotFoundError(2, "it is not in the bundle", name)
         return files[name]
@@ -261,7 +261,7 @@ def _network_problems(files: Mapping[str, memoryview], target: str) -> Iterator[
     used: set[str] = set()
     for name in sorted(file.removesuffix(".so") for file in files if file.endswith(".so")):
         try:
-            stored = networks.check(name, contents, lambda file: fast(contents(file)))
+            stored = networks.check(name, contents, lambda file, nbytes: fast(contents(file, nbytes)))
         except FileNotFoundError as error:
             stored = Reason("", f"{error.filename} is not in the bundle")
         if isinstance(stored, Reason):
@@ -273,7 +273,7 @@ def _network_problems(files: Mapping[str, memoryview], target: str) -> Iterator[
     for name, data in files.items():
         if name.endswith(".model"):
             try:
-                unseal(bytes(data))
+                unseal(bytes(data), name)
             except ValueError as error:
                 yield f"{name}: {error}"
         elif name not in used:
@@ -304,7 +304,7 @@ def _note_compilers(bundle: Bundle, config: Config, trust: Trust) -> tuple[str, 
     """Remember what compiled a bundle where no compiler is installed; warn where another one is."""
     from opbuild.backend.halide.driver import HalideCompiler
 
-    memo = config.network_meta / "compiler.json"
+    memo = config.network_meta / COMPILER_MEMO
     if HalideCompiler.library() is None:
         for compiler in bundle.compilers:
             remember(memo, compiler, trust)

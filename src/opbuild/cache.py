@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
@@ -13,6 +13,7 @@ from opbuild.config import Config
 from opbuild.events import Watch, unwatched
 from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.trust import PRIVATE, Trust, UntrustedError, make_trust
+from opbuild.remembered import problem_of_remembered, remembered_items, weights_sizes
 from opbuild.runtime import inspect as networks
 from opbuild.runtime.files import digest_file
 from opbuild.store import inspect as operators
@@ -63,17 +64,20 @@ class Cache:
         network_meta: The folder of networks, packed weights and the compiler's runtime library.
         trust: Whose files are believed.
         claims: The folder of claims; None: there is none.
+        settings: ``op_cache.ini``; None: there is none.
     """
 
     kernel_meta: Path
     network_meta: Path
     trust: Trust = PRIVATE
     claims: Path | None = None
+    settings: Path | None = None
 
     @staticmethod
     def of(config: Config) -> Cache:
         """Return the cache that a build with these settings uses."""
-        return Cache(config.kernel_meta, config.network_meta, make_trust(config), claims_folder(config))
+        folders = config.kernel_meta, config.network_meta
+        return Cache(*folders, make_trust(config), claims_folder(config), config.policy_file)
 
     def items(self, *kinds: Kind) -> list[Item]:
         """Return what lies there, of some kinds, sorted by name."""
@@ -102,31 +106,40 @@ class Cache:
         Args:
             watch: Told how many items were looked at.
         """
-        items = self.items("operator", "weight", "image")
+        items = self.checked()
+        sizes = weights_sizes(self.network_meta, self.trust)
         weights = [item for item in items if item.kind == "weight"]
         others = [item for item in items if item.kind != "weight"]
         digests = Digests()  # of the weights, so that networks which share them do not read them again
         numbers = count(1)
         watch(0, len(items))
         for part in (weights, others):
-            with closing(at_once(part, lambda item: problem_of(item, self.trust, digests))) as looked_at:
+            with closing(at_once(part, lambda item: problem_of(item, self.trust, sizes, digests))) as looked_at:
                 for item, found in looked_at:
                     watch(next(numbers), len(items))
-                    problem = self._problem(item, found)
+                    problem = self._problem(item, found, sizes)
                     if problem is not None:
                         yield problem
 
-    def _problem(self, item: Item, reason: Reason | None) -> Problem | None:
+    def _problem(self, item: Item, reason: Reason | None, sizes: Mapping[str, int]) -> Problem | None:
         """Return what was found as a problem, unless it is none or the item has changed since."""
         if reason is not None and reason.code in ("incomplete", "damaged"):
-            reason = problem_of(item, self.trust)  # it may just have been published, replaced or removed
+            reason = problem_of(item, self.trust, sizes)  # it may just have been published, replaced or removed
         if reason is None or reason.code == "other-format" or not any(Path(file).exists() for file in item.files):
             return None
         return Problem(item, reason)
 
-    def repair(self, problem: Problem) -> None:
-        """Remove what is damaged; the next build that needs it makes it again."""
-        remove_files(problem.item.files)
+    def checked(self) -> list[Item]:
+        """Return everything that ``problems`` looks at."""
+        stored = self.items("operator", "weight", "image")
+        return stored + remembered_items(self.network_meta, self.settings)
+
+    def repair(self, problem: Problem) -> bool:
+        """Remove what is damaged, which the next build that needs it makes again; return whether it is gone.
+
+        Settings stay: they are their user's.
+        """
+        return problem.item.kind != "settings" and remove_files(problem.item.files)
 
     def repaired(self, problems: Iterable[Problem]) -> None:
         """Remove what refers to weights that were removed: once for all, since each such file must be read."""
@@ -169,6 +182,9 @@ class Cache:
         return removed
 
 
+_MOST_HOLES = 1024
+"""How much larger than what it takes on the disk a file may be that is read whole; file systems compress less."""
+
 KINDS: tuple[Kind, ...] = ("operator", "image", "weight", "memo")
 """What the commands show."""
 
@@ -178,10 +194,24 @@ def folder_of(item: Item) -> Path:
     return Path(item.mark).parent
 
 
-def problem_of(item: Item, trust: Trust = PRIVATE, digest: Callable[[Path, Trust], str] = digest_file) -> Reason | None:
-    """Return what is wrong with an item, None if it is sound or gone; ``digest`` returns the BLAKE3 of weights."""
+def problem_of(
+    item: Item,
+    trust: Trust = PRIVATE,
+    sizes: Mapping[str, int] | None = None,
+    digest: Callable[[Path, Trust], str] = digest_file,
+) -> Reason | None:
+    """Return what is wrong with an item, None if it is sound or gone.
+
+    Args:
+        item: What to look at.
+        trust: Whose files are believed.
+        sizes: Bytes that packed weights must have, by digest, as far as they are known.
+        digest: Returns the BLAKE3 of weights.
+    """
     if item.kind == "weight":
-        return _wrong_weight(Path(item.mark), trust, digest)
+        return _wrong_weight(Path(item.mark), trust, (sizes or {}).get(item.name), digest)
+    if item.kind in ("memo", "settings"):
+        return problem_of_remembered(item, trust)
     if item.kind == "operator":
         answer: object = operators.read(folder_of(item), item.name, trust)
     else:
@@ -206,8 +236,12 @@ class Digests:
         return self._known[path]
 
 
-def _wrong_weight(path: Path, trust: Trust, digest: Callable[[Path, Trust], str]) -> Reason | None:
+def _wrong_weight(path: Path, trust: Trust, nbytes: int | None, digest: Callable[[Path, Trust], str]) -> Reason | None:
+    """Return what is wrong with packed weights; those of a wrong size, or that are all but empty, are not read."""
     try:
+        state = path.stat()
+        if nbytes not in (None, state.st_size) or state.st_size > _MOST_HOLES * max(512 * state.st_blocks, 4096):
+            return Reason("damaged", f"it has {state.st_size} bytes, which are not what was written")
         return None if digest(path, trust) == path.stem else Reason("damaged", "its digest differs from its name")
     except FileNotFoundError:
         return None

@@ -20,6 +20,8 @@ CACHE_MODES = ("enable", "force", "disable")
 IMPLEMENTATION_MODES = ("high_performance", "high_precision")
 PRECISION_MODES = ("must_keep_origin_dtype", "force_fp32")
 DEBUG_LEVELS = range(5)
+COMPILER_MEMO = "compiler.json"
+"""The file of a cache that remembers what compiled what it holds."""
 
 _MINDSPORE_LEVEL = 3
 """``MS_COMPILER_OP_LEVEL`` where it is not set or not valid: no debugging, files kept."""
@@ -43,6 +45,8 @@ class Config:
         forbid_compile: Any compile is an error (``OPBUILD_FORBID_COMPILE=1``).
         workers: Operators compiled at once (``MS_BUILD_PROCESS_NUM``, 1 to 24; default the cores this process may use).
         num_threads: Threads that run one network (``OPBUILD_NUM_THREADS``; default the cores this process may use).
+        copy_weights: Whether networks get their weights as copies, instead of mapping the cache's files
+            (``OPBUILD_COPY_WEIGHTS``).
         compile_timeout: Seconds after which one compile counts as hung (``OPBUILD_COMPILE_TIMEOUT``, default 300).
         linker: Path of the linker to use (``OPBUILD_LINKER``), empty to search for one.
         op_compiler_cache_mode: ``enable`` (reuse and add), ``force`` (compile again and replace) or ``disable``.
@@ -73,6 +77,7 @@ class Config:
     forbid_compile: bool = False
     workers: int = 1
     num_threads: int = 1
+    copy_weights: bool = False
     compile_timeout: float = 300.0
     linker: str = ""
     op_compiler_cache_mode: str = "enable"
@@ -134,7 +139,7 @@ class Config:
     @property
     def compiler_memo(self) -> Path | None:
         """Where the digest of the compiler is remembered; None: it is read each time."""
-        return self.network_meta / "compiler.json" if self.uses_cache and not self.forces else None
+        return self.network_meta / COMPILER_MEMO if self.uses_cache and not self.forces else None
 
     @staticmethod
     def from_environment(
@@ -143,6 +148,7 @@ class Config:
         forbid_compile: bool | None = None,
         workers: int | None = None,
         num_threads: int | None = None,
+        copy_weights: bool | None = None,
         op_compiler_cache_mode: str | None = None,
         op_compiler_cache_dir: str | os.PathLike[str] | None = None,
         op_debug_level: int | None = None,
@@ -161,6 +167,7 @@ class Config:
             forbid_compile: Overrides ``OPBUILD_FORBID_COMPILE``.
             workers: Overrides ``MS_BUILD_PROCESS_NUM``.
             num_threads: Overrides ``OPBUILD_NUM_THREADS``.
+            copy_weights: Overrides ``OPBUILD_COPY_WEIGHTS``.
             op_compiler_cache_mode: ``enable``, ``force`` or ``disable``.
             op_compiler_cache_dir: Folder of ``<soc_version>`` folders; None for the ``rank_<id>`` layout.
             op_debug_level: 0 to 4; for a MindSpore program it overrides ``MS_COMPILER_OP_LEVEL``.
@@ -206,6 +213,7 @@ class Config:
             forbid_compile=_flag(env, "OPBUILD_FORBID_COMPILE") if forbid_compile is None else forbid_compile,
             workers=workers,
             num_threads=num_threads,
+            copy_weights=_flag(env, "OPBUILD_COPY_WEIGHTS") if copy_weights is None else copy_weights,
             compile_timeout=float(_integer(env, "OPBUILD_COMPILE_TIMEOUT", 300, 1, 86400)),
             linker=env.get("OPBUILD_LINKER", ""),
             op_compiler_cache_mode=_choice("op_compiler_cache_mode", op_compiler_cache_mode, CACHE_MODES),

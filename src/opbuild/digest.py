@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
+import resource
+import threading
+import time
 from collections.abc import Callable, Iterable
 from os import PathLike
+from pathlib import Path
 
 from blake3 import blake3
 
-_threads = [int(blake3.AUTO)]
-"""How many threads BLAKE3 uses; one where it can have no more."""
+_MANY = 2**24
+"""Bytes from which several threads take a digest; for less it does not pay to start them."""
+
+_PATIENCE = 0.1
+"""Seconds in which a thread that has nothing left to do ends."""
+
+_trying = threading.Lock()
+_threads = [0]
+"""How many threads BLAKE3 uses; 0: it was not yet tried whether there can be more than one."""
 
 
 def _use_one_thread() -> None:
@@ -29,13 +40,14 @@ def sha256(data: bytes) -> str:
 
 def fast(data: bytes | memoryview) -> str:
     """Return the BLAKE3 digest of ``data`` as 64 hexadecimal digits."""
-    return _fast(lambda hasher: hasher.update(data))
+    return fast_of((data,))
 
 
 def fast_of(parts: Iterable[bytes | memoryview]) -> str:
     """Return the BLAKE3 digest of several pieces, one after the other."""
     pieces = tuple(parts)
-    return _fast(lambda hasher: [hasher.update(piece) for piece in pieces])
+    nbytes = sum(memoryview(piece).nbytes for piece in pieces)
+    return _fast(lambda hasher: [hasher.update(piece) for piece in pieces], nbytes)
 
 
 def fast_file(path: str | PathLike[str]) -> str:
@@ -44,17 +56,54 @@ def fast_file(path: str | PathLike[str]) -> str:
     Raises:
         OSError: If the file can not be read.
     """
-    return _fast(lambda hasher: hasher.update_mmap(path))
+    return _fast(lambda hasher: hasher.update_mmap(path), Path(path).stat().st_size)
 
 
-def _fast(update: Callable[[blake3], object]) -> str:
+def _fast(update: Callable[[blake3], object], nbytes: int) -> str:
     """Return the digest of what ``update`` feeds; in one thread where the system allows no more."""
-    hasher = blake3(max_threads=_threads[0])
+    threads = _wanted() if nbytes >= _MANY else 1
+    hasher = blake3(max_threads=threads)
     try:
         update(hasher)
     except BaseException as error:
-        if type(error).__name__ != "PanicException" or _threads[0] == 1:
+        if type(error).__name__ != "PanicException" or threads == 1:
             raise
-        _use_one_thread()  # a limit on processes: the pool could not be made
-        return _fast(update)
+        _use_one_thread()  # the pool could not be made: somebody took the last threads
+        return _fast(update, nbytes)
     return hasher.hexdigest()
+
+
+def _wanted() -> int:
+    """Return how many threads BLAKE3 is to use, found out once for the process.
+
+    A pool that finds no threads panics, with a message on the standard error. So as many as it takes are tried first.
+    Where memory is limited their stacks would take what is needed for other things.
+    """
+    if _threads[0] == 0:  # never in a fork, in which the lock may be held for ever
+        with _trying:
+            limits = {resource.getrlimit(number)[0] for number in (resource.RLIMIT_AS, resource.RLIMIT_DATA)}
+            many = limits == {resource.RLIM_INFINITY} and _can_start(os.cpu_count() or 1)
+            _threads[0] = _threads[0] or (int(blake3.AUTO) if many else 1)
+    return _threads[0]
+
+
+def _can_start(count: int) -> bool:
+    """Return whether so many threads can run at once; those that tried it have ended then."""
+    stop, tried = threading.Event(), list[int]()
+
+    def wait() -> None:
+        tried.append(threading.get_native_id())
+        stop.wait()
+
+    try:
+        for _ in range(count):
+            threading.Thread(target=wait, name="opbuild-digest", daemon=True).start()
+        enough = True
+    except RuntimeError:
+        enough = False
+    finally:
+        stop.set()
+    latest = time.monotonic() + _PATIENCE
+    while any(Path(f"/proc/self/task/{thread}").exists() for thread in tried) and time.monotonic() < latest:
+        time.sleep(1e-4)
+    return enough

@@ -11,18 +11,19 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from opbuild.digest import fast
 from opbuild.errors import InvalidModelError, ShapeError
+from opbuild.face import SUFFIX, Face, face_bytes, read_face
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.files import inside
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.private_files import publish
 from opbuild.kernel.usage import mark_used
+from opbuild.limits import require_room
 from opbuild.own_sources import own_sources
-from opbuild.runtime.files import digest_of, read_file, state_of
-from opbuild.runtime.image import seal, unseal
+from opbuild.runtime.files import Known, digest_of, read_file
 from opbuild.runtime.network import Endpoint, Shapes
 from opbuild.session import Session, evaluate
 
@@ -35,22 +36,6 @@ Model = str | os.PathLike[str] | bytes | Any
 
 _NAMES_AT_MOST = 2000
 """Names of stored networks' files looked at to find out that a model is new: a millisecond."""
-
-
-class Face(NamedTuple):
-    """What a model shows without being read.
-
-    Attributes:
-        name: The network's name.
-        inputs: Name, element type and declared shape of each input: -1 for an open extent, None for an open rank.
-        outputs: Names of the outputs.
-        external: The files that hold the model's external data, relative to the model.
-    """
-
-    name: str
-    inputs: tuple[tuple[str, str, tuple[int, ...] | None], ...]
-    outputs: tuple[str, ...]
-    external: tuple[str, ...]
 
 
 class ModelSource:
@@ -75,8 +60,8 @@ class ModelSource:
         self._own_digest = self._read_digest()
         stem = self._path.stem if self._path is not None else "model"
         number = int(fast(f"{self._own_digest} {own_sources()}".encode())[:16], 16)
-        self._data: dict[Path, list[Any]] = {}  # files of external data, each with its state when it was digested
-        self._file = session.config.network_meta / f"{_plain_name(stem)}_{number}.model"
+        self._data: dict[Path, Known] = {}  # files of external data, each with what was read of it
+        self._file = session.config.network_meta / f"{_plain_name(stem)}_{number}{SUFFIX}"
         self._known: Face | None = self._remembered()
         self._is_remembered = self._known is not None
 
@@ -110,8 +95,8 @@ class ModelSource:
         for location in self.face.external:
             try:
                 path = inside(self._path.parent, location)
-                self._data[path] = state_of(path)
-                parts.append(self._file_digest(path))
+                self._data[path] = self._digest_of(path)
+                parts.append(self._data[path].digest)
             except OSError as error:
                 raise InvalidModelError(
                     f"the external data {location!r} of {str(self._path)!r} can not be read: {error.strerror}",
@@ -123,7 +108,7 @@ class ModelSource:
     def edited(self) -> bool:
         """Whether external data, which is mapped while a network is built, is not what ``digest`` read."""
         try:
-            return any(state_of(path) != state for path, state in self._data.items())
+            return any(known.is_outdated(path) for path, known in self._data.items())
         except OSError:
             return True
 
@@ -185,16 +170,9 @@ class ModelSource:
         """Keep what is known of the model for the next process; a folder that can not be written costs only time."""
         if self._is_remembered:
             return
-        face = self.face
-        content = {
-            "name": face.name,
-            "inputs": [[name, dtype, None if shape is None else list(shape)] for name, dtype, shape in face.inputs],
-            "outputs": list(face.outputs),
-            "external": list(face.external),
-        }
         if self._session.use_images:
             with contextlib.suppress(OSError):
-                publish(self._file, seal(content, self._file.stem, self._session.trust))
+                publish(self._file, face_bytes(self._file, self.face, self._own_digest, self._session.trust))
 
     def _read_digest(self) -> str:
         if self._path is not None:
@@ -202,7 +180,7 @@ class ModelSource:
                 if self._path.is_dir():
                     message = f"{str(self._path)!r} is a directory"
                     raise InvalidModelError(message, "give the path of the ONNX file inside")
-                digest = self._file_digest(self._path, self._read_contents)
+                digest = self._digest_of(self._path, self._read_contents).digest
                 self._path = self._path.absolute()  # read again for another signature, wherever the process is then
             except (OSError, ValueError) as error:
                 why = error.strerror if isinstance(error, OSError) and error.strerror else error
@@ -231,7 +209,7 @@ class ModelSource:
         self._contents = read_file(path)
         return fast(self._contents.data)
 
-    def _file_digest(self, path: Path, digest_file: Callable[[Path], str] | None = None) -> str:
+    def _digest_of(self, path: Path, digest_file: Callable[[Path], str] | None = None) -> Known:
         """Return the digest of one of the model's files, remembered by the file's state."""
         if not self._session.starts_stored:
             return digest_of(path, None, digest_file)
@@ -256,7 +234,7 @@ class ModelSource:
         except OSError:  # the folder can not be one, or not be read
             return True
         start = f"{_plain_name(path.stem)}_"
-        own = (name for name in names if name.startswith(start) and name.endswith(".model"))
+        own = (name for name in names if name.startswith(start) and name.endswith(SUFFIX))
         return len(names) < _NAMES_AT_MOST and next(own, None) is None
 
     def _load(self) -> OnnxModel:
@@ -266,6 +244,7 @@ class ModelSource:
             ModelError: If it is not valid.
             InvalidModelError: If its file changed since its digest was taken.
         """
+        require_room()
         from opbuild.frontend.onnx_model import ModelFile, load_model
 
         if self._path is None:
@@ -293,11 +272,11 @@ class ModelSource:
         if not self._session.starts_stored:
             return None
         try:
-            trust = self._session.trust
-            content = unseal(trust.read(self._file), self._file.stem, trust)
+            face, model = read_face(self._file, self._session.trust)
+            if model != self._own_digest:
+                return None
             mark_used(self._file, keep_time=self._session.policy.ages)
-            inputs = tuple((n, d, None if s is None else tuple(map(int, s))) for n, d, s in content["inputs"])
-            return Face(content["name"], inputs, tuple(content["outputs"]), tuple(content["external"]))
+            return face
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

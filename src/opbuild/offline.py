@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from opbuild.api import link_build, list_operators, lower_graph, lowering_options, make_builder, warm_builder
 from opbuild.config import Config
-from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOperatorError
+from opbuild.errors import BuildError, OptionError, ShapeError, TargetError, UnsupportedOperatorError
 from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import Graph
 from opbuild.host_nodes import refuse_foreign, servable
@@ -18,6 +18,7 @@ from opbuild.kernel.program import Program
 from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.kernel.target import runs_here
 from opbuild.kernel.trust import make_trust
+from opbuild.limits import hint_for, names_limits
 from opbuild.model_source import Model, ModelSource
 from opbuild.ranges import RangeBinder, RangePlan, plan_ranges, range_section
 from opbuild.runtime.executor import Executor
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 SUFFIX = ".om"
 
 
+@names_limits(BuildError, "the network can not be built")
 def build_offline(
     model: Model | Graph,
     output: str | os.PathLike[str],
@@ -88,14 +90,23 @@ def build_offline(
     return path
 
 
-def load(path: str | os.PathLike[str], *, num_threads: int | None = None, verify: bool = True) -> Network:
+@names_limits(BuildError, "the network can not be loaded")
+def load(
+    path: str | os.PathLike[str],
+    *,
+    num_threads: int | None = None,
+    verify: bool = True,
+    copy_weights: bool | None = None,
+) -> Network:
     """Load an offline model; neither the compiler nor the model's reader is needed.
 
     Args:
-        path: The ``.om`` file. Its weights are mapped: replace the file by renaming another, as ``build_offline``
-            does, while networks run from it.
+        path: The ``.om`` file. Its weights are mapped: while networks run from it replace it by renaming another, as
+            ``build_offline`` does. Who writes into it changes their numbers, and who cuts it ends them (SIGBUS).
         num_threads: Threads that run the network (default ``OPBUILD_NUM_THREADS``, else the cores).
         verify: Whether to compare the weights with their digest, 20 ms for 100 MB; the rest of the file always is.
+        copy_weights: Read the weights into memory instead, where nobody can change them (default
+            ``OPBUILD_COPY_WEIGHTS``, else not); each process then has its own.
 
     Returns:
         The network; it takes the input shapes that the file was made for, others raise ``ShapeError``.
@@ -106,8 +117,8 @@ def load(path: str | os.PathLike[str], *, num_threads: int | None = None, verify
         TargetError: If it is for another machine than this one.
         LinkError: If its library can not be loaded.
     """
-    config = Config.from_environment(num_threads=num_threads)
-    model = read_offline(Path(path), verify=verify, trust=make_trust(config))
+    config = Config.from_environment(num_threads=num_threads, copy_weights=copy_weights)
+    model = read_offline(Path(path), verify=verify, trust=make_trust(config), copies=config.copy_weights)
     problem = runs_here(model.target)
     if problem:
         raise TargetError(
@@ -286,9 +297,8 @@ def _write(
     except ValueError as error:
         raise UnsupportedOperatorError(f"the network can not be stored: {error}", "use opbuild.compile") from error
     except OSError as error:
-        raise OptionError(
-            f"{str(path)!r} can not be written: {error.strerror or error}", "name another file"
-        ) from error
+        message = f"{str(path)!r} can not be written: {error.strerror or error}"
+        raise OptionError(message, hint_for(error) or "name another file") from error
 
 
 def _range_section(

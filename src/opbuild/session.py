@@ -171,7 +171,8 @@ class Session:
     def images(self) -> ImageStore:
         """The folder of stored networks."""
         times = self.use_images and self.policy.ages
-        return ImageStore(self.config.network_meta, own_sources(), keep_times=times, trust=self.trust)
+        copies = self.config.copy_weights
+        return ImageStore(self.config.network_meta, own_sources(), keep_times=times, trust=self.trust, copies=copies)
 
     @cached_property
     def compiler_digest(self) -> str:

@@ -86,7 +86,7 @@ def _evaluate(expression: Expression, x: Array, refined: bool) -> Array:
     parameter = hl.ImageParam(hl.Float(32), 1, "x")
     parameter.set(hl.Buffer(x))
     function = hl.Func("f")
-    function[i] = compile_expression(expression, [parameter[i]], refined=refined)
+    function[i] = compile_expression(expression, [parameter[i]], [i], refined=refined)
     function.vectorize(i, 16, hl.TailStrategy.GuardWithIf)
     result = np.zeros(x.shape, np.float32)
     hl.Pipeline([function]).realize([hl.Buffer(result)], hl.Target("host-no_asserts-no_bounds_query"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,9 +17,10 @@ from opbuild.kernel.elf import NotAnObjectError, read_symbols
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.target import host_target
+from opbuild.kernel.trust import PRIVATE
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.files import digest_of, map_file
-from opbuild.runtime.image import Image, ImageKey, ImageStore, seal, unseal
+from opbuild.runtime.image import Image, ImageKey, ImageStore, seal, seal_text, unseal
 from opbuild.runtime.inspect import read as read_network
 from opbuild.runtime.library import Library
 from opbuild.runtime.offline import PackedWeights, read_offline, write_offline
@@ -113,7 +113,7 @@ def test_files_of_a_network(network: Path) -> None:
         path = list(contents)[pick % len(contents)] if pick % 3 == 0 else record
         content = changed(contents[path], changes)
         if path == record and pick % 2:
-            content = _sealed(changed_json(unseal(contents[record]), changes))
+            content = seal_text(to_bytes(changed_json(unseal(contents[record], record.name), changes)), record.name)
         path.write_bytes(content)
         try:
             image = store.load(KEY)
@@ -131,12 +131,6 @@ def test_files_of_a_network(network: Path) -> None:
         return "started"
 
     assert fuzz("networks", read)["refused"] > INPUTS // 3
-
-
-def _sealed(content: Any) -> bytes:
-    """Return what ``seal`` writes, of any JSON value."""
-    body = to_bytes(content)
-    return b'{"blake3":"' + fast(body).encode() + b'","content":' + body + b"}\n"
 
 
 def test_offline_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +180,7 @@ def test_bundles(tmp_path: Path) -> None:
     path = tmp_path / "bundle"
     _, entry = entry_of(conv())
     files = [(f"kernel_meta/{name}", data) for name, data in entry.files()]
-    write_bundle(path, "target", [IDENTITY], [*files, ("network_meta/chain_1.model", seal({"a": 1}))])
+    write_bundle(path, "target", [IDENTITY], [*files, ("network_meta/chain_1.model", seal({"a": 1}, "chain_1.model"))])
     content = path.read_bytes()
     header, _, rest = content.partition(b"\n")
     length = int(header.split()[-1])
@@ -233,13 +227,14 @@ def test_counters_and_memos(tmp_path: Path) -> None:
     count_build(tmp_path, [1.0], [("absent", 2.0)])
     state = map_file(library, 4)[1]
     digest = tmp_path / "model.digest"
-    digest.write_text(json.dumps({"blake3": fast(b"code"), "state": state}))
+    digest.write_bytes(PRIVATE.write_memo(digest, {"blake3": fast(b"code"), "state": state}))
     sound = {path: path.read_bytes() for path in (memo, tmp_path / FILE, digest)}
     built = chain(SIZE).buffers[1]
     store = WeightStore(weights)
     reference = weights / f"{'0' * 64}.json"
     store._reference = lambda source: reference  # type: ignore[method-assign]
     store.put(built.pack().view("uint8"), "source")  # type: ignore[misc]
+    store.remember()
     sound[reference] = reference.read_bytes()
 
     def read(changes: list[Change], pick: int) -> str:
@@ -253,7 +248,7 @@ def test_counters_and_memos(tmp_path: Path) -> None:
             counted = read_counters(tmp_path).builds
             found = store.find(built, "source")
             assert found is None or fast(found[1].data) == found[0]
-            assert len(digest_of(library, digest)) == 64
+            assert len(digest_of(library, digest).digest) == 64
         finally:
             path.write_bytes(sound[path])
         return f"{path.suffix}{' known' * known}{' counted' * bool(counted)}{' found' * (found is not None)}"

@@ -159,6 +159,16 @@ def _nobody(folder: Path) -> Callable[[], None]:
     return lambda: _become_nobody(folder, owner=12345)
 
 
+def _nobody_who_gives_no_rights(folder: Path) -> Callable[[], None]:
+    """Files that their own maker can not open afterwards."""
+
+    def work() -> None:
+        _become_nobody(folder, owner=12345)
+        os.umask(0o777)
+
+    return work
+
+
 def _become_nobody(folder: Path, owner: int) -> None:
     if os.geteuid() != 0:
         raise CanNotBeSetUpError("another user needs root")
@@ -212,6 +222,7 @@ def _without_a_temporary_folder(folder: Path) -> Callable[[], None]:
     ("surroundings", "warnings"),
     [
         (_nobody, ALL_STORED),
+        (_nobody_who_gives_no_rights, [1, 2]),  # nor can it read the settings that it made
         (_unwritable, NOTHING_STORED),
         (_mounted("ro"), NOTHING_STORED),
         (_mounted("noexec"), ALL_STORED),
@@ -226,8 +237,9 @@ def _without_a_temporary_folder(folder: Path) -> Callable[[], None]:
         (_without_a_temporary_folder, ALL_STORED),
     ],
     ids=[
-        "no-name-no-home", "not-writable", "read-only", "noexec", "full", "soon-full", "full-of-weights", "no-inodes",
-        "working-folder-gone", "working-folder-gone-absolute", "no-memfd", "no-memfd-at-all", "no-temporary-folder",
+        "no-name-no-home", "no-rights", "not-writable", "read-only", "noexec", "full", "soon-full", "full-of-weights",
+        "no-inodes", "working-folder-gone", "working-folder-gone-absolute", "no-memfd", "no-memfd-at-all",
+        "no-temporary-folder",
     ],
 )  # fmt: skip
 def test_strange_surroundings_are_one_warning_at_most(

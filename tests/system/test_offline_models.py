@@ -146,11 +146,15 @@ def test_the_command_runs_a_file(config: Config, tmp_path: Path) -> None:
 # From C
 
 
-def compile_program(compiler: str, folder: Path) -> Path:
-    """Compile the program of docs/guides/c.md."""
+def compile_program(compiler: str, folder: Path, *changes: tuple[str, str]) -> Path:
+    """Compile the program of docs/guides/c.md, with some of its text replaced."""
     found = re.search(r"```c\n(.*?)```", (ROOT / "docs" / "guides" / "c.md").read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
-    (folder / "run.c").write_text(found[1], encoding="utf-8")
+    source = found[1]
+    for old, new in changes:
+        assert old in source
+        source = source.replace(old, new)
+    (folder / "run.c").write_text(source, encoding="utf-8")
     program = folder / "run"
     sources = [str(folder / "run.c"), *map(str, sorted(NATIVE.glob("*.c")))]
     flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}"]
@@ -185,6 +189,21 @@ def test_the_program_of_the_guide_gives_what_python_gives(program: Path, config:
     path = opbuild.build_offline(model, tmp_path / "squeezenet", config=config)
     expected = opbuild.load(path)(x)
     np.testing.assert_array_equal(run_in_c([str(program)], path, x, expected.shape), expected)
+
+
+def test_a_model_that_c_copied_outlives_its_file(program: Path, config: Config, tmp_path: Path) -> None:
+    """Cut in place before its first run; a mapping ends the program with SIGBUS."""
+    path = opbuild.build_offline(small(), tmp_path / "m", config=config, input_shapes={"x": (1, 8, 14, 14)})
+    x = np.random.default_rng(1).standard_normal((1, 8, 14, 14)).astype(np.float32)
+    expected = opbuild.load(path)(x)
+    (tmp_path / "c").mkdir()
+    changes = (
+        ("#include <stdio.h>", "#define _GNU_SOURCE\n#include <stdio.h>\n#include <unistd.h>"),
+        ("words[1], 0, 0, why", "words[1], 0, OPBUILD_COPY_WEIGHTS, why"),
+        ("    if (opbuild_run", "    if (truncate(words[1], 0) != 0) return 2;\n    if (opbuild_run"),
+    )
+    cutting = compile_program(str(shutil.which("cc")), tmp_path / "c", *changes)
+    np.testing.assert_array_equal(run_in_c([str(cutting)], path, x, expected.shape), expected)
 
 
 def test_c_refuses_what_it_can_not_run_with_a_message(program: Path, config: Config, tmp_path: Path) -> None:

@@ -134,8 +134,11 @@ def test_closing_ends_the_server_and_what_it_compiles(config: Config) -> None:
         {"id": 0, "desc": conv(1, fake="hang").components(), "symbol": "k", "target": "x86-64-linux", "timeout": 99}
     )
     pid = server._process.pid
-    time.sleep(0.5)
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    for _ in range(500):
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+        if children:
+            break
+        time.sleep(0.02)
     assert len(children) == 1
     server.close()
     server.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from opbuild.kernel.entry import make_entry
 from opbuild.kernel.target import Target, host_target
 from opbuild.store.disk import DiskStore
 from samples import conv, key_of
+from small_network import SmallNetwork
 
 
 def stored(folder: Path, target: Target, tile: int = 1) -> str:
@@ -86,6 +88,29 @@ def test_verify_ends_with_1_until_it_is_repaired(names: list[str], capsys: pytes
     assert said(capsys, "cache", "verify", code=1).splitlines()[-1] == "2 checked, 1 damaged"
     assert "1 damaged and removed" in said(capsys, "cache", "verify", "--repair")
     assert as_json(capsys, "cache", "verify") == {"checked": 1, "damaged": [], "repaired": False}
+
+
+def test_verify_knows_every_kind_of_file(
+    small_network: SmallNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F80: what is only remembered is looked at too; a user's settings are named, and never removed."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(small_network.cache / "rank_0", "rank_0")
+    with small_network.replayed():
+        small_network.build(tmp_path)
+    assert as_json(capsys, "cache", "verify")["damaged"] == []
+    names = ("*.model", "*.digest", "*.seen", "compiler.json", "counters.jsonl", "weights/*.json")
+    memos = [next(Path("rank_0/network_meta").glob(name)) for name in names]
+    for path in memos:
+        path.write_bytes(b'{"a": 1}')
+    settings = Path("rank_0/op_cache.ini")
+    settings.write_text("[op_compiler_cache]\nmax_op_cache_size=much\n", encoding="utf-8")
+    found = said(capsys, "cache", "verify", "--repair", code=1)
+    assert all(f"memo {path.name}: " in found for path in memos)
+    assert "settings op_cache.ini: " in found
+    assert found.splitlines()[-1].endswith("7 damaged, 1 not removed")
+    assert settings.exists()
+    assert not any(path.exists() for path in memos)
 
 
 def test_prune_and_clear_say_what_went(names: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,7 +87,7 @@ def test_a_terminal_shows_that_a_model_is_read_and_that_a_network_is_put_togethe
     stream = io.StringIO()
     bar = BarProgress(Console(file=stream, force_terminal=True, width=160), patience=0.0)
     bar.begin()
-    bar._waiting.join(30)
+    bar._show_reading()  # as the thread does, some time
     bar._progress.refresh()
     assert "reading the model" in stream.getvalue()
     bar(BuildStarted("net", 9, 4))

@@ -12,7 +12,7 @@ from blake3 import blake3
 
 from opbuild import digest
 
-DATA = bytes(range(256)) * 20_000
+DATA = bytes(range(256)) * 80_000
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -27,20 +27,34 @@ def test_a_fork_takes_digests() -> None:
 
 
 LIMITED = """
-import os, resource, sys
+import os, resource, sys, threading
 from opbuild.digest import fast
 if os.geteuid() == 0:
-    os.setgroups([]); os.setgid(12345); os.setuid(12345)
-resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
-print(fast(bytes(range(256)) * 20_000))
+    user = 300_000 + os.getpid()
+    os.setgroups([]); os.setgid(user); os.setuid(user)
+resource.setrlimit(resource.RLIMIT_NPROC, (int(sys.argv[1]), int(sys.argv[1])))
+data, found, together = bytes(range(256)) * 80_000, [], threading.Barrier(int(sys.argv[1]))
+def work():
+    together.wait()
+    found.append(fast(data))
+threads = [threading.Thread(target=work) for _ in range(int(sys.argv[1]) - 1)]
+for thread in threads:
+    thread.start()
+work()
+for thread in threads:
+    thread.join()
+print(*set(found))
 """
 
 
-def test_a_limit_on_processes_leaves_one_thread() -> None:
-    """Where no thread may be started, the thread that asks does the work (F65)."""
+@pytest.mark.skipif(os.geteuid() != 0, reason="the limit counts all processes of the user")
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_a_limit_on_processes_leaves_one_thread(processes: int) -> None:
+    """Where no thread may be started, those that ask do the work; two at once ended in a ``PanicException`` (F65)."""
     prepare = f"import sys; sys.path[:0] = {sys.path!r}"
-    done = subprocess.run([sys.executable, "-c", prepare + LIMITED], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == blake3(DATA).hexdigest(), done.stderr
+    command = [sys.executable, "-c", prepare + LIMITED, str(processes)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == (blake3(bytes(range(256)) * 80_000).hexdigest(), "")
 
 
 def test_pieces_have_the_digest_of_the_whole() -> None:

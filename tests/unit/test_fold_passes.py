@@ -9,7 +9,7 @@ import pytest
 
 from graph_runner import run_graph
 from opbuild.backend.host.evaluate import evaluate
-from opbuild.errors import RunError
+from opbuild.errors import RunError, UnsupportedOperatorError
 from opbuild.graph.passes.batchnorm import fold_batchnorm
 from opbuild.graph.passes.cleanup import eliminate_dead, remove_identities
 from opbuild.graph.passes.decompose import decompose
@@ -67,11 +67,14 @@ def test_what_is_known_is_computed() -> None:
     assert set(after.constants) == {"shape"}
 
 
-def test_a_folded_output_is_still_assigned_by_a_node() -> None:
-    """Lowering finds every output among the nodes."""
-    after = fold(graph([node("Add", "a b")], (1,), "y", a=drawn(3), b=drawn(3)), evaluate)
-    assert kinds(after) == ["Identity"]
-    assert after.nodes[0].outputs == ("y",)
+def test_a_folded_output_is_a_constant() -> None:
+    """Lowering copies it into the output, and whatever else reads it finds its value: that was a ``KeyError``."""
+    nodes = [node("Add", "a b", "c"), node("Mul", "x c", "y")]
+    before = graph(nodes, (1,), "y", a=drawn(1), b=drawn(1))
+    types = {**before.types, "c": TensorType("float32", (1,))}
+    after = fold(before.with_(outputs=("c", "y"), types=types), evaluate)
+    assert kinds(after) == ["Mul"]
+    assert "c" in after.constants
 
 
 def test_random_numbers_are_not_folded() -> None:
@@ -106,9 +109,12 @@ def test_identities_go_and_outputs_keep_their_names() -> None:
 
 
 def test_dropout_in_training_is_left_alone() -> None:
-    """It is random; only inference passes everything through."""
-    constants = {"ratio": np.array(0.5, np.float32), "training": np.array(True)}
+    """Only inference passes everything through; what would be random is refused when it is typed."""
+    constants = {"ratio": np.array(0, np.float32), "training": np.array(True)}
     assert kinds(remove_identities(graph([node("Dropout", "x ratio training")], (2,), **constants))) == ["Dropout"]
+    constants["ratio"] = np.array(0.5, np.float32)
+    with pytest.raises(UnsupportedOperatorError, match="random"):
+        graph([node("Dropout", "x ratio training")], (2,), **constants)
 
 
 BN = {part: RNG.uniform(0.5, 1.5, 4).astype(np.float32) for part in ("scale", "bias", "mean", "var")}

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forked import in_fork
 from handmade import Built, build, chain, counting, expected_chain
 from opbuild.errors import BuildError
 from opbuild.graph.types import Node, TensorType
@@ -114,8 +115,8 @@ def test_an_image_of_another_key_under_the_right_name_is_a_miss(tmp_path: Path) 
     """F29: the whole key is compared, not only the name."""
     store, _ = store_chain(tmp_path)
     path = next(tmp_path.glob("*.json"))
-    content = unseal(path.read_bytes())
-    path.write_bytes(seal({**content, "key": {**content["key"], "model": "other"}}))
+    content = unseal(path.read_bytes(), path.name)
+    path.write_bytes(seal({**content, "key": {**content["key"], "model": "other"}}, path.name))
     assert store.load(KEY) == "it was made from something else"
 
 
@@ -143,9 +144,9 @@ def test_a_lying_record_is_a_miss(tmp_path: Path, change: Any) -> None:
     """F58: a record with a valid digest whose views or buffers reach outside their memory is refused before it runs."""
     store, _ = store_chain(tmp_path)
     path = next(tmp_path.glob("*.json"))
-    content = unseal(path.read_bytes())
+    content = unseal(path.read_bytes(), path.name)
     change(content["record"])
-    path.write_bytes(seal(content))
+    path.write_bytes(seal(content, path.name))
     assert isinstance(store.load(KEY), str)
 
 
@@ -193,6 +194,7 @@ def test_weights_that_were_packed_before_are_not_packed_again(tmp_path: Path) ->
     store = ImageStore(tmp_path)
     first = store.weights()
     built = build(chain(SIZE), first)
+    first.remember()
     program = chain(SIZE)
 
     def never() -> Any:
@@ -205,9 +207,21 @@ def test_weights_that_were_packed_before_are_not_packed_again(tmp_path: Path) ->
     assert again.constants.places == built.constants.places
 
 
+def test_what_a_source_packs_to_is_believed_only_after_the_build_is_certain(tmp_path: Path) -> None:
+    """F34: a source that changed between its digest and its packing would give every later network wrong weights."""
+    store = ImageStore(tmp_path)
+    build(chain(SIZE), store.weights())  # packed, and nobody said that its source had not changed meanwhile
+    assert not list((tmp_path / "weights").glob("*.json"))
+    again = store.weights()
+    build(chain(SIZE), again)
+    assert again.packed == 1
+
+
 def test_other_packing_code_packs_again(tmp_path: Path) -> None:
     """F30: the digest of opbuild's sources salts the look-up, so changed packing code is never served old bytes."""
-    build(chain(SIZE), ImageStore(tmp_path, "old").weights())
+    old = ImageStore(tmp_path, "old").weights()
+    build(chain(SIZE), old)
+    old.remember()
     weights = ImageStore(tmp_path, "new").weights()
     build(chain(SIZE), weights)
     assert weights.packed == 1
@@ -330,3 +344,38 @@ def test_a_constant_packed_to_another_size_is_refused() -> None:
     """What a packing function returns must be what the buffer promised."""
     with pytest.raises(BuildError, match="packed to 7"):
         build(chain(8, np.zeros(7, np.float32)))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("started", [True, False], ids=["started", "built"])
+def test_a_network_with_copied_constants_outlives_its_files(tmp_path: Path, started: bool) -> None:
+    """Overwritten and then cut in place beneath it; a mapping would give wrong numbers, and end it with SIGBUS."""
+    store_chain(tmp_path)
+    x = np.random.default_rng(0).standard_normal(SIZE).astype(np.float32)
+
+    def work() -> list[bool]:
+        store = ImageStore(tmp_path, copies=True)
+        executor = start(loaded(store)) if started else build(chain(SIZE), store.weights()).executor
+        outcomes = []
+        for change in (lambda file: file.write(bytes(4 * SIZE)), lambda file: file.truncate(0)):
+            for path in tmp_path.rglob("*.bin"):
+                with path.open("r+b") as file:
+                    change(file)
+            outcomes.append(np.array_equal(executor.run([x])[0], expected_chain(x)))
+        return outcomes
+
+    assert in_fork(work) == [True, True]
+
+
+def test_a_copy_is_compared_with_its_digest_whatever_is_remembered(tmp_path: Path) -> None:
+    """What was read is what is compared: an edit between a memo and the copy is no network."""
+    store_chain(tmp_path)
+    (weights,) = (tmp_path / "weights").glob("*.bin")
+    before = weights.stat()
+    with weights.open("r+b") as file:
+        file.write(b"other")
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    store = ImageStore(tmp_path, copies=True)
+    seen = store._file(KEY, ".seen")
+    seen.write_bytes(store.trust.write_memo(seen, {weights.stem: files.map_file(weights, before.st_size)[1]}))
+    assert "digest" in str(store.load(KEY))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 import onnx
@@ -16,6 +17,7 @@ from opbuild.backend.host.evaluate import evaluate, is_native
 from opbuild.errors import DTypeError, ModelError, ShapeError, UnsupportedOperatorError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.infer import has_rule, infer, infer_node, register_rule
+from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.expression import OPERATIONS
 
@@ -222,3 +224,18 @@ def test_ceil_mode_drops_a_window_that_begins_outside() -> None:
     """With ``ceil_mode`` a last window that would begin in the padding after the end is not counted."""
     node = Node("MaxPool", ("x",), ("y",), {"kernel_shape": (1,), "strides": (2,), "ceil_mode": 1}, "pool")
     assert infer_node(node, kinds((1, 1, 2)), [None])[0].shape == (1, 1, 1)
+
+
+@pytest.mark.parametrize("extent", [0, 1, 2, 5])
+def test_bounds_of_a_slice_are_clamped_as_the_text_says(extent: int) -> None:
+    """With a negative step the start is clamped to the first element: Python's slices are empty there.
+
+    Whatever the bounds, what is taken lies inside.
+    """
+    for start, end, step in product(range(-7, 8), (-(2**63), *range(-7, 8), 2**63 - 1), (-3, -1, 1, 2)):
+        taken = sliced(extent, start, end, step)
+        assert all(0 <= position < extent for position in taken)
+        if step > 0 or start >= -extent:
+            last = end if step > 0 or end >= -extent else None
+            assert list(taken) == list(range(extent))[start:last:step]
+    assert list(sliced(1, -2, -2, -1)) == [0]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from blake3 import blake3
 
+from forked import in_fork
 from handmade import Built, build, chain, expected_chain
 from opbuild.errors import InvalidModelError, OptionError, ShapeError, TargetError
 from opbuild.kernel.soc_version import resolve_soc_version
@@ -251,3 +252,23 @@ def test_what_a_target_needs_is_in_the_words_of_the_system() -> None:
     assert needed_of_machine(Target("arm-64-linux", ("arm_dot_prod",))) == ("aarch64", "asimddp")
     assert needed_of_machine(Target("x86-64-linux")) == ("x86_64",)
     assert {"avx2", "fma"} <= set(needed_of_machine(resolve_soc_version("x86-64-linux-avx2")))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_network_with_copied_weights_outlives_its_file(tmp_path: Path, verify: bool) -> None:
+    """Overwritten and then cut in place beneath it; a mapping would give wrong numbers, and end it with SIGBUS."""
+    path = write_chain(tmp_path / "chain.om", (4096,))
+    x = np.linspace(-1, 1, 4096, dtype=np.float32)
+
+    def work() -> list[bool]:
+        net = load(path, num_threads=1, verify=verify, copy_weights=True)
+        outcomes = []
+        with path.open("r+b") as file:
+            file.write(bytes(path.stat().st_size))
+        outcomes.append(np.array_equal(net(x), expected_chain(x)))
+        os.truncate(path, 0)
+        outcomes.append(np.array_equal(net(x), expected_chain(x)))
+        return outcomes
+
+    assert in_fork(work) == [True, True]

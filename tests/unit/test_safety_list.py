@@ -21,10 +21,10 @@ def named_in_tests() -> set[str]:
 
 
 def test_every_failure_is_listed_once() -> None:
-    """All seventy-one have a row, in order, each held by a test or by the design."""
+    """Those of other caches and opbuild's own have a row, in order, each held by a test or by the design."""
     text = DOCUMENT.read_text()
     numbers = re.findall(r"^\| (F\d\d) \|", text, re.MULTILINE)
-    assert numbers == [f"F{number:02d}" for number in range(1, 72)]
+    assert numbers == [f"F{number:02d}" for number in (*range(1, 72), 80, 81, 82)]
     assert set(rows().values()) <= {"test", "design"}
 
 

@@ -124,8 +124,8 @@ def test_without_a_key_nothing_is_signed_and_files_are_as_ever(tmp_path: Path) -
     key, entry = entry_of(conv())
     DiskStore(tmp_path / "a").publish(entry)
     assert (tmp_path / "a" / f"{entry.name}.json").read_bytes() == entry.files()[2][1]
-    assert seal({"a": 1}, "name", PRIVATE) == seal({"a": 1})
-    assert unseal(seal({"a": 1}, "name", MINE)) == {"a": 1}
+    assert seal({"a": 1}, "name", PRIVATE) == seal({"a": 1}, "name")
+    assert unseal(seal({"a": 1}, "name", MINE), "name") == {"a": 1}
     DiskStore(tmp_path / "b", trust=MINE).publish(entry)
     found = DiskStore(tmp_path / "b").lookup(key)
     assert isinstance(found, Found)
@@ -190,7 +190,7 @@ def test_the_digest_of_a_model_that_is_remembered_must_be_signed(tmp_path: Path)
     forged = {"blake3": "0" * 64, "state": map_file(model, 5)[1]}
     for trust in (PRIVATE, THEIRS, MINE):
         memo.write_bytes(trust.write_memo(memo, forged))
-        assert (digest_of(model, memo, None, MINE) == "0" * 64) == (trust is MINE)
+        assert (digest_of(model, memo, None, MINE).digest == "0" * 64) == (trust is MINE)
 
 
 def test_an_offline_model_must_be_signed_with_this_key(tmp_path: Path) -> None:

@@ -34,12 +34,12 @@ from opbuild.store.policy import MEGABYTE, Policy
 from samples import conv, entry_of
 from small_network import SmallNetwork
 
-FEW, MANY = 150, 1500
+FEW, MANY = 180, 1500
 
 
 @pytest.fixture
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bounds that 150 entries reach, so that no test needs 50,000."""
+    """Bounds that 180 entries reach, so that no test needs 50,000."""
     monkeypatch.setattr(build, "Explainer", partial(Explainer, effort=Effort(files=300, times=20, reads=10)))
     monkeypatch.setattr(ageing, "FEW_FILES", 100)
     monkeypatch.setattr(ageing, "LOOKED_AT", 100)

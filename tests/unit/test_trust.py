@@ -16,6 +16,7 @@ from opbuild.errors import InvalidModelError, OptionError
 from opbuild.kernel.files import create, inside, write_new
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found, Missing
+from opbuild.kernel.limits import MEMO
 from opbuild.kernel.trust import PRIVATE, SETTING, Trust, UntrustedError, make_trust
 from opbuild.runtime.image import Image, ImageKey, ImageStore
 from opbuild.runtime.offline_format import WEIGHTS, Section, open_container, write_container
@@ -145,13 +146,13 @@ def test_a_file_that_others_can_write_to_is_refused(tmp_path: Path, spoil: Spoil
     path = tmp_path / "file"
     path.write_bytes(b"content")
     path.chmod(0o644)
-    assert PRIVATE.read(path) == b"content"
+    assert PRIVATE.read(path, MEMO) == b"content"
     spoil(path)
     with pytest.raises(UntrustedError) as caught:
-        PRIVATE.read(path)
+        PRIVATE.read(path, MEMO)
     assert why in str(caught.value)
     assert what in str(caught.value)
-    assert SHARED.read(path) == b"content"
+    assert SHARED.read(path, MEMO) == b"content"
 
 
 def test_what_is_checked_is_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +169,7 @@ def test_what_is_checked_is_what_is_read(tmp_path: Path, monkeypatch: pytest.Mon
         return state
 
     monkeypatch.setattr(os, "fstat", exchange)
-    assert PRIVATE.read(path) == b"checked"
+    assert PRIVATE.read(path, MEMO) == b"checked"
 
 
 def test_a_pipe_in_a_files_place_makes_nobody_wait(tmp_path: Path) -> None:
@@ -176,7 +177,7 @@ def test_a_pipe_in_a_files_place_makes_nobody_wait(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/null")):
         with pytest.raises(OSError, match="not a regular file"):
-            PRIVATE.read(path)
+            PRIVATE.read(path, MEMO)
 
 
 def test_what_opbuild_writes_nobody_else_can_write_to(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from time import perf_counter
 from types import TracebackType
 
+from opbuild.background import Background
 from opbuild.builder.client import CompileServer
 from opbuild.builder.debug import debugged
 from opbuild.builder.decide import Rebuild, UpToDate, decide
@@ -87,7 +87,7 @@ class Builder:
         self.claims = None if force else claims
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
-        self._identity: Future[CompilerIdentity] | None = None
+        self._identity: Background[CompilerIdentity] | None = None
         self._files: FilesState = ()  # the compiler's, before it was identified
 
     def __enter__(self) -> Builder:
@@ -102,13 +102,10 @@ class Builder:
         """Start what takes time before the descriptors are known.
 
         That is identifying the compiler, and the compile server. A server that turns out not to be needed is ended by
-        ``start``.
-
-        Raises:
-            BuildError: If the server can not be started.
+        ``start``; one that can not be started is an error only where it is needed.
         """
         self._identify_in_background()
-        with self._lock:
+        with self._lock, contextlib.suppress(BuildError):
             if self._server is None and not self.config.forbid_compile and self.compiler.library() is not None:
                 self._server = self._new_server()
 
@@ -137,8 +134,7 @@ class Builder:
 
     def use_identity(self, identity: CompilerIdentity) -> None:
         """Take the compiler's identity as known, so that no file remembers it."""
-        future = self._identity = Future[CompilerIdentity]()
-        future.set_result(identity)
+        self._identity = Background(lambda: identity, "opbuild-identify")
 
     def plan(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Plan, ...]:
         """Return for each operator its key and whether it must be compiled, without compiling anything.
@@ -232,21 +228,18 @@ class Builder:
     def _new_server(self) -> CompileServer:
         return RESTING.start(self.compiler.import_string, self.config.workers, self._files)
 
-    def _identify_in_background(self) -> Future[CompilerIdentity]:
+    def _identify_in_background(self) -> Background[CompilerIdentity]:
         with self._lock:
             if self._identity is not None:
                 return self._identity
-            future = self._identity = Future[CompilerIdentity]()
+            identity = self._identity = Background(self._identify, "opbuild-identify")
             with contextlib.suppress(OSError):  # reported when they are read
                 self._files = files_state(self.compiler.files())
-        threading.Thread(target=self._identify, args=(future,), name="opbuild-identify", daemon=True).start()
-        return future
+        identity.start()
+        return identity
 
-    def _identify(self, future: Future[CompilerIdentity]) -> None:
-        try:
-            future.set_result(identify(self.compiler, self.config.compiler_memo, make_trust(self.config)))
-        except BaseException as error:  # reported where the identity is asked for
-            future.set_exception(error)
+    def _identify(self) -> CompilerIdentity:
+        return identify(self.compiler, self.config.compiler_memo, make_trust(self.config))
 
     def _decide(self, desc: OpDesc, nodes: tuple[str, ...], store: Store) -> Plan:
         options = self.debug.options(desc.op_types, nodes) if desc.operands else None

@@ -17,6 +17,7 @@ from opbuild.builder.wire import Unpacker, pack
 from opbuild.config import compiler_environment
 from opbuild.errors import BuildError
 from opbuild.kernel.identity import FilesState
+from opbuild.limits import hint_for, hint_for_signal, suspected
 
 _CHUNK = 1 << 16
 _SHOWN_OUTPUT = 2000
@@ -63,7 +64,8 @@ class CompileServer:
                 start_new_session=True,  # Ctrl-C is for the user's process, which then ends the server
             )
         except OSError as error:
-            raise BuildError(f"no compile server can be started: {error.strerror or error}") from error
+            message = f"no compile server can be started: {error.strerror or error}"
+            raise BuildError(message, hint_for(error)) from error
         self._requests = cast("IO[bytes]", self._process.stdin).fileno()
         self._answers = cast("IO[bytes]", self._process.stdout).fileno()
         self._unpacker = Unpacker()
@@ -146,7 +148,9 @@ class CompileServer:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
         code = self._process.returncode
-        return ServerEndedError(f"the compile server ended with code {code}" + (f": {said}" if said else ""))
+        hint = (hint_for_signal(-code) if code is not None and code < 0 else "") or suspected()
+        text = f"the compile server ended with code {code}" + (f": {said}" if said else "")
+        return ServerEndedError(f"{text} ({hint})" if hint else text)
 
 
 def server_environment() -> dict[str, str]:

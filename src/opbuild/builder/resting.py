@@ -12,6 +12,7 @@ import threading
 from collections.abc import Hashable
 from pathlib import Path
 
+from opbuild.background import begin
 from opbuild.builder.bytecode import forget_outdated
 from opbuild.builder.client import CompileServer, server_environment
 from opbuild.kernel.identity import FilesState
@@ -33,7 +34,7 @@ class Resting:
 
     _lock: threading.Lock
     _server: CompileServer | None
-    _timer: threading.Timer | None
+    _taken: threading.Event
 
     def __init__(self, seconds: float = IDLE_SECONDS) -> None:
         self._seconds = seconds
@@ -63,35 +64,37 @@ class Resting:
         return server
 
     def keep(self, server: CompileServer) -> None:
-        """Keep a server that has nothing left to do, for a while; end it if it never did anything or one rests."""
+        """Keep a server that has nothing left to do, for a while.
+
+        It ends if it never did anything, one rests, or there can be no thread that ends it later.
+        """
         with self._lock:
             if self._server is None and server.worked and server.kind is not None:
-                self._server = server
-                self._timer = threading.Timer(self._seconds, self._expire, (server,))
-                self._timer.daemon = True
-                self._timer.start()
-                return
+                taken = threading.Event()
+                if begin(lambda: self._expire(server, taken), "opbuild-rest"):
+                    self._server, self._taken = server, taken
+                    return
         server.close()
 
     def _take(self) -> CompileServer | None:
         with self._lock:
             server, self._server = self._server, None
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            self._taken.set()
         return server
 
-    def _expire(self, server: CompileServer) -> None:
+    def _expire(self, server: CompileServer, taken: threading.Event) -> None:
+        """End a server that nobody takes for a while."""
+        taken.wait(self._seconds)
         with self._lock:
-            if self._server is not server or self._timer is not threading.current_thread():
-                return  # it was taken while this timer went off
-            self._server = self._timer = None
+            if taken.is_set():
+                return
+            self._server = None
         server.close()
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
         self._server = None
-        self._timer = None
+        self._taken = threading.Event()
 
 
 RESTING = Resting()

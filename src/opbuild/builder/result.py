@@ -10,6 +10,7 @@ from opbuild.errors import BuildError, CompileError, CompileForbiddenError
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.limits import suspected
 
 _SHOWN_NODES = 3
 _SHOWN_OPERATORS = 20
@@ -72,10 +73,8 @@ def compile_error(failures: Sequence[Failure], others: int) -> CompileError:
     lines = [f"{_of(failure.name, failure.nodes)}: step {failure.step}: {failure.text}" for failure in failures]
     count = "1 operator" if len(failures) == 1 else f"{len(failures)} operators"
     kept = f"; {others} other{'s are' if others != 1 else ' is'} built" if others else ""
-    return CompileError(
-        f"{count} could not be compiled{kept}:\n" + _list(lines),
-        "what was built is kept: the next run compiles only these",
-    )
+    hints = (suspected(), "what was built is kept: the next run compiles only these")
+    return CompileError(f"{count} could not be compiled{kept}:\n" + _list(lines), "; ".join(filter(None, hints)))
 
 
 def forbidden_error(needed: Sequence[tuple[str, tuple[str, ...], Reason]]) -> CompileForbiddenError:

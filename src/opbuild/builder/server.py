@@ -15,7 +15,7 @@ and its children at once.
              {"kind": "done", "id", "milliseconds", "sources"} + object, to debug the operator also {"files"}: suffix
                  and size of each file that follows the object
              {"kind": "failed", "id", "step", "text"}
-             {"kind": "fatal", "text"}
+             {"kind": "fatal", "text", "hint"}
 """
 
 from __future__ import annotations
@@ -40,9 +40,14 @@ from opbuild.builder.wire import REPLACED, Unpacker, pack
 from opbuild.kernel.identity import FilesState, files_state
 from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.limits import hint_for, hint_for_signal, suspected
 
 _CHUNK = 1 << 16
 _ORPHAN_CHECK_SECONDS = 1.0
+_LIMITS = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""What a limit on processes, memory or files ends a fork with; it may succeed when a child has ended."""
+_PATIENCE_SECONDS, _RETRY_SECONDS = 2.0, 0.02
+"""How long, and how often, a child is tried to be started where none runs."""
 
 
 @dataclass
@@ -88,6 +93,7 @@ class Server:
         self._unpacker = Unpacker()
         self._selector = selectors.DefaultSelector()
         self._parent = os.getppid()
+        self._refused = 0.0  # since when the system lets no child start
 
     def run(self) -> None:
         """Serve until the requests end or the parent is gone; children that still run are killed."""
@@ -108,6 +114,8 @@ class Server:
 
     def _patience(self) -> float:
         now = time.monotonic()
+        if self._refused:
+            return _RETRY_SECONDS
         return max(0.0, min([child.deadline - now for child in self._children.values()] + [_ORPHAN_CHECK_SECONDS]))
 
     def _read_requests(self) -> bool:
@@ -121,11 +129,19 @@ class Server:
             request = self._waiting.popleft()
             try:
                 self._start(request)
+                self._refused = 0.0
             except OSError as error:
-                if self._children and error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
-                    self._waiting.appendleft(request)  # a limit on processes or files: wait for a child to end
+                if error.errno in _LIMITS and (self._children or self._is_patient()):
+                    self._waiting.appendleft(request)
                     return
-                self._answer(_failure(request, "start", f"no process could be started: {error.strerror}"), b"")
+                text = f"no process could be started: {error.strerror}; {hint_for(error)}".rstrip("; ")
+                self._answer(_failure(request, "start", text), b"")
+
+    def _is_patient(self) -> bool:
+        """Return whether to try once more to start a child: the threads of the builder's preparations end soon."""
+        now = time.monotonic()
+        self._refused = self._refused or now
+        return now < self._refused + _PATIENCE_SECONDS
 
     def _start(self, request: dict[str, Any]) -> None:
         read, write = os.pipe()
@@ -211,11 +227,11 @@ def _kill(pid: int) -> None:
 
 
 def _ending(status: int) -> str:
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        hint = " (out of memory?)" if number == signal.SIGKILL else ""
-        return f"signal {number} ({signal.Signals(number).name}){hint}"
-    return f"exit code {os.waitstatus_to_exitcode(status)} without a result"
+    if not os.WIFSIGNALED(status):
+        return f"exit code {os.waitstatus_to_exitcode(status)} without a result"
+    number = os.WTERMSIG(status)
+    hint = hint_for_signal(number) or ("out of memory?" if number == signal.SIGKILL else "")
+    return f"signal {number} ({signal.Signals(number).name})" + (f" ({hint})" if hint else "")
 
 
 def load_compiler(import_string: str) -> Compiler:
@@ -227,6 +243,7 @@ def load_compiler(import_string: str) -> Compiler:
 
 def main() -> None:
     """Serve on the standard input and output."""
+    _use_own_signals()
     import_string, workers = sys.argv[1], int(sys.argv[2])
     answers = os.dup(1)
     os.dup2(2, 1)  # whatever the compiler prints must not end up between the answers
@@ -251,10 +268,23 @@ def main() -> None:
         Server(compiler, workers, requests, answer, loaded).run()
     except BrokenPipeError:
         pass  # the builder is gone, nobody waits for an answer
-    except Exception:
+    except Exception as error:
+        hint = hint_for(error) or suspected()
+        text = f"{type(error).__name__}: {error}" if hint else traceback.format_exc()
         with contextlib.suppress(OSError):
-            answer({"kind": "fatal", "text": traceback.format_exc()})
+            answer({"kind": "fatal", "text": text, "hint": hint or "reinstall opbuild and its compiler"})
     os._exit(0)
+
+
+def _use_own_signals() -> None:
+    """Let signals do what they do by themselves, whatever the user's process was started with.
+
+    Where SIGCHLD is ignored, as many supervisors leave it to what they start, nobody learns how a child ended.
+    """
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Doing: a thread hands jobs to the compile server, checks what comes back, and publishes it."""
+"""Doing: in the background jobs go to the compile server, and what comes back is checked and published."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from opbuild.background import Background
 from opbuild.builder.client import CompileServer, ServerEndedError
 from opbuild.builder.debug import debug_files, split_answer
 from opbuild.builder.explain import Explainer
@@ -81,7 +82,7 @@ class Work:
         self._error: BaseException | None = None
         self._server: CompileServer | None = None
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="opbuild-build", daemon=True)
+        self._doing = Background(self._run, "opbuild-build")
 
     def start(self) -> None:
         """Begin.
@@ -91,7 +92,7 @@ class Work:
         """
         if self.jobs:
             self._server = self._servers.take_server()
-            self._thread.start()
+            self._doing.start()
 
     def join(self) -> tuple[str, ...]:
         """Wait for the end and return warnings.
@@ -103,7 +104,7 @@ class Work:
         if not self.jobs:
             return ()
         try:
-            self._thread.join()
+            self._doing.result()
         except BaseException:  # Ctrl-C: what was published stays, what is under way ends
             self._stop.set()
             if self._server is not None:
@@ -201,7 +202,7 @@ class Work:
     def _handle(self, header: dict[str, Any], payload: bytes) -> None:
         kind = header["kind"]
         if kind == "fatal":
-            raise BuildError(f"the compiler can not be loaded:\n{header['text']}", "reinstall opbuild and its compiler")
+            raise BuildError(f"the compiler can not be loaded:\n{header['text']}", header["hint"])
         if kind == "ready":
             return
         job = self.jobs[header["id"]]

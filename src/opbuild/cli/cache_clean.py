@@ -12,7 +12,7 @@ from opbuild.errors import OptionError
 if TYPE_CHECKING:
     from opbuild.store.inventory import Item
 
-_KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo": "model known"}
+_KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo": "memo", "settings": "settings"}
 _LEFT = "the rest is whole and can be used"
 
 
@@ -21,7 +21,7 @@ _LEFT = "the rest is whole and can be used"
 @cache_options
 @json_option
 def verify(repair: bool, as_json: bool, **place: Any) -> int:
-    """Read every operator, network and weight, and compare each with its digests and its key.
+    """Read every file, and compare each with its digests, its key and its name.
 
     Exits with 1 if something is damaged and stays.
     """
@@ -30,12 +30,11 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
 
     config, _ = locate(**place)
     cache = Cache.of(config)
-    found = []
+    found, removed = [], 0
     with progress_of("checking", "checked", "the rest was not looked at") as count:
         for problem in cache.problems(count):
             found.append(problem)
-            if repair:
-                cache.repair(problem)
+            removed += repair and cache.repair(problem)
             if not as_json:
                 click.echo(f"{_KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}")
         if repair:
@@ -48,9 +47,10 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
         ]
         print_json({"checked": checked, "damaged": damaged, "repaired": repair})
     else:
-        end = f"{len(found)} damaged" + (" and removed" if found and repair else "")
+        left = f", {len(found) - removed} not removed" if repair and removed < len(found) else ""
+        end = f"{len(found)} damaged" + (" and removed" if removed and not left else left)
         click.echo(f"{checked} checked, {end}")
-    return 1 if found and not repair else 0
+    return 1 if removed < len(found) else 0
 
 
 @click.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TextIO
 
 import click
@@ -27,7 +28,8 @@ def show_failure(error: OpbuildError, stream: TextIO | None = None) -> None:
     lines = [click.style(f"error ({kind(error)}): ", fg="red", bold=True) + _indent(error.message)]
     if error.hint:
         lines.append(click.style("  hint: ", fg="cyan", bold=True) + _indent(error.hint))
-    click.echo("\n".join(lines), file=stream, err=stream is None)
+    with suppress(OSError):  # the exit code says it too
+        click.echo("\n".join(lines), file=stream, err=stream is None)
 
 
 def usage_error(error: click.UsageError, command: str) -> OptionError:

@@ -5,7 +5,6 @@ Commands are loaded when they are used, so that ``opbuild --help`` and a warm ``
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -14,6 +13,7 @@ from typing import cast
 import click
 
 from opbuild.cli.failure import show_failure, usage_error
+from opbuild.cli.streams import discard, flushed, open_standard_streams, refusal
 from opbuild.errors import OpbuildError
 from opbuild.version import __version__
 
@@ -88,11 +88,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: The arguments after the program's name; default: those of the process.
     """
+    open_standard_streams()
+    try:
+        return _run(arguments)
+    except BrokenPipeError:
+        discard(sys.stdout)  # the reader went away (`opbuild ... | head`): say nothing more
+        return 1
+    except (OSError, MemoryError, RuntimeError, ImportError) as error:
+        failure = refusal(error, sys.stdout)
+        if failure is None:
+            raise
+        show_failure(failure)
+        return failure.exit_code
+    finally:
+        if not flushed(sys.stderr):
+            discard(sys.stderr)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Run a command and show the errors that it ends with."""
     try:
         result = opbuild.main(
             args=None if arguments is None else list(arguments), prog_name="opbuild", standalone_mode=False
         )
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OpbuildError as error:
         show_failure(error)
         return error.exit_code
@@ -107,8 +127,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader went away (`opbuild ... | head`): say nothing more, not even when the interpreter flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     return result if isinstance(result, int) else 0

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console
@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Column
 from rich.text import Text
 
+from opbuild.background import begin
 from opbuild.events import (
     BuildFinished,
     BuildStarted,
@@ -31,6 +32,9 @@ QUIET_SECONDS = 10.0
 
 PATIENCE = 2.0
 """Seconds after which a terminal shows that a model is being read; most are read sooner."""
+
+REFRESH = 0.1
+"""Seconds between two pictures of the bar."""
 
 READING, ENDING = "reading the model", "putting the network together"
 """What happens before the first operator is looked at, and after the last one is there."""
@@ -111,8 +115,9 @@ class BarProgress:
         self._console = console
         self._state = BuildState(clock)
         self._lock = threading.Lock()
-        self._waiting = threading.Timer(patience, self._show_reading)
-        self._waiting.daemon = True
+        self._patience = patience
+        self._begun = threading.Event()
+        self._ended = threading.Event()
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.fields[network]}", style="bold", markup=False, table_column=Column(no_wrap=True)),
@@ -123,6 +128,7 @@ class BarProgress:
             console=console,
             transient=True,
             expand=True,
+            auto_refresh=False,  # the thread for it might be one too many
         )
         self._task: TaskID | None = None
         self._closed = False
@@ -130,10 +136,14 @@ class BarProgress:
     def __call__(self, event: Event) -> None:
         """Observe one event."""
         self._state.update(event)
+        with suppress(OSError):  # the terminal is gone: the build goes on unseen
+            self._show(event)
+
+    def _show(self, event: Event) -> None:
         if isinstance(event, Warned):
             self._console.print(Text(f"warning: {event.message}", style="yellow"))
         elif isinstance(event, BuildStarted):
-            self._waiting.cancel()
+            self._begun.set()
             if event.to_compile:
                 self._draw(total=event.to_compile, network=event.network, running="", left="")
         elif self._task is not None:
@@ -143,25 +153,36 @@ class BarProgress:
                 completed=self._state.done,
                 running=ENDING if self._state.ending else _doing(self._state),
                 left="" if left is None or self._state.ending else f"{duration(left)} left",
+                refresh=True,
             )
 
     def begin(self) -> None:
         """Draw something if nothing is compiled for a while."""
-        self._waiting.start()
+        begin(self._show_reading, "opbuild-progress")
 
     def close(self) -> None:
         """Take the bar away; what was built is shown by the report."""
-        self._waiting.cancel()
+        self._begun.set()
+        self._ended.set()
         with self._lock:
             if self._task is not None:
-                self._progress.stop()
-                self._progress.remove_task(self._task)
+                with suppress(OSError):
+                    self._progress.stop()
+                    self._progress.remove_task(self._task)
                 self._task = None
             self._closed = True
 
+    def _refresh(self) -> None:
+        """Let the spinner turn."""
+        while not self._ended.wait(REFRESH):
+            with self._lock, suppress(OSError):
+                if not self._closed:
+                    self._progress.refresh()
+
     def _show_reading(self) -> None:
-        if not self._state.network:
-            self._draw(total=None, network="", running=READING, left="")
+        if not self._begun.wait(self._patience) and not self._state.network:
+            with suppress(OSError):
+                self._draw(total=None, network="", running=READING, left="")
 
     def _draw(self, *, total: int | None, **fields: Any) -> None:
         """Show the bar, or what it shows from now on."""
@@ -171,6 +192,7 @@ class BarProgress:
             if self._task is None:
                 self._progress.start()
                 self._task = self._progress.add_task("", total=total, **fields)
+                begin(self._refresh, "opbuild-progress")
             elif total is not None:
                 self._progress.update(self._task, total=total, **fields)
 
@@ -244,7 +266,7 @@ class LineProgress:
             while not stop.wait(self._interval):
                 self.tick()
 
-        threading.Thread(target=ticking, name="opbuild-progress", daemon=True).start()
+        begin(ticking, "opbuild-progress")
 
 
 @contextmanager
@@ -259,9 +281,12 @@ def build_progress(console: Console, *, ends: bool = True) -> Iterator[Observer]
     if console.is_terminal:
         observer = BarProgress(console)
     else:
-        observer = LineProgress(
-            lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True), ends=ends
-        )
+
+        def write(line: str) -> None:
+            with suppress(OSError):  # nobody reads, a full disk: the build goes on unseen
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+        observer = LineProgress(write, ends=ends)
     observer.begin()
     try:
         yield observer

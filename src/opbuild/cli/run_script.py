@@ -138,7 +138,8 @@ def run_script(path: str | os.PathLike[str], args: list[str]) -> int:
     finally:
         sys.argv = argv
         sys.path[:] = search_path
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     return 0
 
 

@@ -12,10 +12,12 @@ import numpy as np
 
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
 from opbuild.frontend.onnx_upgrade import upgrade
+from opbuild.graph.passes.blame import blaming
+from opbuild.graph.passes.bounded import Bounded
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.fold import RANDOM, Evaluate, static_value
 from opbuild.graph.passes.infer import infer_node, type_of
-from opbuild.graph.types import Array, Graph, Node, TensorType
+from opbuild.graph.types import DTYPES, Array, Graph, Node, TensorType
 
 Names = dict[str, str]
 """What each name of the model is called in the graph that is made."""
@@ -33,7 +35,7 @@ class NodeBinder:
     def __init__(self, source_opset: int, opset: int, evaluate: Evaluate) -> None:
         self._source_opset = source_opset
         self._opset = opset
-        self._evaluate = evaluate
+        self._evaluate = Bounded(evaluate)
         self._nodes: list[Node] = []
         self._types: dict[str, TensorType] = {}
         self._constants: dict[str, Array] = {}
@@ -72,14 +74,22 @@ class NodeBinder:
         self._tensors[unique] = read
 
     def visit(self, node: Node, scope: Names) -> None:
-        """Take the next node, whose inputs and outputs have the model's names."""
+        """Take the next node, whose inputs and outputs have the model's names.
+
+        Raises:
+            ModelError: If it is not valid; the message names it.
+        """
+        with blaming(node):
+            self._visit(node, scope)
+
+    def _visit(self, node: Node, scope: Names) -> None:
         if node.op_type == "Constant" and not node.domain:
             scope[node.outputs[0]] = unique = self._unique(node.outputs[0])
             self._constants[unique] = _contents(node)
             self._types[unique] = type_of(self._constants[unique])
             return
         inputs = tuple(self._resolve(each, scope, node.op_type, node.name) if each else "" for each in node.inputs)
-        if node.op_type == "Identity" and inputs[0]:
+        if node.op_type == "Identity" and not node.domain and inputs[0]:
             scope[node.outputs[0]] = inputs[0]
             return
         outputs = self._declare(node.outputs, scope)
@@ -139,9 +149,11 @@ class NodeBinder:
             problem = error
         if all(value is not None for value, each in zip(constants, types, strict=True) if each is not None):
             try:
-                return tuple(type_of(value) for value in self._evaluate(node, constants, self._opset_of(node)))
+                found = tuple(map(type_of, self._evaluate(node, constants, self._opset_of(node), ())))
             except (RunError, ModelError):
                 raise problem from None
+            if all(each.dtype in DTYPES for each in found):
+                return found
         raise problem
 
     def _typed(
@@ -167,7 +179,8 @@ class NodeBinder:
             scalar = np.asarray(node.attrs.get("value", 0.0)).astype(made.dtype).reshape(-1)[0]
             return (np.broadcast_to(scalar, made.shape),)
         try:
-            return self._evaluate(node, constants, self._opset_of(node))
+            found = [self._types[name] for name in node.outputs if name]
+            return self._evaluate(node, constants, self._opset_of(node), found)
         except (RunError, ModelError):
             return None
 
@@ -176,29 +189,38 @@ class NodeBinder:
     def finish(
         self, name: str, inputs: Mapping[str, TensorType], outputs: tuple[str, ...], scope: Mapping[str, str]
     ) -> Graph:
-        """Return the graph; each output is assigned by a node of its own, whatever it is an alias of."""
-        for output in outputs:
-            self._finish(output, scope, inputs)
+        """Return the graph; an output that has another name in the model's scope is assigned by a node."""
+        names = dict(scope)
+        for output in dict.fromkeys(outputs):
+            self._finish(output, names)
         graph = Graph(name, tuple(self._nodes), tuple(inputs), outputs, self._types, self._constants, self._opset)
         return eliminate_dead(graph)
 
-    def _finish(self, output: str, scope: Mapping[str, str], inputs: Mapping[str, TensorType]) -> None:
+    def _finish(self, output: str, scope: Names) -> None:
         value = scope.get(output)
         if value is None:
             raise InvalidModelError(f"output {output!r} is not assigned by any node", "export the model again")
         self._load(value)
-        if value == output and value not in self._constants and value not in inputs:
+        if value == output:  # perhaps an input or a constant
             return
-        if value == output:  # an output that is an input or a constant: its name must be assigned by a node
-            moved = self.fresh(value)
-            if value in inputs:
-                raise InvalidModelError(
-                    f"output {output!r} is also an input", "put an Identity node between them, with another name"
-                )
-            self._constants[moved], self._types[moved] = self._constants.pop(value), self._types[value]
-            value = moved
+        if output in self._types:  # a value inside a branch had the name before
+            self._rename(output, scope)
         self._types[output] = self._types[value]
         self._nodes.append(Node("Identity", (value,), (output,), {}, f"{output}/output"))
+
+    def _rename(self, value: str, scope: Names) -> None:
+        """Give a value another name, wherever it is named."""
+        moved = self.fresh(value)
+        scope.update({name: moved for name, each in scope.items() if each == value})
+        self._types[moved] = self._types[value]
+        if value in self._constants:
+            self._constants[moved] = self._constants.pop(value)
+        for index, node in enumerate(self._nodes):
+            if value in node.inputs or value in node.outputs:
+                inputs, outputs = (
+                    tuple(moved if name == value else name for name in names) for names in (node.inputs, node.outputs)
+                )
+                self._nodes[index] = node.with_(inputs=inputs, outputs=outputs)
 
 
 def _contents(node: Node) -> Array:

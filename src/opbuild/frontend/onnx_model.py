@@ -11,6 +11,7 @@ from onnx import inliner
 
 from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError
 from opbuild.frontend.onnx_bind import Binder
+from opbuild.frontend.onnx_order import in_order
 from opbuild.frontend.onnx_portable import to_portable
 from opbuild.frontend.onnx_read import DataFiles, ModelFile, Source, dtype_name, external_tensors, read_model
 from opbuild.frontend.onnx_single import evaluate_single
@@ -96,10 +97,14 @@ class OnnxModel:
             if name not in self.inputs:
                 known = ", ".join(map(repr, self.inputs)) or "none"
                 raise ShapeError(f"a shape was given for {name!r}, which is not an input", f"the inputs are {known}")
-        return {
+        types = {
             name: TensorType(declared.dtype, _shape(name, declared.shape, given.get(name)))
             for name, declared in self.inputs.items()
         }
+        for name, each in types.items():
+            if each.problem:
+                raise ShapeError(f"input {name!r}: {each.problem}", "give it a smaller shape")
+        return types
 
 
 def _shape(name: str, declared: tuple[int | str | None, ...] | None, given: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -137,11 +142,21 @@ def load_model(source: Source) -> OnnxModel:
     """
     with only_own_errors():
         proto, files, name = read_model(source)
+        proto = in_order(proto)
         if proto.functions:
             proto = _inlined(proto)
         known = {tensor.name for tensor in proto.graph.initializer}
+        _check_inputs(proto.graph)
         inputs = {value.name: _declared(value) for value in proto.graph.input if value.name not in known}
         return OnnxModel(name, inputs, tuple(value.name for value in proto.graph.output), proto, files)
+
+
+def _check_inputs(graph: onnx.GraphProto) -> None:
+    names = [value.name for value in graph.input]
+    for name in names:
+        if not name or names.count(name) > 1:
+            problem = f"input {name!r} is declared twice" if name else "an input has no name"
+            raise InvalidModelError(problem, "give each input a name of its own and export again")
 
 
 @contextmanager
@@ -160,7 +175,7 @@ def only_own_errors() -> Iterator[None]:
 
 def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
-        return inliner.inline_local_functions(proto)
+        return inliner.inline_local_functions(proto, convert_version=True)
     except Exception as error:  # onnx raises RuntimeError, ValueError and its own types here
         raise InvalidModelError(
             f"the model's functions can not be inlined: {error}", "export it without functions"

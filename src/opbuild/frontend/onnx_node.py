@@ -18,11 +18,12 @@ from opbuild.kernel import user_operators
 
 @dataclass(frozen=True)
 class _Signature:
-    """What a schema says about calls of its operator."""
+    """What a schema says about calls of its operator; of attributes, the number of each one's kind."""
 
     inputs: tuple[int, int]
+    optional: frozenset[int]
     outputs: tuple[int, int]
-    attributes: frozenset[str]
+    attributes: Mapping[str, int]
     required: frozenset[str]
 
 
@@ -34,10 +35,20 @@ def _signature(op_type: str, version: int, domain: str) -> _Signature | None:
         return None
     return _Signature(
         (schema.min_input, schema.max_input),
+        frozenset(index for index, each in enumerate(schema.inputs) if _name(each.option) == "Optional"),
         (schema.min_output, schema.max_output),
-        frozenset(schema.attributes),
+        {name: _number(attribute.type) for name, attribute in schema.attributes.items()},
         frozenset(name for name, attribute in schema.attributes.items() if attribute.required),
     )
+
+
+def _number(kind: Any) -> int:
+    """Return the number in ``AttributeProto`` of a schema's kind of attribute, whose class onnx does not describe."""
+    return int(kind.value)
+
+
+def _name(option: Any) -> str:
+    return str(option.name)
 
 
 def newest_opset() -> int:
@@ -77,14 +88,92 @@ def check_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
         if not least <= count <= most:
             wanted = str(least) if least == most else f"{least} to {most}"
             raise InvalidModelError(f"{where} has {count} {kind}, not {wanted}", "export the model again")
-    given = {attribute.name for attribute in proto.attribute}
-    for wrong in sorted(given - found.attributes):
+    for index, source in enumerate(proto.input):
+        if not source and index not in found.optional:
+            raise InvalidModelError(f"{where} lacks input {index}", "only optional inputs may be left out")
+    given = [attribute.name for attribute in proto.attribute]
+    for wrong in sorted(set(given) - set(found.attributes)):
         raise InvalidModelError(
             f"{where} has the attribute {wrong!r}, which operator set {version} does not define",
             f"it defines {', '.join(sorted(found.attributes)) or 'none'}",
         )
-    for missing in sorted(found.required - given):
+    for missing in sorted(found.required - set(given)):
         raise InvalidModelError(f"{where} lacks the attribute {missing!r}", "export the model again")
+    for attribute in proto.attribute:
+        if given.count(attribute.name) > 1:
+            raise InvalidModelError(f"{where} has the attribute {attribute.name!r} twice", "export the model again")
+        _check_kind(attribute, found.attributes[attribute.name], where)
+    _check_graphs(proto, name, opsets)
+
+
+def _check_graphs(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
+    """Check the graphs inside a node: their nodes, and of branches the number of outputs."""
+    for attribute in proto.attribute:
+        if attribute.type != AttributeProto.GRAPH:
+            continue
+        graph = attribute.g
+        for index, inner in enumerate(graph.node):
+            check_node(inner, f"{name}/{attribute.name}/{describe(inner, index)}", opsets)
+        if proto.op_type == "If" and len(graph.output) != len(proto.output):
+            raise InvalidModelError(
+                f"If node {name!r} has {len(proto.output)} outputs, its {attribute.name} has {len(graph.output)}",
+                "export the model again",
+            )
+
+
+_FIELDS: dict[int, str] = {
+    AttributeProto.FLOAT: "f",
+    AttributeProto.INT: "i",
+    AttributeProto.STRING: "s",
+    AttributeProto.TENSOR: "t",
+    AttributeProto.GRAPH: "g",
+    AttributeProto.SPARSE_TENSOR: "sparse_tensor",
+    AttributeProto.TYPE_PROTO: "tp",
+    AttributeProto.FLOATS: "floats",
+    AttributeProto.INTS: "ints",
+    AttributeProto.STRINGS: "strings",
+    AttributeProto.TENSORS: "tensors",
+    AttributeProto.GRAPHS: "graphs",
+    AttributeProto.SPARSE_TENSORS: "sparse_tensors",
+    AttributeProto.TYPE_PROTOS: "type_protos",
+}
+"""The field of an ``AttributeProto`` that holds a value of each kind."""
+
+
+_MAY_BE_EMPTY = frozenset(_FIELDS) - {
+    AttributeProto.TENSOR,
+    AttributeProto.GRAPH,
+    AttributeProto.SPARSE_TENSOR,
+    AttributeProto.TYPE_PROTO,
+}
+"""Kinds whose field may be missing: an empty list, and what some writers of protobuf leave out, a zero."""
+
+
+def _check_kind(attribute: AttributeProto, wanted: int, where: str) -> None:
+    """Check that an attribute is of the kind that its operator defines, and holds a value of that kind and no other."""
+    where = f"{where}: attribute {attribute.name!r}"
+    if attribute.ref_attr_name:
+        raise InvalidModelError(
+            f"{where} refers to {attribute.ref_attr_name!r}, which only a function's nodes may do",
+            "give it a value",
+        )
+    if attribute.type != wanted:
+        raise InvalidModelError(
+            f"{where} is {_kind_name(attribute.type)}, not {_kind_name(wanted)}", "export the model again"
+        )
+    filled = {field.name for field, _ in attribute.ListFields()} & set(_FIELDS.values())
+    own = _FIELDS[wanted]
+    if filled - {own} or not (filled or wanted in _MAY_BE_EMPTY):
+        raise InvalidModelError(
+            f"{where} is {_kind_name(wanted)} and holds {' and '.join(sorted(filled)) or 'nothing'}",
+            f"its value belongs in the field {own!r} alone; export the model again",
+        )
+
+
+def _kind_name(kind: int) -> str:
+    known = AttributeProto.AttributeType.values()
+    name = AttributeProto.AttributeType.Name(kind) if kind in known else str(kind)
+    return "of no kind" if kind == AttributeProto.UNDEFINED else f"of kind {name}"
 
 
 def read_attributes(proto: NodeProto, files: DataFiles) -> dict[str, Any]:
@@ -129,6 +218,11 @@ def subgraphs(proto: NodeProto) -> Iterator[GraphProto]:
             yield from attribute.graphs
 
 
+def has_loop(graph: GraphProto) -> bool:
+    """Return whether a loop stands in a graph, however deep."""
+    return any(node.op_type == "Loop" or any(map(has_loop, subgraphs(node))) for node in graph.node)
+
+
 def captures(proto: NodeProto) -> tuple[str, ...]:
     """Return the names that a node's graphs read from outside, in order of first use."""
     found: dict[str, None] = {}
@@ -139,9 +233,9 @@ def captures(proto: NodeProto) -> tuple[str, ...]:
 
 def _free_names(graph: GraphProto) -> Iterator[str]:
     own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    own.update(name for node in graph.node for name in node.output)
     for node in graph.node:
         yield from (name for name in (*node.input, *captures(node)) if name and name not in own)
-        own.update(node.output)
     yield from (value.name for value in graph.output if value.name not in own)
 
 

@@ -45,6 +45,7 @@ def infer_single(
         UnsupportedOperatorError: If onnx can not tell them as tensors of one static shape.
     """
     proto = to_proto(node, node.inputs)
+    _add_defaults(proto, opset)
     formal = list(proto.input)
     names = [*formal, *node.attrs.get("captures", ())]
     values, initializers = [], []
@@ -53,7 +54,7 @@ def infer_single(
             continue
         values.append(onnx.helper.make_tensor_value_info(name, _NUMBERS[each.dtype], each.shape))
         if constant is not None and constant.size <= _VALUE_LIMIT:
-            initializers.append(numpy_helper.from_array(np.ascontiguousarray(constant), name))
+            initializers.append(numpy_helper.from_array(np.asarray(constant, order="C"), name))
     outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name]
     graph = onnx.helper.make_graph([proto], "single", values, outputs, initializers)
     opsets = [onnx.helper.make_opsetid("", opset)]
@@ -69,6 +70,16 @@ def infer_single(
         ) from error
     by_name = {value.name: value.type for value in found.graph.output}
     return tuple(_type(node, by_name[name]) if name else TensorType("float32", ()) for name in proto.output)
+
+
+def _add_defaults(proto: onnx.NodeProto, opset: int) -> None:
+    """Add the attributes that a node leaves to their defaults; for some onnx's inference takes others (STFT)."""
+    if proto.domain or not onnx.defs.has(proto.op_type, opset, ""):
+        return
+    given = {attribute.name for attribute in proto.attribute}
+    for name, attribute in onnx.defs.get_schema(proto.op_type, opset, "").attributes.items():
+        if name not in given and attribute.default_value.type != onnx.AttributeProto.UNDEFINED:
+            proto.attribute.append(attribute.default_value)
 
 
 def _newest(domain: str) -> int:

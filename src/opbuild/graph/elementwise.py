@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
+import numpy as np
+
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import DTYPES, Array, Node, TensorType
 from opbuild.kernel import user_operators
@@ -136,15 +138,32 @@ def _expression(node: Node, operands: list[Expression], dtypes: list[str]) -> Ex
         return (PLAIN[node.op_type], *operands)
     if node.op_type in WITH_PARAMETERS:
         name, parameters = WITH_PARAMETERS[node.op_type]
+        if name == "celu" and float(node.attrs.get("alpha", 1.0)) == 0.0:
+            return None  # a literal divisor of 0
         values = [const(float(node.attrs.get(each, default)), dtypes[0]) for each, default in parameters]
         return (name, *operands, *values) if dtypes[0].startswith("float") else None
     if node.op_type in VARIADIC:
-        total = reduce(lambda a, b: (VARIADIC[node.op_type], a, b), operands)
-        return (
-            ("div", total, const(len(operands), dtypes[0])) if node.op_type == "Mean" and len(operands) > 1 else total
-        )
+        return _rounded_once(_variadic, node, operands, dtypes)
     special = SPECIAL.get(node.op_type)
     return None if special is None else special(node, operands, dtypes)
+
+
+def _variadic(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression:
+    total = reduce(lambda a, b: (VARIADIC[node.op_type], a, b), operands)
+    return ("div", total, const(len(operands), dtypes[0])) if node.op_type == "Mean" and len(operands) > 1 else total
+
+
+def _rounded_once(
+    make: Callable[[Node, list[Expression], list[str]], Expression],
+    node: Node,
+    operands: list[Expression],
+    dtypes: list[str],
+) -> Expression:
+    """Return an operator made of several operations; of float16 numbers they are computed in float32."""
+    if dtypes[0] != "float16":
+        return make(node, operands, dtypes)
+    wide = [_converted(operand, "float16", "float32") for operand in operands]
+    return ("cast", "float16", make(node, wide, ["float32"] * len(dtypes)))
 
 
 def _fused(node: Node, operands: list[Expression]) -> Expression:
@@ -170,14 +189,17 @@ def _converted(operand: Expression, have: str, want: str) -> Expression:
 
 
 def _clip(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
-    bounds = [operand if dtypes[1 + index] else None for index, operand in enumerate(operands[1:])]
-    low, high = (*bounds, None, None)[:2]
-    if low is not None and high is not None:
-        return ("clip", operands[0], low, high)
-    if low is not None:
-        zero = low[0] == "const" and float(low[2]) == 0.0
-        return ("relu", operands[0]) if zero else ("max", operands[0], low)
-    return operands[0] if high is None else ("min", operands[0], high)
+    """An absent bound is the least or greatest number of the type, as the text says; infinity is beyond it."""
+    low, high = operands[1:2], operands[2:3]
+    low, high = low if any(dtypes[1:2]) else [], high if any(dtypes[2:3]) else []
+    if dtypes[0].startswith("float"):
+        greatest = float(np.finfo(dtypes[0]).max)
+        low, high = low or [const(-greatest, dtypes[0])], high or [const(greatest, dtypes[0])]
+    if low and high:
+        return ("clip", operands[0], *low, *high)
+    if low:
+        return ("max", operands[0], *low)
+    return ("min", operands[0], *high) if high else operands[0]
 
 
 def _is_inf(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
@@ -196,7 +218,7 @@ def _cast(node: Node, operands: list[Expression], dtypes: list[str]) -> Expressi
     return ("cast", wanted, operands[0]) if wanted in DTYPES else None
 
 
-def _swish(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
+def _swish(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression:
     x, alpha = operands[0], float(node.attrs.get("alpha", 1.0))
     return ("silu", x) if alpha == 1.0 else ("mul", x, ("sigmoid", ("mul", x, const(alpha, dtypes[0]))))
 
@@ -207,7 +229,7 @@ SPECIAL: dict[str, Callable[[Node, list[Expression], list[str]], Expression | No
     "IsInf": _is_inf,
     "Cast": _cast,
     "CastLike": _cast,
-    "Swish": _swish,
+    "Swish": lambda node, operands, dtypes: _rounded_once(_swish, node, operands, dtypes),
     "Mod": lambda node, operands, dtypes: ("fmod" if node.attrs.get("fmod", 0) else "mod", *operands),
     "Gelu": lambda node, operands, dtypes: (
         "gelu_tanh" if node.attrs.get("approximate", "none") in ("tanh", b"tanh") else "gelu",

@@ -9,14 +9,18 @@ import numpy as np
 
 from opbuild.graph.types import DTYPES, Node
 
+BESIDE_PROTO = frozenset(("captures", "opset"))
+"""What the front end adds to a node with graphs: names of the values that they read, and their operator set."""
+
 
 def node_to_json(node: Node) -> dict[str, Any]:
-    """Return a node as JSON values; one that has its serialised ``NodeProto`` needs no attributes beside it.
+    """Return a node as JSON values; of one that has its serialised ``NodeProto``, the attributes that are not in it.
 
     Raises:
         ValueError: If it has an attribute that JSON can not hold.
     """
-    attrs = {} if node.proto is not None else {name: _attribute_to_json(value) for name, value in node.attrs.items()}
+    stored = node.attrs if node.proto is None else {name: node.attrs[name] for name in BESIDE_PROTO & {*node.attrs}}
+    attrs = {name: _attribute_to_json(value) for name, value in stored.items()}
     return {
         "op_type": node.op_type,
         "domain": node.domain,

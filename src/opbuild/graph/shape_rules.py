@@ -72,6 +72,10 @@ class Call:
             )
         return found
 
+    def is_known(self, index: int) -> bool:
+        """Return whether the value of an input is known when the network is built."""
+        return index < len(self.constants) and self.constants[index] is not None
+
     def ints(self, index: int) -> tuple[int, ...]:
         """Return the integers in an input on which the output's type depends, flattened."""
         return tuple(int(item) for item in np.asarray(self.value(index)).reshape(-1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.shape_rules import Call, Types, broadcast, named_dtype, rule, same_dtype
 from opbuild.graph.types import TensorType
 from opbuild.kernel.expression import OPERATIONS
@@ -67,11 +68,8 @@ def power(call: Call) -> Types:
 
 @rule("PRelu")
 def prelu(call: Call) -> Types:
-    """A slope that broadcasts to the input, never the other way round."""
-    dtype = same_dtype(call)
-    if broadcast(call, (call.shape(0), call.shape(1))) != call.shape(0):
-        call.fail("the slope does not broadcast to the input")
-    return (TensorType(dtype, call.shape(0)),)
+    """An input and a slope, broadcast together: the text lets the slope alone broadcast, ONNX Runtime either."""
+    return (TensorType(same_dtype(call), broadcast(call, (call.shape(0), call.shape(1)))),)
 
 
 @rule("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor")
@@ -114,7 +112,13 @@ def cast_like(call: Call) -> Types:
 
 @rule("Dropout")
 def dropout(call: Call) -> Types:
-    """The input's type, and its mask."""
+    """The input's type, and its mask; in training it is random, unless nothing is dropped."""
+    training = call.is_known(2) and bool(call.value(2).any())
+    if training and not (call.is_known(1) and not call.value(1).any()):
+        raise UnsupportedOperatorError(
+            f"Dropout node {call.node.name!r} is in training mode, and its results would be random",
+            "export the model for inference",
+        )
     return (call.type(0), TensorType("bool", call.shape(0)))
 
 

@@ -100,10 +100,11 @@ def split(call: Call) -> Types:
     if call.has(1):
         sizes = call.ints(1)
     else:
-        count = int(call.attr("num_outputs", count))
+        if int(call.attr("num_outputs", count)) != count:
+            call.fail(f"num_outputs is {call.attr('num_outputs', count)}, and it has {count} outputs")
         piece = -(-x[axis] // count)
         sizes = tuple(max(min(piece, x[axis] - index * piece), 0) for index in range(count))
-    if sum(sizes) != x[axis] or len(sizes) != len(call.node.outputs):
+    if sum(sizes) != x[axis] or len(sizes) != len(call.node.outputs) or min(sizes, default=0) < 0:
         call.fail(f"pieces of {list(sizes)} do not make up {x[axis]} in {len(call.node.outputs)} outputs")
     return tuple(TensorType(call.dtype(0), (*x[:axis], size, *x[axis + 1 :])) for size in sizes)
 
@@ -120,9 +121,20 @@ def slice_ranges(call: Call) -> list[tuple[int, int, int, int]]:
     for axis, start, end, step in zip(call.axes(given, len(x)), starts, ends, steps, strict=True):
         if step == 0:
             call.fail("a step is 0")
-        indices = range(*slice(start, end if step > 0 or end >= -x[axis] else None, step).indices(x[axis]))
+        indices = sliced(x[axis], start, end, step)
         found.append((axis, indices.start, step, len(indices)))
     return found
+
+
+def sliced(extent: int, start: int, end: int, step: int) -> range:
+    """Return the positions that a Slice takes of one axis.
+
+    The bounds are clamped as the operator's text says: with a negative step a start before the first element is the
+    first, where Python's slices would be empty.
+    """
+    start, end = (bound + extent if bound < 0 else bound for bound in (start, end))
+    least, most = (0, extent) if step > 0 else (-1, extent - 1)
+    return range(min(max(start, 0), most), min(max(end, least), most), step)
 
 
 @rule("Slice")

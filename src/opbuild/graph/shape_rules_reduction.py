@@ -137,6 +137,8 @@ def batch_normalization(call: Call) -> Types:
     for index in range(1, 5):
         if call.shape(index) != (channels,):
             call.fail(f"input {index} has shape {list(call.shape(index))}, not [{channels}]")
+    if any(call.node.outputs[1:]) and not call.attr("training_mode", 0):
+        call.fail("it has more than one output, which only training has", "set training_mode, or remove the others")
     return (call.type(0), call.type(3), call.type(4))
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 from opbuild.graph.shape_rules import Call, Shape, Types, rule, same_dtype
-from opbuild.graph.types import TensorType
+from opbuild.graph.types import MOST_ELEMENTS, TensorType
+
+POOLS = ("MaxPool", "AveragePool", "LpPool")
 
 
 def _list(call: Call, name: str, count: int, default: int) -> tuple[int, ...]:
@@ -14,6 +17,8 @@ def _list(call: Call, name: str, count: int, default: int) -> tuple[int, ...]:
         call.fail(f"attribute {name} has {len(values)} values, not {count}")
     if name not in ("pads", "output_padding") and any(value < 1 for value in values):
         call.fail(f"attribute {name} is {list(values)}; each value must be at least 1")
+    if any(abs(value) > MOST_ELEMENTS for value in values):
+        call.fail(f"attribute {name} is {list(values)}; no value may be greater than {MOST_ELEMENTS}")
     return values
 
 
@@ -43,7 +48,14 @@ def window_pads(call: Call, spatial: Shape, kernel: Sequence[int]) -> tuple[int,
     return (*begins, *ends)
 
 
-def _slide(call: Call, spatial: Shape, kernel: Sequence[int]) -> Shape:
+def slide(call: Call, spatial: Shape, kernel: Sequence[int]) -> Shape:
+    """Return the spatial extents of what a convolution or pooling node makes.
+
+    Args:
+        call: The node.
+        spatial: Spatial extents of the input.
+        kernel: Extents of the window.
+    """
     count = len(spatial)
     strides, dilations = _list(call, "strides", count, 1), _list(call, "dilations", count, 1)
     if call.attr("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
@@ -52,15 +64,27 @@ def _slide(call: Call, spatial: Shape, kernel: Sequence[int]) -> Shape:
     found = []
     for index, extent in enumerate(spatial):
         padded = extent + pads[index] + pads[count + index]
-        room = padded - (kernel[index] - 1) * dilations[index] - 1
-        if room < 0:
-            call.fail(f"a window of {list(kernel)} does not fit the padded input in dimension {index + 2}")
-        steps = room // strides[index]
-        if call.attr("ceil_mode", 0):
+        reach = (kernel[index] - 1) * dilations[index] + 1
+        room = padded - reach
+        # A pool's window may hang over by less than a stride: onnx's shape inference and ONNX Runtime divide
+        # towards zero, and so give one position, of which only what lies inside counts.
+        if room < 0 and (call.node.op_type not in POOLS or -room >= strides[index] or not extent):
+            _too_large(call, index, extent, room)
+        steps = max(room, 0) // strides[index]
+        if call.attr("ceil_mode", 0) and room > 0:
             steps = -(-room // strides[index])
             steps -= int(steps * strides[index] >= extent + pads[index])
         found.append(steps + 1)
     return tuple(found)
+
+
+def _too_large(call: Call, index: int, extent: int, room: int) -> NoReturn:
+    pool = ", or replace a window over all positions by a global pool" if call.node.op_type in POOLS else ""
+    call.fail(
+        f"its window does not fit the padded input: dimension {index + 2} has {extent} positions and needs at least "
+        f"{extent - room}",
+        f"give the network larger inputs, so that this node's has {extent - room} positions there{pool}",
+    )
 
 
 def _kernel(call: Call, weights: Shape) -> Shape:
@@ -86,7 +110,7 @@ def conv(call: Call) -> Types:
     if group < 1 or x[1] != w[1] * group or w[0] % group:
         call.fail(f"{x[1]} input channels do not fit weights {list(w)} in {group} group(s)")
     _bias(call, 2, w[0])
-    return (TensorType(dtype, (x[0], w[0], *_slide(call, x[2:], _kernel(call, w)))),)
+    return (TensorType(dtype, (x[0], w[0], *slide(call, x[2:], _kernel(call, w)))),)
 
 
 @rule("ConvInteger", "QLinearConv")
@@ -94,7 +118,7 @@ def quantized_conv(call: Call) -> Types:
     """Convolution of 8-bit integers."""
     x, w = call.shape(0), call.shape(1 if call.node.op_type == "ConvInteger" else 3)
     dtype = "int32" if call.node.op_type == "ConvInteger" else call.dtype(7)
-    return (TensorType(dtype, (x[0], w[0], *_slide(call, x[2:], _kernel(call, w)))),)
+    return (TensorType(dtype, (x[0], w[0], *slide(call, x[2:], _kernel(call, w)))),)
 
 
 @rule("ConvTranspose")
@@ -105,35 +129,42 @@ def conv_transpose(call: Call) -> Types:
     group = int(call.attr("group", 1))
     if len(x) != len(w) or x[1] != w[0]:
         call.fail(f"{x[1]} input channels do not fit weights {list(w)}")
-    count, kernel = len(x) - 2, _kernel(call, w)
     _bias(call, 2, w[1] * group)
-    strides, dilations = _list(call, "strides", count, 1), _list(call, "dilations", count, 1)
-    extra = _list(call, "output_padding", count, 0)
-    chosen = tuple(call.attr("output_shape", ()) or ())
-    mode = call.attr("auto_pad", "NOTSET") or "NOTSET"
-    pads = _list(call, "pads", 2 * count, 0) if mode == "NOTSET" else (0,) * (2 * count)
-    if chosen:
-        spatial = tuple(int(item) for item in chosen[-count:])
-    elif mode in ("SAME_UPPER", "SAME_LOWER"):
-        spatial = tuple(extent * stride for extent, stride in zip(x[2:], strides, strict=True))
-    else:
-        spatial = tuple(
-            strides[i] * (x[2 + i] - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1 - pads[i] - pads[count + i]
-            for i in range(count)
-        )
+    _, spatial = transposed_range(call)
     if any(extent < 1 for extent in spatial):
         call.fail(f"the output would have extents {list(spatial)}")
     return (TensorType(dtype, (x[0], w[1] * group, *spatial)),)
 
 
-@rule("MaxPool", "AveragePool", "LpPool")
+def transposed_range(call: Call) -> tuple[Shape, Shape]:
+    """Return where the output of a transposed convolution begins in its whole result, and its spatial extents.
+
+    The whole result has every position that an input reaches. Where the output's shape decides the padding and that
+    would have to be negative, it is none: what no input reaches lies behind.
+    """
+    x, w = call.shape(0), call.shape(1)
+    count, kernel = len(x) - 2, _kernel(call, w)
+    strides, dilations = _list(call, "strides", count, 1), _list(call, "dilations", count, 1)
+    extra = _list(call, "output_padding", count, 0)
+    chosen = tuple(int(item) for item in call.attr("output_shape", ()) or ())[-count:]
+    mode = call.attr("auto_pad", "NOTSET") or "NOTSET"
+    whole = tuple(strides[i] * (x[2 + i] - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1 for i in range(count))
+    if not chosen and mode in ("NOTSET", "VALID"):
+        pads = _list(call, "pads", 2 * count, 0) if mode == "NOTSET" else (0,) * (2 * count)
+        return pads[:count], tuple(whole[i] - pads[i] - pads[count + i] for i in range(count))
+    spatial = chosen or tuple(extent * stride for extent, stride in zip(x[2:], strides, strict=True))
+    totals = [max(all_ - kept, 0) for all_, kept in zip(whole, spatial, strict=True)]
+    return tuple(total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals), spatial
+
+
+@rule(*POOLS)
 def pool(call: Call) -> Types:
     """Pooling with a window; MaxPool's second output holds int64 indices."""
     x = call.rank(0, least=3)
     kernel = tuple(int(item) for item in call.attr("kernel_shape", ()))
     if len(kernel) != len(x) - 2:
         call.fail(f"kernel_shape {list(kernel)} does not fit an input of rank {len(x)}")
-    shape = (x[0], x[1], *_slide(call, x[2:], kernel))
+    shape = (x[0], x[1], *slide(call, x[2:], kernel))
     return (TensorType(call.dtype(0), shape), TensorType("int64", shape))
 
 

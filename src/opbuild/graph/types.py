@@ -27,6 +27,12 @@ DTYPES = (
 )  # fmt: skip
 """Element types, by their numpy names."""
 
+MOST_ELEMENTS = 2**31 - 1
+"""Elements of one tensor at most: kernels count them in 32 bits."""
+
+MOST_DIMENSIONS = 32
+"""Dimensions of one tensor at most: numpy, which serves what has no kernel, has no more in all its releases."""
+
 
 @dataclass(frozen=True)
 class TensorType:
@@ -44,6 +50,20 @@ class TensorType:
     def nbytes(self) -> int:
         """Size in bytes, dense."""
         return self.size * np.dtype(self.dtype).itemsize
+
+    @property
+    def problem(self) -> str:
+        """Why no tensor can have this type; empty if one can.
+
+        Extents count even beside one of 0: what steps over a tensor multiplies them.
+        """
+        if any(extent < 0 for extent in self.shape):
+            return f"{self} has a negative extent"
+        if prod(max(extent, 1) for extent in self.shape) > MOST_ELEMENTS:
+            return f"{self} has more than {MOST_ELEMENTS} elements"
+        if len(self.shape) > MOST_DIMENSIONS:
+            return f"{self} has more than {MOST_DIMENSIONS} dimensions"
+        return ""
 
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"

@@ -98,12 +98,17 @@ def is_refined(expression: Expression, dtypes: Sequence[str] = ()) -> bool:
             accumulator is.
     """
     return any(
-        part[0] in REFINED and _dtype(part[1], dtypes) == "float32" for part in walk(expression) if len(part) > 1
+        part[0] in REFINED and dtype_of(part[1], dtypes) == "float32" for part in walk(expression) if len(part) > 1
     )
 
 
-def _dtype(expression: Expression, dtypes: Sequence[str]) -> str:
-    """Return the type of an expression; of a user-defined operator that of its first operand."""
+def dtype_of(expression: Expression, dtypes: Sequence[str] = ()) -> str:
+    """Return the type of an expression; of a user-defined operator that of its first operand.
+
+    Args:
+        expression: Any.
+        dtypes: As for ``is_refined``.
+    """
     head = expression[0]
     if head == "arg":
         return dtypes[expression[1]] if expression[1] < len(dtypes) else "float32"
@@ -112,7 +117,7 @@ def _dtype(expression: Expression, dtypes: Sequence[str]) -> str:
     if head in _TRUTH:
         return "bool"
     parts = children(expression)
-    return _dtype(parts[1] if head == "where" else parts[0], dtypes) if parts else "float32"
+    return dtype_of(parts[1] if head == "where" else parts[0], dtypes) if parts else "float32"
 
 
 def substitute(expression: Expression, replace: Callable[[Expression], Expression | None]) -> Expression:

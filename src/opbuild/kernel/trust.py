@@ -20,6 +20,7 @@ from typing import Any
 from opbuild.config import Config
 from opbuild.digest import fast
 from opbuild.errors import OptionError
+from opbuild.kernel.limits import MEMO
 from opbuild.kernel.opdesc import canonical_json
 
 SETTING = "OPBUILD_TRUST_SHARED_CACHE=1"
@@ -123,15 +124,23 @@ class Trust:
             raise
         return descriptor, state
 
-    def read(self, path: str | os.PathLike[str], flags: int = 0) -> bytes:
-        """Return a file's contents; see ``open``.
+    def read(self, path: str | os.PathLike[str], most: int, flags: int = 0) -> bytes:
+        """Return a file's contents.
+
+        Args:
+            path: The file.
+            most: Bytes that a file of its kind can have: see ``kernel.limits``.
+            flags: More of ``os.open``'s flags.
 
         Raises:
             UntrustedError: If others can write to it.
-            OSError: If it can not be read or is not a regular file.
+            OSError: If it can not be read, is not a regular file or has more bytes (``EFBIG``).
         """
         descriptor, state = self.open(path, flags)
         try:
+            if state.st_size > most:
+                message = f"it has {state.st_size} bytes, and can have {most} at most"
+                raise OSError(errno.EFBIG, message, str(path))
             pieces = [os.read(descriptor, state.st_size + 1)]
             while pieces[-1]:
                 pieces.append(os.read(descriptor, 65536))
@@ -184,24 +193,26 @@ class Trust:
         return plain
 
     def write_memo(self, path: Path, content: Mapping[str, Any]) -> bytes:
-        """Return what a small file that remembers something holds: with its own digest, signed for its place."""
-        checked = {**content, _CHECK: fast(canonical_json(dict(content)).encode())}
-        return json.dumps(self.signed(f"{path.parent.name}/{path.name}", checked)).encode()
+        """Return what a small file that remembers something holds: with a digest of it and of its place, and signed.
+
+        What is remembered of one thing is sound in itself under the name of another, too; only the place tells.
+        """
+        checked = {**content, _CHECK: _check(path, content)}
+        return json.dumps(self.signed(_place(path), checked)).encode()
 
     def read_memo(self, path: Path) -> dict[str, Any]:
         """Return what ``write_memo`` put into a file.
 
         Raises:
             OSError: If it can not be read or others can write to it.
-            ValueError: If it is no JSON object, damaged, or not signed.
+            ValueError: If it is no JSON object, damaged, written for another place, or not signed.
         """
-        stored = parse_json(self.read(path))
+        stored = parse_json(self.read(path, MEMO))
         if not isinstance(stored, dict):
             raise ValueError(f"{path.name} is no JSON object")
-        content = self.unsigned(f"{path.parent.name}/{path.name}", stored)
-        check = content.pop(_CHECK, None)
-        if check != fast(canonical_json(content).encode()):
-            raise ValueError(f"{path.name} is damaged")
+        content = self.unsigned(_place(path), stored)
+        if content.pop(_CHECK, None) != _check(path, content):
+            raise ValueError(f"{path.name} is damaged, or was written for another place")
         return content
 
 
@@ -246,6 +257,14 @@ def parse_json(data: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def _place(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"
+
+
+def _check(path: Path, content: Mapping[str, Any]) -> str:
+    return fast(canonical_json([_place(path), dict(content)]).encode())
+
+
 def remedy(path: str | os.PathLike[str], state: os.stat_result) -> str:
     """Return what to do about a file or folder that others can write to."""
     user = os.geteuid()
@@ -259,7 +278,7 @@ def _signing_key(text: str) -> bytes:
     if text.startswith(_KEY_FILE):
         path = text[len(_KEY_FILE) :]
         try:
-            key = PRIVATE.read(path).strip()
+            key = PRIVATE.read(path, _LONGEST_KEY).strip()
         except (OSError, ValueError) as error:
             what = getattr(error, "strerror", None) or error
             raise OptionError(f"the file of OPBUILD_SIGNING_KEY, {path!r}, can not be used: {what}", hint) from None

@@ -212,6 +212,8 @@ class Lowering:
     def bind(self, name: str, value: Plain | Blocked) -> None:
         """Declare that a value is a reference to memory that is written already."""
         if isinstance(value, Plain):
+            if value.shape != self.type(name).shape:  # what reads it would read beyond it
+                raise AssertionError(f"{name} is {self.type(name)}, what is bound to it has the shape {value.shape}")
             self._plain[name] = value
         else:
             self._blocked[name] = value
@@ -257,7 +259,7 @@ class Lowering:
 
     def finish(self) -> Program:
         """Resolve every reference and return the program."""
-        outputs = [self._output(name) for name in self.graph.outputs]
+        outputs = self._output_storages()
         owners: dict[Storage, int] = {}
 
         def index_of(storage: Storage) -> int:
@@ -302,24 +304,27 @@ class Lowering:
         names = (part for name in call.nodes for part in (name, *self._merged.get(name, ())))
         return KernelCall(desc, views, tuple(dict.fromkeys(names)))
 
-    def _output(self, name: str) -> Storage:
-        """Return the storage of a graph output, copied into memory of its own where it shares some."""
-        value = self.plain(name)
+    def _output_storages(self) -> list[Storage]:
+        """Return the storage of each graph output; no two are one, and none is an input's or a constant's."""
+        storages: list[Storage] = []
+        for name in self.graph.outputs:
+            value = self.plain(name)
+            storages.append(value.storage if self._is_own(value, storages) else self._in_own_storage(name, value))
+        return storages
+
+    def _is_own(self, value: Plain, taken: Sequence[Storage]) -> bool:
+        """Return whether a value is all of memory that was made for an output, and no output before it has it."""
         storage = value.storage
-        taken = self.graph.outputs.count(name) > 1
-        if (
-            storage.kind == "output"
-            and storage.alias is None
-            and value.dense
-            and storage.shape == value.shape
-            and not taken
-        ):
-            return storage
+        own = storage.kind == "output" and storage.alias is None and storage not in taken
+        return own and value.dense and storage.shape == value.shape
+
+    def _in_own_storage(self, name: str, value: Plain) -> Storage:
+        """Return memory of an output's own, for a value that is written there or else copied."""
         type_ = self.type(name)
         target = Plain(Storage("output", type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
         if value.whole:
             # Whatever writes the value writes the output.
-            storage.alias = (target.storage, 0)
+            value.storage.alias = (target.storage, 0)
         else:
             self.copy(value, target, name)
         return target.storage

@@ -27,9 +27,6 @@ MODULES = (
 )
 """The modules of ``lowering.rules``; importing one registers its rules."""
 
-MOST_ELEMENTS = 2**31 - 1
-"""Elements of one tensor at most: kernels count them in 32 bits."""
-
 
 def lower(graph: Graph, target: Target, options: Options | None = None) -> Program:
     """Lower a graph to a program of operator descriptors.
@@ -55,10 +52,8 @@ def lower(graph: Graph, target: Target, options: Options | None = None) -> Progr
 def _check_sizes(graph: Graph) -> None:
     """Refuse tensors that kernels could not address; they would read and write elsewhere."""
     for name, type_ in graph.types.items():
-        if type_.size > MOST_ELEMENTS:
-            raise ShapeError(
-                f"{name!r} is {type_}, which has more than {MOST_ELEMENTS} elements", "give inputs of smaller shapes"
-            )
+        if type_.problem:
+            raise ShapeError(f"{name!r}: {type_.problem}", "give inputs of smaller shapes")
 
 
 def _lower_node(lowering: Lowering, node: Node) -> None:

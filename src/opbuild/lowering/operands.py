@@ -109,7 +109,8 @@ class Plain:
         """Return the view, dimensions innermost first."""
         owner, start = self.storage.root()
         dims = tuple(zip(reversed(self.shape), reversed(self.strides), strict=True))
-        return View(index_of(owner), start + self.offset, dims)
+        empty = not prod(self.shape)  # it may begin beyond its memory, which may be empty too
+        return View(index_of(owner), 0 if empty else start + self.offset, dims)
 
 
 @dataclass(frozen=True, eq=False)

@@ -60,6 +60,17 @@ class Window:
         """Whether any window reaches outside the input."""
         return any(self.halo)
 
+    @property
+    def misses(self) -> bool:
+        """Whether some window has no tap inside the input: one that is dilated, or padded by its size or more."""
+        return any(
+            not any(0 <= start + tap * dilation < size for tap in range(kernel))
+            for kernel, stride, dilation, before, size, out in zip(
+                self.kernel, self.stride, self.dilation, self.before, self.size, self.out, strict=True
+            )
+            for start in range(-before, out * stride - before, stride)
+        )
+
     def normalised(self) -> Window:
         """Return the same window with a dilation of 1 where there is one tap."""
         return replace(

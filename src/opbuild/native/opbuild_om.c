@@ -138,8 +138,25 @@ static void remember_error(void *context, const char *text) {
 
 /* -- opening ------------------------------------------------------------------------------------------------------ */
 
-static int map_file(opbuild_model *model, const char *path, char *message, size_t size) {
+/* Memory with the file's bytes; MAP_FAILED if there is none, or the file becomes shorter meanwhile. */
+static void *copy_file(int file, size_t bytes) {
+    uint8_t *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) return data;
+    for (size_t done = 0; done < bytes;) {
+        ssize_t count = read(file, data + done, bytes - done);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) {
+            munmap(data, bytes);
+            return MAP_FAILED;
+        }
+        done += (size_t)count;
+    }
+    return data;
+}
+
+static int map_file(opbuild_model *model, const char *path, unsigned flags, char *message, size_t size) {
     struct stat info;
+    void *data = MAP_FAILED;
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0 || fstat(file, &info) != 0) {
         int reason = errno;
@@ -147,9 +164,10 @@ static int map_file(opbuild_model *model, const char *path, char *message, size_
         return fail(message, size, "%s can not be read: %s", path, strerror(reason));
     }
     model->bytes = (size_t)info.st_size;
-    void *data = model->bytes ? mmap(NULL, model->bytes, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
+    if (model->bytes && flags & OPBUILD_COPY_WEIGHTS) data = copy_file(file, model->bytes);
+    else if (model->bytes) data = mmap(NULL, model->bytes, PROT_READ, MAP_PRIVATE, file, 0);
     close(file);
-    if (data == MAP_FAILED) return fail(message, size, "%s can not be mapped, or is empty", path);
+    if (data == MAP_FAILED) return fail(message, size, "%s can not be mapped or read, or is empty", path);
     model->file = data;
     return 0;
 }
@@ -466,7 +484,7 @@ opbuild_model *opbuild_open(const char *path, int threads, unsigned flags, char 
     }
     model->descriptor = -1;
     pthread_mutex_init(&model->lock, NULL);
-    if (map_file(model, path, message, size) != 0 || check_file(model, path, flags, message, size) != 0 ||
+    if (map_file(model, path, flags, message, size) != 0 || check_file(model, path, flags, message, size) != 0 ||
         check_machine(model, path, message, size) != 0 || read_programs(model, path, message, size) != 0 ||
         load_library(model, path, threads, message, size) != 0) {
         opbuild_close(model);

@@ -7,14 +7,16 @@ said its line they are compared, and each gets ``go``, or ``no`` and what differ
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from opbuild.background import begin
 
 SOCKET = "hub"
 LONGEST_LINE = 1 << 16
@@ -92,7 +94,7 @@ class Hub:
         size: The number of ranks.
 
     Raises:
-        OSError: If the socket can not be made.
+        OSError: If the socket can not be made, or there can be no thread that serves it.
     """
 
     def __init__(self, folder: Path, size: int) -> None:
@@ -107,7 +109,8 @@ class Hub:
             self._listener.bind(path)
         self._listener.listen(size)
         self._selector.register(self._listener, selectors.EVENT_READ)
-        threading.Thread(target=self._serve, name="opbuild-hub", daemon=True).start()
+        if not begin(self._serve, "opbuild-hub", is_needed=True):
+            raise OSError(errno.EAGAIN, "can't start new thread")
 
     def _serve(self) -> None:
         while True:

@@ -17,6 +17,7 @@ from typing import IO, cast
 
 from opbuild.config import available_cores
 from opbuild.errors import OptionError, RankError
+from opbuild.limits import hint_for, named
 from opbuild.ranks.environment import rank_environment
 from opbuild.ranks.folder import JobFolder
 from opbuild.ranks.guard import Guard
@@ -107,14 +108,16 @@ def launch(job: Job) -> int:
     if not script.is_file():
         raise OptionError(f"there is no script {job.script}", "give the path of a Python file")
     job = replace(job, script=script)
-    folder = JobFolder()
-    guard = Guard(folder.path)
-    try:
-        Hub(folder.path, job.size)
+    with contextlib.ExitStack() as ending:
+        folder = JobFolder()
+        ending.callback(folder.remove)
+        with named(RankError, "no ranks can be started"):
+            guard = Guard(folder.path)
+            ending.pop_all()
+            ending.callback(guard.close)
+            ending.callback(folder.remove)  # first, so that the guard sees to it if this process is killed meanwhile
+            Hub(folder.path, job.size)
         return _Launcher(job, folder.path, guard).run()
-    finally:
-        folder.remove()
-        guard.close()
 
 
 class _Launcher:
@@ -130,6 +133,7 @@ class _Launcher:
         self._signal = 0
         self._kill_at = float("inf")
         self._readable = True
+        self._unwritten: OSError | None = None
 
     def run(self) -> int:
         with self._signals():
@@ -145,6 +149,10 @@ class _Launcher:
             return 128 + self._signal
         if self._first is not None:
             raise self._failure(self._first)
+        if self._unwritten is not None:
+            raise OptionError(
+                f"what the ranks say can not be written: {self._unwritten.strerror}", "send it where there is space"
+            )
         return 0 if self._readable else 1
 
     def _start(self, number: int) -> None:
@@ -165,9 +173,8 @@ class _Launcher:
                 start_new_session=True,  # so that it and what it starts end together, and Ctrl-C comes here
             )
         except OSError as error:
-            raise OptionError(
-                f"rank {number} can not be started: {error}", "start fewer ranks, or in a folder that can be written"
-            ) from error
+            hint = hint_for(error) or "start fewer ranks, or in a folder that can be written"
+            raise OptionError(f"rank {number} can not be started: {error.strerror or error}", hint) from error
         self._guard.add(process.pid)
         streams = {}
         for pipe, output in ((process.stdout, 1), (process.stderr, 2)):
@@ -198,8 +205,10 @@ class _Launcher:
         data = os.read(descriptor, CHUNK)
         try:
             lines.feed(data) if data else lines.finish()
-        except OSError:  # nobody reads (`opbuild launch ... | head`)
+        except BrokenPipeError:  # nobody reads (`opbuild launch ... | head`)
             self._readable = False
+        except OSError as error:
+            self._readable, self._unwritten = False, error
         if not data:
             self._selector.unregister(descriptor)
         return bool(data)

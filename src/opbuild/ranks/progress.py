@@ -13,6 +13,8 @@ from typing import Any
 
 from opbuild.config import Config
 from opbuild.events import BuildFinished, BuildStarted, CompileFinished, CompileStarted, Event, Observer, Taken, Waiting
+from opbuild.kernel.limits import MEMO
+from opbuild.kernel.trust import Trust, parse_json
 
 FOLDER = "progress"
 NOT_WAITING = -1
@@ -59,7 +61,7 @@ class Snapshot:
 def read_snapshot(folder: Path, rank: int) -> Snapshot | None:
     """Return what a rank said last; None if it said nothing that can be read."""
     try:
-        said = json.loads((folder / FOLDER / f"{rank}.json").read_bytes())
+        said = parse_json(Trust(shared=True).read(folder / FOLDER / f"{rank}.json", MEMO))
         return Snapshot(
             state=str(said["state"]),
             network=str(said["network"]),

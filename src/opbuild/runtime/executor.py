@@ -19,6 +19,7 @@ import numpy as np
 from opbuild.errors import LinkError, OpbuildError, RunError
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.program import HostCall, Port, View
+from opbuild.limits import hint_for
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
 from opbuild.runtime.files import anonymous
 from opbuild.runtime.library import Library, last_error
@@ -29,6 +30,9 @@ Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | Non
 """Evaluates one node on dense arrays, for a version of the operator set; the host backend's face."""
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function and its arguments; it returns 0 (or None) unless it failed."""
+
+new_output: Callable[[tuple[int, ...], np.dtype[Any]], Array] = np.empty
+"""Makes an array for an output, with any contents; tests fill it with a pattern, which shows what is not written."""
 
 _renewal = threading.Lock()
 os.register_at_fork(before=_renewal.acquire, after_in_parent=_renewal.release, after_in_child=_renewal.release)
@@ -80,7 +84,7 @@ class Executor:
             arena = self._pool.pop()
         except IndexError:
             arena = self._arena(self._views)
-        outputs = [np.empty(shape, dtype) for shape, dtype in self._outputs]
+        outputs = [new_output(shape, dtype) for shape, dtype in self._outputs]
         arena.attach(inputs, outputs)
         for function, arguments in arena.steps:
             if function(*arguments):
@@ -205,7 +209,7 @@ def _arena_memory(nbytes: int) -> Array:
         return anonymous(nbytes)
     except (OSError, OverflowError, ValueError) as error:
         message = f"there is no memory for {nbytes} bytes of intermediate values: {error}"
-        raise RunError(message, "free memory, or give smaller inputs") from error
+        raise RunError(message, f"give smaller inputs, or {hint_for(error) or 'free memory'}") from error
 
 
 class _PortArguments:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import mmap
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from opbuild.digest import fast, fast_file
 from opbuild.graph.types import Array
 from opbuild.kernel.private_files import boot, publish
 from opbuild.kernel.trust import PRIVATE, Trust
+from opbuild.kernel.writers import is_unwritten
 
 _SETTLED = 10**9
 """Nanoseconds since a file's last change after which a further change surely gives it another time of change."""
@@ -47,6 +49,24 @@ def map_file(path: Path, nbytes: int, trust: Trust = PRIVATE) -> tuple[Array, li
         os.close(descriptor)
 
 
+def copy_file(path: Path, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
+    """Read a file into memory of this process, which nobody can change or cut afterwards.
+
+    Args:
+        path: The file.
+        trust: Whose files are believed.
+
+    Returns:
+        Its bytes, ``uint8``, and its state: see ``verified``.
+
+    Raises:
+        OSError: If it can not be read or becomes shorter meanwhile, or others can write to it.
+    """
+    descriptor, stat = trust.open(path)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        return _read(file, stat.st_size, path.name), _state(stat)
+
+
 def digest_file(path: Path, trust: Trust = PRIVATE) -> str:
     """Return the BLAKE3 of a file, mapped rather than read.
 
@@ -59,12 +79,15 @@ def digest_file(path: Path, trust: Trust = PRIVATE) -> str:
     return fast(array.data)
 
 
-def verified(path: Path, nbytes: int, digest: str, remembered: Any, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
-    """Map a file whose contents are known by their digest.
+def verified(
+    path: Path, nbytes: int, digest: str, remembered: Any, trust: Trust = PRIVATE, *, copies: bool = False
+) -> tuple[Array, list[Any]]:
+    """Map a file whose contents are known by their digest, or copy it.
 
     The bytes are read and compared with the digest, unless the file's state (device, inode, size, times of
     modification and of change, and the boot of the machine) is the one that was remembered when they were: the time
-    of change can not be set back, and a crash of the machine, which may lose what was written, is a new boot.
+    of change can not be set back, and a crash of the machine, which may lose what was written, is a new boot. A copy
+    is compared always: it has just been read, and what is compared is what stays.
 
     Returns:
         Its bytes and its state, to be remembered.
@@ -72,19 +95,43 @@ def verified(path: Path, nbytes: int, digest: str, remembered: Any, trust: Trust
     Raises:
         OSError: If it can not be read, or is not what the digest says.
     """
-    array, state = map_file(path, nbytes, trust)
-    if state != remembered and fast(array.data) != digest:
+    array, state = copy_file(path, trust) if copies else map_file(path, nbytes, trust)
+    if array.nbytes != nbytes:
+        raise OSError(f"{path.name} has {array.nbytes} bytes, not {nbytes}")
+    if (copies or state != remembered) and fast(array.data) != digest:
         raise OSError(f"{path.name} does not have the digest it should have")
     return array, state
 
 
+class Known(NamedTuple):
+    """What was read of a file that others may change.
+
+    Attributes:
+        digest: The BLAKE3 of its bytes.
+        state: Its state before it was read: see ``verified``.
+        lasts: Whether it has these bytes for as long as it has this state. Not if it had only just changed, and might
+            change again within a tick of the clock; nor if somebody may write to it through a map.
+    """
+
+    digest: str
+    state: list[Any]
+    lasts: bool
+
+    def is_outdated(self, path: Path) -> bool:
+        """Return whether the file has other bytes by now; it is read again only where its state does not tell.
+
+        Raises:
+            OSError: If it can not be read.
+        """
+        return state_of(path) != self.state or (not self.lasts and fast_file(path) != self.digest)
+
+
 def digest_of(
     path: Path, memo: Path | None, digest_file: Callable[[Path], str] | None = None, trust: Trust = PRIVATE
-) -> str:
+) -> Known:
     """Return a file's digest, from ``memo`` if the file's state is the one for which it was written there.
 
-    What the state is, ``verified`` says. A file that has only just changed is not remembered: it may change again
-    without getting another time of change.
+    Only what lasts is remembered: see ``Known`` and ``kernel.writers``.
 
     Args:
         path: The file.
@@ -95,22 +142,22 @@ def digest_of(
     Raises:
         OSError: If ``path`` can not be read; a memo that can not be written costs only the reading next time.
     """
-    digest_file = digest_file or fast_file
-    if memo is None:
-        return digest_file(path)
-    stat = path.stat()
-    state = _state(stat)
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        remembered = trust.read_memo(memo)
-        digest = str(remembered["blake3"])
-        if remembered["state"] == state and len(digest) == 64:
-            return digest
-    digest = digest_file(path)
-    settled = time.time_ns() - stat.st_ctime_ns > _SETTLED
-    if settled and _state(path.stat()) == state:
+    if memo is not None:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            remembered = trust.read_memo(memo)
+            digest, state = str(remembered["blake3"]), state_of(path)
+            if remembered["state"] == state and len(digest) == 64:
+                return Known(digest, state, lasts=True)
+    unwritten = is_unwritten(path)  # before anything is read: what is mapped later shows by its time of change
+    stat, now = path.stat(), time.time_ns()
+    known = Known((digest_file or fast_file)(path), _state(stat), unwritten and now - stat.st_ctime_ns > _SETTLED)
+    if memo is not None:
         with contextlib.suppress(OSError):
-            publish(memo, trust.write_memo(memo, {"blake3": digest, "state": state}))
-    return digest
+            if known.lasts and state_of(path) == known.state:
+                publish(memo, trust.write_memo(memo, {"blake3": known.digest, "state": known.state}))
+            elif memo.exists():
+                memo.unlink()  # who finds one takes the file for edited since
+    return known
 
 
 def read_file(path: Path) -> Array:
@@ -120,14 +167,7 @@ def read_file(path: Path) -> Array:
         OSError: If it can not be read, or becomes shorter meanwhile.
     """
     with path.open("rb", buffering=0) as file:
-        contents = anonymous(os.fstat(file.fileno()).st_size)
-        read = 0
-        while read < contents.nbytes:
-            count = file.readinto(contents.data[read:])
-            if not count:
-                raise OSError(f"{path.name} became shorter while it was read")
-            read += count
-    return contents
+        return _read(file, os.fstat(file.fileno()).st_size, path.name)
 
 
 def state_of(path: Path) -> list[Any]:
@@ -148,6 +188,17 @@ def anonymous(nbytes: int) -> Array:
         with contextlib.suppress(OSError):  # advice only
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
+
+
+def _read(file: io.FileIO, nbytes: int, name: str) -> Array:
+    contents = anonymous(nbytes)
+    read = 0
+    while read < nbytes:
+        count = file.readinto(contents.data[read:])
+        if not count:
+            raise OSError(f"{name} became shorter while it was read")
+        read += count
+    return contents
 
 
 def _state(stat: os.stat_result) -> list[Any]:

@@ -20,8 +20,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from opbuild.digest import fast
+from opbuild.digest import fast, fast_of
 from opbuild.graph.types import Array
+from opbuild.kernel.limits import NETWORK
 from opbuild.kernel.opdesc import canonical_json
 from opbuild.kernel.private_files import publish
 from opbuild.kernel.trust import PRIVATE, Trust, parse_json
@@ -31,7 +32,7 @@ from opbuild.runtime.record import Record
 from opbuild.runtime.record_json import from_json, to_json
 from opbuild.runtime.weights import Constants, WeightStore, load_constants
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever the files' layout or meaning changes; it is part of the key."""
 
 _HEAD, _MIDDLE, _TAIL = b'{"blake3":"', b'","content":', b"}\n"
@@ -61,7 +62,7 @@ class ImageKey(NamedTuple):
 
 
 class Image(NamedTuple):
-    """A stored network, verified, its constants mapped."""
+    """A stored network, verified, its constants mapped or copied."""
 
     record: Record
     library: bytes
@@ -76,13 +77,23 @@ class ImageStore:
         salt: Digest of opbuild's own sources, for the weights' references.
         keep_times: Whether a network that is started notes the time, for ageing.
         trust: Whose files are believed, and what they are signed with.
+        copies: Whether networks get copies of their constants instead of mappings of the files.
     """
 
-    def __init__(self, folder: Path, salt: str = "", *, keep_times: bool = False, trust: Trust = PRIVATE) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        salt: str = "",
+        *,
+        keep_times: bool = False,
+        trust: Trust = PRIVATE,
+        copies: bool = False,
+    ) -> None:
         self.folder = folder
         self.salt = salt
         self.keep_times = keep_times
         self.trust = trust
+        self.copies = copies
 
     def weights(self, *, stored: bool = True, reuse: bool = True) -> WeightStore:
         """Return the store of packed weights, for one build.
@@ -91,7 +102,8 @@ class ImageStore:
             stored: Whether they are to be stored; if not, it is one in memory.
             reuse: Whether weights that were packed before are used.
         """
-        return WeightStore(self.folder / "weights" if stored else None, self.salt, reuse=reuse, trust=self.trust)
+        folder = self.folder / "weights" if stored else None
+        return WeightStore(folder, self.salt, reuse=reuse, trust=self.trust, copies=self.copies)
 
     def load(self, key: ImageKey) -> Image | str:
         """Return the image of ``key``, or why there is none that may be used."""
@@ -114,6 +126,7 @@ class ImageStore:
             OSError: If something can not be written.
             ValueError: If the network can not be stored, or its weights could not.
         """
+        weights.remember()
         if weights.problem:
             raise ValueError(weights.problem)
         content = {
@@ -123,23 +136,30 @@ class ImageStore:
             "bin": [constants.small.nbytes, fast(constants.small.data)],
             "record": to_json(record),
         }
+        record_file = self._file(key, ".json")
+        sealed = seal(content, record_file.name, self.trust)
+        if len(sealed) > NETWORK:
+            raise ValueError(f"its record has {len(sealed)} bytes")
         publish(self._file(key, ".so"), library)
         publish(self._file(key, ".bin"), constants.small.data)
         self._remember(key, weights)
-        publish(self._file(key, ".json"), seal(content, key.stem, self.trust))
-        mark_used(self._file(key, ".json"), keep_time=False)
+        publish(record_file, sealed)
+        mark_used(record_file, keep_time=False)
 
     def _load(self, key: ImageKey) -> Image:
-        content = unseal(self.trust.read(self._file(key, ".json")), key.stem, self.trust)
+        record_file = self._file(key, ".json")
+        content = unseal(self.trust.read(record_file, NETWORK), record_file.name, self.trust)
         if content["key"] != json.loads(canonical_json(dict(key.components))):
             raise ValueError("it was made from something else")
         if key.compiler and content["compiler"] != key.compiler:
             raise ValueError("another compiler is installed now")
-        mark_used(self._file(key, ".json"), keep_time=self.keep_times)  # first, so that nobody ages it meanwhile
-        library = self.trust.read(self._file(key, ".so"))
-        if [len(library), fast(library)] != content["so"]:
+        mark_used(record_file, keep_time=self.keep_times)  # first, so that nobody ages it meanwhile
+        nbytes, digest = size_and_digest(content["so"])
+        library = self.trust.read(self._file(key, ".so"), nbytes)
+        if (len(library), fast(library)) != (nbytes, digest):
             raise ValueError("its library is damaged")
-        small, _ = verified(self._file(key, ".bin"), *_size_and_digest(content["bin"]), None, self.trust)
+        nbytes, digest = size_and_digest(content["bin"])
+        small, _ = verified(self._file(key, ".bin"), nbytes, digest, None, self.trust, copies=self.copies)
         record = from_json(content["record"])
         if [[port.name, port.type.dtype, list(port.type.shape)] for port in record.inputs] != content["key"]["inputs"]:
             raise ValueError("it is for other inputs than its key says")
@@ -165,37 +185,56 @@ class ImageStore:
         return self.folder / (key.stem + suffix)
 
 
-def seal(content: Mapping[str, Any], name: str = "", trust: Trust = PRIVATE) -> bytes:
-    """Return JSON that carries the digest of its own content, and if there is a key a signature of it and its name."""
-    body = canonical_json(dict(content)).encode()
-    digest = fast(body)
+def seal(content: Mapping[str, Any], name: str, trust: Trust = PRIVATE) -> bytes:
+    """Return JSON that carries the digest of its own content and name, and if there is a key a signature of both.
+
+    Args:
+        content: What to store.
+        name: The file's name: what is sound under one name is not under another, whose content it is not.
+        trust: What it is signed with.
+    """
+    return seal_text(canonical_json(dict(content)).encode(), name, trust)
+
+
+def seal_text(body: bytes, name: str, trust: Trust = PRIVATE) -> bytes:
+    """Return what ``seal`` returns, for a content that is JSON's text already."""
+    digest = _digest(name, body)
     signature = trust.sign("sealed", name, digest)
     return _HEAD + digest.encode() + _MIDDLE + body + _end(signature)
 
 
-def unseal(data: bytes, name: str = "", trust: Trust = PRIVATE) -> Any:
-    """Return the content that ``seal`` wrote.
+def unseal(data: bytes, name: str, trust: Trust = PRIVATE) -> Any:
+    """Return the content that ``seal`` wrote into the file of this name.
 
     Raises:
         SignatureError: If there is a key, and it is not signed with it under this name.
-        ValueError: If it is damaged.
+        ValueError: If it is damaged, or was written under another name.
     """
     start, end, signature = len(_HEAD) + _DIGITS + len(_MIDDLE), -len(_TAIL), ""
     if data.endswith(_SIGNED_TAIL):  # a content is an object, and ends with another sign
         digits = len(data) - len(_SIGNED_TAIL) - _DIGITS
         end, signature = digits - len(_SIGNATURE), data[digits : digits + _DIGITS].decode(errors="replace")
     body = data[start:end]
-    digest = fast(body)
+    digest = _digest(name, body) if data.startswith(_HEAD) else ""
     if data[:start] != _HEAD + digest.encode() + _MIDDLE or data[end:] != _end(signature):
-        raise ValueError("its record is damaged")
+        raise ValueError("its record is damaged, or was written for another file")
     trust.check_signature(signature, "sealed", name, digest)
     return parse_json(body)
+
+
+def _digest(name: str, body: bytes) -> str:
+    return fast_of([name.encode(errors="surrogateescape"), b"\n", body])
 
 
 def _end(signature: str) -> bytes:
     return _SIGNATURE + signature.encode(errors="replace") + _SIGNED_TAIL if signature else _TAIL
 
 
-def _size_and_digest(parts: Any) -> tuple[int, str]:
+def size_and_digest(parts: Any) -> tuple[int, str]:
+    """Return what a record says of one of the network's files.
+
+    Raises:
+        ValueError: If it says nothing of the kind; or ``TypeError``.
+    """
     nbytes, digest = parts
     return int(nbytes), str(digest)

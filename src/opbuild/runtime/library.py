@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from opbuild.errors import LinkError
+from opbuild.limits import hint_for
 from opbuild.runtime.process import show_mathematics
 
 _MESSAGE_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
@@ -192,7 +193,8 @@ def _load(data: bytes) -> tuple[ctypes.CDLL, int]:
                 Path(path).unlink(missing_ok=True)
     raise LinkError(
         f"the network's library can not be loaded: {problem}",
-        "build the network again; if code may not be run from files in memory or in the temporary folder (noexec), "
+        hint_for(problem)
+        or "build the network again; if code may not be run from files in memory or in the temporary folder (noexec), "
         "point TMPDIR at a folder where it may",
     ) from problem
 

@@ -13,7 +13,6 @@ import importlib.util
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -23,6 +22,8 @@ from pathlib import Path
 from opbuild.config import linker_environment
 from opbuild.errors import LinkError
 from opbuild.kernel.private_files import private_stem, sweep
+from opbuild.limits import hint_for
+from opbuild.runtime.run_program import run_program
 
 TIMEOUT = 120.0
 """Seconds after which a linker counts as hung; 50 objects take 0.01."""
@@ -108,7 +109,8 @@ def link(objects: Sequence[bytes], linker: Linker) -> bytes:
         return _link_in_memory(objects, linker)
     except (OSError, AttributeError, LinkError):
         raise LinkError(
-            f"no room to link the network: {problem}", "make space in the temporary folder, or point TMPDIR at another"
+            f"no room to link the network: {problem}",
+            hint_for(problem) or "make space in the temporary folder, or point TMPDIR at another",
         ) from problem
 
 
@@ -154,24 +156,25 @@ def _run(linker: Linker, names: Sequence[str], folder: Path, descriptors: Sequen
         LinkError: If the linker fails or hangs.
     """
     try:
-        done = subprocess.run(
+        ended = run_program(
             [*linker.command, "-o", *names],
-            cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT, check=False,
-            pass_fds=descriptors, env=linker_environment(),
+            folder=folder, timeout=TIMEOUT, environment=linker_environment(), descriptors=descriptors,
         )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
+    except TimeoutError as error:
         raise LinkError(
             f"the linker {linker.name} did not end within {TIMEOUT:.0f} s", "try another: OPBUILD_LINKER"
         ) from error
     except OSError as error:
         raise LinkError(
-            f"the linker {linker.name} could not be started: {error.strerror}", "check OPBUILD_LINKER"
+            f"the linker {linker.name} could not be started: {error.strerror}",
+            hint_for(error) or "check OPBUILD_LINKER",
         ) from error
-    if done.returncode != 0:
-        said = os.fsdecode(done.stderr).strip().splitlines()
+    if ended.code != 0:
+        said = ended.said.strip().splitlines()
         first = next((line for line in said if "error" in line or "undefined" in line or "multiple" in line), "")
-        what = first or (said[0] if said else f"it ended with code {done.returncode} and no message")
-        raise LinkError(f"the linker {linker.name} failed: {what}", "try another linker: OPBUILD_LINKER")
+        what = first or (said[0] if said else ended.how)
+        hint = ended.hint or "try another linker: OPBUILD_LINKER"
+        raise LinkError(f"the linker {linker.name} failed: {what}", hint)
 
 
 def _linked(library: bytes, linker: Linker) -> bytes:

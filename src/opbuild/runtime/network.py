@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from opbuild.errors import InputError
+from opbuild.errors import BuildError, InputError, RunError
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE
+from opbuild.limits import hint_for, named
 from opbuild.report import Report
 from opbuild.runtime.executor import Executor
 
@@ -146,7 +147,10 @@ class Network:
         if binding is None:
             self._check(shapes)
             binding = self._binding(shapes)
-        return binding.executor.run(arrays)
+        try:
+            return binding.executor.run(arrays)
+        except MemoryError as error:
+            raise RunError(f"the network {self.name} can not run: {error}", hint_for(error)) from error
 
     def _collect(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return one value for each input."""
@@ -200,7 +204,8 @@ class Network:
         with self._lock:  # a signature is built once, however many threads ask for it
             binding = self._bindings.get(shapes)
             if binding is None:
-                binding = self._bindings[shapes] = self._bind(shapes)
+                with named(BuildError, "the network can not be built"):
+                    binding = self._bindings[shapes] = self._bind(shapes)
                 self._forget()
             self._latest = binding
             return binding

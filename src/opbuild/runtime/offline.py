@@ -115,7 +115,7 @@ def write_offline(
 
 @dataclass(frozen=True)
 class OfflineModel:
-    """An offline model that was read and checked; its weights are mapped.
+    """An offline model that was read and checked; its weights are mapped or copied.
 
     Attributes:
         container: The file.
@@ -164,10 +164,12 @@ class OfflineModel:
         ports = tuple((port.name, port.type.dtype) for port in record.inputs)
         if ports != self.inputs or tuple(port.type.shape for port in record.inputs) != self.signatures[index]:
             raise self._invalid(f"plan {index} has other inputs than the file says")
+        if tuple(port.name for port in record.outputs) != self.outputs:
+            raise self._invalid(f"plan {index} has other outputs than the file says")
         return record
 
     def constants(self, record: Record) -> tuple[Array, ...]:
-        """Return the bytes of a record's constants, mapped.
+        """Return the bytes of a record's constants, where the file was read or mapped.
 
         Raises:
             InvalidModelError: If they are not in the file.
@@ -181,18 +183,19 @@ class OfflineModel:
         return InvalidModelError(f"{str(self.container.path)!r} can not be used: {how}", "write the file again")
 
 
-def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE) -> OfflineModel:
+def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, copies: bool = False) -> OfflineModel:
     """Read and check an offline model, whatever machine it is for.
 
     Args:
         path: The file.
         verify: Whether to compare the weights with their digest, which reads them; all else always is.
         trust: Whose file is believed, and what it must be signed with.
+        copies: Whether to read the weights into memory of this process instead of mapping them.
 
     Raises:
         InvalidModelError: If it can not be read, is none, is damaged or not signed, or others can write to it.
     """
-    container = open_container(path, verify=verify, trust=trust)
+    container = open_container(path, verify=verify, trust=trust, copies=copies)
     try:
         about = parse_json(container.section(ABOUT).tobytes())
         signatures = tuple(tuple(tuple(map(int, shape)) for shape in each) for each in about["signatures"])

@@ -31,6 +31,7 @@ from opbuild.graph.types import Array
 from opbuild.kernel.files import create
 from opbuild.kernel.private_files import private_path, sweep
 from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, UntrustedError
+from opbuild.runtime.files import copy_file
 
 MAGIC = b"\x8fOPBOM\r\n"
 """Not text, and damaged by whatever changes line ends."""
@@ -64,12 +65,13 @@ class Section:
 
 @dataclass(frozen=True)
 class Container:
-    """An offline model's file, mapped and checked.
+    """An offline model's file, mapped or copied, and checked.
 
     Attributes:
         path: The file.
-        sections: The bytes of each section, ``uint8``, by kind and index: the weights are mapped read-only, all others
-            are this process's own copies, which nobody can change once they were checked.
+        sections: The bytes of each section, ``uint8``, by kind and index: the weights are mapped read-only unless
+            they were copied too, all others are this process's own copies, which nobody can change once they were
+            checked.
         places: First byte and size of each section by kind and index.
     """
 
@@ -128,20 +130,21 @@ def write_container(path: Path, sections: Sequence[Section], trust: Trust = PRIV
             os.close(folder)
 
 
-def open_container(path: Path, *, verify: bool = True, trust: Trust = PRIVATE) -> Container:
-    """Map a file and check it whole.
+def open_container(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, copies: bool = False) -> Container:
+    """Map a file, or copy it, and check it whole.
 
     Args:
         path: The file.
         verify: Whether to read the weights and compare them with their digest too; all else always is.
         trust: Whose file is believed, and what it must be signed with.
+        copies: Whether to read the weights into memory of this process instead of mapping them.
 
     Raises:
         InvalidModelError: If it can not be read, is no offline model, is of another version, is damaged or not signed,
             or others can write to it.
     """
     try:
-        data = _map(path, trust)
+        data = copy_file(path, trust)[0] if copies else _map(path, trust)
     except UntrustedError as error:
         raise InvalidModelError(f"{str(path)!r} is not used: {error.strerror}", "copy it to a file of yours") from None
     except OSError as error:

@@ -175,7 +175,7 @@ def make_record(
 
 
 def problem(record: Record) -> str | None:
-    """Return why a record can not be run safely, or None: views inside buffers, buffers inside their memory."""
+    """Return why a record can not be run safely, or None: views in buffers, buffers in memory, values written."""
     for index, buffer in enumerate(record.buffers):
         wrong = _misplaced(index, buffer, record)
         if wrong:
@@ -196,7 +196,35 @@ def problem(record: Record) -> str | None:
             return f"{', '.join(step.nodes)}: it would write to an input or a constant"
         if isinstance(step, HostCall) and not _fits_types(step):
             return f"{step.node.name}: a view does not fit the type of its value"
-    return None
+    return _unwritten(record)
+
+
+def _unwritten(record: Record) -> str | None:
+    """Return which value is read or returned although nothing wrote it: it would be whatever memory held.
+
+    Elements are counted, not looked at one by one: an element that is written twice may hide one that is left out.
+    """
+    written: dict[int, int] = {}
+    for step in record.steps:
+        read, wrote = (
+            (step.views[:-1], step.views[-1:]) if isinstance(step, KernelStep) else (step.inputs, step.outputs)
+        )
+        for view in read:
+            unwritten = view is not None and view.buffer not in written and _elements(view)
+            if view is not None and unwritten and record.buffers[view.buffer].kind in ("temporary", "output"):
+                return f"{', '.join(step.nodes)}: it reads buffer {view.buffer}, which nothing wrote before"
+        for view in wrote:
+            if view is not None:
+                written[view.buffer] = written.get(view.buffer, 0) + _elements(view)
+    for port in record.outputs:
+        if written.get(port.buffer, 0) < port.type.size:
+            return f"{port.name} has {port.type.size} elements, {written.get(port.buffer, 0)} of them are written"
+    shared = len(record.outputs) - len({port.buffer for port in record.outputs})
+    return "two outputs are one buffer" if shared else None
+
+
+def _elements(view: View) -> int:
+    return prod(extent for extent, stride in view.dims if stride or not extent)
 
 
 def _wrong_port(port: Port, kind: str, buffers: Sequence[Storage]) -> str | None:

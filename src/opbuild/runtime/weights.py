@@ -45,6 +45,7 @@ class WeightStore:
         packed: Number of constants that had to be packed.
         reuse: Whether weights that were packed before are used.
         trust: Whose files are believed.
+        copies: Whether networks get copies of the bytes instead of their mappings.
     """
 
     folder: Path | None
@@ -54,10 +55,12 @@ class WeightStore:
     packed: int = 0
     reuse: bool = True
     trust: Trust = PRIVATE
+    copies: bool = False
+    _references: dict[Path, dict[str, Any]] = field(default_factory=dict)
     _in_memory: dict[Hashable, tuple[str, Array]] = field(default_factory=dict)
 
     def get(self, digest: str, nbytes: int, remembered: Any = None) -> Array:
-        """Return stored bytes, mapped.
+        """Return stored bytes, mapped or copied.
 
         Raises:
             OSError: If they are not there or not what the digest says.
@@ -67,7 +70,7 @@ class WeightStore:
         if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
             raise OSError(f"{digest[:80]!r} is not a digest")
         path = self.folder / f"{digest}.bin"
-        array, self.states[digest] = verified(path, nbytes, digest, remembered, self.trust)
+        array, self.states[digest] = verified(path, nbytes, digest, remembered, self.trust, copies=self.copies)
         return array
 
     def find(self, buffer: Buffer, source: Hashable | None) -> tuple[str, Array] | None:
@@ -86,6 +89,8 @@ class WeightStore:
 
     def put(self, array: Array, source: Hashable | None) -> tuple[str, Array]:
         """Store packed bytes; return their digest and their mapping, or the array itself if they can not be stored."""
+        if self.copies:
+            array = array.copy()  # it may be the mapping of a model's data
         data = array.data
         digest = fast(data)
         if self.folder is None:
@@ -98,14 +103,26 @@ class WeightStore:
                 publish(path, data)
             mapped, state = map_file(path, array.nbytes, self.trust)
             self.states[digest] = state
-            reference = self._reference(source)
-            if reference is not None:
-                memo = {"blake3": digest, "nbytes": array.nbytes, "state": state}
-                publish(reference, self.trust.write_memo(reference, memo))
         except OSError as error:
             self.problem = self.problem or f"packed weights can not be stored: {error}"
             return digest, array
-        return digest, mapped
+        reference = self._reference(source)
+        if reference is not None:
+            self._references[reference] = {"blake3": digest, "nbytes": array.nbytes, "state": state}
+        return digest, array if self.copies else mapped
+
+    def remember(self) -> None:
+        """Write down which bytes the sources pack to that were packed since.
+
+        To be called once it is certain that no source changed between its digest and its packing: what is written here
+        is believed by every network that has such a source.
+        """
+        references, self._references = self._references, {}
+        try:
+            for reference, memo in references.items():
+                publish(reference, self.trust.write_memo(reference, memo))
+        except OSError as error:
+            self.problem = self.problem or f"packed weights can not be stored: {error}"
 
     def _reference(self, source: Hashable | None) -> Path | None:
         """Return the file that says which bytes a source packs to; None for a source of this process only."""

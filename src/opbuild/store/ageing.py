@@ -22,6 +22,7 @@ from pathlib import Path
 from time import perf_counter
 
 from opbuild.kernel.files import written
+from opbuild.kernel.limits import MEMO, NETWORK
 from opbuild.kernel.private_files import is_rubbish, sweep
 from opbuild.kernel.trust import PRIVATE, Trust, parse_json
 from opbuild.kernel.usage import is_used_here
@@ -223,7 +224,7 @@ class _Shrinking:
 def weights_of(image: Item) -> frozenset[str]:
     """Return the digests that a stored network mentions: those of all its weights, and a few more."""
     try:
-        record = read_quietly(Path(image.mark), _ANYBODYS)  # else this reading would be its last use
+        record = read_quietly(Path(image.mark), NETWORK, _ANYBODYS)  # else this reading would be its last use
     except OSError:
         return frozenset()
     return frozenset(digest.decode() for digest in _DIGEST.findall(record))
@@ -246,5 +247,5 @@ def remove_references(folder: Path, weights: set[str]) -> None:
     with contextlib.suppress(OSError):
         for path in folder.glob("*.json"):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                if parse_json(_ANYBODYS.read(path))["blake3"] in weights:
+                if parse_json(_ANYBODYS.read(path, MEMO))["blake3"] in weights:
                     path.unlink()

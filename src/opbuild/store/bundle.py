@@ -11,16 +11,18 @@ compressed: whoever ships it does that, and equal contents stay equal bytes what
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from opbuild.digest import fast
 from opbuild.errors import BuildError, OptionError
 from opbuild.kernel.files import create
 from opbuild.kernel.key import CompilerIdentity
+from opbuild.kernel.limits import LISTING
 from opbuild.kernel.opdesc import canonical_json
 from opbuild.kernel.private_files import private_path, sweep
 from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, parse_json
@@ -109,21 +111,41 @@ def read_bundle(path: Path, trust: Trust = PRIVATE) -> Bundle:
         BuildError: If any content is not what was written, or it is not signed; names each.
     """
     try:
-        data = memoryview(trust.read(path))
+        descriptor, state = trust.open(path)
+        with os.fdopen(descriptor, "rb") as file:
+            return _read(path, file, state.st_size, trust)
     except OSError as error:
         message = f"the bundle {str(path)!r} can not be read: {error.strerror or error}"
         raise OptionError(message, "give a file that 'opbuild cache export' wrote") from error
-    header = _HEADER.match(bytes(data[:_HEADER_LIMIT]))
+    except MemoryError as error:
+        raise OptionError(f"the bundle {str(path)!r} does not fit into memory", "export less of the cache") from error
+
+
+def _read(path: Path, file: IO[bytes], size: int, trust: Trust) -> Bundle:
+    """Read an open bundle; nothing is read whose size was not compared with the file's.
+
+    Raises:
+        OSError: If it can not be read.
+    """
+    header = _HEADER.match(file.read(_HEADER_LIMIT))
     if header is None:
         raise OptionError(f"{str(path)!r} is not a bundle", "give a file that 'opbuild cache export' wrote")
     if int(header[1]) != _FORMAT:
         message = f"{str(path)!r} has the bundle format {int(header[1])}, this release reads {_FORMAT}"
         raise OptionError(message, "export it with this release of opbuild")
     start = header.end() + int(header[3])
-    listing = data[header.end() : start]
-    if len(listing) != int(header[3]) or fast(listing) != header[2].decode():
+    file.seek(header.end())
+    data = file.read(int(header[3])) if start <= size and int(header[3]) <= LISTING else b""
+    if len(data) != int(header[3]) or fast(data) != header[2].decode():
         raise _damaged(path, ["its list of files"])
-    return _contents(path, _listing(path, bytes(listing), trust), data[start:])
+    target, compilers, places = _places(path, _listing(path, data, trust))
+    if sum(nbytes for _, nbytes, _ in places) != size - start:
+        raise _damaged(path, [f"its length: {size - start} bytes follow the list"])
+    files = dict(_split(places, memoryview(file.read(size - start))))
+    bad = [name for name, nbytes, digest in places if len(files[name]) != nbytes or fast(files[name]) != digest]
+    if bad:
+        raise _damaged(path, bad)
+    return Bundle(target, compilers, files)
 
 
 def _listing(path: Path, data: bytes, trust: Trust) -> Any:
@@ -136,7 +158,8 @@ def _listing(path: Path, data: bytes, trust: Trust) -> Any:
         raise _damaged(path, ["its list of files"]) from error
 
 
-def _contents(path: Path, listing: Any, data: memoryview) -> Bundle:
+def _places(path: Path, listing: Any) -> tuple[str, tuple[CompilerIdentity, ...], list[tuple[str, int, str]]]:
+    """Return target and compilers, and name, size and digest of each file."""
     try:
         target = str(listing["target"])
         compilers = tuple(CompilerIdentity(str(n), str(v), str(d)) for n, v, d in listing["compilers"])
@@ -146,13 +169,7 @@ def _contents(path: Path, listing: Any, data: memoryview) -> Bundle:
     wrong = [name for name, size, _ in places if size < 0 or not _NAMES.fullmatch(name)]
     if wrong or len({name for name, _, _ in places}) != len(places):
         raise _damaged(path, [f"the name {name!r}" for name in wrong] or ["a name that is there twice"])
-    if sum(size for _, size, _ in places) != len(data):
-        raise _damaged(path, [f"its length: {len(data)} bytes follow the list"])
-    files = dict(_split(places, data))
-    bad = [name for name, _, digest in places if fast(files[name]) != digest]
-    if bad:
-        raise _damaged(path, bad)
-    return Bundle(target, compilers, files)
+    return target, compilers, places
 
 
 def _split(places: Sequence[tuple[str, int, str]], data: memoryview) -> Iterator[tuple[str, memoryview]]:

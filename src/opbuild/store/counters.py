@@ -115,9 +115,20 @@ def _append_to_file(path: Path, line: bytes) -> int:
     return state.st_size
 
 
+def check_counters(path: Path, trust: Trust) -> None:
+    """Refuse a file of counters of which nothing counts; torn lines are left out of the sum, and are no damage.
+
+    Raises:
+        OSError: If it can not be read or others can write to it.
+        ValueError: If it holds something, and no sound line.
+    """
+    if trust.read(path, 2 * LARGEST).strip() and not _lines(path):
+        raise ValueError(f"{path.name} holds no counters")
+
+
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
-        data = Trust(shared=True).read(path)
+        data = Trust(shared=True).read(path, 2 * LARGEST)
     except OSError:
         return []
     lines = []

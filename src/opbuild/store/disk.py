@@ -26,6 +26,7 @@ from typing import Any
 from opbuild.kernel.entry import SUFFIXES, Entry, check_entry_signature, read_entry, sign_entry
 from opbuild.kernel.interfaces import Found, Missing, Reason
 from opbuild.kernel.key import Key
+from opbuild.kernel.limits import ENTRY, RECORD
 from opbuild.kernel.private_files import PREFIX, remove_rubbish
 from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, UntrustedError, parse_json
 from opbuild.kernel.usage import mark_used
@@ -91,6 +92,9 @@ class DiskStore:
         if self._problem is not None:
             return self._problem
         files = sign_entry(entry, self.trust).files()
+        for name, content in files:
+            if len(content) > ENTRY[Path(name).suffix]:
+                return f"{name} has {len(content)} bytes, more than a look-up reads"
         for last_try in (False, True):
             try:
                 publish_files(self.folder, files, linked_from)
@@ -128,7 +132,7 @@ class DiskStore:
     def components(self, name: str) -> Mapping[str, Any] | None:
         """Return the key's components as the entry's ``.info`` states them; None if it can not be read."""
         try:
-            components = parse_json(self.trust.read(self.folder / f"{name}.info"))["key"]["components"]
+            components = parse_json(self.trust.read(self.folder / f"{name}.info", RECORD))["key"]["components"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return components if isinstance(components, Mapping) else None
@@ -166,7 +170,7 @@ class DiskStore:
         contents: dict[str, bytes] = {}
         for suffix in reversed(SUFFIXES):  # the commit mark first
             try:
-                contents[suffix] = self.trust.read(self.folder / (name + suffix))
+                contents[suffix] = self.trust.read(self.folder / (name + suffix), ENTRY[suffix])
             except OSError as error:
                 return Missing(self._refusal(name, suffix, error))
         records = []
@@ -187,6 +191,8 @@ class DiskStore:
     def _refusal(self, name: str, suffix: str, error: OSError) -> Reason:
         if isinstance(error, UntrustedError):
             return Reason("untrusted", f"{suffix} is not used: {error.strerror}")
+        if error.errno == errno.EFBIG:
+            return Reason("damaged", f"{suffix} is not what was written: {error.strerror}")
         if error.errno not in (errno.ENOENT, errno.ENOTDIR):
             return Reason("unreadable", f"{suffix} can not be read: {error.strerror or error}")
         present = [other for other in SUFFIXES if os.path.lexists(self.folder / (name + other))]

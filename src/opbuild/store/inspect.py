@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from opbuild.kernel.entry import MILLISECONDS, SUFFIXES, Entry, check_entry_signature, read_entry
 from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.key import KEY_FORMAT, Key, key_digest
+from opbuild.kernel.limits import ENTRY, RECORD
 from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, UntrustedError, parse_json
 
 _QUIETLY = getattr(os, "O_NOATIME", 0)
@@ -61,13 +63,14 @@ def read(folder: Path, name: str, trust: Trust = PRIVATE) -> Entry | Reason:
     contents = []
     for suffix in SUFFIXES:
         try:
-            contents.append(read_quietly(folder / (name + suffix), trust))
+            contents.append(read_quietly(folder / (name + suffix), ENTRY[suffix], trust))
         except FileNotFoundError:
             return Reason("incomplete", f"{suffix} is missing")
         except UntrustedError as error:
             return Reason("untrusted", f"{suffix} is not used: {error.strerror}")
         except OSError as error:
-            return Reason("unreadable", f"{suffix} can not be read: {error.strerror or error}")
+            code = "damaged" if error.errno == errno.EFBIG else "unreadable"
+            return Reason(code, f"{suffix} can not be read: {error.strerror or error}")
     entry = check(name, *contents)
     try:
         if isinstance(entry, Entry):
@@ -97,19 +100,19 @@ def check(name: str, object_: bytes, info: bytes, record: bytes) -> Entry | Reas
     return Reason("damaged", entry) if isinstance(entry, str) else entry
 
 
-def read_quietly(path: Path, trust: Trust = PRIVATE) -> bytes:
+def read_quietly(path: Path, most: int, trust: Trust = PRIVATE) -> bytes:
     """Return a file's contents without changing its access time, by which ageing knows when it was last used.
 
     Raises:
-        OSError: If it can not be read or others can write to it.
+        OSError: If it can not be read, has more than ``most`` bytes, or others can write to it.
     """
     before = path.stat()
     try:
-        data = trust.read(path, _QUIETLY)
+        data = trust.read(path, most, _QUIETLY)
     except UntrustedError:
         raise
     except PermissionError:  # another user's file
-        data = trust.read(path)
+        data = trust.read(path, most)
     with contextlib.suppress(OSError):
         after = path.stat()
         if after.st_atime_ns != before.st_atime_ns and after.st_mtime_ns == before.st_mtime_ns:
@@ -119,7 +122,7 @@ def read_quietly(path: Path, trust: Trust = PRIVATE) -> bytes:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        return _mapping(parse_json(read_quietly(path)))
+        return _mapping(parse_json(read_quietly(path, RECORD)))
     except (OSError, ValueError):
         return {}
 

@@ -18,7 +18,7 @@ from typing import Literal
 from opbuild.kernel.entry import SUFFIXES
 from opbuild.kernel.private_files import PREFIX, remove_rubbish
 
-Kind = Literal["operator", "image", "memo", "weight", "private"]
+Kind = Literal["operator", "image", "memo", "weight", "private", "settings"]
 
 MARK = SUFFIXES[-1]
 """The suffix of the commit mark: of the file whose access time is the time of an entry's last use."""
@@ -38,7 +38,7 @@ class Item:
 
     Attributes:
         kind: ``operator``; ``image``, a network's; ``memo``, what is known of a model; ``weight``, packed weights;
-            ``private``, a file that somebody is writing or was killed writing.
+            ``private``, a file that somebody is writing or was killed writing; ``settings``, which are its user's.
         name: The files' name without suffix.
         files: Paths of its files, the commit mark first if it is there.
         nbytes: What they take on the disk: small files take more than they hold.

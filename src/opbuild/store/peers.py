@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opbuild.config import Config
+from opbuild.kernel.limits import MEMO
 from opbuild.kernel.private_files import publish
+from opbuild.kernel.trust import Trust, parse_json
 
 CLAIMS = ".opbuild_claims"
 """The folder of claims beside the ranks' folders; it is there only while operators are compiled."""
@@ -30,6 +32,8 @@ MOST_PEERS = 64
 _RANK = re.compile(r"rank_([0-9]{1,10})")
 _DEVICE = re.compile(r"device[0-9]{1,10}")
 _STORES = "stores"
+_ANYBODYS = Trust(shared=True)
+"""What ranks say only points to folders, which are looked at before they are used; a pipe must make nobody wait."""
 _SETTLED = 10**8
 """Nanoseconds after which another change of a folder surely gives it another time."""
 
@@ -164,8 +168,8 @@ class _Listing:
 def _read(path: Path) -> list[list[str]]:
     """Return what a rank announced; nothing if it can not be read."""
     try:
-        said = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        said = parse_json(_ANYBODYS.read(path, MEMO))
+    except (OSError, ValueError):
         return []
     return [pair for pair in said if _is_pair(pair)] if isinstance(said, list) else []
 

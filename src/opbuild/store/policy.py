@@ -128,6 +128,8 @@ def _read_file(file: Path, trust: Trust) -> tuple[Mapping[str, int] | None, list
         if error.errno in _NO_FOLDER:
             return None, []
         return None, [f"{file} can not be read and does not count: {error.strerror or error}"]
+    if "\0" in text:
+        return None, [f"{file} is no text and does not count"]
     values, problems = _parse(file, text)
     if not problems and len(values) == 1:
         missing = next(name for name in (SIZE, RATIO) if name not in values)

@@ -13,6 +13,7 @@ from contextlib import closing
 from itertools import count, groupby
 from pathlib import Path
 
+from opbuild.config import COMPILER_MEMO
 from opbuild.events import Watch, unwatched
 from opbuild.kernel.private_files import is_rubbish
 from opbuild.store.ageing import PROTECTED_SECONDS, choose, remove_references, sweep_cache, weights_of
@@ -48,7 +49,7 @@ def clear(kernel_meta: Path, network_meta: Path, watch: Watch = unwatched) -> tu
     sweep_cache(kernel_meta, network_meta)
     removed = remove(survey(kernel_meta, network_meta).items, network_meta, watch=watch)
     references = (network_meta / "weights").glob("*.json")
-    for path in (network_meta / "compiler.json", *(path for path in references if is_digest(path.stem))):
+    for path in (network_meta / COMPILER_MEMO, *(path for path in references if is_digest(path.stem))):
         with contextlib.suppress(OSError):
             path.unlink()
     return removed

@@ -52,7 +52,8 @@ def _link(path: Path, temporary: Path, content: bytes) -> bool:
     except (OSError, NotImplementedError):  # another file system, or one without links
         return False
     with contextlib.suppress(OSError):
-        if stat.S_ISREG(temporary.lstat().st_mode) and temporary.read_bytes() == content:
+        state = temporary.lstat()
+        if stat.S_ISREG(state.st_mode) and state.st_size == len(content) and temporary.read_bytes() == content:
             count_written(len(content))
             return True
     temporary.unlink()

@@ -2,8 +2,9 @@
 
 Every operation is computed in the type of its operands, float16 in float32 and then rounded, so that a fused chain
 gives bit for bit what the operators one by one give. Where Halide and C leave something open (NaN, overflow of signed
-integers, division by zero, shifts by too much) the result is defined here and never traps: integers wrap, ``x / 0``
-is 0 for integers, a shift by the width or more gives 0 (-1 for a negative number shifted right).
+integers, division by zero, shifts by too much, conversions out of range) the result is defined here and never traps:
+integers wrap, ``x / 0`` is 0 for integers, a shift by the width or more gives 0 (-1 for a negative number shifted
+right), and ``conversions`` says what a float becomes that an integer type can not hold.
 
 A bool is ``UInt(1)`` inside an expression and a byte of 0 or 1 in a buffer.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -19,29 +21,39 @@ import halide as hl
 
 from opbuild.backend.halide import mathematics as m
 from opbuild.backend.halide import powers, precise, trigonometry
+from opbuild.backend.halide.conversions import convert
 from opbuild.backend.halide.definition import TYPES
-from opbuild.backend.halide.integers import INTEGER
+from opbuild.backend.halide.integers import INTEGER, settled, unsigned
 from opbuild.errors import CompileError
 from opbuild.kernel.expression import Expression, children
 
 Expr = Any
 BOOL = hl.UInt(1)
 BYTE = hl.UInt(8)
-FLOAT16 = hl.Float(16)
+FLOAT16 = m.FLOAT16
+
+
+ONCE = frozenset(("add", "sub", "mul", "div", "and", "or", "xor", "bit_and", "bit_or", "bit_xor"))
+"""Operations whose implementation mentions each operand once, unless it is a float16."""
 
 
 def compile_expression(
     expression: Expression,
     args: Sequence[Expr],
+    index: Sequence[Any],
     acc: Expr | None = None,
     user: Mapping[str, Callable[..., Expr]] | None = None,
     refined: bool = False,
 ) -> Expr:
     """Return an expression as a Halide expression.
 
+    What an operation mentions more than once becomes a function of its own, which Halide inlines: it looks at an
+    expression as at a tree, and the tree of a few operations in a row would have millions of nodes.
+
     Args:
         expression: What to compute.
         args: What ``("arg", i)`` stands for; bools as bytes of 0 or 1.
+        index: The variables that ``args`` and ``acc`` depend on.
         acc: What ``("acc",)`` stands for.
         user: The functions that ``("user", name, ...)`` calls.
         refined: Whether functions of a float32 are computed in float64 and rounded once (``precise.OPERATIONS``).
@@ -52,36 +64,58 @@ def compile_expression(
     Raises:
         CompileError: If the expression names something that is not given, or operands do not fit an operation.
     """
-    compiled: dict[Expression, Expr] = {}
-    functions = user or {}
+    return hl.strict_float(_stored(_Compilation(args, index, acc, user or {}, refined).value(expression)))
 
-    def visit(e: Expression) -> Expr:
-        if e not in compiled:
-            compiled[e] = compute(e)
-        return compiled[e]
 
-    def compute(e: Expression) -> Expr:
+@dataclass(frozen=True)
+class _Compilation:
+    """What ``compile_expression`` was given, and the parts of the expression that are compiled."""
+
+    args: Sequence[Expr]
+    index: Sequence[Any]
+    acc: Expr | None
+    functions: Mapping[str, Callable[..., Expr]]
+    refined: bool
+    values: dict[Expression, Expr] = field(default_factory=dict)
+    named: dict[Expression, Expr] = field(default_factory=dict)
+
+    def value(self, e: Expression) -> Expr:
+        """Return a part of the expression."""
+        if e not in self.values:
+            self.values[e] = self._compute(e)
+        return self.values[e]
+
+    def operand(self, e: Expression, once: bool = False) -> Expr:
+        """Return a part of the expression that an operation mentions, ``once`` or more often."""
+        value = self.value(e)
+        if not children(e) or (once and value.type() != FLOAT16):
+            return value
+        if e not in self.named:
+            function = hl.Func("part")
+            function[list(self.index)] = hl.strict_float(value)
+            self.named[e] = hl.Expr(function[list(self.index)])
+        return self.named[e]
+
+    def _compute(self, e: Expression) -> Expr:
         head = e[0]
         if head == "arg":
-            return args[e[1]]
+            return self.args[e[1]]
         if head == "acc":
-            if acc is None:
+            if self.acc is None:
                 raise CompileError("an expression refers to an accumulator where there is none")
-            return acc
+            return self.acc
         if head == "const":
             return constant(e[1], e[2])
         if head == "cast":
-            return cast(visit(e[2]), e[1])
-        operands = [visit(child) for child in children(e)]
+            return cast(self.operand(e[2]), e[1])
+        operands = [self.operand(child, once=head in ONCE) for child in children(e)]
         if head == "user":
-            return _call_user(functions, e[1], operands)
+            return _call_user(self.functions, e[1], operands)
         if head == "pow" and e[2][0] == "const":
             return _power_of_constant(operands[0], e[2], operands[1])
-        if refined and head in precise.OPERATIONS and operands[0].type() == m.FLOAT32:
+        if self.refined and head in precise.OPERATIONS and operands[0].type() == m.FLOAT32:
             return precise.OPERATIONS[head](*operands)
         return apply(head, operands)
-
-    return hl.strict_float(_stored(visit(expression)))
 
 
 def constant(dtype: str, text: str) -> Expr:
@@ -89,10 +123,7 @@ def constant(dtype: str, text: str) -> Expr:
     if dtype == "bool":
         return hl.cast(BOOL, hl.u8(int(text)))
     if dtype.startswith("float"):
-        if dtype == "float64":
-            return hl.f64(float(text))
-        value = hl.f32(float(text))
-        return value if dtype == "float32" else hl.cast(FLOAT16, value)
+        return m.literal(hl.cast(TYPES[dtype], hl.f32(0.0)), float(text))
     bits = TYPES[dtype].bits()
     number = int(text) % (1 << bits)
     return hl.reinterpret(TYPES[dtype], hl.cast(hl.UInt(bits), hl.u64(number)))
@@ -102,25 +133,7 @@ def cast(x: Expr, dtype: str) -> Expr:
     """Return ``x`` converted as ONNX's Cast does: floats to integers toward zero, whatever is not 0 to True."""
     if dtype == "bool":
         return _truth(x)
-    wanted = TYPES[dtype]
-    if x.type() == wanted:
-        return x
-    if x.type() == FLOAT16:
-        return cast(m.widen_half(x), dtype)
-    if wanted == FLOAT16:
-        return hl.cast(FLOAT16, cast(x, "float32"))
-    if x.type().is_float():
-        return _cast_float(x, wanted)
-    return hl.cast(wanted, x)
-
-
-def _cast_float(x: Expr, wanted: Any) -> Expr:
-    if wanted.is_float():
-        return m.widen(x) if wanted == m.FLOAT64 else m.narrow(x)
-    if wanted.bits() == 64:
-        return hl.cast(wanted, x)
-    # As C's conversion to a wide integer and the wrap that follows; a direct one is undefined out of range.
-    return hl.cast(wanted, hl.cast(m.INT32 if wanted.bits() < 32 or wanted == m.INT32 else m.INT64, x))
+    return convert(x, TYPES[dtype])
 
 
 def apply(operation: str, operands: Sequence[Expr]) -> Expr:
@@ -138,11 +151,11 @@ def apply(operation: str, operands: Sequence[Expr]) -> Expr:
     if kind == FLOAT16:
         wide = [m.widen_half(x) if x.type() == FLOAT16 else x for x in operands]
         result = apply(operation, wide)
-        return hl.cast(FLOAT16, result) if result.type() == m.FLOAT32 else result
+        return m.narrow_half(result) if result.type() == m.FLOAT32 else result
     table = FLOAT if kind.is_float() else INTEGER
     if operation not in table:
         raise CompileError(f"operation {operation} is not defined for {kind}")
-    return table[operation](*operands)
+    return settled(table[operation](*operands))
 
 
 def _stored(x: Expr) -> Expr:
@@ -205,18 +218,18 @@ def _float_sign(x: Expr) -> Expr:
 
 def _power_of_constant(x: Expr, literal: Expression, y: Expr) -> Expr:
     """Return a power whose exponent is known; small whole exponents and one half need no logarithm."""
-    text = literal[2]
-    exponent = float(text)
+    exponent = float(literal[2])
+    if x.type() == FLOAT16:
+        return m.narrow_half(_power_of_constant(m.widen_half(x), literal, m.widen_half(y)))
     if exponent in (2.0, 3.0, 4.0):
         square = apply("mul", [x, x])
         factors = {2.0: [square], 3.0: [square, x], 4.0: [square, square]}[exponent]
         return reduce(lambda a, b: apply("mul", [a, b]), factors)
-    if x.type() in (m.FLOAT32, m.FLOAT64):
-        if exponent == -1.0:
-            return _F1(x) / x
-        if exponent == 0.5:
-            # pow(-0, 0.5) is +0 and pow(-inf, 0.5) is inf, unlike the square root.
-            return hl.select(x == m.literal(x, -math.inf), m.literal(x, math.inf), hl.sqrt(x + _F0(x)))
+    if x.type().is_float() and exponent == -1.0:
+        return m.quotient(_F1(x), x)
+    if x.type().is_float() and exponent == 0.5:
+        # pow(-0, 0.5) is +0 and pow(-inf, 0.5) is inf, unlike the square root.
+        return hl.select(x == m.literal(x, -math.inf), m.literal(x, math.inf), hl.sqrt(x + _F0(x)))
     return apply("pow", [x, y])
 
 
@@ -242,7 +255,7 @@ def _celu(x: Expr, alpha: Expr) -> Expr:
 
 
 def _shrink(x: Expr, lambd: Expr, bias: Expr) -> Expr:
-    return hl.select(x < -lambd, x + bias, hl.select(x > lambd, x - bias, hl.select(hl.is_nan(x), x, _F0(x))))
+    return hl.select(x < -lambd, x + bias, hl.select(x > lambd, x - bias, _F0(x)))
 
 
 FLOAT: dict[str, Callable[..., Expr]] = {
@@ -269,8 +282,8 @@ FLOAT: dict[str, Callable[..., Expr]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "floor_div": lambda a, b: hl.floor(a / b),
+    "div": m.quotient,
+    "floor_div": lambda a, b: hl.floor(m.quotient(a, b)),
     "mod": _float_mod,
     "fmod": powers.remainder,
     "pow": powers.power,
@@ -281,11 +294,11 @@ FLOAT: dict[str, Callable[..., Expr]] = {
     "neg": m.negate,
     "abs": m.absolute,
     "sign": _float_sign,
-    "reciprocal": lambda x: _F1(x) / x,
+    "reciprocal": lambda x: m.quotient(_F1(x), x),
     "square": lambda x: x * x,
     "squared_difference": lambda a, b: (a - b) * (a - b),
     "sqrt": hl.sqrt,
-    "rsqrt": lambda x: _F1(x) / hl.sqrt(x),
+    "rsqrt": lambda x: m.quotient(_F1(x), hl.sqrt(x)),
     "floor": hl.floor,
     "ceil": hl.ceil,
     "round": hl.round,
@@ -319,8 +332,8 @@ LOGIC: dict[str, Callable[..., Expr]] = {
 """Operations on truth values, whatever their type."""
 
 ANY: dict[str, Callable[..., Expr]] = {
-    "equal": lambda a, b: _comparable(a) == _comparable(b),
-    "not_equal": lambda a, b: _comparable(a) != _comparable(b),
+    "equal": lambda a, b: _pattern(a) == _pattern(b),
+    "not_equal": lambda a, b: _pattern(a) != _pattern(b),
     "less": lambda a, b: _comparable(a) < _comparable(b),
     "less_equal": lambda a, b: _at_most(_comparable(a), _comparable(b)),
     "greater": lambda a, b: _comparable(a) > _comparable(b),
@@ -337,3 +350,9 @@ def _at_most(a: Expr, b: Expr) -> Expr:
 
 def _comparable(x: Expr) -> Expr:
     return m.widen_half(x) if x.type() == FLOAT16 else _stored(x)
+
+
+def _pattern(x: Expr) -> Expr:
+    # Halide subtracts what it compares, and refuses where the difference of two signed literals overflows.
+    x = _comparable(x)
+    return unsigned(x) if x.type().is_int() else x

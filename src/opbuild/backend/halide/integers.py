@@ -36,12 +36,30 @@ _subtract = _wrapping(lambda a, b: a - b)
 _multiply = _wrapping(lambda a, b: a * b)
 
 
+def settled(x: Expr) -> Expr:
+    """Return a value; if it is an integer of 32 or 64 bits, one of whose making Halide knows nothing.
+
+    Halide takes an operation and the one before it for one where no number overflows, and assumes that none does:
+    ``(x + 1) / 2`` of uint64 becomes an average, ``sign(x << 2)`` of int32 the sign of ``x``. LLVM, which assumes
+    nothing, sees that what is added here is 0.
+    """
+    kind = x.type()
+    if kind.is_float() or kind.bits() < 32:
+        return x
+    return x ^ hl.reinterpret(kind, hl.f32(0.0) if kind.bits() == 32 else hl.f64(0.0))
+
+
+def unsigned(x: Expr) -> Expr:
+    """Return an integer's bits as an unsigned number."""
+    return hl.reinterpret(hl.UInt(x.type().bits()), x)
+
+
 def _divide(a: Expr, b: Expr) -> Expr:
     """Return the quotient, truncated; neither 0 nor -1 reaches the machine's division, which traps."""
     special = b == _zero(b)
     result = _zero(a)
     if b.type().is_int():
-        minus = b == -_one(b)
+        minus = unsigned(b) == ~_zero(unsigned(b))  # Halide refuses to compare the greatest number with -1
         result = hl.select(minus, _negate(a), result)
         special = special | minus
     return hl.select(special, result, hl.div_round_to_zero(a, hl.select(special, _one(b), b)))
@@ -66,17 +84,19 @@ def _floored_quotient(a: Expr, b: Expr) -> Expr:
 
 def _integer_power(a: Expr, b: Expr) -> Expr:
     """Return the wrapping power; exponents from 64 on count only for the bases -1, 0 and 1; negative ones truncate."""
-    zero, one = _zero(a), _one(a)
-    result, square = one, a
+    base = square = unsigned(a)
+    one, zero, minus = _one(base), _zero(base), _zero(base) - _one(base)
+    result = one
     for bit in range(min(6, a.type().bits() - 1)):
-        result = hl.select((b & hl.cast(b.type(), hl.i32(1 << bit))) != zero, _multiply(result, square), result)
-        square = _multiply(square, square)
-    unit = hl.select(a == one, one, zero)
+        taken = (b & hl.cast(b.type(), hl.i32(1 << bit))) != _zero(b)
+        result = hl.select(taken, result * square, result)
+        square = square * square
+    far, unit = b >= hl.cast(b.type(), hl.i32(64)), hl.select(base == one, one, zero)
     if a.type().is_int():
-        odd = (b & one) != zero
-        unit = hl.select(a == -one, hl.select(odd, -one, one), unit)
-        result = hl.select(b < zero, unit, result)
-    return hl.select(b >= hl.cast(b.type(), hl.i32(64)), unit, result) if a.type().bits() > 7 else result
+        odd = (b & _one(b)) != _zero(b)
+        unit = hl.select(base == minus, hl.select(odd, minus, one), unit)
+        far = far | (b < _zero(b))
+    return hl.reinterpret(a.type(), hl.select(far, unit, result))
 
 
 def _sign(x: Expr) -> Expr:
@@ -93,7 +113,8 @@ def _shift(a: Expr, b: Expr, left: bool) -> Expr:
     far = (b < _zero(b)) | (b >= hl.cast(b.type(), hl.i32(bits)))
     amount = hl.cast(hl.UInt(bits), hl.select(far, _zero(b), b))
     beyond = _zero(a) if left or not a.type().is_int() else hl.select(a < _zero(a), -_one(a), _zero(a))
-    return hl.select(far, beyond, a << amount if left else a >> amount)
+    moved = hl.reinterpret(a.type(), unsigned(a) << amount) if left else a >> amount
+    return hl.select(far, beyond, moved)
 
 
 def _always(_: Expr, value: bool) -> Expr:

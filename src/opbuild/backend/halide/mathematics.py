@@ -24,19 +24,35 @@ import halide as hl
 
 Expr = Any
 INT32, UINT32, INT64, UINT64 = hl.Int(32), hl.UInt(32), hl.Int(64), hl.UInt(64)
-FLOAT32, FLOAT64 = hl.Float(32), hl.Float(64)
+FLOAT16, FLOAT32, FLOAT64 = hl.Float(16), hl.Float(32), hl.Float(64)
 ROUNDER = 12582912.0
 """1.5 * 2**23: adding it to a float32 leaves the nearest integer in the low bits of the sum."""
 
 
 def literal(like: Expr, value: float) -> Expr:
     """Return a constant of the same type as ``like``."""
+    if value == 0.0 and math.copysign(1.0, value) < 0.0:
+        return negative_zero(like)
     return hl.cast(like.type(), hl.f64(value)) if like.type() != FLOAT32 else hl.f32(value)
 
 
 def is_double(x: Expr) -> bool:
     """Return whether an expression is float64."""
     return bool(x.type() == FLOAT64)
+
+
+def quotient(a: Expr, b: Expr) -> Expr:
+    """Return ``a / b`` of floats, of which Halide refuses ``b`` where it finds out that it is always 0.
+
+    It does not look into the sum, and the sum costs nothing: it changes no number.
+    """
+    return a / (b + negative_zero(b))
+
+
+def negative_zero(like: Expr) -> Expr:
+    """Return -0 of the same type as ``like``: Halide takes a literal -0.0 for equal to 0.0, and uses one for both."""
+    bits = like.type().bits()
+    return hl.reinterpret(like.type(), hl.cast(hl.UInt(bits), hl.u64(1 << (bits - 1))))
 
 
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
@@ -116,9 +132,15 @@ def narrow(x: Expr) -> Expr:
 
 def widen_half(x: Expr) -> Expr:
     """Return a float16 as float32, with the same care."""
-    bits = hl.cast(UINT32, hl.reinterpret(hl.UInt(16), x))
-    special = ((bits & hl.u32(0x8000)) << 16) | ((bits & hl.u32(0x03FF)) << 13) | hl.u32(0x7F800000)
-    return hl.select((bits & hl.u32(0x7C00)) == hl.u32(0x7C00), hl.reinterpret(FLOAT32, special), hl.cast(FLOAT32, x))
+    bits = hl.cast(INT32, hl.reinterpret(hl.Int(16), x)) << 13  # the sign is in the highest bits
+    special = (bits & hl.i32(0x0F800000)) == hl.i32(0x0F800000)
+    return hl.select(special, hl.reinterpret(FLOAT32, bits | hl.i32(0x7F800000)), hl.cast(FLOAT32, x))
+
+
+def narrow_half(x: Expr) -> Expr:
+    """Return a float32 as float16; without F16C's instructions Halide's own conversion makes infinity of NaN."""
+    nan = hl.reinterpret(FLOAT16, hl.u16(0x7E00))
+    return hl.select(hl.is_nan(x), nan, hl.cast(FLOAT16, x))
 
 
 # -- exponentials -----------------------------------------------------------------------------------------------------

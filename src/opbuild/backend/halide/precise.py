@@ -24,6 +24,7 @@ from opbuild.backend.halide.mathematics import (
     Expr,
     absolute,
     bounded,
+    literal,
     polynomial,
     relu,
     restore_nan,
@@ -267,7 +268,7 @@ def _refined(
 
     def apply(x: Expr) -> Expr:
         value = hl.cast(FLOAT32, function(wide(x, low, high)))
-        value = hl.select(x < hl.f32(low), hl.f32(below), value)
+        value = hl.select(x < hl.f32(low), literal(x, below), value)
         value = hl.select(x > hl.f32(high), x if above is None else hl.f32(above), value)
         if lowest is not None:
             value = hl.select(x == hl.f32(-math.inf), hl.f32(lowest), value)

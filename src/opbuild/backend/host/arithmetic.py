@@ -94,11 +94,11 @@ def _swish(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("Clip")
 def _clip(node: Node, inputs: Any) -> Sequence[Array]:
-    found = inputs[0]
-    for name, index in (("max", 1), ("min", 2)):
-        if index < len(inputs) and inputs[index] is not None:
-            found = apply(name, found, inputs[index].reshape(()))
-    return (found,)
+    x, low, high = (*inputs, None, None)[:3]
+    limits = np.finfo(x.dtype) if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype)
+    low = np.asarray(limits.min if low is None else low, x.dtype).reshape(())
+    high = np.asarray(limits.max if high is None else high, x.dtype).reshape(())
+    return (apply("clip", x, low, high),)
 
 
 @implements("BitShift")
@@ -133,59 +133,3 @@ def _gemm(node: Node, inputs: Any) -> Sequence[Array]:
         if len(inputs) > 2 and inputs[2] is not None:
             found = found + inputs[2] * found.dtype.type(node.attrs.get("beta", 1.0))
     return (found,)
-
-
-_REDUCERS = {
-    "ReduceSum": np.sum,
-    "ReduceMax": np.max,
-    "ReduceMin": np.min,
-    "ReduceProd": np.prod,
-    "ReduceMean": np.mean,
-}
-
-
-@implements(*_REDUCERS)
-def _reduce(node: Node, inputs: Any) -> Sequence[Array]:
-    x, given = inputs[0], inputs[1] if len(inputs) > 1 else None
-    axes = None if given is None or not given.size else tuple(int(axis) for axis in given.reshape(-1))
-    if axes is None and node.attrs.get("noop_with_empty_axes", 0):
-        return (x,)
-    keep = bool(node.attrs.get("keepdims", 1))
-    more: dict[str, Any] = (
-        {"initial": _least(x.dtype, node.op_type)} if node.op_type in ("ReduceMax", "ReduceMin") else {}
-    )
-    reducer: Any = _REDUCERS[node.op_type]
-    with np.errstate(all="ignore"):
-        return (np.asarray(reducer(x, axis=axes, keepdims=keep, **more)).astype(x.dtype),)
-
-
-def _least(dtype: np.dtype[Any], op_type: str) -> Any:
-    """Return the extreme of nothing: below everything for a maximum, above everything for a minimum."""
-    highest = op_type == "ReduceMin"
-    if dtype == np.bool_:
-        return highest
-    if np.issubdtype(dtype, np.floating):
-        return np.inf if highest else -np.inf
-    return np.iinfo(dtype).max if highest else np.iinfo(dtype).min
-
-
-@implements("CumSum")
-def _cumsum(node: Node, inputs: Any) -> Sequence[Array]:
-    x, axis = inputs[0], int(inputs[1].reshape(-1)[0])
-    x = np.flip(x, axis) if node.attrs.get("reverse", 0) else x
-    found = np.cumsum(x, axis, dtype=x.dtype)
-    if node.attrs.get("exclusive", 0):
-        found = np.roll(found, 1, axis)
-        first: list[Any] = [slice(None)] * x.ndim
-        first[axis] = slice(0, 1)
-        found[tuple(first)] = 0
-    return (np.flip(found, axis) if node.attrs.get("reverse", 0) else found,)
-
-
-@implements("Softmax", "LogSoftmax")
-def _softmax(node: Node, inputs: Any) -> Sequence[Array]:
-    x, axis = inputs[0], int(node.attrs.get("axis", -1))
-    with np.errstate(all="ignore"):
-        shifted = x - x.max(axis, keepdims=True)
-        total = np.exp(shifted).sum(axis, keepdims=True)
-        return (shifted - np.log(total) if node.op_type == "LogSoftmax" else np.exp(shifted) / total,)

@@ -9,18 +9,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from opbuild.backend.host import arithmetic, normalization
+from opbuild.backend.host import arithmetic, normalization, pooling, quantization, recurrent, reduction, sampling
 from opbuild.backend.host.elementwise import apply
 from opbuild.backend.host.movement import IMPLEMENTATIONS
 from opbuild.backend.host.reference import evaluate_reference
 from opbuild.errors import RunError, UnsupportedOperatorError
+from opbuild.graph.resampling import is_plain
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.expression import OPERATIONS
 
 __all__ = ["evaluate", "evaluate_native", "is_native"]
 
 _OWN = {"".join(part.capitalize() for part in name.split("_")): name for name in OPERATIONS}
-_REGISTERING = (arithmetic, normalization)
+_REGISTERING = (arithmetic, normalization, pooling, quantization, recurrent, reduction, sampling)
 """Importing a module registers its implementations."""
 
 
@@ -29,6 +30,8 @@ def is_native(node: Node) -> bool:
     if node.domain == "opbuild":
         return node.op_type in _OWN
     if node.op_type == "BatchNormalization" and node.attrs.get("training_mode", 0):
+        return False
+    if node.op_type == "Resize" and not is_plain(node):
         return False
     return not node.domain and node.op_type in IMPLEMENTATIONS
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from opbuild.backend.host.elementwise import cast
 from opbuild.graph.shape_rules import ONNX_DTYPES
+from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Array, Node
 
 Inputs = Sequence[Array | None]
@@ -39,7 +40,8 @@ def _given(inputs: Inputs, index: int) -> Array | None:
 
 @implements("Identity", "Dropout")
 def _identity(node: Node, inputs: Any) -> Sequence[Array]:
-    if len(inputs) > 2 and inputs[2] is not None and inputs[2].any():
+    training, ratio = _given(inputs, 2), _given(inputs, 1)
+    if training is not None and training.any() and (ratio is None or ratio.any()):
         raise ValueError("dropout in training mode is random")
     return (inputs[0], np.broadcast_to(np.True_, inputs[0].shape))[: len(node.outputs)]
 
@@ -108,10 +110,8 @@ def _slice(node: Node, inputs: Any) -> Sequence[Array]:
     chosen = [slice(None)] * x.ndim
     for index, axis in enumerate(range(len(starts)) if axes is None else _ints(axes)):
         step = 1 if steps is None else int(steps.reshape(-1)[index])
-        end: int | None = ends[index]
-        if step < 0 and ends[index] < -x.shape[axis]:
-            end = None  # before the first element
-        chosen[axis] = slice(starts[index], end, step)
+        taken = sliced(x.shape[axis], starts[index], ends[index], step)
+        chosen[axis] = slice(taken.start, taken.stop if taken.stop >= 0 else None, step) if taken else slice(0)
     return (x[tuple(chosen)],)
 
 

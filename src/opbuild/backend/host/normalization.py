@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def _layer(node: Node, inputs: Any) -> Sequence[Array]:
 def _group(node: Node, inputs: Any) -> Sequence[Array]:
     x, scale, bias = inputs
     groups = int(node.attrs.get("num_groups", x.shape[1]))
-    rows = x.reshape(x.shape[0], groups, -1)
+    rows = x.reshape(x.shape[0], groups, prod(x.shape[1:]) // groups if groups else 0)
     found, _, _ = _standardised(rows, (2,), float(node.attrs.get("epsilon", 1e-5)))
     column = (1, -1, *(1 for _ in x.shape[2:]))
     found = found.reshape(x.shape).astype(x.dtype) * scale.reshape(column) + bias.reshape(column)
@@ -49,3 +50,29 @@ def _batch(node: Node, inputs: Any) -> Sequence[Array]:
     factor = scale / np.sqrt(variance + variance.dtype.type(node.attrs.get("epsilon", 1e-5)))
     found = (x - mean.reshape(column)) * factor.reshape(column) + bias.reshape(column)
     return (found.astype(x.dtype, copy=False),)
+
+
+@implements("RMSNormalization")
+def _rms(node: Node, inputs: Any) -> Sequence[Array]:
+    x, scale = inputs
+    wide = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
+    axes = tuple(range(int(node.attrs.get("axis", -1)) % x.ndim, x.ndim))
+    mean = np.square(wide).mean(axes, keepdims=True) + wide.dtype.type(node.attrs.get("epsilon", 1e-5))
+    return (((wide / np.sqrt(mean)).astype(x.dtype) * scale).astype(x.dtype, copy=False),)
+
+
+@implements("LRN")
+def _local_response(node: Node, inputs: Any) -> Sequence[Array]:
+    x, size = inputs[0], int(node.attrs["size"])
+    wide = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
+    alpha, beta, bias = (float(node.attrs.get(name, default)) for name, default in _LRN)
+    squares = np.square(wide)
+    before, after = (size - 1) // 2, size // 2
+    total = np.zeros_like(wide)
+    for channel in range(x.shape[1]):
+        total[:, channel] = squares[:, max(channel - before, 0) : channel + after + 1].sum(1)
+    return ((wide / np.power(bias + alpha / size * total, wide.dtype.type(beta))).astype(x.dtype),)
+
+
+_LRN = (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
+"""The attributes of LRN and their defaults."""

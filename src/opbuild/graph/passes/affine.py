@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Array, Graph, Node
 
@@ -12,18 +13,25 @@ def spell_out_batchnorm(graph: Graph) -> Graph:
     """Return the graph with every BatchNormalization of known, finite parameters written as Mul and Add."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
-        step = _step(node, graph)
+        with blaming(node):
+            step = _step(node, graph)
         if step is None:
             rewriter.nodes.append(node)
             continue
         shape = (-1,) + (1,) * (len(graph.types[node.inputs[0]].shape) - 2)
-        dtype = graph.types[node.inputs[0]].dtype
+        kind = graph.types[node.inputs[0]]
+        dtype = "float32" if kind.dtype == "float16" else kind.dtype  # rounded once, at the end
         names = [
             rewriter.constant(f"{node.outputs[0]}/{part}", value.astype(dtype).reshape(shape))
             for part, value in zip(("scale", "shift"), step, strict=True)
         ]
-        product = rewriter.add(node, "Mul", (node.inputs[0], names[0]))
-        rewriter.add(node, "Add", (product, names[1]), node.outputs[0])
+        x = node.inputs[0] if dtype == kind.dtype else rewriter.add(node, "Cast", (node.inputs[0],), to=dtype)
+        product = rewriter.add(node, "Mul", (x, names[0]))
+        if dtype == kind.dtype:
+            rewriter.add(node, "Add", (product, names[1]), node.outputs[0])
+        else:
+            total = rewriter.add(node, "Add", (product, names[1]))
+            rewriter.add(node, "Cast", (total,), node.outputs[0], to=kind.dtype)
     return rewriter.graph(graph)
 
 

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from opbuild.graph.constants import Deferred
+from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Array, Graph, Node
 
-_FLOATS = ("float16", "float32", "float64")
+_FLOATS = ("float32", "float64")
+"""Types in which steps are composed: a float16 between two of them is a value of the model, with few digits."""
+
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 
 
@@ -48,7 +51,8 @@ def fold_batchnorm(graph: Graph) -> Graph:
     greatest: dict[str, float] = {}
     for node in graph.nodes:
         key = node.outputs[0] or node.name
-        step = _step(node, graph)
+        with blaming(node):
+            step = _step(node, graph)
         before = nodes.get(node.inputs[0]) if step is not None else None
         source = node.inputs[0]
         if step is not None and before is None and node.op_type in ("Add", "Mul"):  # the constant may stand first
@@ -191,7 +195,8 @@ def _rebuilt(graph: Graph, nodes: dict[str, Node], steps: dict[str, _Step]) -> G
     for key, node in nodes.items():
         step = steps.get(key)
         if step is not None and _takes_steps(node, graph) and step.is_finite():
-            rewriter.nodes.append(_folded(node, key, graph, step, rewriter))
+            with blaming(node):
+                rewriter.nodes.append(_folded(node, key, graph, step, rewriter))
         else:
             rewriter.nodes.append(node)
     return eliminate_dead(rewriter.graph(graph))

@@ -6,21 +6,36 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.rewriter import Rewriter
-from opbuild.graph.types import Graph, Node
+from opbuild.graph.types import Graph, Node, TensorType
 
 
 def decompose(graph: Graph) -> Graph:
-    """Rewrite variadic Sum, Mean, Max and Min, CastLike, Swish and MeanVarianceNormalization."""
+    """Rewrite variadic Sum, Mean, Max and Min, CastLike, Swish and MeanVarianceNormalization.
+
+    An operator is rounded to float16 once, at its end: what it is made of is computed in float32.
+    """
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         rewrite = None if node.domain else _REWRITES.get(node.op_type)
         if rewrite is None or any(node.outputs[1:]):
             rewriter.nodes.append(node)
+        elif node.op_type in _ROUNDING and rewriter.types[node.outputs[0]].dtype == "float16":
+            _in_float32(rewriter, node, rewrite)
         else:
-            rewrite(rewriter, node)
+            with blaming(node):
+                rewrite(rewriter, node)
     return eliminate_dead(rewriter.graph(graph))
+
+
+def _in_float32(to: Rewriter, node: Node, rewrite: Callable[[Rewriter, Node], None]) -> None:
+    inputs = tuple(to.add(node, "Cast", (name,), to="float32") for name in node.inputs)
+    output = to.fresh(f"{node.outputs[0]}/wide")
+    to.types[output] = TensorType("float32", to.types[node.outputs[0]].shape)
+    rewrite(to, node.with_(inputs=inputs, outputs=(output,)))
+    to.add(node, "Cast", (output,), node.outputs[0], to="float16")
 
 
 _BINARY = {"Sum": "Add", "Mean": "Add", "Max": "Max", "Min": "Min"}
@@ -66,6 +81,9 @@ def _mean_variance(to: Rewriter, node: Node) -> None:
     deviation = to.add(node, "Add", (to.add(node, "Sqrt", (variance,)), small))
     to.add(node, "Div", (centred, deviation), node.outputs[0])
 
+
+_ROUNDING = frozenset(("Sum", "Mean", "Swish", "MeanVarianceNormalization"))
+"""Operators that are rewritten as several that round."""
 
 _REWRITES: dict[str, Callable[[Rewriter, Node], None]] = {
     **dict.fromkeys(_BINARY, _variadic),

@@ -39,18 +39,13 @@ def fold(graph: Graph, evaluate: Evaluate) -> Graph:
             kept.append(node)
             continue
         for name, value in zip(node.outputs, known, strict=False):
-            if name and name in graph.outputs:  # an output is always assigned by a node
-                constants[f"{name}#value"], types[f"{name}#value"] = value, type_of(value)
-                kept.append(Node("Identity", (f"{name}#value",), (name,), {}, node.name))
-            elif name:
+            if name:
                 constants[name], types[name] = value, type_of(value)
     return eliminate_dead(graph.with_(nodes=tuple(kept), constants=constants, types=types))
 
 
 def _values(node: Node, graph: Graph, constants: Mapping[str, Array], evaluate: Evaluate) -> Sequence[Array] | None:
     if node.domain not in ("", "opbuild") or node.op_type in RANDOM:
-        return None
-    if node.op_type == "Identity" and node.outputs[0] in graph.outputs:
         return None
     if node.op_type in ("Shape", "Size") and not node.domain:
         return (static_value(node, graph.types[node.inputs[0]]),)

@@ -20,24 +20,13 @@ from dataclasses import dataclass, field
 from opbuild.graph.elementwise import Elementwise, elementwise_of, simplified
 from opbuild.graph.passes.affine import spell_out_batchnorm
 from opbuild.graph.types import Graph, Node
-from opbuild.kernel.expression import ACC, Expression, arg, canonical, children, operations, substitute, walk
+from opbuild.kernel.expression import ACC, Expression, arg, canonical, operations, substitute, walk
 
 MAX_OPERANDS = 6
 """Operands of a fused chain: more streams than that are slower than a temporary that stays in cache."""
 
 MAX_OPERATIONS = 40
 """Operations of a fused chain; the names of its files list them."""
-
-MAX_EXPANSION = 3000
-"""Copies of its operands in the tree that the compiler sees of a chain; its time grows with them."""
-
-EXPANSION = {
-    "acos": 20, "acosh": 200, "asin": 20, "asinh": 200, "atan": 20, "atan2": 60, "atanh": 150, "celu": 50, "cos": 80,
-    "cosh": 80, "div": 2, "elu": 50, "erf": 25, "exp": 40, "expm1": 45, "floor_div": 4, "fmod": 50, "gelu": 30,
-    "gelu_tanh": 100, "log": 15, "log1p": 50, "mish": 90, "mod": 60, "pow": 150, "selu": 50, "sigmoid": 45, "silu": 45,
-    "sin": 80, "sinh": 60, "softplus": 150, "tan": 150, "tanh": 25,
-}  # fmt: skip
-"""How often an operation's implementation mentions its operand, if more often than twice."""
 
 CHEAP = frozenset((
     "abs", "add", "and", "arg", "cast", "clip", "const", "equal", "greater", "greater_equal", "hard_sigmoid",
@@ -134,8 +123,6 @@ class _Fusion:
     def _worthwhile(self, merged: Elementwise, name: str, inner: Elementwise, item: _Item) -> bool:
         if len(merged.inputs) > MAX_OPERANDS or len(operations(merged.expression)) > MAX_OPERATIONS:
             return False
-        if expansion(merged.expression) > MAX_EXPANSION:
-            return False
         if self.graph.types[name].size == self.graph.types[item.node.outputs[0]].size:
             return True
         parts = [part[0] for part in walk(inner.expression)]
@@ -204,14 +191,6 @@ class _Fusion:
         for name in item.inputs:
             if name:
                 self.readers[name].discard(id(item))
-
-
-def expansion(expression: Expression) -> int:
-    """Return about how many copies of operands the compiler's tree of an expression holds."""
-    parts = children(expression)
-    if not parts:
-        return 1
-    return EXPANSION.get(expression[0], 1 if len(parts) > 1 else 2) * sum(expansion(part) for part in parts)
 
 
 def _merged(outer: Elementwise, name: str, inner: Elementwise) -> Elementwise:

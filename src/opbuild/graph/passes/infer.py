@@ -7,25 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from opbuild.errors import ModelError, UnsupportedOperatorError
+from opbuild.errors import ModelError, ShapeError, UnsupportedOperatorError
 from opbuild.graph import (
     shape_rules_collective,
     shape_rules_creation,
     shape_rules_elementwise,
     shape_rules_movement,
+    shape_rules_recurrent,
     shape_rules_reduction,
     shape_rules_window,
 )
 from opbuild.graph.shape_rules import RULES, Call, Rule
 from opbuild.graph.types import Array, Graph, Node, TensorType
 
-__all__ = ["has_rule", "infer", "infer_node", "register_rule", "types_with_rule"]
+__all__ = ["check_sizes", "has_rule", "infer", "infer_node", "register_rule", "types_with_rule"]
 
 RULE_MODULES = (
     shape_rules_collective,
     shape_rules_creation,
     shape_rules_elementwise,
     shape_rules_movement,
+    shape_rules_recurrent,
     shape_rules_reduction,
     shape_rules_window,
 )
@@ -72,13 +74,28 @@ def infer_node(
         )
     call = Call(node, types, constants)
     try:
-        return found(call)[: len(node.outputs)]
+        results = found(call)[: len(node.outputs)]
+        check_sizes(node, results)
+        return results
     except ModelError:
         raise
     except (TypeError, ValueError, IndexError, OverflowError, ZeroDivisionError) as error:
         call.fail(
             f"its attributes or inputs are not valid ({error})", "check the node's attributes against ONNX's reference"
         )
+
+
+def check_sizes(node: Node, results: Sequence[TensorType]) -> None:
+    """Check the types that a rule found for a node's outputs, before anybody makes memory for them.
+
+    Raises:
+        ShapeError: If no tensor can have one of them.
+    """
+    for each in results:
+        if each.problem:
+            raise ShapeError(
+                f"{node.op_type} node {node.name!r}: its output would be {each.problem}", "give it smaller inputs"
+            )
 
 
 def infer(graph: Graph, types: Mapping[str, TensorType] | None = None) -> Graph:

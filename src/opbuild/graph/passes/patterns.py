@@ -1,6 +1,7 @@
 """Patterns: operators that exporters write out as a dozen nodes, found again.
 
-Only the last node of a pattern is replaced; what nothing reads any more goes away as dead code.
+Only the last node of a pattern is replaced; what nothing reads any more goes away as dead code. In float16 a model
+that writes an operator out rounds every step to few digits, so there the steps stay.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from opbuild.graph.types import Array, Graph, Node
 
 _TOLERANCE = 1e-3
 """Constants of a pattern are written with as few as four digits."""
+
+_NARROW = "float16"
 
 _GELU_BY_ERF = ("Add", "Div", "Erf", "Gelu", "Mul")
 _GELU_BY_TANH = ("Add", "Gelu", "Mul", "Pow", "Tanh")
@@ -88,6 +91,8 @@ def fuse_gelu(graph: Graph) -> Graph:
 
 
 def _gelu(view: _View, node: Node) -> tuple[str, str] | None:
+    if view.graph.types[node.outputs[0]].dtype == _NARROW:
+        return None
     factor, names = view.product(node.outputs[0])
     if len(names) != 2 or not math.isclose(factor, 0.5, rel_tol=_TOLERANCE):
         return None
@@ -156,7 +161,7 @@ def fuse_layer_normalization(graph: Graph) -> Graph:
 
 def _normalised(view: _View, node: Node) -> _Norm | None:
     """Match ``(x - mean) / sqrt(variance + epsilon)``."""
-    if node.op_type != "Div" or node.domain:
+    if node.op_type != "Div" or node.domain or view.graph.types[node.outputs[0]].dtype == _NARROW:
         return None
     centred, root = view.node(node.inputs[0], "Sub"), view.node(node.inputs[1], "Sqrt")
     total = view.node(root.inputs[0], "Add") if root is not None else None

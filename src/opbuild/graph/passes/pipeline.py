@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opbuild.graph.passes.batchnorm import fold_batchnorm
+from opbuild.graph.passes.bounded import Bounded
 from opbuild.graph.passes.cleanup import eliminate_dead, remove_identities
 from opbuild.graph.passes.decompose import decompose
 from opbuild.graph.passes.fold import Evaluate, fold
@@ -30,6 +31,7 @@ def simplify(graph: Graph, evaluate: Evaluate) -> Graph:
         graph: A typed graph.
         evaluate: As for ``optimize``.
     """
+    evaluate = Bounded(evaluate)
     graph = eliminate_dead(graph)
     graph = fold(graph, evaluate)
     graph = remove_identities(graph)

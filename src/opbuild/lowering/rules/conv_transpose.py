@@ -13,6 +13,8 @@ from math import gcd
 
 import numpy as np
 
+from opbuild.graph.shape_rules import Call
+from opbuild.graph.shape_rules_window import transposed_range
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering import conv_descriptors as descriptors
@@ -23,7 +25,7 @@ from opbuild.lowering.epilogue import Epilogue, epilogue_of, pack_channels
 from opbuild.lowering.operands import BLOCK, Blocked, BlockedPhase, BlockedTaps, OperandRef, Plain, blocks
 from opbuild.lowering.rules.conv import group_tables
 from opbuild.lowering.strided import made
-from opbuild.lowering.windows import Pair, image_shape, spatial_pair, text_of
+from opbuild.lowering.windows import Pair, image_shape, spatial_pair
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,9 @@ def _phase_pairs(lowering: Lowering, node: Node, stride: Pair) -> list[tuple[Axi
     kernel = lowering.type(node.inputs[1]).shape[2:]
     rank = len(kernel)
     taps, dilation = spatial_pair(kernel, rank, 1), spatial_pair(node.attrs.get("dilations"), rank, 1)
-    _, _, height, width = image_shape(lowering.type(node.inputs[0]).shape)
     _, _, out_height, out_width = image_shape(lowering.type(node.outputs[0]).shape)
-    before = _before(node, rank, taps, stride, dilation, (width, height), (out_width, out_height))
+    types = [lowering.type(name) for name in node.inputs[:2]]
+    before = spatial_pair(transposed_range(Call(node, types, [None, None]))[0], rank, 0)
     across = _phases(out_width, taps[0], stride[0], dilation[0], before[0])
     down = _phases(out_height, taps[1], stride[1], dilation[1], before[1])
     if any(not axis.taps for axis in (*across, *down)):
@@ -137,20 +139,6 @@ def _phases(out: int, taps: int, stride: int, dilation: int, before: int) -> lis
         count = -(-(out - start) // stride)
         found.append(Axis(start, count, used, dilation // gcd(stride, dilation) if len(used) > 1 else 1, first))
     return found
-
-
-def _before(node: Node, rank: int, taps: Pair, stride: Pair, dilation: Pair, size: Pair, out: Pair) -> Pair:
-    """Return the padding on the left and at the top; where the output's shape is given, it decides."""
-    mode = text_of(node.attrs.get("auto_pad"), "NOTSET")
-    if mode == "NOTSET" and not node.attrs.get("output_shape"):
-        pads = [int(pad) for pad in node.attrs.get("pads") or ()]
-        return spatial_pair(pads[:rank], rank, 0)
-    extra = spatial_pair(node.attrs.get("output_padding"), rank, 0)
-    before = []
-    for t, s, d, i, o, e in zip(taps, stride, dilation, size, out, extra, strict=True):
-        total = max(0, s * (i - 1) + e + (t - 1) * d + 1 - o)
-        before.append(total // 2 if mode == "SAME_UPPER" else total - total // 2)
-    return (0, 0) if mode == "VALID" else (before[0], before[1])
 
 
 def _references(lowering: Lowering, conv: Transposed, image: int, x: Axis, y: Axis) -> list[OperandRef]:

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Node
 from opbuild.lowering.blocked_concat import concat_blocked
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -112,9 +113,7 @@ def slice_(lowering: Lowering, node: Node) -> None:
     steps = integers(lowering, node, 4) or (1,) * len(starts)
     value = lowering.plain(node.inputs[0])
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        extent = value.shape[axis]
-        least = -extent - 1 if step < 0 else -extent
-        chosen = range(*slice(start, None if end < least and step < 0 else end, step).indices(extent))
+        chosen = sliced(value.shape[axis], start, end, step)
         value = narrowed(value, axis % len(value.shape), chosen.start, len(chosen), step)
     lowering.bind(node.outputs[0], value)
 

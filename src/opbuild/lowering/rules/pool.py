@@ -40,6 +40,8 @@ def lower_pool(lowering: Lowering, node: Node) -> None:
     if window.kernel[0] * window.kernel[1] > UNROLLED_TAPS:
         raise NotServedError(f"{node.op_type} over {window.kernel[1]} by {window.kernel[0]} taps")
     counted = bool(node.attrs.get("count_include_pad", 0))
+    if kind == "average" and not counted and window.misses:
+        raise NotServedError("AveragePool whose windows may lie in the padding")
     source = lowering.blocked(node.inputs[0])
     target = lowering.new_blocked(node.outputs[0], source.padding_value)
     mode = lowering.impl_mode(node, differs=kind == "average")

@@ -293,7 +293,9 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002
     for number in numbers:
         dtype = promotion.with_number(dtype, number)
     if len(numbers) == (min is not None) + (max is not None):
-        low, high = (None if item is None else np.asarray(item, dtype) for item in (min, max))
+        none = (None, None) if not dtype.startswith("float") else (-np.inf, np.inf)  # ONNX's own are finite
+        limits = (other if item is None else item for item, other in zip((min, max), none, strict=True))
+        low, high = (None if item is None else np.asarray(item, dtype) for item in limits)
         return emit("Clip", cast(tensor, dtype), low, high)
     result = tensor if min is None else maximum(tensor, min)
     return result if max is None else minimum(result, max)

@@ -24,7 +24,7 @@ def define(desc: OpDesc) -> Definition:
     args: list[Any] = [x[index] for x in inputs]
     out = hl.Func("out")
     expression, functions = from_json(list(desc.attrs["expression"])), elementwise_functions(desc.source)
-    value = compile_expression(expression, args, user=functions, refined=desc.is_precise)
+    value = compile_expression(expression, args, index, user=functions, refined=desc.is_precise)
     out[index] = hl.cast(TYPES[desc.outputs[0].dtype], value)
     constrain_output(out, desc.outputs[0])
     return Definition(inputs, [out], {f"i{number}": name for number, name in enumerate(index)})

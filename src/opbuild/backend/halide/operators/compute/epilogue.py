@@ -28,7 +28,7 @@ def apply_epilogue(desc: OpDesc, params: dict[str, Any], accumulator: Any, index
             places: dict[int, tuple[Any, ...]] = {4: index, 2: (lane, block), 1: (0,)}
             args.append(_expr(param[places[len(operand.dims)]]))
     expression = from_json(list(desc.attrs["epilogue"]))
-    return compile_expression(expression, args, _expr(accumulator), refined=desc.is_precise)
+    return compile_expression(expression, args, index, _expr(accumulator), refined=desc.is_precise)
 
 
 def _expr(value: Any) -> Any:

@@ -35,6 +35,6 @@ def define(desc: OpDesc) -> Definition:
     out = hl.Func("out")
     operands = [other[kept] for other in others]
     expression, total = from_json(desc.attrs["epilogue"]), hl.cast(FLOAT32, dot.total[kept])
-    out[kept] = compile_expression(expression, operands, total, refined=desc.is_precise)
+    out[kept] = compile_expression(expression, operands, kept, total, refined=desc.is_precise)
     constrain_output(out, desc.outputs[0])
     return Definition(inputs, [out], {"r": r, "b0": b0, "b1": b1}, {"dot": dot})

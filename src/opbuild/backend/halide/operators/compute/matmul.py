@@ -54,7 +54,7 @@ def define(desc: OpDesc) -> Definition:
     acc, out = functions["acc"], hl.Func("out")
     operands = [other[(n, m, *batch)] for other in others]
     expression, total = from_json(desc.attrs["epilogue"]), hl.Expr(acc[(n, m, *batch)])
-    out[(n, m, *batch)] = compile_expression(expression, operands, total, refined=desc.is_precise)
+    out[place] = compile_expression(expression, operands, place, total, refined=desc.is_precise)
     constrain_output(out, desc.outputs[0])
     names = {"n": n, "m": m, **{var.name(): var for var in batch}}
     return Definition(inputs, [out], names, functions, domains)

@@ -1,0 +1,129 @@
+"""Reductions, running sums and what normalises along one axis, in numpy.
+
+Floats are accumulated in their own type, at least float32; integers wrap in theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from opbuild.backend.host.elementwise import cast
+from opbuild.backend.host.movement import implements
+from opbuild.graph.types import Array, Node
+
+Reducer = Callable[..., Any]
+
+
+def _least(x: Array) -> Any:
+    """Return what is not above any value, and is the greatest of nothing."""
+    if x.dtype == np.bool_:
+        return False
+    return -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
+
+
+def _most(x: Array) -> Any:
+    """Return what is not below any value, and is the least of nothing."""
+    if x.dtype == np.bool_:
+        return True
+    return np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).max
+
+
+def _sum(x: Array, **how: Any) -> Any:
+    return x.sum(dtype=x.dtype, **how)
+
+
+def _mean(x: Array, axis: tuple[int, ...], keepdims: bool) -> Any:
+    count = int(np.prod([x.shape[each] for each in axis], dtype=np.int64))
+    total = x.sum(axis=axis, keepdims=keepdims)
+    return total / x.dtype.type(count) if np.issubdtype(x.dtype, np.floating) else _quotient(total, count)
+
+
+def _quotient(total: Array, count: int) -> Any:
+    """Return an integer mean, towards zero; 0 of nothing, as integer division by zero gives here."""
+    return np.sign(total) * (np.abs(total) // count) if count else np.zeros_like(total)
+
+
+def _log_sum_exp(x: Array, **how: Any) -> Any:
+    """Return the logarithm of the sum of exponentials; shifted, so that they do not overflow."""
+    if not np.issubdtype(x.dtype, np.floating):
+        return cast(_log_sum_exp(x.astype(np.float64), **how), str(x.dtype))
+    top = x.max(axis=how["axis"], keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, x.dtype.type(0))
+    return np.log(np.exp(x - top).sum(**how)) + (top if how["keepdims"] else top.squeeze(how["axis"]))
+
+
+def _in_float64(function: Callable[[Array], Array]) -> Reducer:
+    """Return a sum followed by a function that integers have no own form of."""
+
+    def reduce(x: Array, **how: Any) -> Any:
+        if np.issubdtype(x.dtype, np.floating):
+            return function(_sum(x, **how))
+        return cast(function(np.asarray(x.astype(np.float64).sum(**how))), str(x.dtype))
+
+    return reduce
+
+
+def _l2(x: Array, **how: Any) -> Any:
+    return _in_float64(np.sqrt)(np.square(x if np.issubdtype(x.dtype, np.floating) else x.astype(np.float64)), **how)
+
+
+_REDUCERS: dict[str, Reducer] = {
+    "ReduceSum": _sum,
+    "ReduceMean": _mean,
+    "ReduceMax": lambda x, **how: x.max(initial=_least(x), **how),
+    "ReduceMin": lambda x, **how: x.min(initial=_most(x), **how),
+    "ReduceProd": lambda x, **how: x.prod(dtype=x.dtype, **how),
+    "ReduceL1": lambda x, **how: _sum(np.abs(x), **how),
+    "ReduceL2": _l2,
+    "ReduceLogSum": _in_float64(np.log),
+    "ReduceLogSumExp": _log_sum_exp,
+    "ReduceSumSquare": lambda x, **how: _sum(np.square(x), **how),
+}
+
+
+@implements(*_REDUCERS)
+def _reduce(node: Node, inputs: Any) -> Sequence[Array]:
+    x, given = inputs[0], inputs[1] if len(inputs) > 1 else None
+    axes = () if given is None else tuple(int(axis) for axis in given.reshape(-1))
+    if not axes:
+        axes = () if node.attrs.get("noop_with_empty_axes", 0) else tuple(range(x.ndim))
+    wide = x.astype(np.float32) if x.dtype == np.float16 else x
+    found = _REDUCERS[node.op_type](wide, axis=axes, keepdims=bool(node.attrs.get("keepdims", 1)))
+    return (cast(np.asarray(found), str(x.dtype)),)
+
+
+@implements("ArgMax", "ArgMin")
+def _arg_extreme(node: Node, inputs: Any) -> Sequence[Array]:
+    x, axis = inputs[0], int(node.attrs.get("axis", 0))
+    find: Reducer = np.argmax if node.op_type == "ArgMax" else np.argmin
+    if node.attrs.get("select_last_index", 0):
+        found = x.shape[axis] - 1 - find(np.flip(x, axis), axis=axis)
+    else:
+        found = find(x, axis=axis)
+    found = np.expand_dims(found, axis % x.ndim) if node.attrs.get("keepdims", 1) else found
+    return (np.asarray(found, np.int64),)
+
+
+@implements("CumSum")
+def _cumsum(node: Node, inputs: Any) -> Sequence[Array]:
+    x, axis = inputs[0], int(inputs[1].reshape(-1)[0])
+    x = np.flip(x, axis) if node.attrs.get("reverse", 0) else x
+    found = np.cumsum(x, axis, dtype=x.dtype)
+    if node.attrs.get("exclusive", 0):
+        found = np.roll(found, 1, axis)
+        first: list[Any] = [slice(None)] * x.ndim
+        first[axis] = slice(0, 1)
+        found[tuple(first)] = 0
+    return (np.flip(found, axis) if node.attrs.get("reverse", 0) else found,)
+
+
+@implements("Softmax", "LogSoftmax")
+def _softmax(node: Node, inputs: Any) -> Sequence[Array]:
+    x, axis = inputs[0], int(node.attrs.get("axis", -1))
+    with np.errstate(all="ignore"):
+        shifted = x - x.max(axis, keepdims=True, initial=-np.inf)  # the axis may be empty
+        total = np.exp(shifted).sum(axis, keepdims=True)
+        return (shifted - np.log(total) if node.op_type == "LogSoftmax" else np.exp(shifted) / total,)

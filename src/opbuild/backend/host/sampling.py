@@ -1,0 +1,139 @@
+"""Resampling in numpy: Resize by tables, GridSample by neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from opbuild.backend.host.movement import implements
+from opbuild.graph.resampling import axes_of, table
+from opbuild.graph.shape_rules import ONNX_DTYPES, Call
+from opbuild.graph.shape_rules_movement import resize
+from opbuild.graph.types import Array, Node, TensorType
+
+_CUBIC = -0.75
+"""The coefficient of GridSample's cubic interpolation."""
+
+
+@implements("Resize")
+def _resize(node: Node, inputs: Any) -> Sequence[Array]:
+    x, _, scales, sizes = (*inputs, None, None, None)[:4]
+    types = [None if each is None else TensorType(str(each.dtype), each.shape) for each in inputs]
+    (kind,) = resize(Call(node, types, inputs))
+    factors, extents = (
+        None if each is None or not each.size else [float(item) for item in each.reshape(-1)]
+        for each in (scales, sizes)
+    )
+    found = x if x.dtype == np.float64 or not np.issubdtype(x.dtype, np.floating) else x.astype(np.float32)
+    for axis in axes_of(node, x.shape, kind.shape, factors, extents):
+        places, weights = table(axis, node)
+        taps = [np.take(found, places[:, tap], axis.index) for tap in range(places.shape[1])]
+        if len(taps) == 1:
+            found = taps[0]
+            continue
+        column = (-1, *(1 for _ in x.shape[axis.index + 1 :]))
+        terms = [each * weights[:, tap].reshape(column) for tap, each in enumerate(taps)]
+        found = np.sum(terms, 0)
+    return (_rounded(found, x.dtype),)
+
+
+def _rounded(values: Array, kind: np.dtype[Any]) -> Array:
+    """Return values in a type; integers are rounded, and stay in range."""
+    if np.issubdtype(kind, np.integer) and np.issubdtype(values.dtype, np.floating):
+        limits = np.iinfo(kind)
+        values = np.clip(np.rint(values), limits.min, limits.max)
+    return values.astype(kind, copy=False)
+
+
+@implements("GridSample")
+def _grid_sample(node: Node, inputs: Any) -> Sequence[Array]:
+    x, grid = inputs
+    wide = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
+    aligned, padding = bool(node.attrs.get("align_corners", 0)), str(node.attrs.get("padding_mode", "zeros"))
+    mode, size = str(node.attrs.get("mode", "linear")), x.shape[2:]
+    taps = []
+    for number, extent in enumerate(size):
+        place = grid[..., len(size) - 1 - number].astype(wide.dtype)  # the innermost dimension comes first
+        place = (place + 1) / 2 * (extent - 1) if aligned else ((place + 1) * extent - 1) / 2
+        if padding == "border":
+            place = np.clip(place, 0, extent - 1)
+        taps.append([_placed(*tap, extent, aligned, padding) for tap in _neighbours(place, mode)])
+    flat = wide.reshape(*x.shape[:2], prod(size))
+    found = np.zeros((*x.shape[:2], prod(grid.shape[1:-1])), wide.dtype)
+    for chosen in product(*taps):
+        index: Any = 0
+        weight: Any = 1
+        for (place, factor), extent in zip(chosen, size, strict=True):
+            index, weight = index * extent + place, weight * factor
+        found += np.take_along_axis(flat, index.reshape(len(x), 1, -1), 2) * weight.reshape(len(x), 1, -1)
+    return (_rounded(found.reshape(*x.shape[:2], *grid.shape[1:-1]), x.dtype),)
+
+
+def _neighbours(place: Array, mode: str) -> list[tuple[Array, Array]]:
+    """Return the integer positions that count for each place, and how much."""
+    if mode == "nearest":
+        return [(np.rint(place), np.ones_like(place))]
+    low = np.floor(place)
+    part = place - low
+    if mode == "linear":
+        return [(low, 1 - part), (low + 1, part)]
+    if mode != "cubic":
+        raise ValueError(f"mode is {mode!r}, not linear, nearest or cubic")
+    return [(low + step, _keys(np.abs(part - step))) for step in (-1, 0, 1, 2)]
+
+
+def _keys(distance: Array) -> Array:
+    near = ((_CUBIC + 2) * distance - (_CUBIC + 3)) * distance**2 + 1
+    far = ((_CUBIC * distance - 5 * _CUBIC) * distance + 8 * _CUBIC) * distance - 4 * _CUBIC
+    return np.where(distance <= 1, near, far).astype(distance.dtype)
+
+
+def _placed(place: Array, weight: Array, extent: int, aligned: bool, padding: str) -> tuple[Array, Array]:
+    """Return positions inside the input; what is outside counts nothing, or is that of the border or its mirror."""
+    if padding == "reflection":
+        if aligned:
+            period = max(2 * (extent - 1), 1)
+            place = np.mod(place, period)
+            place = np.where(place > extent - 1, period - place, place)
+        else:
+            place = np.mod(place, 2 * extent)
+            place = np.where(place >= extent, 2 * extent - 1 - place, place)
+    elif padding == "zeros":
+        weight = np.where((place < 0) | (place > extent - 1), 0, weight).astype(weight.dtype)
+    return np.clip(np.nan_to_num(place), 0, extent - 1).astype(np.int64), weight
+
+
+@implements("MaxRoiPool")
+def _max_roi_pool(node: Node, inputs: Any) -> Sequence[Array]:
+    x, regions = inputs
+    rows, columns = (int(extent) for extent in node.attrs["pooled_shape"])
+    scaled = np.floor(regions[:, 1:].astype(np.float64) * float(node.attrs.get("spatial_scale", 1.0)) + 0.5)
+    found = np.zeros((len(regions), x.shape[1], rows, columns), x.dtype)
+    for number, (left, top, right, bottom) in enumerate(scaled.astype(np.int64).tolist()):
+        image = x[int(regions[number, 0])]
+        for row, down in enumerate(_bins(top, bottom, rows, x.shape[2])):
+            for column, across in enumerate(_bins(left, right, columns, x.shape[3])):
+                part = image[:, down, across]
+                if part.size:
+                    found[number, :, row, column] = part.max((1, 2))
+    return (found,)
+
+
+def _bins(first: int, last: int, count: int, extent: int) -> list[slice]:
+    """Return the positions of each of the bins into which a region divides; they may share one."""
+    width = max(last - first + 1, 1) / count
+    edges = [(int(np.floor(index * width)), int(np.ceil((index + 1) * width))) for index in range(count)]
+    return [slice(min(max(low + first, 0), extent), min(max(high + first, 0), extent)) for low, high in edges]
+
+
+@implements("Multinomial")
+def _multinomial(node: Node, inputs: Any) -> Sequence[Array]:
+    """Draw classes by unnormalised logarithms of their probabilities: the greatest after adding Gumbel's noise."""
+    x, seed = inputs[0], node.attrs.get("seed")
+    random = np.random.default_rng(None if seed is None else np.float32(seed).view(np.uint32).item())
+    noise = random.gumbel(size=(len(x), int(node.attrs.get("sample_size", 1)), x.shape[1]))
+    return (np.argmax(x[:, None] + noise, -1).astype(ONNX_DTYPES[int(node.attrs.get("dtype", 6))]),)

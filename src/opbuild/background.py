@@ -1,0 +1,73 @@
+"""Work in the background, where the system allows it: in a thread of its own, or else by whoever needs it.
+
+A limit on processes or on memory may allow no further thread. Nothing here needs one: what nobody waits for is left out
+then, and who waits for something that has not begun does it himself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from opbuild.limits import has_room
+
+T = TypeVar("T")
+
+
+def begin(work: Callable[[], object], name: str, *, is_needed: bool = False) -> bool:
+    """Call a function in a thread of its own, which ends with the process; return whether there is one.
+
+    Where memory is limited there is none: a thread that finds no memory to begin lets ``start`` wait for ever.
+
+    Args:
+        work: The function; it must raise nothing.
+        name: The thread's name, for who looks at the process.
+        is_needed: Whether it can not be done without: then also where little memory is left.
+    """
+    if not is_needed and not has_room():
+        return False
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except (RuntimeError, MemoryError):
+        return False
+    return True
+
+
+class Background(Generic[T]):
+    """A piece of work that is done once, by a thread of its own or by whoever waits for it first.
+
+    Args:
+        work: What is to be done.
+        name: The thread's name.
+    """
+
+    def __init__(self, work: Callable[[], T], name: str) -> None:
+        self._work = work
+        self._name = name
+        self._claim = threading.Lock()
+        self._done = threading.Event()
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """Begin, if there can be a thread for it."""
+        begin(self._run, self._name)
+
+    def result(self) -> T:
+        """Return what the work returns, or raise what it raises; do it here if it has not begun."""
+        self._run()
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+    def _run(self) -> None:
+        if not self._claim.acquire(blocking=False):
+            return  # somebody does it
+        try:
+            self._result.append(self._work())
+        except BaseException as error:  # raised again where the result is asked for
+            self._error = error
+        finally:
+            self._done.set()

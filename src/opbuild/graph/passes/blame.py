@@ -1,0 +1,27 @@
+"""Saying which node is at fault for what numpy or onnx raise while a model is read, typed, folded or rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from opbuild.errors import InvalidModelError
+from opbuild.graph.types import Node
+
+
+@contextmanager
+def blaming(node: Node) -> Iterator[None]:
+    """Turn what other packages raise for a node's attributes, shapes or constants into an error that names the node.
+
+    Raises:
+        InvalidModelError: Instead of those.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
+        what = "more memory than there is" if isinstance(error, MemoryError) else "something that is not valid"
+        raise InvalidModelError(
+            f"{node.op_type} node {node.name!r}: its attributes or inputs ask for {what} "
+            f"({type(error).__name__}: {' '.join(str(error).split())[:200]})",
+            "check the node's attributes and constants against ONNX's reference",
+        ) from error

@@ -1,0 +1,195 @@
+"""The limits of a process (``ulimit``): errors that say which of them the system's refusal comes from.
+
+A supervisor, a batch system or a container may allow little: few processes, small files, a small address space. What
+then fails somewhere as a ``MemoryError``, an error of the system or a killed process ends as an error that names the
+limit, what it is now, and what to do.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
+
+from opbuild.errors import OpbuildError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ROOM = 2**30
+"""Bytes of address space that must be free before a thread is started that could be done without: it takes a stack of
+8 MB and an arena of the allocator, 128 MB for a moment, and what comes next fails for want of them."""
+
+
+_LEAST = 2**25
+"""Bytes of room below which whatever fails may fail for want of it: modules that could not be loaded whole, say."""
+
+
+class Limit(NamedTuple):
+    """A limit of this process.
+
+    Attributes:
+        number: Of the system.
+        what: What it limits.
+        flag: Of the shell's ``ulimit``.
+        low: Bytes below which a compiler or a linker may fail and not say why; 0 for what is no number of bytes.
+    """
+
+    number: int
+    what: str
+    flag: str
+    low: int = 0
+
+    @property
+    def value(self) -> int | None:
+        """What it is now; None if there is none."""
+        soft, _ = resource.getrlimit(self.number)
+        return None if soft == resource.RLIM_INFINITY else soft
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it may be why something failed."""
+        return self.value is not None and self.value < self.low
+
+    @property
+    def text(self) -> str:
+        """The limit, its flag and its value."""
+        value = self.value
+        now = "" if value is None else f", now {_bytes(value) if self.low else value}"
+        return f"the limit on {self.what} (ulimit -{self.flag}{now})"
+
+
+ADDRESS_SPACE = Limit(resource.RLIMIT_AS, "the address space", "v", 2**30)
+DATA = Limit(resource.RLIMIT_DATA, "data", "d", 2**30)
+FILE_SIZE = Limit(resource.RLIMIT_FSIZE, "the size of files", "f", 2**24)
+OPEN_FILES = Limit(resource.RLIMIT_NOFILE, "open files", "n")
+PROCESSES = Limit(resource.RLIMIT_NPROC, "processes and threads", "u")
+STACK = Limit(resource.RLIMIT_STACK, "the stack", "s", 2**20)
+TIME = Limit(resource.RLIMIT_CPU, "processor time", "t")
+
+_SIGNALS: dict[int, Limit] = {signal.SIGXFSZ: FILE_SIZE, signal.SIGXCPU: TIME}
+_NO_MEMORY = ("failed to map segment", "annot allocate memory", "std::bad_alloc")
+_NO_THREAD = "can't start new thread"
+
+
+def hint_for(error: BaseException | None) -> str:
+    """Return what to do about an error that comes from a limit or a lack of memory; empty for any other error.
+
+    Args:
+        error: What was raised; what it was raised from counts too.
+    """
+    while error is not None:
+        hint = _hint(error)
+        if hint:
+            return hint
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def hint_for_signal(number: int) -> str:
+    """Return what to do about a process that a signal ended; empty if it is not the signal of a limit."""
+    return f"raise {_SIGNALS[number].text}" if number in _SIGNALS else ""
+
+
+def suspected() -> str:
+    """Return what to do about a process that failed and did not say why: which limits are low; empty if none is."""
+    low = [limit.text for limit in (ADDRESS_SPACE, DATA, FILE_SIZE, STACK) if limit.is_low]
+    return f"little is allowed here: raise {' and '.join(low)}" if low else ""
+
+
+def has_room() -> bool:
+    """Return whether there is room for the stacks and the memory of threads that could be done without."""
+    return _room() >= ROOM
+
+
+def require_room() -> None:
+    """Refuse to load libraries where there is hardly any room for them: some of them end the process.
+
+    Raises:
+        MemoryError: If there is not.
+    """
+    if _room() < _LEAST:
+        raise MemoryError("there is not enough memory")
+
+
+@contextmanager
+def named(kind: type[OpbuildError], what: str) -> Iterator[None]:
+    """Turn a lack of memory, processes or open files into an error that names the limit.
+
+    Args:
+        kind: The class of the error.
+        what: What could not be done.
+    """
+    try:
+        yield
+    except OpbuildError:
+        raise
+    except Exception as error:  # what has no memory left to begin with ends in any way
+        hint = hint_for(error) or ("" if _room() >= _LEAST else _memory_hint())
+        if not hint:
+            raise
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        raise kind(f"{what}: {said or 'there is not enough memory'}", hint) from error
+
+
+def names_limits(kind: type[OpbuildError], what: str) -> Callable[[F], F]:
+    """Return a decorator for functions whose errors ``named`` turns; its arguments are those."""
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with named(kind, what):
+                return function(*args, **kwargs)
+
+        return cast("F", wrapped)
+
+    return decorate
+
+
+def _hint(error: BaseException) -> str:
+    number, text = getattr(error, "errno", 0), str(error)
+    if number in (errno.EMFILE, errno.ENFILE):
+        return f"raise {OPEN_FILES.text}"
+    if number == errno.EFBIG:
+        return f"raise {FILE_SIZE.text}"
+    if number == errno.EAGAIN or (_NO_THREAD in text and has_room()):
+        return f"raise {PROCESSES.text}, or the container's limit on processes (pids)"
+    if isinstance(error, MemoryError) or number == errno.ENOMEM or any(s in text for s in (*_NO_MEMORY, _NO_THREAD)):
+        return _memory_hint()
+    return ""
+
+
+def _memory_hint() -> str:
+    limits = [limit.text for limit in (ADDRESS_SPACE, DATA) if limit.value is not None]
+    return f"free memory, or raise {' and '.join(limits) or 'the limit of the container'}"
+
+
+def _room() -> float:
+    """Return how many bytes of memory the limits still allow."""
+    limits = [limit.value for limit in (ADDRESS_SPACE, DATA)]
+    if limits == [None, None]:
+        return math.inf
+    used = zip(limits, _in_use(), strict=True)
+    return min(math.inf if limit is None else limit - count for limit, count in used)
+
+
+def _in_use() -> tuple[int, int]:
+    """Return the bytes of address space and of data that this process has; 0 where that is not known."""
+    try:
+        pages = Path("/proc/self/statm").read_text("ascii").split()
+        return int(pages[0]) * resource.getpagesize(), int(pages[5]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return 0, 0
+
+
+def _bytes(count: int) -> str:
+    """Return a number of bytes in a unit that leaves few digits."""
+    for unit, size in (("GB", 2**30), ("MB", 2**20), ("KB", 2**10)):
+        if count >= size:
+            return f"{count / size:.4g} {unit}"
+    return f"{count} bytes"

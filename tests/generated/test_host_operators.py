@@ -1,0 +1,112 @@
+"""Operators that run on the host, called at random, against ONNX Runtime.
+
+Each example is a model of one node, read as any model and evaluated on the host backend. What ONNX Runtime runs,
+opbuild runs, with the same results, or refuses for a reason that is listed here. A failure is shrunk to the smallest
+call that shows it; the seed is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+
+from fuzzing import CAMPAIGN
+from generated import host_arrays, host_windows
+from generated.host_cases import MAKERS, Case, cases
+from graph_runner import run_graph
+from known_differences import known_difference
+from opbuild.errors import ModelError
+from opbuild.frontend.onnx_model import load_model
+
+MODULES = (host_arrays, host_windows)
+"""Importing a module registers its makers."""
+
+EXAMPLES = CAMPAIGN or 12
+"""Calls of each operator."""
+
+SEED = int(os.environ.get("OPBUILD_FUZZ_SEED") or (random.SystemRandom().randrange(2**32) if CAMPAIGN else 9))
+
+REFUSED: dict[str, str] = dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), "its window does not fit")
+"""Operators that ONNX Runtime runs in a form that opbuild refuses: a part of the message for each."""
+
+
+def expected(case: Case) -> list[Any] | None:
+    """Return ONNX Runtime's outputs, or None if it does not run the model."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(
+            case.model().SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        return list(session.run(None, case.feeds()))
+    except Exception:
+        return None
+
+
+def problem(got: Any, wanted: Any) -> str:
+    """Return how two outputs differ, empty if they do not."""
+    if got.shape != wanted.shape or got.dtype != wanted.dtype:
+        return f"{got.dtype}{list(got.shape)} is not {wanted.dtype}{list(wanted.shape)}"
+    if wanted.dtype.kind == "f":
+        near = 2e-3 if wanted.dtype == np.float16 else 1e-4
+        got, wanted = got.astype("f8"), wanted.astype("f8")
+        least = near / 10 * float(np.abs(wanted[np.isfinite(wanted)]).max(initial=1).clip(1, 1e3))
+        same = np.isclose(got, wanted, rtol=near, atol=least, equal_nan=True)
+    else:
+        same = got == wanted
+    return "" if same.all() else f"{(~same).sum()} of {got.size} differ: {got.tolist()} is not {wanted.tolist()}"
+
+
+def outcome(case: Case) -> str:
+    """Return what became of a call: ``same``, ``refused``, ``known``, ``not run`` by ONNX Runtime, or a failure."""
+    wanted = expected(case)
+    if wanted is None:
+        return "not run"
+    model = case.model()
+    try:
+        graph = load_model(model).bind()
+    except ModelError as error:
+        listed = REFUSED.get(case.op_type)
+        return "refused" if listed and listed in str(error) else known(case) or f"refuses: {error}"
+    got = run_graph(graph, case.feeds())
+    for number, pair in enumerate(zip(got, wanted, strict=True)):
+        found = problem(*pair)
+        if found:
+            return known(case) or f"output {number}: {found}"
+    return "same"
+
+
+def known(case: Case) -> str:
+    """Return ``known`` if a listed difference shows in the call."""
+    return "known" if known_difference(case.model()) else ""
+
+
+@pytest.mark.parametrize("op_type", sorted(MAKERS))
+def test_an_operator_on_the_host_computes_what_onnx_runtime_does(op_type: str) -> None:
+    """What onnx's reference evaluator gave was wrong: norms without signs' removal, gates that ignored lengths."""
+    counts: Counter[str] = Counter()
+
+    @seed(SEED)
+    @settings(
+        max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=False
+    )
+    @given(cases(op_type))
+    def one(case: Case) -> None:
+        found = outcome(case)
+        counts[found] += 1
+        assert found in ("same", "refused", "known", "not run"), f"{case}\n{found}\nOPBUILD_FUZZ_SEED={SEED}"
+
+    one()
+    if CAMPAIGN:
+        print(f"\n{op_type}: {dict(counts)}, seed {SEED}", file=sys.__stderr__)
+    assert counts["same"], f"nothing of {op_type} was compared: {dict(counts)}"
