@@ -3,7 +3,7 @@
     network_meta/*.model, *.digest, *.seen       of models, their files, the files of weights
     network_meta/weights/*.json                  which bytes a source packs to
     network_meta/compiler.json                   of the compiler
-    network_meta/counters.jsonl, counters.old.jsonl
+    network_meta/counters.jsonl, counters.old.jsonl, size.jsonl
     op_cache.ini
 
 A build that meets a wrong one goes on without it; here it is found although no build asks for it.
@@ -23,6 +23,8 @@ from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.trust import SignatureError, Trust, UntrustedError
 from opbuild.store.counters import FILE, OLD_FILE, check_counters
 from opbuild.store.inventory import Item, Kind
+from opbuild.store.measured import FILE as SIZE_FILE
+from opbuild.store.measured import read_measured
 from opbuild.store.policy import read_policy
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -72,6 +74,8 @@ def weights_sizes(network_meta: Path, trust: Trust) -> dict[str, int]:
 def _reader(path: Path) -> Callable[[Path, Trust], Any]:
     if path.name in (FILE, OLD_FILE):
         return check_counters
+    if path.name == SIZE_FILE:
+        return read_measured
     if path.suffix == SUFFIX:
         return read_face
     if path.parent.name == "weights":
@@ -99,7 +103,7 @@ def _read_reference(path: Path, trust: Trust) -> tuple[str, int]:
 def _is_memo(name: str) -> bool:
     if name.startswith("."):
         return False
-    return name in (COMPILER_MEMO, FILE, OLD_FILE) or name.endswith((SUFFIX, ".digest", ".seen"))
+    return name in (COMPILER_MEMO, FILE, OLD_FILE, SIZE_FILE) or name.endswith((SUFFIX, ".digest", ".seen"))
 
 
 def _is_reference(name: str) -> bool:

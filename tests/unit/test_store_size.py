@@ -224,6 +224,18 @@ def test_without_a_limit_a_large_folder_is_not_listed_by_each_build(tmp_path: Pa
     assert age_here(tmp_path, Policy(-1))["name"] == 0
 
 
+def test_a_damaged_measurement_is_found_and_repaired(tmp_path: Path) -> None:
+    """What is remembered of a folder's size is a kind of file too; that an old one no longer counts is no damage."""
+    cache = Cache(tmp_path / "kernel_meta", tmp_path)
+    remember(tmp_path, Measured(1, 1.0))
+    assert list(cache.problems()) == []
+    (tmp_path / measured.FILE).write_bytes(b"{")
+    (problem,) = cache.problems()
+    assert (problem.item.name, problem.reason.code) == (measured.FILE, "damaged")
+    assert cache.repair(problem)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_clearing_forgets_the_measurement(tmp_path: Path) -> None:
     """Only the settings are left (F53)."""
     remember(tmp_path, Measured(1, time.time()))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from opbuild.kernel.private_files import publish
-from opbuild.kernel.trust import Trust
+from opbuild.kernel.trust import Trust, parse_json
 
 FILE = "size.jsonl"
 
@@ -51,17 +51,27 @@ class Measured:
 def remembered(network_meta: Path, now: float, trust: Trust) -> Measured | None:
     """Return what is known of a folder's size; None if it must be measured."""
     try:
-        with os.fdopen(trust.open(network_meta / FILE)[0], "rb") as file:
-            data = file.read(_READ_AT_MOST + 1)
-        first, *added = data.decode("ascii").splitlines()
-        known = Measured(**json.loads(first))
-        total = known.nbytes + sum(map(int, added))
-        sound = all(_is_number(each) for each in (known.nbytes, known.time, known.again)) and len(data) <= _READ_AT_MOST
-    except (OSError, ValueError, TypeError, RecursionError):
+        known = read_measured(network_meta / FILE, trust)
+    except (OSError, ValueError, TypeError):
         return None
-    if not sound or not 0 <= now - known.time < BELIEVED_SECONDS or known.again - now > BELIEVED_SECONDS:
+    if not 0 <= now - known.time < BELIEVED_SECONDS or known.again - now > BELIEVED_SECONDS:
         return None
-    return Measured(total, known.time, known.again)
+    return known
+
+
+def read_measured(path: Path, trust: Trust) -> Measured:
+    """Return what a file says, however old it is.
+
+    Raises:
+        OSError: If it can not be read, has too many lines or others can write to it.
+        ValueError: If it is no measurement.
+        TypeError: If it is no measurement.
+    """
+    first, *added = trust.read(path, _READ_AT_MOST).decode("ascii").splitlines() or [""]
+    known = Measured(**parse_json(first.encode()))
+    if not all(_is_number(each) for each in (known.nbytes, known.time, known.again)):
+        raise ValueError(f"{path.name} holds no measurement")
+    return Measured(known.nbytes + sum(map(int, added)), known.time, known.again)
 
 
 def remember(network_meta: Path, measured: Measured) -> None:
