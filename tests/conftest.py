@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 hypothesis.settings.register_profile("without clock", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("without clock")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a job in the background; tests interrupt what they start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
