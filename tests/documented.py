@@ -7,8 +7,8 @@
     others    name their file in a comment in their first line, ``/* run.c: ...`` or ``# op_cache.ini``, and are
               written to it
 
-``python documented.py DOCUMENT.md`` runs a document in the working folder. Its exit code is 1 if a block failed or
-printed something else than the document says.
+``python documented.py DOCUMENT.md TOOL...`` runs a document in the working folder, without the blocks that use one of
+the tools, which are missing. Its exit code is 1 if a block failed or printed something else than the document says.
 """
 
 from __future__ import annotations
@@ -182,10 +182,12 @@ def _content(file: Any) -> str:
     return text.decode(errors="replace")
 
 
-def main(document: Path) -> int:
+def main(document: Path, missing: list[str]) -> int:
     """Run the blocks of a document until one is wrong; return the exit code."""
     reader = Reader()
     for block in blocks(document.read_text()):
+        if any(tool in block.text for tool in missing):
+            continue
         problems = reader.run(block)
         if problems:
             print(f"{document.name}, line {block.line}:", *problems, sep="\n  ")
@@ -194,4 +196,4 @@ def main(document: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
