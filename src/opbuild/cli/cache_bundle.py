@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from opbuild.cli.cache_options import cache_options, json_option, locate, print_json, size
+from opbuild.cli.cache_options import json_option, locate, print_json, size, target_options
+from opbuild.cli.options import THREADS
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
 
@@ -18,8 +19,8 @@ from opbuild.frontend.input_shape import parse_input_shape
 @click.option("--network", is_flag=True, help="With --model: its stored network and weights too.")
 @click.option("--input_shape", metavar="SHAPES", help='With --model: shapes that it leaves open, "data:1,3,224,224".')
 @click.option("--num_threads", metavar="N", type=click.IntRange(1, 1024),
-              help="With --model: threads that will run it.  [default: the cores]")  # fmt: skip
-@cache_options
+              help=f"With --model: threads that will run it.  [default: {THREADS}]")  # fmt: skip
+@target_options
 @json_option
 def export(
     bundle: Path,
@@ -56,7 +57,7 @@ def export(
 
 @click.command("import")
 @click.argument("bundle", type=click.Path(dir_okay=False, path_type=Path))
-@cache_options
+@target_options
 @json_option
 def import_(bundle: Path, as_json: bool, **place: Any) -> None:
     """Put what BUNDLE holds into the cache.

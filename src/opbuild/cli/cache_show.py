@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.cache_options import cache_options, json_option, locate, print_json, size, span
+from opbuild.cli.cache_options import json_option, locate_place, place_options, print_json, size, span
 from opbuild.errors import OptionError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _TABLE_AT_MOST = 500
 
 
 @click.command()
-@cache_options
+@place_options
 @json_option
 def ls(as_json: bool, **place: Any) -> None:
     """List the operators and the stored networks, the last used first."""
@@ -33,7 +33,7 @@ def ls(as_json: bool, **place: Any) -> None:
     from opbuild.cli.count_progress import progress_of
     from opbuild.store.at_once import at_once
 
-    config, _ = locate(**place)
+    config = locate_place(**place)
     items = sorted(Cache.of(config).items("operator", "image"), key=lambda item: (-item.last_use, item.name))
     with progress_of("reading", "read", "nothing was changed") as count:
         rows = []
@@ -54,7 +54,7 @@ def ls(as_json: bool, **place: Any) -> None:
 
 @click.command()
 @click.argument("name")
-@cache_options
+@place_options
 @json_option
 def show(name: str, as_json: bool, **place: Any) -> None:
     """Show one operator: its whole key, what came out, and whether its files are sound.
@@ -63,7 +63,7 @@ def show(name: str, as_json: bool, **place: Any) -> None:
     """
     from opbuild.cache import Cache
 
-    config, _ = locate(**place)
+    config = locate_place(**place)
     found = Cache.of(config).find(name)
     if not found:
         message = f"nothing stored in {config.cache_folder} has a name that begins with {name!r}"
@@ -84,13 +84,13 @@ def show(name: str, as_json: bool, **place: Any) -> None:
 
 
 @click.command()
-@cache_options
+@place_options
 @json_option
 def stats(as_json: bool, **place: Any) -> None:
     """Show how much is stored, how often it was found, and the compile time that this saved."""
     from opbuild.cache import Cache
 
-    config, _ = locate(**place)
+    config = locate_place(**place)
     numbers = Cache.of(config).stats()
     if as_json:
         print_json(_stats_json(numbers))
