@@ -37,7 +37,7 @@ def _session_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         folder = tmp_path_factory.mktemp("store")
         patch.setenv("XDG_CACHE_HOME", str(folder))
         patch.delenv("MS_COMPILER_CACHE_PATH", raising=False)
-        patch.delenv("ASCEND_CACHE_PATH", raising=False)
+        patch.setenv("ASCEND_CACHE_PATH", str(folder / "ascend"))
         yield folder
 
 
@@ -46,6 +46,7 @@ def user_store(_session_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give each test a store of its own where it names none; return its folder, which is made when it is used."""
     caches = _session_store / str(next(_NUMBERS))
     monkeypatch.setenv("XDG_CACHE_HOME", str(caches))
+    monkeypatch.setenv("ASCEND_CACHE_PATH", str(caches / "ascend"))
     return caches / "opbuild"
 
 

@@ -13,21 +13,9 @@ import pytest
 from opbuild.cli.cache_options import read_size, read_span, size, span
 from opbuild.cli.main import main
 from opbuild.errors import OptionError
-from opbuild.kernel.entry import make_entry
-from opbuild.kernel.target import Target, host_target
-from opbuild.store.disk import DiskStore
-from samples import conv, key_of
+from opbuild.kernel.target import host_target
+from samples import stored
 from small_network import SmallNetwork
-
-
-def stored(folder: Path, target: Target, tile: int = 1) -> str:
-    """Store an operator for a target; return its name."""
-    from opbuild.backend.fake import fake_object
-
-    key = key_of(conv(tile), target=target)
-    entry = make_entry(conv(tile), key, 0, fake_object(b"code", (key.symbol,)), 12.0, nodes=("first",))
-    DiskStore(folder).publish(entry)
-    return entry.name
 
 
 @pytest.fixture
@@ -54,7 +42,7 @@ def test_ls_lists_names_variants_and_sizes(names: list[str], capsys: pytest.Capt
     text = said(capsys, "cache", "ls")
     assert all(f" {name} " in text for name in names)
     assert "tile=2" in text
-    assert "2 operators, 0 networks" in text
+    assert "2 operators (40.0 KiB), 0 networks (0 B), 0 packed weights (0 B)" in text
     assert sorted(row["name"] for row in as_json(capsys, "cache", "ls")) == names
 
 
@@ -118,7 +106,7 @@ def test_prune_and_clear_say_what_went(names: list[str], capsys: pytest.CaptureF
     """What was removed is counted and, as JSON, named."""
     os.utime(f"rank_0/kernel_meta/{names[0]}.json", (1, 1))
     assert as_json(capsys, "cache", "prune", "--older-than", "30d")["names"] == [names[0]]
-    assert said(capsys, "cache", "clear").startswith("1 operators and 0 networks removed, ")
+    assert said(capsys, "cache", "clear").startswith("1 operator and 0 networks removed, ")
 
 
 def test_a_bundle_goes_from_folder_to_folder(

@@ -11,6 +11,7 @@ from opbuild.cli.cache_options import json_option, locate, print_json, size, tar
 from opbuild.cli.options import THREADS
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
+from opbuild.plural import counted
 
 
 @click.command()
@@ -51,8 +52,10 @@ def export(
         return
     for name, why in done.left_out:
         click.echo(f"left out {name}: {why}")
-    networks = f" and {done.networks} network" if done.networks else ""
-    click.echo(f"{done.operators} operators{networks} in {bundle}, {size(done.nbytes)}, for {target}")
+    networks = f" and {counted(done.networks, 'network')}" if done.networks else ""
+    click.echo(f"{counted(done.operators, 'operator')}{networks} in {bundle}, {size(done.nbytes)}, for {target}")
+    for other, number in sorted(done.others.items()):
+        click.echo(f"not exported: {counted(number, 'operator')} for {other}")
 
 
 @click.command("import")
@@ -75,5 +78,6 @@ def import_(bundle: Path, as_json: bool, **place: Any) -> None:
         return
     for warning in done.warnings:
         click.echo(f"warning: {warning}", err=True)
-    networks = f", {done.networks} network" if done.networks else ""
-    click.echo(f"{done.added} operators added{networks}, {done.present} were there, in {config.cache_folder}")
+    networks = f", {counted(done.networks, 'network')}" if done.networks else ""
+    there = f"{done.present} {'was' if done.present == 1 else 'were'} there"
+    click.echo(f"{counted(done.added, 'operator')} added{networks}, {there}, in {config.cache_folder}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +57,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 def locate(
     cache_path: Path | None, op_compiler_cache_dir: Path | None, soc_version: str | None, **more: Any
 ) -> tuple[Config, Target]:
-    """Return the settings of a cache and its target; where nobody names a cache, say what other places hold too.
+    """Return the settings of a cache and its target.
 
     Args:
         cache_path: The option.
@@ -75,17 +77,15 @@ def locate(
         raise OptionError("--cache_path and --op_compiler_cache_dir name two caches", "give one of them")
     target = resolve_soc_version(soc_version or "host")
     config = Config.from_environment(cache_path=cache_path, op_compiler_cache_dir=op_compiler_cache_dir, **more)
-    if cache_path is None and op_compiler_cache_dir is None:
-        _tell_other_places(config)
     return replace(config, soc_version=str(target)), target
 
 
-def locate_place(soc_version: str | None, **place: Any) -> Config:
-    """Return the settings of a cache, for commands that see everything in a folder.
+def locate_place(soc_version: str | None, **place: Path | None) -> Config:
+    """Return the settings of a cache, for commands that see everything in a folder; say what other places hold too.
 
     Args:
         soc_version: The option.
-        place: The other options of the place.
+        place: The other options of the place; where they name none, other known places are looked at.
 
     Raises:
         OptionError: If an option is at fault, or a target is named where all lie together.
@@ -96,6 +96,8 @@ def locate_place(soc_version: str | None, **place: Any) -> Config:
             f"--soc_version is {soc_version!r}, and {config.cache_folder} is for all targets together",
             "leave it out, or name a folder that has one for each target: --op_compiler_cache_dir",
         )
+    if not any(place.values()):
+        _tell_other_places(config)
     return config
 
 
@@ -103,17 +105,21 @@ def _tell_other_places(config: Config) -> None:
     """Say in a line, once the command is done, which other known places hold something, and how to see them."""
     from opbuild.config import atc_cache
 
-    here, atc = Path("."), atc_cache()
-    places = []
-    if any(
-        folder.is_dir() and not _same(folder.parent, config.cache_folder) for folder in here.glob("rank_*/kernel_meta")
-    ):
-        places.append("--cache_path .")
-    if any(folder.is_dir() for folder in atc.glob("*")):
-        places.append(f"--op_compiler_cache_dir {shlex.quote(str(atc))}")
+    places, atc = [], atc_cache()
+    with suppress(OSError):
+        ranks = sorted({path.parents[1] for path in Path().glob("rank_*/kernel_meta/*")})
+        if any(not _same(rank, config.cache_folder) for rank in ranks):
+            places.append(f"./{ranks[0]} (--cache_path .)")
+        if any(atc.glob("*/*.o")):
+            places.append(f"{atc} (--op_compiler_cache_dir {shlex.quote(str(atc))})")
     if places:
-        line = f"also stored elsewhere, by scripts or atc; to see it: {' or '.join(places)}"
-        click.get_current_context().call_on_close(lambda: click.echo(line, err=True))
+        line = f"more is stored in {' and '.join(places)}"
+        click.get_current_context().call_on_close(lambda: _say_unless_failed(line))
+
+
+def _say_unless_failed(line: str) -> None:
+    if sys.exc_info()[0] is None:  # an error, or what an interrupted command said, stays the last line
+        click.echo(line, err=True)
 
 
 def _same(first: Path, second: Path) -> bool:

@@ -49,7 +49,7 @@ class StorageWatch:
 
 
 def stored_in(config: Config, watch: StorageWatch) -> str:
-    """Return the line that says where a build has put what it made; empty if it has put it nowhere, which was said.
+    """Return the line that says where a build has put what it made; empty if it was to store nothing.
 
     Args:
         config: The build's settings.
@@ -57,9 +57,11 @@ def stored_in(config: Config, watch: StorageWatch) -> str:
     """
     from opbuild.kernel.trust import trusted
 
-    if watch.not_stored or not config.uses_cache or not trusted(config)[0].uses_cache:
+    if not config.uses_cache:
         return ""
     place = config.cache_folder
     if config.op_compiler_cache_dir is not None and not config.soc_version:
         place = place.parent
+    if watch.not_stored or not trusted(config)[0].uses_cache:
+        return f"not kept in {place}: the warning says why; --cache_path names another folder"
     return f"kept in {place} for later builds and runs"
