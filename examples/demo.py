@@ -179,7 +179,7 @@ def build_and_call(model: Path, expected: Path, cache: Path, result: Path) -> in
             started = time.perf_counter()
             network = opbuild.compile(model, cache_path=cache, observer=observer)
             ready = time.perf_counter() - started
-        shape = network.inputs[0].type.shape
+        shape = network.inputs[0].shape
         # The input that the expected output belongs to.
         data = (np.arange(np.prod(shape)).reshape(shape) / np.prod(shape)).astype(np.float32)
         started = time.perf_counter()

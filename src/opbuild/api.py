@@ -21,8 +21,9 @@ from opbuild.kernel.target import Target
 from opbuild.limits import names_limits
 from opbuild.model_source import Model, ModelSource
 from opbuild.report import OperatorReport, Report
+from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.image import ImageKey
-from opbuild.runtime.network import Binding, Endpoint, Network, Shapes
+from opbuild.runtime.network import Binding, Network, Shapes
 from opbuild.session import Clock, Session, evaluate, make_report, open_session, report_notes
 
 if TYPE_CHECKING:
@@ -111,7 +112,15 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
             preparation.begin()
         inputs, first = source.endpoints(input_shapes or {})
         binder = _OnnxBinder(source, session, preparation.builder)
-        return Network(source.face.name, inputs, source.face.outputs, binder, first=first)
+        return Network(
+            source.face.name,
+            inputs,
+            [output.name for output in source.face.outputs],
+            binder,
+            first=first,
+            any_shape=input_shapes or (),
+            declare=lambda bound: source.outputs(inputs, bound),
+        )
 
 
 @names_limits(BuildError, "the network can not be built")

@@ -21,6 +21,7 @@ from opbuild.kernel.trust import make_trust
 from opbuild.limits import hint_for, names_limits
 from opbuild.model_source import Model, ModelSource
 from opbuild.ranges import RangeBinder, RangePlan, plan_ranges, range_section
+from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Network, Shapes
@@ -127,7 +128,15 @@ def load(
         )
     loaded = _Loaded(model, config.num_threads)
     first = model.signatures[0] if len(model.signatures) == 1 and loaded.ranges is None else None
-    return Network(model.name, loaded.endpoints, model.outputs, loaded.bind, first=first, check=loaded.check)
+    return Network(
+        model.name,
+        loaded.inputs,
+        model.outputs,
+        loaded.bind,
+        first=first,
+        check=loaded.check,
+        declare=lambda _: loaded.outputs(),
+    )
 
 
 class _Loaded:
@@ -138,7 +147,11 @@ class _Loaded:
         library = model.library
         self._library = Library(library, num_threads) if library else None
         self.ranges = RangeBinder(model, self._library) if model.container.section(GRAPH).size else None
-        self.endpoints = self.ranges.endpoints if self.ranges else model.endpoints
+        self.inputs = self.ranges.inputs if self.ranges else model.endpoints
+
+    def outputs(self) -> tuple[Endpoint, ...]:
+        """Return the outputs; an extent that differs between the sizes that the file serves is -1."""
+        return self.ranges.outputs() if self.ranges else self._model.output_endpoints()
 
     def bind(self, shapes: Shapes) -> Binding:
         if self.ranges and shapes not in self._model.signatures:
