@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from opbuild import errors as errors
 from opbuild.version import __version__
 
 if TYPE_CHECKING:

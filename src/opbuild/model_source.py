@@ -203,11 +203,6 @@ class ModelSource:
             return digest
         if isinstance(self._model, (bytes, bytearray, memoryview)):
             return fast(bytes(self._model))
-        if not hasattr(self._model, "SerializeToString"):
-            raise InvalidModelError(
-                f"a {type(self._model).__name__} is not a model",
-                "give a path, the bytes of a file or an onnx.ModelProto",
-            )
         proto: Any = self._model
         try:
             return fast(proto.SerializeToString(deterministic=True))

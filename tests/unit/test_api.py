@@ -121,7 +121,7 @@ def test_shapes_that_do_not_fit_are_refused(cache: Path, shapes: Any, words: str
         ("/no/such/model.onnx", "can not be read"),
         (b"", "empty"),
         (b"rubbish", "not an ONNX model"),
-        (7, "int is not a model"),
+        (7, "model is 7, which is of type int, not a model"),
     ],
 )
 def test_what_is_no_model_is_refused(tmp_path: Path, given: Any, words: str) -> None:
