@@ -40,7 +40,7 @@ campaign: TESTS = tests/generated tests/property tests/system/test_surroundings.
 campaign: $(STAMP) ## Try COUNT=1000 random networks, mutated models, damages, surroundings, expressions; print the counts
 	OPBUILD_FUZZ=$(COUNT) $(BIN)/python -m pytest -s $(TESTS) $(ARGS)
 
-bench: $(STAMP) ## Measure against ONNX Runtime and put the numbers into the README
+bench: $(STAMP) ## Measure against ONNX Runtime and put the numbers into the documents
 	$(BIN)/python benchmarks/build_time.py --json benchmarks/results/build_time.json
 	$(BIN)/python benchmarks/sharing.py --json benchmarks/results/sharing.json
 	$(BIN)/python benchmarks/latency.py --json benchmarks/results/latency.json

@@ -1,4 +1,4 @@
-"""Write the README's table of numbers from the results of the benchmarks; ``make bench`` calls it last."""
+"""Write the tables of numbers into the documents, from the results of the benchmarks; ``make bench`` calls it last."""
 
 from __future__ import annotations
 
@@ -12,33 +12,42 @@ BEGIN, END = "<!-- benchmarks: begin -->\n", "<!-- benchmarks: end -->\n"
 
 
 def main() -> None:
-    """Replace what stands between the two marks."""
+    """Replace what stands between the two marks of each document."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
-    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the folder with README.md and docs/")
     arguments = parser.parse_args()
-    records = {name: json.loads((arguments.results / f"{name}.json").read_text()) for name in SECTIONS}
-    text = arguments.readme.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    arguments.readme.write_text(before + BEGIN + section(records) + END + after)
+    records = {name: json.loads((arguments.results / f"{name}.json").read_text()) for name in RESULTS}
+    for document, section in (("README.md", latency_section), ("docs/concepts/sharing.md", sharing_section)):
+        path = arguments.root / document
+        before, _, rest = path.read_text().partition(BEGIN)
+        _, _, after = rest.partition(END)
+        path.write_text(before + BEGIN + section(records) + END + after)
 
 
-def section(records: dict[str, Any]) -> str:
-    """Return the text between the marks."""
+def latency_section(records: dict[str, Any]) -> str:
+    """Return what the README says between the marks."""
     latency = records["latency"]
-    parts = [
+    return (
         f"{latency['machine']}, batch 1, float32, {latency['threads']} threads, ONNX Runtime {latency['onnxruntime']}, "
-        f"side by side in one run, {latency['date']}; `make bench` repeats it.\n"
-    ]
-    parts += [table(records[name]["rows"]) for name, table in SECTIONS.items()]
-    return "\n".join(parts)
+        f"side by side in one run, {latency['date']}; `make bench` repeats it.\n\n{latency_table(latency['rows'])}"
+    )
+
+
+def sharing_section(records: dict[str, Any]) -> str:
+    """Return what the page about sharing says between the marks."""
+    build, sharing = records["build_time"], records["sharing"]
+    return (
+        f"{sharing['machine']}, {sharing['date']}. How many operators a network needs depends on the machine: "
+        "variants are chosen for its vectors and cores.\n\n"
+        f"{build_table(build['rows'])}\n{sharing_table(sharing['rows'])}"
+    )
 
 
 def latency_table(rows: list[dict[str, Any]]) -> str:
     """Return the latencies, as ratios to ONNX Runtime's."""
     return markdown(
-        ("latency", "opbuild ms", "ONNX Runtime ms", "ratio"),
+        ("one call", "opbuild ms", "ONNX Runtime ms", "ratio"),
         [
             (r["network"], f"{r['opbuild_ms']:.2f}", f"{r['onnxruntime_ms']:.2f}", f"**{r['ratio']:.2f}**")
             for r in sorted(rows, key=lambda row: row["ratio"])
@@ -69,7 +78,7 @@ def markdown(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-SECTIONS = {"latency": latency_table, "build_time": build_table, "sharing": sharing_table}
+RESULTS = ("latency", "build_time", "sharing")
 
 if __name__ == "__main__":
     main()

@@ -1,26 +1,26 @@
 """Networks for tests: the nine light ones with weights that tell right from wrong, an MLP, BERT-style encoders, edits.
 
-The light networks' own weights are constants (every output of a layer is equal, and Softmax saturates), so a kernel
-that mixes up channels would pass. ``light`` therefore draws weights as for training, seeded, and leaves the last
-Softmax out.
+The light networks' own weights are constants (every output of a layer is equal), so a kernel that mixes up channels
+would pass. ``light`` therefore takes the models of ``opbuild example``, whose weights are drawn as for training, and
+leaves the last Softmax out.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from opbuild.frontend.example_models import example_model, light_path
+
 Array = npt.NDArray[np.generic]
-Draw = Callable[[np.random.Generator, tuple[int, ...]], npt.NDArray[np.float64]]
 
 LIGHT = (
     "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19",
@@ -28,18 +28,11 @@ LIGHT = (
 )  # fmt: skip
 """Names of the networks that the onnx package brings with it."""
 
-_FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-
-
-def light_path(name: str) -> Path:
-    """Return the path of a light network's own file."""
-    return _FOLDER / f"light_{name}.onnx"
-
 
 def expected_output(name: str) -> Array:
     """Return the output that comes with a light network; ``light_input`` is the input it belongs to."""
     tensor = TensorProto()
-    tensor.ParseFromString((_FOLDER / f"light_{name}_output_0.pb").read_bytes())
+    tensor.ParseFromString(light_path(name).with_name(f"light_{name}_output_0.pb").read_bytes())
     return numpy_helper.to_array(tensor)
 
 
@@ -74,55 +67,14 @@ def light(name: str, random_weights: bool = True, seed: int = 0, without_softmax
 
     Args:
         name: One of ``LIGHT``.
-        random_weights: Replace the constant weights by He-initialised ones; else the file's stay.
+        random_weights: Those of ``opbuild example``; else the file's constants stay.
         seed: Of the weights.
         without_softmax: Leave the last Softmax out.
     """
-    model = onnx.load(light_path(name))
-    if random_weights:
-        _randomise(model.graph, np.random.default_rng(seed))
+    model = example_model(name, seed) if random_weights else onnx.load(light_path(name))
     if without_softmax:
         _remove_last_softmax(model.graph)
     return model
-
-
-def _randomise(graph: onnx.GraphProto, rng: np.random.Generator) -> None:
-    """Replace every ConstantOfShape by an initializer drawn for the operator that reads it."""
-    shapes = {tensor.name: tensor for tensor in graph.initializer}
-    readers: dict[str, tuple[onnx.NodeProto, int]] = {}
-    for node in graph.node:
-        for position, name in enumerate(node.input):
-            readers.setdefault(name, (node, position))
-    drawn, kept = [], []
-    for node in graph.node:
-        if node.op_type != "ConstantOfShape":
-            kept.append(node)
-            continue
-        shape = tuple(int(extent) for extent in numpy_helper.to_array(shapes[node.input[0]]))
-        values = _distribution(readers, node.output[0])(rng, shape).astype(np.float32)
-        drawn.append(numpy_helper.from_array(values, node.output[0]))
-    used = {name for node in kept for name in node.input}
-    initializers = [tensor for tensor in graph.initializer if tensor.name in used] + drawn
-    inputs = [value for value in graph.input if value.name not in shapes]
-    for field, items in ((graph.node, kept), (graph.initializer, initializers), (graph.input, inputs)):
-        copies = [copy.deepcopy(item) for item in items]
-        del field[:]
-        field.extend(copies)
-
-
-def _distribution(readers: dict[str, tuple[onnx.NodeProto, int]], name: str) -> Draw:
-    node, position = readers[name]
-    while node.op_type in ("Unsqueeze", "Reshape"):
-        node, position = readers[node.output[0]]
-    if node.op_type == "Conv" and position == 1:
-        return lambda rng, shape: rng.standard_normal(shape) * math.sqrt(2 / math.prod(shape[1:]))
-    if node.op_type == "Gemm" and position == 1:
-        return lambda rng, shape: rng.standard_normal(shape) * math.sqrt(1 / shape[1])
-    if node.op_type == "BatchNormalization" and position in (1, 4):
-        return lambda rng, shape: rng.uniform(0.5, 1.2, shape)
-    if node.op_type == "Mul":
-        return lambda rng, shape: rng.uniform(0.6, 1.2, shape)
-    return lambda rng, shape: rng.normal(0, 0.1, shape)
 
 
 def _remove_last_softmax(graph: onnx.GraphProto) -> None:

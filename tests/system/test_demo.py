@@ -11,9 +11,8 @@ from types import ModuleType
 
 import onnx
 import pytest
-from onnx import numpy_helper
 
-from networks import light_path
+from opbuild.frontend.example_models import example_model
 
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 
@@ -47,7 +46,7 @@ def test_the_demo_fails_when_a_step_does_not_do_what_it_shows(demo: ModuleType) 
     """Nothing built cold, something built again, too much or nothing for one layer, a wrong output: each is found."""
     cold = demo.Step(process=2.0, ready=1.5, call=0.03, built=20, reused=0, operators=[], error=1e-7)
     again = replace(cold, built=0, reused=20)
-    edited = replace(cold, built=2, reused=19, error=None)
+    edited = replace(cold, built=2, reused=19)
     assert demo.network_problems(cold, again, edited) == []
     for wrong in (
         (replace(cold, built=0), again, edited),
@@ -57,20 +56,19 @@ def test_the_demo_fails_when_a_step_does_not_do_what_it_shows(demo: ModuleType) 
         (cold, again, replace(edited, reused=0)),
         (replace(cold, error=0.01), again, edited),
         (cold, replace(again, error=float("nan")), edited),
+        (cold, again, replace(edited, error=0.01)),
     ):
         assert len(demo.network_problems(*wrong))
 
 
 def test_the_changed_layer_is_one_convolution(demo: ModuleType, tmp_path: Path) -> None:
     """The copy is a valid model that differs from the original in one node and its weights' shape."""
-    name = demo.widen_one_kernel(light_path("resnet50"), tmp_path / "changed.onnx")
-    before, after = onnx.load(light_path("resnet50")).graph, onnx.load(tmp_path / "changed.onnx").graph
+    original = tmp_path / "resnet50.onnx"
+    onnx.save(example_model("resnet50"), original)
+    name = demo.widen_one_kernel(original, tmp_path / "changed.onnx")
+    before, after = onnx.load(original).graph, onnx.load(tmp_path / "changed.onnx").graph
     onnx.checker.check_model(onnx.load(tmp_path / "changed.onnx"), full_check=True)
     changed = [(old, new) for old, new in zip(before.node, after.node, strict=True) if old != new]
     assert [new.name or new.output[0] for _, new in changed] == [name]
-    shapes = [
-        numpy_helper.to_array(new).tolist()
-        for old, new in zip(before.initializer, after.initializer, strict=True)
-        if old != new
-    ]
-    assert shapes == [[64, 64, 5, 5]]
+    weights = [list(new.dims) for old, new in zip(before.initializer, after.initializer, strict=True) if old != new]
+    assert weights == [[64, 64, 5, 5]]

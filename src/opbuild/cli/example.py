@@ -1,0 +1,83 @@
+"""``opbuild example``: a network to try opbuild with, where no model is at hand."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+import click
+
+from opbuild.errors import OptionError
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("-o", "--output", metavar="FILE.onnx", type=click.Path(path_type=Path),
+              help="The file to write.  [default: NAME.onnx, here]")  # fmt: skip
+@click.option("--seed", metavar="N", type=click.IntRange(0), default=0, show_default=True, help="Seed of the weights.")
+def example(name: str | None, output: Path | None, seed: int) -> None:
+    """Write an example network as an ONNX model; without NAME, list them.
+
+    They are real structures with random weights: right for trying, measuring and comparing, not for recognising
+    anything.
+    """
+    from opbuild.frontend.example_models import EXAMPLES
+
+    if name is None:
+        _show_list()
+        return
+    if name not in EXAMPLES:
+        near = difflib.get_close_matches(name, EXAMPLES, 1)
+        raise OptionError(
+            f"there is no example {name!r}",
+            f"did you mean {near[0]}?" if near else f"there are {', '.join(EXAMPLES)}",
+        )
+    path = output if output is not None else Path(f"{name}.onnx")
+    _write(name, path, seed)
+    made = EXAMPLES[name]
+    shape = ",".join(map(str, made.shape))
+    click.echo(f"{path}: {name} with random weights, {made.megabytes} MB, input {made.input} float32[{shape}]")
+
+
+def _show_list() -> None:
+    """Print the names of the examples, with their sizes and inputs."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from opbuild.cli.tables import output_console
+    from opbuild.frontend.example_models import EXAMPLES
+
+    table = Table("example", "MB", "input", box=SIMPLE_HEAD)
+    table.columns[1].justify = "right"
+    for name, each in EXAMPLES.items():
+        table.add_row(name, str(each.megabytes), f"{each.input}: float32[{','.join(map(str, each.shape))}]")
+    console = output_console()
+    console.print(table)
+    console.print("'opbuild example NAME -o model.onnx' writes one", highlight=False)
+
+
+def _write(name: str, path: Path, seed: int) -> None:
+    """Write an example whole or not at all; a file that is no example stays.
+
+    Raises:
+        OptionError: If something else has the name, or the file can not be written.
+    """
+    from opbuild.frontend.example_models import PRODUCER, example_model
+    from opbuild.kernel.private_files import publish
+
+    try:
+        if path.is_file() and PRODUCER.encode() not in _beginning(path):
+            raise OptionError(f"{path} is there, and no example network", "give another name: -o FILE.onnx")
+        if path.is_dir():
+            raise OptionError(f"{path} is a folder", f"name a file in it: -o {path / f'{name}.onnx'}")
+        if not path.parent.is_dir():
+            raise OptionError(f"there is no folder {path.parent}", f"make it: mkdir -p {path.parent}")
+        publish(path, example_model(name, seed).SerializeToString())
+    except OSError as error:
+        raise OptionError(f"{path} can not be written: {error.strerror}", "give another place: -o FILE.onnx") from error
+
+
+def _beginning(path: Path) -> bytes:
+    """Return the first bytes of a file, where a model says who made it."""
+    with path.open("rb") as file:
+        return file.read(64)

@@ -1,0 +1,199 @@
+"""The code blocks of a document, and a program that runs them in order, as a reader would who types them.
+
+    sh        is run by one shell: variables and the folder stay from block to block
+    python    is run by one interpreter: names stay
+    (none)    is what the block before it prints; numbers are any numbers, and a line ``...`` is any lines
+    text      is shown and not run
+    others    name their file in a comment in their first line, ``/* run.c: ...`` or ``# op_cache.ini``, and are
+              written to it
+
+``python documented.py DOCUMENT.md TOOL...`` runs a document in the working folder, without the blocks that use one of
+the tools, which are missing. Its exit code is 1 if a block failed or printed something else than the document says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"^(?:#|//|/\*)\s*([\w./-]+\.\w+)\b")
+_HEX = re.compile(r"\b(?=\w*\d)[0-9a-f]{8,}\b|\b\d{9,}_\d\b|<hash>")
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+_PLURAL = re.compile(r"(# \w+?)s\b")
+_LINES = "..."
+
+
+@dataclass(frozen=True)
+class Block:
+    """A code block.
+
+    Attributes:
+        language: What stands behind its fence.
+        text: Its content.
+        line: Where its content begins in the document, from 1.
+        output: What the document says that it prints; none: nothing is said.
+    """
+
+    language: str
+    text: str
+    line: int
+    output: str | None = None
+
+
+def blocks(text: str) -> list[Block]:
+    """Return the blocks of a document; one without a language belongs to the block before it.
+
+    Raises:
+        ValueError: If it does not follow one that is run.
+    """
+    found: list[Block] = []
+    end = 0
+    for match in _FENCE.finditer(text):
+        language, content = match[1], match[2]
+        line = text.count("\n", 0, match.start(2)) + 1
+        if language:
+            found.append(Block(language, content, line))
+        elif found and found[-1].language in ("sh", "python") and not text[end : match.start()].strip():
+            last = found.pop()
+            found.append(Block(last.language, last.text, last.line, content))
+        else:
+            raise ValueError(f"line {line}: a block without a language must follow the one that prints it")
+        end = match.end()
+    return found
+
+
+def differences(expected: str, printed: str, errors: str) -> list[str]:
+    """Compare what a document shows with what was printed.
+
+    Args:
+        expected: What it shows.
+        printed: The standard output, all of which must be shown.
+        errors: The standard error, of which any lines may be.
+
+    Returns:
+        What differs, a line each.
+    """
+    shown, left = _lines(expected), _lines(printed)
+    said = set(_lines(errors))
+    for position, line in enumerate(shown):
+        if line == _LINES:
+            after = shown[position + 1 :]
+            rest = next((each for each in after if each != _LINES and each not in said), None)
+            while left and left[0] != rest:
+                left.pop(0)
+        elif left and left[0] == line:
+            left.pop(0)
+        elif line not in said:
+            return [f"shown:   {line}", f"printed: {left[0] if left else 'nothing'}"]
+    return [f"printed and not shown: {line}" for line in left]
+
+
+def _lines(text: str) -> list[str]:
+    """Return lines without what differs from run to run: numbers, digits of hashes, widths of columns."""
+    found = []
+    for line in text.splitlines():
+        plain = _PLURAL.sub(r"\1", _NUMBER.sub("#", _HEX.sub("#", line)))
+        plain = " ".join(re.sub(r"[─━│┃-]{2,}", " ", plain).split())
+        if plain:
+            found.append(plain)
+    return found
+
+
+class Reader:
+    """Who types the blocks, in the working folder."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = {"__name__": "__main__"}
+        self.state = Path(tempfile.mkdtemp()) / "shell"
+        self.state.touch()
+
+    def run(self, block: Block) -> list[str]:
+        """Run a block; return what is wrong, a line each."""
+        if block.language == "text":
+            return []
+        if block.language not in ("sh", "python"):
+            return self._write(block)
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            problem = (
+                self._shell(block, output, errors) if block.language == "sh" else self._python(block, output, errors)
+            )
+            printed, said = (_content(file) for file in (output, errors))
+        expects_failure = block.output is not None and re.search(r"^(opbuild: )?error\b", block.output, re.MULTILINE)
+        if problem and not expects_failure:
+            return [problem, *printed.splitlines()[-20:], *said.splitlines()[-20:]]
+        if expects_failure and not problem:
+            return ["it shows an error, and there was none"]
+        return [] if block.output is None else differences(block.output, printed, said)
+
+    def _write(self, block: Block) -> list[str]:
+        name = _FILE.match(block.text)
+        if name is None:
+            return [f"a block of {block.language} must name its file in a comment in its first line, or be text"]
+        path = Path(name[1])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text)
+        return []
+
+    def _shell(self, block: Block, output: Any, errors: Any) -> str:
+        state = self.state
+        script = f"set -ea; . {state}; set +a; set -e\n{block.text}\n{{ export -p; echo cd \"'$PWD'\"; }} > {state}"
+        done = subprocess.run(
+            ["bash", "-c", script], stdin=subprocess.DEVNULL, stdout=output, stderr=errors, check=False
+        )
+        return f"exit code {done.returncode}" if done.returncode else ""
+
+    def _python(self, block: Block, output: Any, errors: Any) -> str:
+        path = Path(tempfile.mkdtemp()) / f"line_{block.line}.py"
+        path.write_text(block.text)
+        kept = os.dup(1), os.dup(2)
+        sys.stdout.flush()
+        os.dup2(output.fileno(), 1)
+        os.dup2(errors.fileno(), 2)
+        try:
+            exec(compile(block.text, path, "exec"), self.names)
+        except BaseException as error:
+            from opbuild.errors import OpbuildError
+
+            if isinstance(error, OpbuildError):
+                traceback.print_exception(error, limit=0)
+            else:
+                traceback.print_exc()
+            return f"{type(error).__name__}"
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for number, saved in zip((1, 2), kept, strict=True):
+                os.dup2(saved, number)
+                os.close(saved)
+        return ""
+
+
+def _content(file: Any) -> str:
+    file.seek(0)
+    text: bytes = file.read()
+    return text.decode(errors="replace")
+
+
+def main(document: Path, missing: list[str]) -> int:
+    """Run the blocks of a document until one is wrong; return the exit code."""
+    reader = Reader()
+    for block in blocks(document.read_text()):
+        if any(tool in block.text for tool in missing):
+            continue
+        problems = reader.run(block)
+        if problems:
+            print(f"{document.name}, line {block.line}:", *problems, sep="\n  ")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,104 @@
+"""What the documents tell a reader to type runs as it stands, and prints what they show."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import documented
+
+ROOT = Path(__file__).resolve().parents[2]
+READ = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md")), ROOT / "docs" / "concepts" / "shapes.md"]
+
+PIP = """#!/bin/sh
+# Checks what is to be installed, and leaves it: it is what runs these tests.
+for word; do
+  case "$word" in
+    .) test -f pyproject.toml || { echo "no project here" >&2; exit 1; } ;;
+    *opbuild\\[*\\]*) extra="${word#*[}"; grep -q "^${extra%%]*} = \\[" "$OPBUILD_PROJECT" ||
+      { echo "no extra in $word" >&2; exit 1; } ;;
+  esac
+done
+"""
+
+FOREIGN = ("aarch64-linux-gnu-gcc", "docker")
+"""Tools for other machines: blocks that use one are left out where it is not installed."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reader's home: a store that fills from document to document, and tools that change nothing outside."""
+    home = tmp_path_factory.mktemp("home")
+    tools = home / "tools"
+    tools.mkdir()
+    (tools / "pip").write_text(PIP)
+    (tools / "pip").chmod(0o755)
+    return home
+
+
+@pytest.mark.parametrize("document", READ, ids=lambda path: path.stem)
+def test_every_block_of_a_document_runs_as_it_stands(document: Path, home: Path, tmp_path: Path) -> None:
+    """In a new folder, which is a clone as far as the blocks look at one; what is shown below them is printed."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    for name in ("examples", "Makefile", "pyproject.toml"):
+        (folder / name).symlink_to(ROOT / name)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPBUILD_", "MS_", "RANK_"))}
+    environment = {
+        **kept,
+        "HOME": str(home),
+        "XDG_CACHE_HOME": str(home / ".cache"),
+        "PATH": f"{home / 'tools'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "OPBUILD_PROJECT": str(ROOT / "pyproject.toml"),
+        "MAKEFLAGS": "n",
+        "LC_ALL": "C.UTF-8",
+        "COLUMNS": "160",
+    }
+    missing = [tool for tool in FOREIGN if shutil.which(tool) is None]
+    command = [sys.executable, documented.__file__, str(document), *missing]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_documents_have_blocks_of_known_kinds() -> None:
+    """Each block is run, belongs to one that is run, is written to the file that it names, or says that it is text."""
+    for document in READ:
+        for block in documented.blocks(document.read_text()):
+            assert block.language in ("sh", "python", "text", "c", "ini", "dockerfile", "yaml"), (document, block.line)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "errors", "same"),
+    [
+        ("3 operators built\n", "1 operator built\n", "", True),
+        ("a  1.5 ms\n", "a 20 ms\n", "", True),
+        ("conv_12345678901234_0\n", "conv_99345678901234_0\n", "", True),
+        ("first\n...\nlast\n", "first\nx\ny\nlast\n", "", True),
+        ("first\n...\n", "first\nx\ny\n", "", True),
+        ("warning: w\nresult\n", "result\n", "warning: w\nmore\n", True),
+        ("3 operators built\n", "3 operators reused\n", "", False),
+        ("first\n", "first\nsecond\n", "", False),
+        ("first\nsecond\n", "first\n", "", False),
+        ("first\n...\nlast\n", "first\nx\n", "", False),
+    ],
+)
+def test_what_a_document_shows_is_compared_word_by_word(shown: str, printed: str, errors: str, same: bool) -> None:
+    """Numbers, hashes and widths of columns may differ; a word, a line too many or one too few may not."""
+    assert (documented.differences(shown, printed, errors) == []) == same
+
+
+def test_a_block_that_fails_or_prints_something_else_is_found(tmp_path: Path) -> None:
+    """The command fails, a name is missing, the output is another, an output has no command before it."""
+    for text in ("```sh\nfalse\n```\n", "```python\nnothing\n```\n", "```sh\necho a\n```\n\n```\nb\n```\n"):
+        document = tmp_path / "document.md"
+        document.write_text(text)
+        command = [sys.executable, documented.__file__, str(document)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, "line 2" in done.stdout) == (1, True), done.stdout
+    with pytest.raises(ValueError, match="must follow"):
+        documented.blocks("```\nno command\n```\n")
