@@ -195,6 +195,13 @@ class Network:
         inputs, outputs = (", ".join(map(str, side)) for side in (self.inputs, self.outputs))
         return f"<opbuild network {self.name} ({inputs}) -> ({outputs})>"
 
+    def _repr_html_(self) -> str:
+        from opbuild.notebook import table, titled
+
+        sides = (("input", self.inputs), ("output", self.outputs))
+        rows = [(side, each.name, each.dtype.name, shape_text(each.shape)) for side, ends in sides for each in ends]
+        return titled(f"opbuild network {self.name}", table(("", "name", "type", "shape"), rows))
+
     def _run(self, values: list[Any]) -> list[Array]:
         arrays = [
             as_input(value, dtype, name)
