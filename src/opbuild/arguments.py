@@ -261,6 +261,7 @@ _KINDS: Mapping[tuple[str, str], Kind] = {
     ("", "verify"): _FLAG,
     ("", "op_type"): Kind(_of(str), "give the operator's type as text: @opbuild.operator('MyOp')"),
     ("", "domain"): _TEXT,
+    ("operators", "name"): Kind(_texts, "give an operator's type such as 'Conv', or a list of them"),
     ("", "shape"): Kind(_callable, "give a function from the inputs' TensorTypes to the output's shape"),
     ("", "schedule"): Kind(_of(FunctionType), "give a function that schedules an hl.Func"),
 }

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "atc": ("opbuild.cli.atc:atc", "The same with ATC's defaults and messages."),
     "example": ("opbuild.cli.example:example", "Write an example network to try opbuild with."),
     "explain": ("opbuild.cli.explain:explain", "Say of each operator whether it would be reused, and if not, why."),
+    "operators": ("opbuild.cli.operators:operators", "Show which ONNX operators have kernels, and for which types."),
     "cache": ("opbuild.cli.cache:cache", "List, check, clean, export and import what is stored."),
     "env": ("opbuild.cli.env:env", "Show the target, the compiler, the linker and the cache folders."),
 }
