@@ -11,9 +11,13 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from opbuild.arguments import checks_arguments
-from opbuild.errors import ModelError, OptionError
+from opbuild.errors import ModelError, OptionError, RunError
+from opbuild.graph.types import Graph
 from opbuild.host_nodes import host_nodes
+from opbuild.kernel.program import HostCall
 from opbuild.kernel.target import host_target
 from opbuild.names import nearest
 from opbuild.session import evaluate
@@ -118,12 +122,29 @@ def outcome(example: Example) -> _Outcome:
         program = lower(graph, host_target())
     except ModelError as error:
         return _Outcome("refused", False, error.message.partition("node 'node': ")[2] or error.message)
-    on_host = host_nodes(program).values()
+    on_host = host_nodes(program)
+    foreign = [c for c in program.calls if isinstance(c, HostCall) and not on_host[c.node.name].portable]
+    if not all(_evaluates(call, graph) for call in foreign):
+        return _Outcome("refused", False, "the onnx package does not evaluate it")
     if all(name in graph.constants for name in graph.outputs):
         return _Outcome("folded")
     if not on_host:
         return _Outcome("kernel")
-    return _Outcome("host", all(each.portable for each in on_host), next(each.why for each in on_host))
+    return _Outcome("host", not foreign, next(each.why for each in on_host.values()))
+
+
+def _evaluates(call: HostCall, graph: Graph) -> bool:
+    """Return whether the host computes a node, as the type that it should be: onnx's evaluator does not all."""
+    arrays = [
+        graph.constants[name] if name in graph.constants else None if each is None else np.ones(each.shape, each.dtype)
+        for name, each in zip(call.node.inputs, call.input_types, strict=True)
+    ]
+    try:
+        found = evaluate(call.node, arrays, call.opset)
+    except (RunError, ModelError):
+        return False
+    expected = [each and each.dtype for each in call.output_types]
+    return all(dtype in (None, array.dtype) for array, dtype in zip(found, expected, strict=False))
 
 
 def filtered(

@@ -56,7 +56,7 @@ def _show(records: Sequence[OperatorSupport]) -> None:
 
 
 def row(record: OperatorSupport) -> tuple[str, str, str, str]:
-    """Return what a table shows of an operator: its name and form, types with kernels, types on the host, and remarks."""
+    """Return a row of the table: name and form, types with kernels, types on the host, remarks."""
     remarks = [record.why] if record.why not in ("", f"no kernel for {record.name}") else []
     if record.folded:
         remarks = ["computed when the network is built"]
