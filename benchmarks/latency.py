@@ -60,7 +60,7 @@ def one_network(name: str, cache: Path, rounds: int, seconds: float) -> dict[str
     model = models.network(name).SerializeToString()
     network = opbuild.compile(model, cache_path=cache, num_threads=measure.THREADS)
     session = measure.ort_session(model)
-    shape = network.inputs[0].type.shape
+    shape = network.inputs[0].shape
     data = {network.inputs[0].name: np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
     error = measure.relative_error(np.asarray(network(data)), session.run(None, data)[0])
     medians = measure.alternate(

@@ -7,16 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from opbuild import errors as errors
 from opbuild.version import __version__
 
 if TYPE_CHECKING:
     from opbuild.api import compile, compile_graph  # noqa: A004  as in torch.compile
     from opbuild.offline import build_offline, load
+    from opbuild.operator_support import OperatorSupport, operators
     from opbuild.report import Report
     from opbuild.runtime.network import Network
     from opbuild.user_operator import operator
 
-__all__ = ["Network", "Report", "__version__", "build_offline", "compile", "compile_graph", "load", "operator"]
+__all__ = [
+    "Network",
+    "OperatorSupport",
+    "Report",
+    "__version__",
+    "build_offline",
+    "compile",
+    "compile_graph",
+    "load",
+    "operator",
+    "operators",
+]
 
 _WHERE = {
     "build_offline": "opbuild.offline",
@@ -24,6 +37,8 @@ _WHERE = {
     "compile": "opbuild.api",
     "compile_graph": "opbuild.api",
     "operator": "opbuild.user_operator",
+    "operators": "opbuild.operator_support",
+    "OperatorSupport": "opbuild.operator_support",
     "Network": "opbuild.runtime.network",
     "Report": "opbuild.report",
 }

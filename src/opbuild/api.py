@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from opbuild.arguments import ShapesGiven, as_shapes, checks_arguments
 from opbuild.background import begin
 from opbuild.config import Config
 from opbuild.errors import BuildError
@@ -21,8 +22,9 @@ from opbuild.kernel.target import Target
 from opbuild.limits import names_limits
 from opbuild.model_source import Model, ModelSource
 from opbuild.report import OperatorReport, Report
+from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.image import ImageKey
-from opbuild.runtime.network import Binding, Endpoint, Network, Shapes
+from opbuild.runtime.network import Binding, Network, Shapes
 from opbuild.session import Clock, Session, evaluate, make_report, open_session, report_notes
 
 if TYPE_CHECKING:
@@ -35,11 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["Network", "Report", "compile", "compile_graph"]
 
 
+@checks_arguments
 @names_limits(BuildError, "the network can not be built")
 def compile(  # noqa: A001  the name that users know from torch.compile and TVM
     model: Model,
     *,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_shapes: ShapesGiven | None = None,
     cache_path: str | os.PathLike[str] | None = None,
     num_threads: int | None = None,
     copy_weights: bool | None = None,
@@ -62,9 +65,9 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
 
     Args:
         model: A path, the bytes of a file, or an ``onnx.ModelProto``.
-        input_shapes: Shapes by input name, where the model leaves them open or another is wanted; -1 leaves an extent
-            open. Inputs that are open, or named here, may have other shapes from call to call; a new signature is
-            bound when it is first seen.
+        input_shapes: Shapes by input name, where the model leaves them open or another is wanted; None or -1 leaves an
+            extent open. Inputs that are open, or named here, may have other shapes from call to call; a new signature
+            is bound when it is first seen.
         cache_path: Folder that holds ``rank_<id>/kernel_meta`` (default ``MS_COMPILER_CACHE_PATH``, else the working
             folder).
         num_threads: Threads that run the network (default ``OPBUILD_NUM_THREADS``, else the cores).
@@ -109,11 +112,21 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         source = ModelSource(model, session, preparation.begin)
         if not source.known:
             preparation.begin()
-        inputs, first = source.endpoints(input_shapes or {})
+        shapes = as_shapes(input_shapes)
+        inputs, first = source.endpoints(shapes)
         binder = _OnnxBinder(source, session, preparation.builder)
-        return Network(source.face.name, inputs, source.face.outputs, binder, first=first)
+        return Network(
+            source.face.name,
+            inputs,
+            [output.name for output in source.face.outputs],
+            binder,
+            first=first,
+            any_shape=shapes,
+            declare=lambda bound: source.outputs(inputs, bound),
+        )
 
 
+@checks_arguments
 @names_limits(BuildError, "the network can not be built")
 def compile_graph(
     graph: Graph, *, config: Config | None = None, observer: Observer | None = None, image: bool = True

@@ -5,6 +5,7 @@ network_meta/<network>_<number>.model    JSON: the model's digest, its inputs an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,19 +16,33 @@ from opbuild.runtime.image import seal, unseal
 SUFFIX = ".model"
 
 
+class Declared(NamedTuple):
+    """What a model says of an input or output.
+
+    Attributes:
+        name: Its name.
+        dtype: Its element type, a numpy name.
+        shape: Its shape: -1 for an open extent, None for an open rank.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] | None
+
+
 class Face(NamedTuple):
     """What a model shows without being read.
 
     Attributes:
         name: The network's name.
-        inputs: Name, element type and declared shape of each input: -1 for an open extent, None for an open rank.
-        outputs: Names of the outputs.
+        inputs: What it says of each input.
+        outputs: What it says of each output; the element type is empty where that can not be told.
         external: The files that hold the model's external data, relative to the model.
     """
 
     name: str
-    inputs: tuple[tuple[str, str, tuple[int, ...] | None], ...]
-    outputs: tuple[str, ...]
+    inputs: tuple[Declared, ...]
+    outputs: tuple[Declared, ...]
     external: tuple[str, ...]
 
 
@@ -36,8 +51,8 @@ def face_bytes(path: Path, face: Face, model: str, trust: Trust = PRIVATE) -> by
     content = {
         "model": model,
         "name": face.name,
-        "inputs": [[name, dtype, None if shape is None else list(shape)] for name, dtype, shape in face.inputs],
-        "outputs": list(face.outputs),
+        "inputs": [list(declared) for declared in face.inputs],
+        "outputs": [list(declared) for declared in face.outputs],
         "external": list(face.external),
     }
     return seal(content, path.name, trust)
@@ -52,6 +67,10 @@ def read_face(path: Path, trust: Trust = PRIVATE) -> tuple[Face, str]:
             ``TypeError``.
     """
     content = unseal(trust.read(path, MEMO), path.name, trust)
-    inputs = tuple((n, d, None if s is None else tuple(map(int, s))) for n, d, s in content["inputs"])
-    face = Face(content["name"], inputs, tuple(content["outputs"]), tuple(content["external"]))
+    inputs, outputs = (tuple(_declared(*each) for each in content[side]) for side in ("inputs", "outputs"))
+    face = Face(content["name"], inputs, outputs, tuple(content["external"]))
     return face, str(content["model"])
+
+
+def _declared(name: str, dtype: str, shape: Sequence[int] | None) -> Declared:
+    return Declared(str(name), str(dtype), None if shape is None else tuple(map(int, shape)))

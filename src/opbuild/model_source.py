@@ -11,11 +11,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from opbuild.digest import fast
 from opbuild.errors import InvalidModelError, ShapeError
-from opbuild.face import SUFFIX, Face, face_bytes, read_face
+from opbuild.face import SUFFIX, Declared, Face, face_bytes, read_face
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.files import inside
 from opbuild.kernel.opdesc import FREE
@@ -23,8 +23,9 @@ from opbuild.kernel.private_files import publish
 from opbuild.kernel.usage import mark_used
 from opbuild.limits import require_room
 from opbuild.own_sources import own_sources
+from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.files import Known, digest_of, read_file
-from opbuild.runtime.network import Endpoint, Shapes
+from opbuild.runtime.network import Shapes
 from opbuild.session import Session, evaluate
 
 if TYPE_CHECKING:
@@ -113,11 +114,11 @@ class ModelSource:
             return True
 
     def endpoints(self, input_shapes: Mapping[str, Sequence[int]]) -> tuple[tuple[Endpoint, ...], Shapes | None]:
-        """Return the inputs, -1 for what may differ from call to call, and the signature if it is known already.
+        """Return the inputs as declared, -1 where they are open, and the signature if it is known already.
 
         Args:
-            input_shapes: Shapes by input name; they win over the model's, and what they name may differ later. -1
-                leaves an extent open.
+            input_shapes: Shapes by input name; they win over the model's: an extent in which they differ is open. -1
+                leaves an extent open too.
 
         Raises:
             ShapeError: If a shape does not fit its input or names none.
@@ -131,7 +132,7 @@ class ModelSource:
         for name, dtype, declared in self.face.inputs:
             if name in input_shapes:
                 shape = _checked(name, declared, tuple(input_shapes[name]))
-                endpoints.append(Endpoint(name, TensorType(dtype, (FREE,) * len(shape))))
+                endpoints.append(Endpoint(name, TensorType(dtype, _in_common(shape, declared))))
             elif declared is None:
                 raise ShapeError(f"input {name!r} may have any rank", f"give input_shapes={{{name!r}: (...)}}")
             else:
@@ -140,6 +141,20 @@ class ModelSource:
             shapes.append(shape)
         known_now = all(FREE not in shape for shape in shapes)
         return tuple(endpoints), tuple(shapes) if known_now else None
+
+    def outputs(self, inputs: Sequence[Endpoint], bound: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+        """Return the outputs as declared, -1 where they are open.
+
+        Args:
+            inputs: The inputs, as ``endpoints`` returns them.
+            bound: The outputs for one signature; empty if none was bound yet.
+        """
+        if bound and not any(FREE in endpoint.shape for endpoint in inputs):
+            return tuple(bound)
+        said = (declared.shape for declared in self.face.inputs)
+        holds = all(endpoint.shape == shape for endpoint, shape in zip(inputs, said, strict=True))
+        seen = bound or (None,) * len(self.face.outputs)
+        return tuple(_output(each, one, holds) for each, one in zip(self.face.outputs, seen, strict=True))
 
     def graph(self, shapes: Shapes, *, keep: bool = False) -> Graph:
         """Read the model and return its graph for the shapes of its inputs; ``keep`` keeps it for the next graph.
@@ -188,11 +203,6 @@ class ModelSource:
             return digest
         if isinstance(self._model, (bytes, bytearray, memoryview)):
             return fast(bytes(self._model))
-        if not hasattr(self._model, "SerializeToString"):
-            raise InvalidModelError(
-                f"a {type(self._model).__name__} is not a model",
-                "give a path, the bytes of a file or an onnx.ModelProto",
-            )
         proto: Any = self._model
         try:
             return fast(proto.SerializeToString(deterministic=True))
@@ -265,8 +275,12 @@ class ModelSource:
 
     def _read_face(self) -> Face:
         model = self._loaded = self._load()
-        inputs = tuple((name, each.dtype, _open(each.shape)) for name, each in model.inputs.items())
-        return Face(model.name, inputs, model.outputs, model.external_files)
+        inputs = tuple(Declared(name, each.dtype, _open(each.shape)) for name, each in model.inputs.items())
+        outputs = tuple(
+            Declared(name, "", None) if each is None else Declared(name, each.dtype, _open(each.shape))
+            for name, each in zip(model.outputs, model.declared_outputs, strict=True)
+        )
+        return Face(model.name, inputs, outputs, model.external_files)
 
     def _remembered(self) -> Face | None:
         if not self._session.starts_stored:
@@ -283,6 +297,27 @@ class ModelSource:
 
 def _open(shape: Sequence[int | str | None] | None) -> tuple[int, ...] | None:
     return None if shape is None else tuple(extent if isinstance(extent, int) else FREE for extent in shape)
+
+
+def _in_common(shape: tuple[int, ...], declared: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return a shape with -1 for each extent that another one does not have too."""
+    if declared is None or len(declared) != len(shape):
+        return (FREE,) * len(shape)
+    return tuple(one if one == other else FREE for one, other in zip(shape, declared, strict=True))
+
+
+def _output(declared: Declared, seen: Endpoint | None, holds: bool) -> Endpoint:
+    """Return an output as declared, but for what is not so in a signature that was bound.
+
+    Args:
+        declared: What the model says of it.
+        seen: What it is in one signature, if one was bound.
+        holds: Whether the inputs are what the model says of them; otherwise the outputs may be anything.
+    """
+    if seen is not None:
+        return Endpoint(declared.name, TensorType(seen.type.dtype, _in_common(seen.shape, declared.shape)))
+    shape = declared.shape if holds or declared.shape is None else (FREE,) * len(declared.shape)
+    return Endpoint(declared.name, TensorType(declared.dtype, cast("tuple[int, ...]", shape)))  # see Endpoint
 
 
 def _checked(name: str, declared: tuple[int, ...] | None, given: tuple[int, ...]) -> tuple[int, ...]:

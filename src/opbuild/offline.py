@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opbuild.api import link_build, list_operators, lower_graph, lowering_options, make_builder, warm_builder
+from opbuild.arguments import RangesGiven, ShapesGiven, as_ranges, as_shapes, as_variants, checks_arguments
 from opbuild.config import Config
 from opbuild.errors import BuildError, OptionError, ShapeError, TargetError, UnsupportedOperatorError
 from opbuild.frontend.input_shape import format_input_shape
@@ -21,6 +22,7 @@ from opbuild.kernel.trust import make_trust
 from opbuild.limits import hint_for, names_limits
 from opbuild.model_source import Model, ModelSource
 from opbuild.ranges import RangeBinder, RangePlan, plan_ranges, range_section
+from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Network, Shapes
@@ -38,15 +40,16 @@ if TYPE_CHECKING:
 SUFFIX = ".om"
 
 
+@checks_arguments
 @names_limits(BuildError, "the network can not be built")
 def build_offline(
     model: Model | Graph,
     output: str | os.PathLike[str],
     *,
     soc_version: str = "host",
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
-    variants: Sequence[Mapping[str, Sequence[int]]] | None = None,
-    ranges: Mapping[str, Sequence[int | tuple[int, int]]] | None = None,
+    input_shapes: ShapesGiven | None = None,
+    variants: Sequence[ShapesGiven] | None = None,
+    ranges: RangesGiven | None = None,
     config: Config | None = None,
     observer: Observer | None = None,
 ) -> Path:
@@ -60,7 +63,8 @@ def build_offline(
         variants: Several input signatures for one file, each the shapes that differ from ``input_shapes``. They share
             operators, library and equal weights; a call picks by the shapes of its inputs.
         ranges: Shapes by input name in which an extent may be a least and a greatest one, the latter -1 for no limit,
-            or -1 for any of at least 1: the file serves every size in them. Not with ``variants``.
+            or -1 for any of at least 1; None is the same as -1. The file serves every size in them. Not with
+            ``variants``.
         config: Settings; None reads the environment.
         observer: Told what happens, from threads of the build too.
 
@@ -77,19 +81,20 @@ def build_offline(
     _check_output(path)
     target = resolve_soc_version(soc_version)
     session = open_session(config or Config.from_environment(), target, observer, use_images=False, runs_elsewhere=True)
-    clock = Clock()
+    clock, shapes = Clock(), as_shapes(input_shapes)
     with warm_builder(session) if not isinstance(model, Graph) else make_builder(session) as builder:
         if ranges:
-            plan, digest = read_ranges(model, session, input_shapes or {}, variants, ranges)
+            plan, digest = read_ranges(model, session, shapes, as_variants(variants), as_ranges(ranges))
             refuse_foreign(plan.host.values())
             _write(path, [plan.first], session, builder, digest, plan)
             return path
-        graphs, digest = read_graphs(model, session, input_shapes or {}, variants)
+        graphs, digest = read_graphs(model, session, shapes, as_variants(variants))
         programs = [servable(lower_graph(graph, session, clock)) for graph in graphs]
         _write(path, programs, session, builder, digest)
     return path
 
 
+@checks_arguments
 @names_limits(BuildError, "the network can not be loaded")
 def load(
     path: str | os.PathLike[str],
@@ -127,7 +132,15 @@ def load(
         )
     loaded = _Loaded(model, config.num_threads)
     first = model.signatures[0] if len(model.signatures) == 1 and loaded.ranges is None else None
-    return Network(model.name, loaded.endpoints, model.outputs, loaded.bind, first=first, check=loaded.check)
+    return Network(
+        model.name,
+        loaded.inputs,
+        model.outputs,
+        loaded.bind,
+        first=first,
+        check=loaded.check,
+        declare=lambda _: loaded.outputs(),
+    )
 
 
 class _Loaded:
@@ -138,7 +151,11 @@ class _Loaded:
         library = model.library
         self._library = Library(library, num_threads) if library else None
         self.ranges = RangeBinder(model, self._library) if model.container.section(GRAPH).size else None
-        self.endpoints = self.ranges.endpoints if self.ranges else model.endpoints
+        self.inputs = self.ranges.inputs if self.ranges else model.endpoints
+
+    def outputs(self) -> tuple[Endpoint, ...]:
+        """Return the outputs; an extent that differs between the sizes that the file serves is -1."""
+        return self.ranges.outputs() if self.ranges else self._model.output_endpoints()
 
     def bind(self, shapes: Shapes) -> Binding:
         if self.ranges and shapes not in self._model.signatures:

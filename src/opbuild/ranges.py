@@ -23,9 +23,10 @@ from opbuild.kernel.program import Buffer, Program
 from opbuild.kernel.target import Target
 from opbuild.kernel.trust import parse_json
 from opbuild.own_sources import own_sources
+from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.library import Library
-from opbuild.runtime.network import Binding, Endpoint, Shapes
+from opbuild.runtime.network import Binding, Shapes
 from opbuild.runtime.offline import OfflineModel, PackedWeights
 from opbuild.runtime.offline_format import GRAPH, WEIGHTS, Section
 from opbuild.runtime.record import Constant, make_record
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 QUIET = 12
 """So many sizes in a row that need no new kernel end the search for kernels."""
+
+_SIZES_TO_COMPARE = 3
+"""Sizes by which is told which extents of the outputs differ: the middle of the ranges, the least and the greatest."""
 
 _NOT_STORED = ("kernels", "on_host")
 """Fields of ``Options`` that belong to one lowering."""
@@ -244,12 +248,30 @@ class RangeBinder:
         self._kernels = Available([desc for desc, _ in kernels])
 
     @property
-    def endpoints(self) -> tuple[Endpoint, ...]:
+    def inputs(self) -> tuple[Endpoint, ...]:
         """The inputs; an extent that has a range is -1."""
         return tuple(
             Endpoint(name, TensorType(dtype, tuple(low if low == high else FREE for low, high in ranges)))
             for (name, dtype), ranges in zip(self._model.inputs, self.sizes.ranges, strict=True)
         )
+
+    def outputs(self) -> tuple[Endpoint, ...]:
+        """Return the outputs; an extent that differs between sizes in the ranges is -1.
+
+        Raises:
+            ShapeError: If the network takes none of the sizes that were tried.
+        """
+        graphs, problem = list[Graph](), ShapeError("there is no size in the ranges")
+        for shapes in self.sizes.samples():
+            try:
+                graphs.append(bind(self._model, shapes, self._force_float32))
+            except ShapeError as error:
+                problem = error
+            if len(graphs) == _SIZES_TO_COMPARE:
+                break
+        if not graphs:
+            raise problem
+        return tuple(Endpoint(name, common([g.types[name] for g in graphs])) for name in graphs[0].outputs)
 
     def bind(self, shapes: Shapes) -> Binding:
         """Make the network ready for a size.

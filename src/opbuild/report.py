@@ -26,7 +26,7 @@ class OperatorReport(NamedTuple):
     milliseconds: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """What a build did for one network and one input signature.
 
@@ -71,6 +71,34 @@ class Report:
     def milliseconds(self) -> float:
         """Duration of all steps."""
         return sum(self.steps.values())
+
+    def __repr__(self) -> str:
+        counts = {"built": self.built, "reused": self.reused, "host": sum(self.host.values())}
+        shown = ", ".join(f"{name}={count}" for name, count in counts.items())
+        return f"Report(network={self.network!r}, {shown}, image={self.image}, milliseconds={self.milliseconds:.1f})"
+
+    def _repr_html_(self) -> str:
+        from opbuild.notebook import folded, table, titled
+
+        rows = [
+            ("operators built", self.built),
+            ("operators reused", self.reused),
+            (
+                "calls on the host",
+                ", ".join(f"{count} x {name}" for name, count in sorted(self.host.items())) or "none",
+            ),
+            ("started from the stored network", "yes" if self.image else f"no: {self.image_reason}"),
+            ("time", f"{self.milliseconds:.0f} ms"),
+            ("memory", f"{self.arena / 2**20:.1f} MiB intermediate, {self.constants / 2**20:.1f} MiB constant"),
+        ]
+        details = table(
+            ("operator", "nodes", "", "why", "compiled in"),
+            [
+                (each.name, ", ".join(each.nodes), each.status, each.reason, f"{each.milliseconds:.0f} ms")
+                for each in self.operators
+            ],
+        )
+        return titled(f"Build of {self.network}", table((), rows), folded("each operator", details))
 
     def __str__(self) -> str:
         width = max((len(operator.name) for operator in self.operators), default=8)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+from opbuild.arguments import checks_arguments
 from opbuild.errors import OptionError
 from opbuild.graph import shape_rules
 from opbuild.graph.types import TensorType
@@ -35,6 +36,7 @@ class Operator:
         return self.function(*args, **kwargs)
 
 
+@checks_arguments
 def operator(
     op_type: str, domain: str = "custom", *, shape: Shape | None = None, schedule: FunctionType | None = None
 ) -> Callable[[FunctionType], Operator]:

@@ -12,7 +12,8 @@ import numpy as np
 from handmade import build, chain, parallel_program
 from opbuild.graph.types import TensorType
 from opbuild.report import Report
-from opbuild.runtime.network import Binding, Endpoint, Network
+from opbuild.runtime.endpoint import Endpoint
+from opbuild.runtime.network import Binding, Network
 
 
 def resident() -> int:

@@ -9,7 +9,8 @@ import numpy as np
 from handmade import build, chain, counting, expected_chain
 from opbuild.graph.types import TensorType
 from opbuild.report import Report
-from opbuild.runtime.network import Binding, Endpoint, Network, Shapes
+from opbuild.runtime.endpoint import Endpoint
+from opbuild.runtime.network import Binding, Network, Shapes
 
 SIZE = 20_000
 

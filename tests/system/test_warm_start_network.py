@@ -61,7 +61,7 @@ def test_weights_are_mapped_and_shared_between_signatures(cache: Path) -> None:
     path = networks.light_path("squeezenet")
     net = opbuild.compile(path, cache_path=cache)
     name = net.inputs[0].name
-    other = opbuild.compile(path, cache_path=cache, input_shapes={name: net.inputs[0].type.shape})
+    other = opbuild.compile(path, cache_path=cache, input_shapes={name: net.inputs[0].shape})
     assert other.report.image
     assert {path.name for path in weights.glob("*.bin")} == before
     maps = Path("/proc/self/maps").read_text()

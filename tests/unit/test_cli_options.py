@@ -12,10 +12,11 @@ from opbuild.cli.main import main
 from opbuild.cli.run_model import complete_inputs, read_inputs, write_outputs
 from opbuild.errors import InputError, OptionError
 from opbuild.graph.types import TensorType
+from opbuild.runtime.endpoint import Endpoint
 
 
 def _network(**types: TensorType) -> SimpleNamespace:
-    return SimpleNamespace(inputs=tuple(SimpleNamespace(name=name, type=type_) for name, type_ in types.items()))
+    return SimpleNamespace(inputs=tuple(Endpoint(name, type_) for name, type_ in types.items()), bound_inputs=())
 
 
 def test_inputs_that_are_not_given_are_random_and_repeatable() -> None:

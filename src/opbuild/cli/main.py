@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "launch": "opbuild.cli.launch:launch",
     "atc": "opbuild.cli.atc:atc",
     "explain": "opbuild.cli.explain:explain",
+    "operators": "opbuild.cli.operators:operators",
     "cache": "opbuild.cli.cache:cache",
     "env": "opbuild.cli.env:env",
 }
@@ -52,6 +53,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
     "What is stored, and what is needed": (
         ("explain", "Say of each operator of a model whether it would be reused, and if not, why."),
         ("cache", "List, check, clean, export and import what is stored."),
+        ("operators", "Show which ONNX operators have kernels, and for which types."),
         ("env", "Show the target, the compiler, the linker and the folders of the store."),
     ),
 }

@@ -162,7 +162,7 @@ def complete_inputs(
         InputError: If something given is no input of the network.
         OptionError: If the shape of an input without data is not known.
     """
-    types = {port.name: port.type for port in network.inputs}
+    types = {port.name: port.type for port in network.bound_inputs or network.inputs}
     if "" in given and len(types) == 1:
         given = {next(iter(types)): given[""]}
     for name in (*given, *(input_shapes or {})):
@@ -181,7 +181,7 @@ def require_shapes(network: Network, given: Collection[str] = ()) -> None:
     Raises:
         OptionError: If one is not.
     """
-    for port in network.inputs:
+    for port in network.bound_inputs or network.inputs:
         name, type_ = port.name, port.type
         if name not in given and FREE in type_.shape:
             shape = ",".join("?" if extent == FREE else str(extent) for extent in type_.shape)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import onnx
-from onnx import inliner
+from onnx import inliner, shape_inference
 
 from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError
 from opbuild.frontend.onnx_bind import Binder
@@ -19,12 +20,12 @@ from opbuild.frontend.portable import PortableModel
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
 
-__all__ = ["DeclaredInput", "ModelFile", "OnnxModel", "load_model"]
+__all__ = ["DeclaredValue", "ModelFile", "OnnxModel", "load_model"]
 
 
 @dataclass(frozen=True)
-class DeclaredInput:
-    """What a model declares of an input.
+class DeclaredValue:
+    """What a model declares of an input or output.
 
     Attributes:
         dtype: Element type, a numpy name.
@@ -46,10 +47,18 @@ class OnnxModel:
     """
 
     name: str
-    inputs: Mapping[str, DeclaredInput]
+    inputs: Mapping[str, DeclaredValue]
     outputs: tuple[str, ...]
     _proto: onnx.ModelProto
     _files: DataFiles
+
+    @property
+    def declared_outputs(self) -> tuple[DeclaredValue | None, ...]:
+        """What is declared of each output, or else inferred by onnx; None where neither tells."""
+        outputs = self._proto.graph.output
+        if not all(value.type.tensor_type.HasField("shape") for value in outputs):
+            outputs = _inferred_outputs(self._proto) or outputs
+        return tuple(map(_declared_if_known, outputs))
 
     @property
     def external_files(self) -> tuple[str, ...]:
@@ -182,7 +191,7 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
         ) from error
 
 
-def _declared(value: onnx.ValueInfoProto) -> DeclaredInput:
+def _declared(value: onnx.ValueInfoProto) -> DeclaredValue:
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         shown = str(kind).removesuffix("_type") if kind else "value of no type"
@@ -190,8 +199,23 @@ def _declared(value: onnx.ValueInfoProto) -> DeclaredInput:
     tensor = value.type.tensor_type
     dtype = dtype_name(tensor.elem_type, f"input {value.name!r}")
     if not tensor.HasField("shape"):
-        return DeclaredInput(dtype, None)
-    return DeclaredInput(dtype, tuple(_extent(dim) for dim in tensor.shape.dim))
+        return DeclaredValue(dtype, None)
+    return DeclaredValue(dtype, tuple(_extent(dim) for dim in tensor.shape.dim))
+
+
+def _declared_if_known(value: onnx.ValueInfoProto) -> DeclaredValue | None:
+    try:
+        return _declared(value)
+    except DTypeError:  # the network may still compute it, as a type that is known then
+        return None
+
+
+def _inferred_outputs(proto: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:
+    """Return the outputs as onnx infers them; none if it can not."""
+    try:
+        return cast("Sequence[onnx.ValueInfoProto]", shape_inference.infer_shapes(proto).graph.output)
+    except Exception:  # onnx raises RuntimeError, ValueError and its own types here
+        return ()
 
 
 def _extent(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, NoReturn, overload
 
 import numpy as np
 
 from opbuild.errors import BuildError, InputError, RunError
-from opbuild.graph.types import Array, TensorType
+from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import FREE
 from opbuild.limits import hint_for, named
+from opbuild.names import nearest
 from opbuild.report import Report
+from opbuild.runtime.arrays import as_input
+from opbuild.runtime.endpoint import Endpoint, shape_text
 from opbuild.runtime.executor import Executor
+from opbuild.runtime.request import read_request
 
 Shapes = tuple[tuple[int, ...], ...]
 """The shape of each input, in order: what one binding of a network serves."""
-
-
-class Endpoint(NamedTuple):
-    """An input or output of a network.
-
-    Attributes:
-        name: Its name in the model.
-        type: Element type and row-major shape; the extent of an input that is open until arrays are given is -1.
-    """
-
-    name: str
-    type: TensorType
 
 
 class Binding(NamedTuple):
@@ -40,6 +33,10 @@ class Binding(NamedTuple):
 
 Bind = Callable[[Shapes], Binding]
 """Builds a network for the shapes of its inputs."""
+
+Declare = Callable[[tuple[Endpoint, ...]], Sequence[Endpoint]]
+"""Returns a network's outputs, -1 where they are open, given those of the signature that was bound when the network was
+made; none if none was."""
 
 LEAST_KEPT, MOST_KEPT, MOST_MEMORY = 8, 64, 2**30
 """Signatures that stay bound in any case; that stay if their temporaries are small; bytes of temporaries beyond the
@@ -58,11 +55,13 @@ class Network:
 
     Args:
         name: The network's name.
-        inputs: Its inputs; -1 marks extents that may differ from call to call.
+        inputs: Its inputs as declared; -1 marks extents that are open.
         outputs: Names of its outputs.
         bind: Makes it ready for a signature.
         first: The signature to bind now; None waits for the first call.
         check: Refuses shapes of inputs that it does not serve; default: those that do not fit ``inputs``.
+        any_shape: Inputs whose extents may all differ from call to call, whatever is declared.
+        declare: Says what the outputs are; default: what they are in the signature that is bound first.
     """
 
     def __init__(
@@ -74,6 +73,8 @@ class Network:
         *,
         first: Shapes | None = None,
         check: Callable[[Shapes], None] | None = None,
+        any_shape: Collection[str] = (),
+        declare: Declare = tuple,
     ) -> None:
         self.name = name
         self._inputs = tuple(inputs)
@@ -82,19 +83,32 @@ class Network:
         self._positions = {endpoint.name: position for position, endpoint in enumerate(inputs)}
         self._bind = bind
         self._check = check or self._check_shapes
+        self._any_shape = frozenset(any_shape)
+        self._declare = declare
         self._bindings: dict[Shapes, Binding] = {}
         self._lock = threading.Lock()
         self._latest: Binding | None = None
         if first is not None:
             self._binding(first)
+        self._first_outputs = self.bound_outputs
 
     @property
     def inputs(self) -> tuple[Endpoint, ...]:
-        """The inputs in order, with the shapes that were bound last; -1 before any were."""
-        return self._ports("inputs") or self._inputs
+        """The inputs in order, as declared: an extent that is open is -1, before the first call and after."""
+        return self._inputs
+
+    @cached_property
+    def outputs(self) -> tuple[Endpoint, ...]:
+        """The outputs in order, as declared: an extent that is open is -1, before the first call and after."""
+        return tuple(self._declare(self._first_outputs))
 
     @property
-    def outputs(self) -> tuple[Endpoint, ...]:
+    def bound_inputs(self) -> tuple[Endpoint, ...]:
+        """The inputs in order, with the shapes that were bound last; none before any were."""
+        return self._ports("inputs")
+
+    @property
+    def bound_outputs(self) -> tuple[Endpoint, ...]:
         """The outputs in order, with the shapes that were bound last; none before any were."""
         return self._ports("outputs")
 
@@ -103,7 +117,7 @@ class Network:
         """What the build of the signature that was bound last did; an empty report before any was."""
         return self._latest.report if self._latest is not None else Report(self.name)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Array | Any:
         """Run the network.
 
         Args:
@@ -111,7 +125,7 @@ class Network:
             kwargs: Arrays by name.
 
         Returns:
-            One array, or a tuple of arrays in the order of ``outputs``.
+            One array, or a tuple of arrays in the order of ``outputs`` if there are several.
 
         Raises:
             InputError: If the arrays do not fit the inputs; the message names the input.
@@ -121,10 +135,52 @@ class Network:
         results = self._run(self._collect(args, kwargs))
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
-        """Run the network on arrays by name and return its outputs by name; raises as a call does."""
-        results = self._run(self._collect((feeds,), {}))
-        return dict(zip(self._outputs, results, strict=True))
+    @overload
+    def run(self, feeds: Mapping[str, Any], /) -> dict[str, Array]: ...
+
+    @overload
+    def run(self, /, *, feeds: Mapping[str, Any]) -> dict[str, Array]: ...
+
+    @overload
+    def run(
+        self, /, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: None = None
+    ) -> list[Array]: ...
+
+    @overload
+    def run(self, output_names: Sequence[str] | None, /, **arrays: Any) -> list[Array]: ...
+
+    @overload
+    def run(self, /, **arrays: Any) -> dict[str, Array]: ...
+
+    def run(self, /, *args: Any, **kwargs: Any) -> dict[str, Array] | list[Array]:
+        """Run the network on arrays by name.
+
+        ``run(feeds)`` and ``run(x=array)`` return all outputs by name. ``run(names, feeds)`` returns a list of the
+        outputs that are named, ``run(None, feeds)`` of all, as ONNX Runtime's sessions do.
+
+        Args:
+            args: ``feeds``; or ``output_names`` and ``input_feed``.
+            kwargs: Arrays by the input's name; or ``feeds``, ``output_names`` and ``input_feed`` where no input has
+                such a name.
+
+        Raises:
+            InputError: If there is no such output, or as a call does.
+            RunError, ModelError, BuildError: As a call does.
+        """
+        request = read_request(args, kwargs, self._positions)
+        chosen = [self._output(name) for name in request.names or ()]
+        results = self._run(self._collect((), request.feeds))
+        if not request.as_list:
+            return dict(zip(self._outputs, results, strict=True))
+        return [results[index] for index in chosen] if chosen else results
+
+    def _output(self, name: Any) -> int:
+        if name in self._outputs:
+            return self._outputs.index(name)
+        raise InputError(
+            f"the network {self.name} has no output {name!r}",
+            f"{nearest(name, self._outputs)}its outputs are {', '.join(map(repr, self._outputs))}",
+        )
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -136,12 +192,21 @@ class Network:
         return self
 
     def __repr__(self) -> str:
-        ports = ", ".join(f"{endpoint.name}: {endpoint.type}" for endpoint in self.inputs)
-        results = ", ".join(f"{endpoint.name}: {endpoint.type}" for endpoint in self.outputs)
-        return f"<opbuild network {self.name} ({ports}) -> ({results})>"
+        inputs, outputs = (", ".join(map(str, side)) for side in (self.inputs, self.outputs))
+        return f"<opbuild network {self.name} ({inputs}) -> ({outputs})>"
+
+    def _repr_html_(self) -> str:
+        from opbuild.notebook import table, titled
+
+        sides = (("input", self.inputs), ("output", self.outputs))
+        rows = [(side, each.name, each.dtype.name, shape_text(each.shape)) for side, ends in sides for each in ends]
+        return titled(f"opbuild network {self.name}", table(("", "name", "type", "shape"), rows))
 
     def _run(self, values: list[Any]) -> list[Array]:
-        arrays = [self._array(position, value) for position, value in enumerate(values)]
+        arrays = [
+            as_input(value, dtype, name)
+            for value, dtype, name in zip(values, self._dtypes, self._positions, strict=True)
+        ]
         shapes = tuple([array.shape for array in arrays])
         binding = self._bindings.get(shapes)
         if binding is None:
@@ -165,7 +230,8 @@ class Network:
         for name, value in kwargs.items():
             position = self._positions.get(name)
             if position is None:
-                raise InputError(f"the network {self.name} has no input {name!r}", f"its inputs are {names}")
+                near = nearest(name, self._positions)
+                raise InputError(f"the network {self.name} has no input {name!r}", f"{near}its inputs are {names}")
             if position in values:
                 raise InputError(f"input {name!r} was given twice", "give it by position or by name")
             values[position] = value
@@ -174,29 +240,13 @@ class Network:
             raise InputError(f"input {missing[0]!r} is missing", f"the network {self.name} has these inputs: {names}")
         return [values[position] for position in range(len(self._inputs))]
 
-    def _array(self, position: int, value: Any) -> Array:
-        """Return an input as a dense array of the right type; it is copied only if it is not dense."""
-        dtype = self._dtypes[position]
-        array = value if type(value) is np.ndarray else _to_numpy(value, dtype, self._inputs[position])
-        if array.dtype != dtype:
-            name = self._inputs[position].name
-            raise InputError(
-                f"input {name!r} has element type {array.dtype}, the network needs {dtype}",
-                f"convert it, e.g. {name}.astype({dtype.name!r})"
-                if name.isidentifier()
-                else f"convert it to {dtype.name}",
-            )
-        if array.flags.c_contiguous and array.flags.aligned:
-            return array
-        return array.copy(order="C")
-
     def _check_shapes(self, shapes: Shapes) -> None:
         for endpoint, shape in zip(self._inputs, shapes, strict=True):
-            expected = endpoint.type.shape
+            expected = (FREE,) * len(endpoint.shape) if endpoint.name in self._any_shape else endpoint.shape
             fits = len(expected) == len(shape) and all(e in (FREE, s) for e, s in zip(expected, shape, strict=True))
             if not fits:
                 raise InputError(
-                    f"input {endpoint.name!r} has shape {list(shape)}, the network needs {_shape_text(expected)}",
+                    f"input {endpoint.name!r} has shape {list(shape)}, the network needs {shape_text(expected)}",
                     f"the model fixes it; compile with input_shapes={{{endpoint.name!r}: ...}} to leave it open",
                 )
 
@@ -223,30 +273,3 @@ class Network:
             return ()
         ports = getattr(self._latest.executor.record, side)
         return tuple(Endpoint(port.name, port.type) for port in ports)
-
-
-def _to_numpy(value: Any, dtype: np.dtype[Any], endpoint: Endpoint) -> Array:
-    """Return what the user gave as a numpy array, sharing memory where it can."""
-    try:
-        if isinstance(value, np.ndarray):
-            return np.asarray(value)
-        if isinstance(value, (bool, int, float, list, tuple)):
-            return np.asarray(value, dtype)
-        if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
-            return np.asarray(np.from_dlpack(value))
-        array = np.asarray(value)
-    except Exception as error:  # whatever the other library raises
-        raise InputError(
-            f"input {endpoint.name!r} can not be read as an array: {error}",
-            "give a numpy array, or a tensor in the CPU's memory that needs no gradient",
-        ) from error
-    if array.dtype == object:
-        raise InputError(
-            f"input {endpoint.name!r} is a {type(value).__name__}, not an array",
-            "give a numpy array or a DLPack tensor",
-        )
-    return array
-
-
-def _shape_text(shape: tuple[int, ...]) -> str:
-    return "[" + ", ".join("any" if extent == FREE else str(extent) for extent in shape) + "]"

@@ -16,7 +16,8 @@ from opbuild.graph.types import DTYPES, Array, TensorType
 from opbuild.kernel.opdesc import canonical_json
 from opbuild.kernel.target import Target, needed_of_machine, parse_target
 from opbuild.kernel.trust import PRIVATE, Trust, parse_json
-from opbuild.runtime.network import Endpoint, Shapes
+from opbuild.runtime.endpoint import Endpoint, common
+from opbuild.runtime.network import Shapes
 from opbuild.runtime.offline_format import (
     ABOUT,
     LIBRARY,
@@ -142,9 +143,19 @@ class OfflineModel:
         """The inputs; an extent that differs between signatures is -1."""
         columns = [[shapes[position] for shapes in self.signatures] for position in range(len(self.inputs))]
         return tuple(
-            Endpoint(name, TensorType(dtype, tuple(_one(extents) for extents in zip(*shapes, strict=True))))
+            Endpoint(name, common([TensorType(dtype, shape) for shape in shapes]))
             for (name, dtype), shapes in zip(self.inputs, columns, strict=True)
         )
+
+    def output_endpoints(self) -> tuple[Endpoint, ...]:
+        """Return the outputs; an extent that differs between signatures is -1.
+
+        Raises:
+            InvalidModelError: If one of the file's records is not sound.
+        """
+        records = [self.record(index) for index in range(len(self.signatures))]
+        columns = zip(*(record.outputs for record in records), strict=True)
+        return tuple(Endpoint(ports[0].name, common([port.type for port in ports])) for ports in columns)
 
     @property
     def library(self) -> bytes:
@@ -218,7 +229,3 @@ def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, cop
         )
     except (OpbuildError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InvalidModelError(f"{str(path)!r} is no sound offline model: {error!r}", "write it again") from error
-
-
-def _one(extents: tuple[int, ...]) -> int:
-    return extents[0] if len(set(extents)) == 1 else -1

@@ -53,14 +53,14 @@ def fold_batchnorm(graph: Graph) -> Graph:
         key = node.outputs[0] or node.name
         with blaming(node):
             step = _step(node, graph)
-        before = nodes.get(node.inputs[0]) if step is not None else None
-        source = node.inputs[0]
-        if step is not None and before is None and node.op_type in ("Add", "Mul"):  # the constant may stand first
-            source = node.inputs[1]
-            before = nodes.get(source)
         if step is None:
             nodes[key] = node
             continue
+        source = node.inputs[0]
+        before = nodes.get(source)
+        if before is None and node.op_type in ("Add", "Mul"):  # the constant may stand first
+            source = node.inputs[1]
+            before = nodes.get(source)
         if before is not None and readers.get(source, 0) == 1 and _takes_steps(before, graph):
             whole = steps[source].then(step) if source in steps else step
             if whole.is_finite() and _stays_finite(before, graph, whole, greatest):

@@ -1,0 +1,268 @@
+"""Arguments of the public functions: one table says what each may be, and nothing begins before all were looked at.
+
+Ranges of numbers and names of modes are checked where they belong (``config``, ``model_source``); here it is types, so
+that ``num_threads="2"`` ends neither as a foreign ``TypeError`` from the middle of a build nor as something unintended.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from reprlib import Repr
+from types import FunctionType
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+
+from opbuild.config import Config
+from opbuild.errors import InvalidModelError, OptionError
+from opbuild.graph.types import Graph
+from opbuild.kernel.opdesc import FREE
+from opbuild.kernel.target import Target
+
+F = TypeVar("F", bound=Callable[..., Any])
+Extent = int | tuple[int, int]
+
+ShapesGiven = Mapping[str, Sequence[int | None]]
+"""Shapes by input name, as users give them; None or -1 leaves an extent open."""
+
+RangesGiven = Mapping[str, Sequence[int | tuple[int, int | None] | None]]
+"""The same, and an extent may be a least and a greatest one; None or -1 stands for no limit."""
+
+
+class Kind(NamedTuple):
+    """What an argument may be.
+
+    Attributes:
+        read: Returns the value as the function takes it; raises ``OptionError``, ``TypeError`` or ``ValueError``.
+        hint: What to give.
+    """
+
+    read: Callable[[Any], Any]
+    hint: str
+
+
+def checks_arguments(function: F) -> F:
+    """Let a function look at all of its arguments before it does anything, each as the table says.
+
+    None passes where it is the default.
+
+    Raises:
+        KeyError: If the table does not have an argument.
+    """
+    signature = inspect.signature(function)
+    kinds = {
+        name: _KINDS[function.__name__, name] if (function.__name__, name) in _KINDS else _KINDS["", name]
+        for name in signature.parameters
+    }
+
+    @wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError:
+            return function(*args, **kwargs)  # Python's own words name the function
+        for name, value in bound.arguments.items():
+            if value is not None or signature.parameters[name].default is not None:
+                bound.arguments[name] = _read(name, value, kinds[name])
+        return function(*bound.args, **bound.kwargs)
+
+    return cast("F", wrapped)
+
+
+def _read(name: str, value: Any, kind: Kind) -> Any:
+    try:
+        return kind.read(value)
+    except (TypeError, ValueError):
+        raise _refused(name, value, kind.hint) from None
+
+
+def _refused(name: str, value: Any, hint: str) -> OptionError:
+    shown = "None" if value is None else f"{_SHORT.repr(value)}, which is of type {type(value).__name__}"
+    return OptionError(f"{name} is {shown}", hint)
+
+
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
+
+_SHAPES = "give a dictionary such as {'x': (1, 3, 224, 224)}"
+_EXTENTS = "give whole numbers such as (1, 3, 224, 224); None or -1 leaves an extent open"
+_RANGES = "give extents such as (1, 3, (1, 640), (1, 640)); None or -1 is any"
+
+
+def as_shapes(given: ShapesGiven | None, name: str = "input_shapes") -> dict[str, tuple[int, ...]]:
+    """Return shapes by input name; an extent that is left open is -1.
+
+    Args:
+        given: What the user gave; None is none.
+        name: The argument's name.
+
+    Raises:
+        OptionError: If it is no dictionary from names to whole numbers.
+    """
+    return _by_input(given, name, lambda extent: FREE if extent is None else _whole(extent), _EXTENTS)
+
+
+def as_variants(given: Sequence[ShapesGiven] | None, name: str = "variants") -> list[dict[str, tuple[int, ...]]]:
+    """Return several shapes by input name, as ``as_shapes`` does."""
+    items = [] if given is None else _items(given, name, "give a list of dictionaries such as [{'x': (1, 8)}]")
+    return [as_shapes(shapes, f"{name}[{number}]") for number, shapes in enumerate(items)]
+
+
+def as_ranges(given: RangesGiven | None, name: str = "ranges") -> dict[str, tuple[Extent, ...]]:
+    """Return shapes with ranges by input name: an extent is a number, -1 for any, or the least and the greatest."""
+    return _by_input(given, name, _range, _RANGES)
+
+
+def _by_input(given: Any, name: str, extent: Callable[[Any], Any], hint: str) -> dict[str, tuple[Any, ...]]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise _refused(name, given, _SHAPES)
+    shapes = {}
+    for key, value in given.items():
+        if not isinstance(key, str):
+            raise _refused(f"a name in {name}", key, _SHAPES)
+        place = f"{name}[{key!r}]"
+        extents = _items(value, place, hint)
+        try:
+            shapes[key] = tuple(extent(each) for each in extents)
+        except (TypeError, ValueError):
+            raise _refused(place, value, hint) from None
+    return shapes
+
+
+def _range(given: Any) -> Extent:
+    if given is None:
+        return FREE
+    if not isinstance(given, (tuple, list)):
+        return _whole(given)
+    least, greatest = given
+    return _whole(least), FREE if greatest is None else _whole(greatest)
+
+
+def _items(given: Any, name: str, hint: str) -> list[Any]:
+    if isinstance(given, (str, bytes, Mapping, set, frozenset)) or not isinstance(given, Iterable):
+        raise _refused(name, given, hint)
+    return list(given)
+
+
+# -- single values -----------------------------------------------------------------------------------------------------
+
+
+def _whole(given: Any) -> int:
+    if isinstance(given, (bool, np.bool_)):
+        raise TypeError("a truth value is no number")
+    return operator.index(given)
+
+
+def _flag(given: Any) -> bool:
+    if not isinstance(given, (bool, np.bool_)):
+        raise TypeError("not a truth value")
+    return bool(given)
+
+
+def _path(given: Any) -> Any:
+    if not isinstance(os.fspath(given), str):
+        raise TypeError("not a path of characters")
+    return given
+
+
+def _texts(given: Any) -> Any:
+    if isinstance(given, str):
+        return given
+    if isinstance(given, (bytes, Mapping)):
+        raise TypeError("no list of texts")
+    return tuple(map(_of(str), given))
+
+
+def _of(*kinds: type) -> Callable[[Any], Any]:
+    """Return what takes values of some types as they are."""
+
+    def read(given: Any) -> Any:
+        if not isinstance(given, kinds):
+            raise TypeError("of another type")
+        return given
+
+    return read
+
+
+def _callable(given: Any) -> Any:
+    if not callable(given):
+        raise TypeError("not callable")
+    return given
+
+
+_FILES = (str, os.PathLike, bytes, bytearray, memoryview)
+_MODEL = "give a path, the bytes of a file or an onnx.ModelProto"
+
+
+def _model(given: Any) -> Any:
+    """Return a model; what it holds is checked when it is read.
+
+    Raises:
+        InvalidModelError: If it is something else.
+    """
+    if isinstance(given, _FILES) or hasattr(given, "SerializeToString"):
+        return given
+    kind = type(given)
+    if any(each.__name__ == "Module" and each.__module__.startswith("torch.") for each in kind.__mro__):
+        hint = "export it first: torch.onnx.export(module, (example_input,), 'model.onnx'), and give that path"
+        raise InvalidModelError(f"model is a torch module ({kind.__name__}), not an ONNX model", hint)
+    if isinstance(given, Graph):
+        raise InvalidModelError("model is a Graph, not an ONNX model", "use opbuild.compile_graph")
+    shown = "None, which is" if given is None else f"{_SHORT.repr(given)}, which is of type {kind.__name__},"
+    raise InvalidModelError(f"model is {shown} not a model", _MODEL)
+
+
+def _model_or_graph(given: Any) -> Any:
+    return given if isinstance(given, Graph) else _model(given)
+
+
+_FOLDER = Kind(_path, "give the path of a folder, as text or a pathlib.Path")
+_FILE = Kind(_path, "give the path of a file, as text or a pathlib.Path")
+_FLAG = Kind(_flag, "give True or False")
+_TEXT = Kind(_of(str), "give text")
+_CONFIG = Kind(_of(Config), "give an opbuild.config.Config, or leave it out")
+
+_KINDS: Mapping[tuple[str, str], Kind] = {
+    ("", "model"): Kind(_model, _MODEL),
+    ("build_offline", "model"): Kind(_model_or_graph, _MODEL),
+    ("", "graph"): Kind(_of(Graph), "give an opbuild.graph.types.Graph; opbuild.compile takes ONNX models"),
+    ("", "input_shapes"): Kind(as_shapes, _SHAPES),
+    ("", "variants"): Kind(as_variants, _SHAPES),
+    ("", "ranges"): Kind(as_ranges, _SHAPES),
+    ("", "cache_path"): _FOLDER,
+    ("", "num_threads"): Kind(_whole, "give a whole number from 1 to 1024"),
+    ("", "copy_weights"): _FLAG,
+    ("", "workers"): Kind(_whole, "give a whole number of at least 1"),
+    ("", "forbid_compile"): _FLAG,
+    ("", "target"): Kind(_of(str, Target), "give a target as `opbuild env` shows it, such as 'x86-64-linux-avx2'"),
+    ("", "op_compiler_cache_mode"): Kind(_of(str), "give 'enable', 'force' or 'disable'"),
+    ("", "op_compiler_cache_dir"): _FOLDER,
+    ("", "op_debug_level"): Kind(_whole, "give a whole number from 0 to 4"),
+    ("", "op_debug_config"): _FILE,
+    ("", "debug_dir"): _FOLDER,
+    ("", "op_select_implmode"): Kind(_of(str), "give 'high_performance' or 'high_precision'"),
+    ("", "optypelist_for_implmode"): Kind(_texts, "give operator types such as ['Conv', 'Softmax']"),
+    ("", "precision_mode"): Kind(_of(str), "give 'must_keep_origin_dtype' or 'force_fp32'"),
+    ("", "observer"): Kind(_callable, "give a function that takes one event, or leave it out"),
+    ("", "config"): _CONFIG,
+    ("", "image"): _FLAG,
+    ("", "output"): _FILE,
+    ("", "soc_version"): Kind(_of(str), "give 'host', or a target such as 'x86-64-linux-avx2'"),
+    ("", "path"): _FILE,
+    ("", "verify"): _FLAG,
+    ("", "op_type"): Kind(_of(str), "give the operator's type as text: @opbuild.operator('MyOp')"),
+    ("", "domain"): _TEXT,
+    ("operators", "name"): Kind(_texts, "give an operator's type such as 'Conv', or a list of them"),
+    ("", "shape"): Kind(_callable, "give a function from the inputs' TensorTypes to the output's shape"),
+    ("", "schedule"): Kind(_of(FunctionType), "give a function that schedules an hl.Func"),
+}
+"""What each argument may be: by the function's name, where it differs, and the argument's."""

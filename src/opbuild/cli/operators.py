@@ -1,0 +1,86 @@
+"""``opbuild operators``: which ONNX operators have kernels, for which element types, and which run on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from opbuild.cli.cache_options import json_option, print_json
+from opbuild.graph.types import DTYPES
+from opbuild.operator_support import OperatorSupport, filtered
+from opbuild.operator_support import operators as supported
+
+_GROUPS = {
+    "uint*": ("uint8", "uint16", "uint32", "uint64"),
+    "int*": ("int8", "int16", "int32", "int64"),
+    "float*": ("float16", "float32", "float64"),
+}
+
+
+@click.command()
+@click.argument("names", metavar="[OPERATOR]...", nargs=-1)
+@click.option("--kernel", is_flag=True, help="Only those that have kernels.")
+@click.option("--host", is_flag=True, help="Only those that run on the host.")
+@click.option("--type", "dtype", metavar="TYPE", type=click.Choice(DTYPES), default=None,
+              help="Only what is so for this element type, such as float16.")  # fmt: skip
+@json_option
+def operators(names: tuple[str, ...], kernel: bool, host: bool, dtype: str | None, as_json: bool) -> None:
+    """Show which ONNX operators have kernels, for which element types, and which run on the host.
+
+    Without names, all of them. Each is asked about by a small network in its usual form; 'opbuild explain' tells it of
+    a model.
+    """
+    records = list(filtered(supported(names or None), kernel=kernel, host=host, dtype=dtype or ""))
+    if as_json:
+        print_json([record._asdict() for record in records])
+        return
+    _show(records)
+
+
+def _show(records: Sequence[OperatorSupport]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from opbuild.cli.tables import output_console
+
+    table = Table("operator", "kernels for", "on the host", "remarks", box=SIMPLE_HEAD)
+    for record in records:
+        table.add_row(*map(Text, row(record)))
+    console = output_console()
+    if records:
+        console.print(table)
+    groups = "; ".join(f"{group} is {', '.join(dtypes)}" for group, dtypes in _GROUPS.items())
+    console.print(f"{summary(records)}\n{groups}", highlight=False, markup=False)
+
+
+def row(record: OperatorSupport) -> tuple[str, str, str, str]:
+    """Return a row of the table: name and form, types with kernels, types on the host, remarks."""
+    remarks = [record.why] if record.why not in ("", f"no kernel for {record.name}") else []
+    if record.folded:
+        remarks = ["computed when the network is built"]
+    elif not record.kernel and not record.host:
+        remarks.insert(0, "not supported")
+    elif record.host and not record.offline:
+        remarks.append("not in .om files")
+    name = f"{record.name} ({record.form})" if record.form else record.name
+    return name, short(record.kernel), short(record.host), ": ".join(remarks)
+
+
+def summary(records: Sequence[OperatorSupport]) -> str:
+    """Return how many operators have kernels, and how many run on the host for every type."""
+    names = {record.name for record in records}
+    kernels = {record.name for record in records if record.kernel}
+    host = {record.name for record in records if record.host} - kernels
+    return f"operators: {len(names)}; with kernels: {len(kernels)}; on the host only: {len(host)}"
+
+
+def short(dtypes: Sequence[str]) -> str:
+    """Return element types in few words: all that begin alike as one."""
+    words = []
+    for dtype in dtypes:
+        group = next((name for name, all_ in _GROUPS.items() if dtype in all_ and {*all_} <= {*dtypes}), dtype)
+        if group not in words:
+            words.append(group)
+    return " ".join(words)

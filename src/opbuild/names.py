@@ -1,0 +1,22 @@
+"""Names that do not exist, and those that are nearly so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+def nearest(name: Any, known: Iterable[str]) -> str:
+    """Return the beginning of a hint, such as ``did you mean 'probs'? ``; empty if no name is near.
+
+    Args:
+        name: What was given.
+        known: What there is.
+    """
+    from difflib import get_close_matches
+
+    if not isinstance(name, str):
+        return ""
+    spelled = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), spelled, 1)
+    return f"did you mean {spelled[near[0]]!r}? " if near else ""

@@ -1,0 +1,54 @@
+"""What really becomes of an operator's small model: it is built and called, and its report is looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+import opbuild
+from opbuild.errors import ModelError, RunError
+from opbuild.frontend.onnx_examples import Example, examples, operator_types
+from opbuild.graph.shape_rules import ONNX_DTYPES
+
+
+def all_examples() -> list[Example]:
+    """Return every small model."""
+    return [example for op_type in operator_types() for example in examples(op_type)]
+
+
+def claim(example: Example) -> str:
+    """Return what ``opbuild.operators`` says of an example: ``host``, ``no host`` or ``refused``."""
+    records = opbuild.operators(example.op_type)
+    record = next(each for each in records if each.form == "" or example.label in each.form.split(", "))
+    if example.dtype in record.host:
+        return "host"
+    return "no host" if example.dtype in record.kernel + record.folded else "refused"
+
+
+def what_happens(example: Example, cache: Path) -> str:
+    """Build a small model, call it, and return ``host``, ``no host`` or ``refused``."""
+    if example.model is None:
+        return "refused"
+    try:
+        net = opbuild.compile(example.model, cache_path=cache, num_threads=1)
+    except ModelError:
+        return "refused"
+    try:
+        net.run(feeds_of(example.model))
+    except RunError:  # onnx's evaluator, which computes what has no kernel, does not know all types
+        return "refused"
+    return "host" if net.report.host else "no host"
+
+
+def feeds_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """Return ones for every input."""
+    known = {each.name for each in model.graph.initializer}
+    feeds = {}
+    for port in model.graph.input:
+        if port.name not in known:
+            tensor = port.type.tensor_type
+            shape = [dim.dim_value for dim in tensor.shape.dim]
+            feeds[port.name] = np.ones(shape, ONNX_DTYPES[tensor.elem_type])
+    return feeds

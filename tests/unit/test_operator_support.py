@@ -1,0 +1,162 @@
+"""``opbuild.operators`` and ``opbuild operators``: what they say of each ONNX operator is what happens."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import defaultdict
+from importlib import import_module
+from pathlib import Path
+
+import onnx
+import pytest
+
+import opbuild
+from fuzzing import CAMPAIGN
+from opbuild.cli.main import main
+from opbuild.cli.operators import row, short, summary
+from opbuild.errors import OptionError
+from opbuild.frontend.onnx_examples import Example, operator_types
+from opbuild.lowering.context import RULES
+from opbuild.lowering.lower import MODULES
+from operator_claims import all_examples, claim, feeds_of, what_happens
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "operators.md"
+TRIED = {"no host": 8, "host": 16, "refused": 8}
+
+
+def chosen() -> list[Example]:
+    """Some examples of each claim; in a campaign all of them."""
+    by_claim = defaultdict(list)
+    for example in all_examples():
+        by_claim[claim(example)].append(example)
+    assert set(by_claim) == set(TRIED)
+    some = random.Random(0)
+    return [
+        each
+        for name, examples in by_claim.items()
+        for each in (examples if CAMPAIGN else some.sample(examples, TRIED[name]))
+    ]
+
+
+def test_what_is_said_of_each_operator_and_type_is_what_happens(tmp_path: Path) -> None:
+    """Each small model is built and called: with kernels alone, with calls of the host, or not at all."""
+    wrong = []
+    for example in chosen():
+        said, happened = claim(example), what_happens(example, tmp_path)
+        if said != happened:
+            wrong.append((example.op_type, example.label, example.dtype, said, happened))
+    assert wrong == []
+
+
+def test_every_operator_is_asked_about_in_a_form_that_onnx_allows() -> None:
+    """What is refused is refused for what it is, not for an example that lacks an input or an attribute."""
+    records = opbuild.operators()
+    assert {record.name for record in records} == set(operator_types())
+    reasons = ("not known when the network is built", "knows tensors only", "no sequences", "the onnx package does not")
+    for record in records:
+        assert record.kernel or record.host or record.folded or record.refused or record.why, record
+        if not (record.kernel or record.host or record.folded):
+            assert any(reason in record.why for reason in reasons), record
+
+
+def test_every_lowering_rule_shows_as_a_kernel() -> None:
+    """An operator that has a rule has kernels for some type, so the examples reach every rule."""
+    for module in MODULES:
+        import_module(f"opbuild.lowering.rules.{module}")
+    kernels = {record.name for record in opbuild.operators() if record.kernel}
+    rules = {op_type for domain, op_type in RULES if not domain} & set(operator_types())
+    assert rules - kernels == set()
+    assert kernels - rules == {"BatchNormalization", "MeanVarianceNormalization"}  # passes make others of them
+
+
+def test_a_record_says_where_an_operator_runs() -> None:
+    """Forms that are served alike share a record."""
+    (relu,) = opbuild.operators("Relu")
+    assert {"float32", "float16"} <= {*relu.kernel}
+    assert (relu.form, relu.host, relu.offline, relu.why) == ("", (), True, "")
+    flat, deep = opbuild.operators("Conv")
+    assert (flat.form, flat.kernel, deep.form, deep.kernel) == ("1-D, 2-D", ("float32",), "3-D", ())
+    assert "float32" in deep.host
+    assert "one or two dimensions" in deep.why
+    (scatter,) = opbuild.operators(["ScatterND"])
+    assert not scatter.offline
+    (shape,) = opbuild.operators("Shape")
+    assert shape.folded
+    assert not shape.host
+
+
+def test_an_unknown_operator_names_the_nearest() -> None:
+    """In Python and as a command."""
+    with pytest.raises(OptionError, match=r"no operator 'conv' \(did you mean 'Conv'"):
+        opbuild.operators("conv")
+    assert main(["operators", "Convv"]) == 2
+
+
+def test_the_command_shows_a_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """Filters choose by where an operator runs and for which type."""
+    assert main(["operators", "Conv", "TopK", "Relu", "NonZero"]) == 0
+    table = capsys.readouterr().out
+    assert re.search(r"Conv \(1-D, 2-D\) +float32 +float16 float64", table)
+    assert re.search(r"TopK +uint\* int\* float\* +not in .om files", table)
+    assert "NonZero" in table
+    assert "not supported: the shape" in table
+    assert "operators: 4; with kernels: 2; on the host only: 1" in table
+    for options, expected in (
+        (["--kernel"], {"Conv", "Relu"}),
+        (["--host"], {"Conv", "TopK"}),
+        (["--kernel", "--type", "float16"], {"Relu"}),
+        (["--type", "float32"], {"Conv", "TopK", "Relu"}),
+    ):
+        assert main(["operators", "Conv", "TopK", "Relu", "NonZero", "--json", *options]) == 0
+        assert {record["name"] for record in json.loads(capsys.readouterr().out)} == expected
+
+
+def test_types_are_shown_in_few_words() -> None:
+    """A group stands for its types only if all are there."""
+    assert short(("bool", "int8", "int16", "int32", "int64", "float16", "float32")) == "bool int* float16 float32"
+    assert short(()) == ""
+
+
+def test_a_node_without_inputs_is_built(tmp_path: Path) -> None:
+    """A network with RandomNormal ended its build as an IndexError, of a pass that looks for BatchNormalization."""
+    for example in all_examples():
+        if example.op_type in ("RandomNormal", "RandomUniform") and example.dtype == "float32":
+            assert example.model is not None
+            net = opbuild.compile(example.model, cache_path=tmp_path)
+            assert net.run(feeds_of(example.model))["y0"].shape == (2, 3)
+
+
+def page() -> str:
+    """Return the page of the documentation that lists the operators."""
+    records = opbuild.operators()
+    rows = ["| " + " | ".join(cell.replace("*", r"\*") for cell in row(record)) + " |" for record in records]
+    return "\n".join([_HEAD.format(onnx=onnx.__version__, summary=summary(records)), *rows, ""])
+
+
+_HEAD = """# Operators
+
+Which of ONNX's operators have kernels, for which element types, and which run on the host. `opbuild operators` prints
+this table for the `onnx` package that is installed; [`opbuild.operators()`](python_api.md#operators) returns it. Each
+operator is asked about by a small network in its usual form: other attributes and shapes may be served otherwise,
+which `opbuild explain` and `net.report.host` tell of a network.
+
+`uint*` is uint8, uint16, uint32, uint64; `int*` is int8, int16, int32, int64; `float*` is float16, float32, float64.
+What runs on the host has no kernel: numpy computes it, or, where it says "not in .om files", the `onnx` package.
+
+With onnx {onnx}: {summary}.
+
+| operator | kernels for | on the host | remarks |
+|---|---|---|---|"""
+
+
+def test_the_page_of_operators_is_what_the_command_says(request: pytest.FixtureRequest) -> None:
+    """``--update-golden`` writes it; other releases of onnx have other operators."""
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(page())
+    written = re.search(r"With onnx (\S+):", PAGE.read_text())
+    assert written is not None
+    if written[1] != onnx.__version__:
+        pytest.skip(f"the page is of onnx {written[1]}, installed is {onnx.__version__}")
+    assert PAGE.read_text() == page()
