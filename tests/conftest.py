@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,29 @@ hypothesis.settings.load_profile("without clock")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a job in the background; tests interrupt what they start
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _session_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep what fixtures of modules and the processes that they start build away from the user's own store."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("store")
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        patch.delenv("MS_COMPILER_CACHE_PATH", raising=False)
+        patch.setenv("ASCEND_CACHE_PATH", str(folder / "ascend"))
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def user_store(_session_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give each test a store of its own where it names none; return its folder, which is made when it is used."""
+    caches = _session_store / str(next(_NUMBERS))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(caches))
+    monkeypatch.setenv("ASCEND_CACHE_PATH", str(caches / "ascend"))
+    return caches / "opbuild"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

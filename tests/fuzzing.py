@@ -22,7 +22,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-CAMPAIGN = int(os.environ.get("OPBUILD_FUZZ", "0"))
+CAMPAIGN = int(os.environ.get("OPBUILD_FUZZ") or 0)
 INPUTS = CAMPAIGN or 150
 """Inputs for each reader."""
 

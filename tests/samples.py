@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from opbuild.backend.fake import FakeCompiler, fake_object
@@ -65,3 +66,11 @@ def disk_builder(config: Config, observer: Any = None, **options: Any) -> Builde
     """Return a builder with the fake compiler over the disk store of ``config``."""
     store = DiskStore(config.kernel_meta, config.device_id)
     return Builder(store, FakeCompiler(), TARGET, config, observer or Recorder(), **options)
+
+
+def stored(folder: Path, target: Target, tile: int = 1) -> str:
+    """Store an operator for a target; return its name."""
+    key = key_of(conv(tile), target=target)
+    entry = make_entry(conv(tile), key, 0, fake_object(b"code", (key.symbol,)), 12.0, nodes=("first",))
+    DiskStore(folder).publish(entry)
+    return entry.name

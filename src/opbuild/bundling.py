@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from opbuild.api import lower_graph
@@ -38,12 +39,16 @@ Files = dict[str, bytes]
 
 @dataclass(frozen=True)
 class Exported:
-    """What was exported: numbers of operators and networks, bytes of the bundle, and what was left out and why."""
+    """What was exported: numbers of operators and networks, bytes of the bundle, and what was left out and why.
+
+    ``others`` says how many operators there are for each other target, which were not asked for.
+    """
 
     operators: int
     networks: int
     nbytes: int
     left_out: tuple[tuple[str, str], ...] = ()
+    others: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,18 +76,20 @@ def export_cache(path: Path, config: Config, target: Target) -> Exported:
     trust = _trust_of(config)
     entries: list[Entry] = []
     left_out: list[tuple[str, str]] = []
+    others = Counter[str]()
     for item in Cache.of(config).items("operator"):
         entry = operators.read(folder_of(item), item.name, trust)
         if isinstance(entry, Reason):
             left_out.append((item.name, entry.text))
         elif _target_of(entry) != str(target):
-            left_out.append((item.name, f"it is for {_target_of(entry)}"))
+            others[_target_of(entry)] += 1
         else:
             entries.append(entry)
     if not entries:
-        raise BuildError(f"{config.kernel_meta} has no operator for {target}", "build a model there first")
+        hint = f"--soc_version names another: {', '.join(sorted(others))}" if others else "build a model there first"
+        raise BuildError(f"{config.kernel_meta} has no operator for {target}", hint)
     nbytes = write_bundle(path, str(target), map(_compiler_of, entries), _entry_files(entries).items(), trust)
-    return Exported(len(entries), 0, nbytes, tuple(left_out))
+    return Exported(len(entries), 0, nbytes, tuple(left_out), others)
 
 
 def export_model(

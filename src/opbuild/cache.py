@@ -22,7 +22,7 @@ from opbuild.store.ageing import remove_references
 from opbuild.store.at_once import at_once
 from opbuild.store.claims import sweep_claims
 from opbuild.store.counters import FILE, OLD_FILE, Counters, read_counters
-from opbuild.store.inventory import Item, Kind, survey
+from opbuild.store.inventory import Item, Kind, disk_usage, survey
 from opbuild.store.peers import claims_folder
 from opbuild.store.removal import remove_files
 
@@ -47,12 +47,19 @@ class Stats:
     Attributes:
         count: Number of items by kind.
         nbytes: Their bytes by kind.
+        total: Bytes of everything in the folder, and of folders, as ``du`` counts them.
         counters: What look-ups found.
     """
 
     count: dict[Kind, int]
     nbytes: dict[Kind, int]
+    total: int
     counters: Counters
+
+    @property
+    def others(self) -> int:
+        """Bytes of what is of no kind: what is remembered, settings, folders."""
+        return max(self.total - sum(self.nbytes.values()), 0)
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,11 @@ class Cache:
     trust: Trust = PRIVATE
     claims: Path | None = None
     settings: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The folder in which everything lies."""
+        return self.network_meta.parent
 
     @staticmethod
     def of(config: Config) -> Cache:
@@ -98,7 +110,11 @@ class Cache:
         for item in self.items(*KINDS):
             count[item.kind] += 1
             nbytes[item.kind] += item.nbytes
-        return Stats(count, nbytes, read_counters(self.network_meta))
+        return Stats(count, nbytes, disk_usage(self.folder), read_counters(self.network_meta))
+
+    def describe(self, item: Item) -> networks.Description | Reason:
+        """Return what a stored network says of itself, or why it can not be read; looking is no use."""
+        return networks.describe(folder_of(item), item.name, self.trust, operators.read_quietly)
 
     def problems(self, watch: Watch = unwatched) -> Iterator[Problem]:
         """Yield everything that is damaged; what another release of opbuild wrote is not.
@@ -215,7 +231,7 @@ def problem_of(
     if item.kind == "operator":
         answer: object = operators.read(folder_of(item), item.name, trust)
     else:
-        answer = networks.read(folder_of(item), item.name, trust, digest)
+        answer = networks.read(folder_of(item), item.name, trust, digest, operators.read_quietly)
     return answer if isinstance(answer, Reason) else None
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from opbuild.cgroups import cpu_limit
 from opbuild.errors import OptionError
+from opbuild.places import Place, atc_place, user_place
 from opbuild.starters import started_rank
 
 CACHE_MODES = ("enable", "force", "disable")
@@ -32,7 +33,8 @@ class Config:
     """What the environment and the caller decided, validated.
 
     Attributes:
-        cache_path: Folder that holds ``rank_<id>`` folders (``MS_COMPILER_CACHE_PATH``, default the working directory).
+        cache_path: Folder that holds ``rank_<id>`` folders (``MS_COMPILER_CACHE_PATH``, else the user's own store, for
+            MindSpore programs the working folder).
         rank_id: This process's rank (``RANK_ID``, else what MPI or Slurm say, default 0).
         rank_size: How many ranks the job has (``RANK_SIZE``, else what MPI or Slurm say, default 1).
         by_mpi: Whether MPI or Slurm started this process as one of several.
@@ -158,6 +160,7 @@ class Config:
         optypelist_for_implmode: str | Sequence[str] | None = None,
         precision_mode: str | None = None,
         mindspore: bool = False,
+        atc: bool = False,
         environ: Mapping[str, str] | None = None,
     ) -> Config:
         """Read the settings.
@@ -176,8 +179,10 @@ class Config:
             op_select_implmode: ``high_performance`` or ``high_precision``.
             optypelist_for_implmode: Operator types, as a sequence or separated by commas.
             precision_mode: ``must_keep_origin_dtype`` or ``force_fp32``.
-            mindspore: Whether a MindSpore program asks, for which ``MS_COMPILER_OP_LEVEL`` counts: 0 leaves no files
-                behind (mode ``disable``), 1, 2 and 4 are those of ``op_debug_level``, 3, the default, is no debugging.
+            mindspore: Whether a MindSpore program asks, which keeps what it builds in the working folder and for which
+                ``MS_COMPILER_OP_LEVEL`` counts: 0 leaves no files behind (mode ``disable``), 1, 2 and 4 are those of
+                ``op_debug_level``, 3, the default, is no debugging.
+            atc: Whether ``opbuild atc`` asks, whose operators are where ATC keeps them.
             environ: Read instead of the process's environment, for tests.
 
         Raises:
@@ -199,10 +204,21 @@ class Config:
             op_debug_level = level if level != _MINDSPORE_LEVEL else 0
             if level == 0 and op_compiler_cache_mode is None:
                 op_compiler_cache_mode = "disable"
+        mode = _choice("op_compiler_cache_mode", op_compiler_cache_mode, CACHE_MODES)
+        known_users = environ is None
+        if atc and op_compiler_cache_dir is None and cache_path is None:
+            place = atc_place(env, known_users=known_users)
+            op_compiler_cache_dir = place.folder
+        elif mindspore or op_compiler_cache_dir is not None or _named_cache(env, cache_path):
+            place = Place(_cache_path(_named_cache(env, cache_path)))
+        else:
+            place = user_place(env, known_users=known_users)
+        if place.warning and mode != "disable":
+            warnings.append(place.warning)
         rank, size, device = started_rank(env)
         rank = _integer(env, "RANK_ID", rank, 0, 2**31 - 1)
         return Config(
-            cache_path=_cache_path(env.get("MS_COMPILER_CACHE_PATH", "") if cache_path is None else cache_path),
+            cache_path=place.folder,
             rank_id=rank,
             rank_size=_integer(env, "RANK_SIZE", size, 1, 2**31 - 1),
             by_mpi=size > 1,
@@ -216,7 +232,7 @@ class Config:
             copy_weights=_flag(env, "OPBUILD_COPY_WEIGHTS") if copy_weights is None else copy_weights,
             compile_timeout=float(_integer(env, "OPBUILD_COMPILE_TIMEOUT", 300, 1, 86400)),
             linker=env.get("OPBUILD_LINKER", ""),
-            op_compiler_cache_mode=_choice("op_compiler_cache_mode", op_compiler_cache_mode, CACHE_MODES),
+            op_compiler_cache_mode=mode,
             op_compiler_cache_dir=_folder("op_compiler_cache_dir", op_compiler_cache_dir, must_exist=False),
             op_debug_level=_level(op_debug_level),
             op_debug_config=_file("op_debug_config", op_debug_config),
@@ -231,33 +247,9 @@ class Config:
         )
 
 
-def offline_cache_dir(environ: Mapping[str, str] | None = None) -> tuple[Path, str]:
-    """Return where ``opbuild compile`` and ``atc`` keep operators if they are not told, and a warning or "".
-
-    That is ``$ASCEND_CACHE_PATH/kernel_cache``, else ``$HOME/atc_data/kernel_cache``. A user who has no home (a
-    container with a numeric user id) gets ``atc_data/kernel_cache`` in the working folder: not a shared temporary one,
-    since who writes to the folder decides what code runs.
-
-    Args:
-        environ: Read instead of the process's environment, for tests.
-    """
-    env = os.environ if environ is None else environ
-    given = env.get("ASCEND_CACHE_PATH", "").strip()
-    if given:
-        return Path(given) / "kernel_cache", ""
-    home = env.get("HOME", "").strip()
-    if not home:
-        try:
-            home = str(Path("~").expanduser()) if environ is None else ""
-        except RuntimeError:
-            home = ""
-    if Path(home).is_absolute():
-        return Path(home) / "atc_data" / "kernel_cache", ""
-    folder = Path.cwd() / "atc_data" / "kernel_cache"
-    return (
-        folder,
-        f"there is no home folder; operators are kept in {folder} (HOME or op_compiler_cache_dir names another)",
-    )
+def atc_cache() -> Path:
+    """Return the folder in which ``opbuild atc`` keeps operators if nobody says where."""
+    return atc_place(os.environ).folder
 
 
 def quota_environment(environ: Mapping[str, str] | None = None) -> tuple[str, str]:
@@ -311,6 +303,11 @@ def _mindspore_level(env: Mapping[str, str], warnings: list[str]) -> int:
             f"MS_COMPILER_OP_LEVEL is {text!r}; it must be an integer from 0 to 4, {_MINDSPORE_LEVEL} is used"
         )
     return _MINDSPORE_LEVEL
+
+
+def _named_cache(env: Mapping[str, str], given: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
+    """Return the folder that the caller or the environment names; empty if neither does."""
+    return env.get("MS_COMPILER_CACHE_PATH", "") if given is None else (given or ".")
 
 
 def _cache_path(value: str | os.PathLike[str]) -> Path:

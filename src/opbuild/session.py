@@ -90,9 +90,11 @@ class Session:
     @cached_property
     def policy(self) -> Policy:
         """How large the cache folder may grow; its user is told what is wrong with ``op_cache.ini``."""
-        from opbuild.store.policy import read_policy
+        from opbuild.store.policy import read_policy, usual_megabytes
 
-        policy, warnings = read_policy(self.config.policy_file, quota_environment(), self.trust)
+        policy, warnings = read_policy(
+            self.config.policy_file, quota_environment(), self.trust, usual_megabytes(self.config)
+        )
         for warning in warnings:
             self.warn(warning)
         return policy
@@ -161,10 +163,10 @@ class Session:
             from opbuild.store.ageing import age_after_build
             from opbuild.store.claims import sweep_claims
             from opbuild.store.peers import claims_folder
-            from opbuild.store.policy import create_policy_file
+            from opbuild.store.policy import create_policy_file, usual_megabytes
 
             sweep_claims(claims_folder(self.config))
-            create_policy_file(self.config.policy_file)
+            create_policy_file(self.config.policy_file, usual_megabytes(self.config))
             age_after_build(self.config.kernel_meta, self.config.network_meta, self.policy, self.trust)
 
     @cached_property

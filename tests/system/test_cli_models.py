@@ -18,11 +18,11 @@ import networks
 
 
 def opbuild(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in ``folder``, with variables added to the environment."""
+    """Run a command in ``folder``, which holds the store, with variables added to the environment."""
     return subprocess.run(
         [sys.executable, "-m", "opbuild", *arguments],
         cwd=folder,
-        env={**os.environ, **environment},
+        env={**os.environ, "MS_COMPILER_CACHE_PATH": ".", **environment},
         capture_output=True,
         text=True,
         check=False,

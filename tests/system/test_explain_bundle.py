@@ -61,12 +61,12 @@ def opbuild(
     folder: Path, *arguments: str, source: Path = SOURCE, without: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder, perhaps from another copy of the sources or without some packages."""
-    variables = {"PYTHONPATH": str(source)}
+    variables = {"PYTHONPATH": str(source), "MS_COMPILER_CACHE_PATH": "."}
     if without:
         (folder / "without").mkdir(exist_ok=True)
         names = set(without.split(","))
         (folder / "without" / "sitecustomize.py").write_text(WITHOUT.format(names=names))
-        variables = {"PYTHONPATH": f"{folder / 'without'}:{source}"}
+        variables["PYTHONPATH"] = f"{folder / 'without'}:{source}"
     return subprocess.run(
         [sys.executable, "-m", "opbuild", *arguments],
         cwd=folder, env=environment(**variables), capture_output=True, text=True, check=False,

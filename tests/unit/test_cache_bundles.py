@@ -33,7 +33,7 @@ def bundle(config: Config, tmp_path: Path) -> Path:
     key = key_of(conv(1), target=OTHER)
     store.publish(make_entry(conv(1), key, 0, entry_of_object(key.symbol), 1.0))
     done = export_cache(tmp_path / "ops.bundle", config, TARGET)
-    assert (done.operators, done.networks, len(done.left_out)) == (2, 0, 2)
+    assert (done.operators, done.networks, len(done.left_out), done.others) == (2, 0, 1, {str(OTHER): 1})
     return tmp_path / "ops.bundle"
 
 

@@ -13,28 +13,16 @@ import pytest
 from opbuild.cli.cache_options import read_size, read_span, size, span
 from opbuild.cli.main import main
 from opbuild.errors import OptionError
-from opbuild.kernel.entry import make_entry
-from opbuild.kernel.target import Target, host_target
-from opbuild.store.disk import DiskStore
-from samples import conv, key_of
+from opbuild.kernel.target import host_target
+from samples import stored
 from small_network import SmallNetwork
-
-
-def stored(folder: Path, target: Target, tile: int = 1) -> str:
-    """Store an operator for a target; return its name."""
-    from opbuild.backend.fake import fake_object
-
-    key = key_of(conv(tile), target=target)
-    entry = make_entry(conv(tile), key, 0, fake_object(b"code", (key.symbol,)), 12.0, nodes=("first",))
-    DiskStore(folder).publish(entry)
-    return entry.name
 
 
 @pytest.fixture
 def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Two operators for this machine in the working folder's cache."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MS_COMPILER_CACHE_PATH", raising=False)
+    monkeypatch.setenv("MS_COMPILER_CACHE_PATH", ".")
     return sorted(stored(tmp_path / "rank_0" / "kernel_meta", host_target(), tile) for tile in (1, 2))
 
 
@@ -54,7 +42,7 @@ def test_ls_lists_names_variants_and_sizes(names: list[str], capsys: pytest.Capt
     text = said(capsys, "cache", "ls")
     assert all(f" {name} " in text for name in names)
     assert "tile=2" in text
-    assert "2 operators, 0 networks" in text
+    assert "2 operators (40.0 KiB), 0 networks (0 B), 0 packed weights (0 B)" in text
     assert sorted(row["name"] for row in as_json(capsys, "cache", "ls")) == names
 
 
@@ -95,6 +83,7 @@ def test_verify_knows_every_kind_of_file(
 ) -> None:
     """F80: what is only remembered is looked at too; a user's settings are named, and never removed."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MS_COMPILER_CACHE_PATH", ".")
     shutil.copytree(small_network.cache / "rank_0", "rank_0")
     with small_network.replayed():
         small_network.build(tmp_path)
@@ -117,7 +106,7 @@ def test_prune_and_clear_say_what_went(names: list[str], capsys: pytest.CaptureF
     """What was removed is counted and, as JSON, named."""
     os.utime(f"rank_0/kernel_meta/{names[0]}.json", (1, 1))
     assert as_json(capsys, "cache", "prune", "--older-than", "30d")["names"] == [names[0]]
-    assert said(capsys, "cache", "clear").startswith("1 operators and 0 networks removed, ")
+    assert said(capsys, "cache", "clear").startswith("1 operator and 0 networks removed, ")
 
 
 def test_a_bundle_goes_from_folder_to_folder(

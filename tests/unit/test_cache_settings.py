@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import opbuild
-from opbuild.config import Config, offline_cache_dir, quota_environment
+from opbuild.config import Config, quota_environment
 from opbuild.errors import OptionError
 from opbuild.mindspore import context
 from opbuild.mindspore.arguments import ArgumentValueError
+from opbuild.places import atc_place, user_place
 from opbuild.session import log_warnings, open_session
 from samples import Recorder
 
@@ -53,12 +54,12 @@ def test_a_cache_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 def test_defaults_leave_everything_as_it_was() -> None:
     """The cache is on, nothing is debugged, and precision is the model's."""
-    config = Config.from_environment(environ={})
+    config = Config.from_environment(environ={"HOME": "/home/me"})
     assert (config.op_compiler_cache_mode, config.op_debug_level, config.op_select_implmode) == (
         "enable", 0, "high_performance"
     )  # fmt: skip
     assert config.precision_mode == "must_keep_origin_dtype"
-    assert config.policy_file == Path.cwd() / "rank_0" / "op_cache.ini"
+    assert config.policy_file == Path("/home/me/.cache/opbuild/rank_0/op_cache.ini")
     assert config.uses_cache
     assert not config.forces
 
@@ -79,31 +80,62 @@ def test_operator_types_are_a_list_or_text() -> None:
     )
 
 
-def test_the_offline_cache_is_at_home_or_where_the_variable_says() -> None:
+def test_atcs_place_is_at_home_or_where_the_variable_says() -> None:
     """``ASCEND_CACHE_PATH`` wins over ``HOME``; both hold ``kernel_cache``."""
-    assert offline_cache_dir({"HOME": "/home/me"}) == (Path("/home/me/atc_data/kernel_cache"), "")
+    assert atc_place({"HOME": "/home/me"}) == (Path("/home/me/atc_data/kernel_cache"), "")
     both = {"HOME": "/home/me", "ASCEND_CACHE_PATH": "/data/ascend"}
-    assert offline_cache_dir(both) == (Path("/data/ascend/kernel_cache"), "")
+    assert atc_place(both) == (Path("/data/ascend/kernel_cache"), "")
+
+
+@pytest.mark.parametrize(
+    ("environ", "folder"),
+    [
+        ({"HOME": "/home/me"}, "/home/me/.cache/opbuild"),
+        ({"HOME": "/home/me", "XDG_CACHE_HOME": "/caches"}, "/caches/opbuild"),
+        ({"HOME": "/home/me", "XDG_CACHE_HOME": "relative"}, "/home/me/.cache/opbuild"),
+        ({"HOME": "/home/me", "ASCEND_CACHE_PATH": "/data"}, "/home/me/.cache/opbuild"),
+        ({"HOME": "/home/me", "MS_COMPILER_CACHE_PATH": "named"}, "named"),
+    ],
+)
+def test_each_user_has_one_store(environ: dict[str, str], folder: str) -> None:
+    """Whoever asks, from whichever folder, gets the place of the platform's convention, or the one that is named."""
+    assert Config.from_environment(environ=environ).cache_path == Path(folder)
+
+
+def test_mindspores_scripts_and_atc_keep_their_own_places(tmp_path: Path) -> None:
+    """Scripts store in the working folder and ATC where ATC does; what is named counts for both."""
+    environ = {"HOME": "/home/me", "XDG_CACHE_HOME": "/caches"}
+    script = Config.from_environment(mindspore=True, environ=environ)
+    assert script.kernel_meta == Path.cwd() / "rank_0" / "kernel_meta"
+    atc = Config.from_environment(atc=True, environ=environ)
+    assert atc.kernel_meta == Path("/home/me/atc_data/kernel_cache/host")
+    named = Config.from_environment(atc=True, cache_path=tmp_path, environ=environ)
+    assert named.kernel_meta == tmp_path / "rank_0" / "kernel_meta"
 
 
 @pytest.mark.parametrize("environ", [{}, {"HOME": ""}, {"HOME": "relative"}])
-def test_without_a_home_the_cache_is_in_the_working_folder(environ: dict[str, str]) -> None:
+def test_without_a_home_the_store_is_in_the_working_folder(environ: dict[str, str]) -> None:
     """A container with a numeric user and no home builds all the same, and is told where (F53, F57)."""
-    folder, warning = offline_cache_dir(environ)
+    folder, warning = atc_place(environ, known_users=False)
     assert folder == Path.cwd() / "atc_data" / "kernel_cache"
     assert str(folder) in warning
+    config = Config.from_environment(environ=environ)
+    assert config.cache_path == Path.cwd()
+    assert str(Path.cwd()) in config.warnings[0]
+    assert not Config.from_environment(environ=environ, op_compiler_cache_mode="disable").warnings
+    assert not Config.from_environment(environ=environ, cache_path=".").warnings
 
 
 def test_a_user_without_a_passwd_entry_has_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where neither ``HOME`` nor the passwd data base knows the user, nothing raises."""
-    monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.delenv("ASCEND_CACHE_PATH", raising=False)
+    """Where neither ``HOME`` nor the system's list of users knows the user, nothing raises."""
 
-    def unknown(_: Path) -> Path:
-        raise RuntimeError("Could not determine home directory.")
+    def unknown(user: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {user}")
 
-    monkeypatch.setattr(Path, "expanduser", unknown)
-    assert offline_cache_dir()[0] == Path.cwd() / "atc_data" / "kernel_cache"
+    assert user_place({}).folder != Path.cwd()
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert atc_place({}).folder == Path.cwd() / "atc_data" / "kernel_cache"
+    assert user_place({}).folder == Path.cwd()
 
 
 @pytest.mark.parametrize(

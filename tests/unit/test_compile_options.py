@@ -41,6 +41,7 @@ BAD: dict[str, tuple[list[str], str, str]] = {
     ),
     "precision_mode": (["--precision_mode=force_fp16"], "'force_fp16'", "must_keep_origin_dtype or force_fp32"),
     "op_compiler_cache_mode": (["--op_compiler_cache_mode=on"], "'on'", "enable, force or disable"),
+    "cache_path": (["--cache_path="], "is empty", "a folder, which is made if it is"),
     "op_compiler_cache_dir": (["--op_compiler_cache_dir=m.onnx"], "'m.onnx'", "a folder, which is made if it is"),
     "op_debug_level": (["--op_debug_level=5"], "'5'", "0, 1, 2, 3 or 4"),
     "op_debug_config": (["--op_debug_config=none.cfg"], "'none.cfg'", "an existing file"),
@@ -99,7 +100,7 @@ def test_a_bad_value_is_one_line_with_option_value_and_what_is_allowed(
 @pytest.mark.parametrize("command", [compile_command, atc], ids=GIVEN)
 def test_every_option_has_a_bad_value_above(command: Any) -> None:
     """An option that is added is tested too."""
-    assert {option.name for option in command.params} == {*BAD, *FOREIGN}
+    assert {option.name for option in command.params} - {"argument"} == {*BAD, *FOREIGN}
 
 
 @pytest.mark.parametrize("spelling", [str, lambda name: name.replace("_", "-")], ids=["underscores", "hyphens"])
@@ -133,7 +134,9 @@ def test_an_option_that_decides_nothing_takes_only_what_changes_nothing(
     ("arguments", "said"),
     [
         (["--mdoel=x"], "No such option"),
-        (["m.onnx"], "unexpected extra argument (m.onnx)"),
+        (["m.onnx"], "the model is given twice: 'm.onnx' and --model 'm.onnx'"),
+        (["m.onnx", "m.onnx"], "unexpected extra argument (m.onnx)"),
+        (["--cache_path=a", "--op_compiler_cache_dir=b"], "--op_compiler_cache_dir names another cache"),
         (["--model"], "requires an argument"),
         (["--model=."], "this is a folder"),
         (["--output=."], "this is a folder"),
@@ -192,22 +195,31 @@ def requested(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     return found
 
 
-def test_compile_needs_nothing_but_a_model(requested: list[Request], folder: Path) -> None:
-    """The output is named after the model, the target is this machine, the cache is on, in the home folder."""
+def test_compile_needs_nothing_but_a_model(requested: list[Request], user_store: Path) -> None:
+    """The output is named after the model, the target is this machine, the store is the user's own."""
     assert main(["compile", "--model=m.onnx"]) == 0
     (request,) = requested
     assert (request.mode, request.output, request.soc_version, request.log) == (0, Path("m"), "host", "info")
-    config, warning = make_config(request)
-    assert (config.op_compiler_cache_mode, warning) == ("enable", "")
-    assert config.op_compiler_cache_dir == folder / "atc_data" / "kernel_cache"
+    config = make_config(request)
+    assert (config.op_compiler_cache_mode, config.op_compiler_cache_dir) == ("enable", None)
+    assert config.cache_path == user_store
 
 
-def test_atc_has_atcs_defaults(requested: list[Request], capsys: pytest.CaptureFixture[str]) -> None:
-    """The cache is off and nothing is logged; both can be changed."""
+def test_atc_has_atcs_defaults(requested: list[Request], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The cache is off and in ATC's place, and only warnings are said; each can be changed."""
     assert main(["atc", *GIVEN["atc"]]) == 0
     assert main(["atc", *GIVEN["atc"], "--op_compiler_cache_mode=enable", "--log=info"]) == 0
-    assert [make_config(request)[0].op_compiler_cache_mode for request in requested] == ["disable", "enable"]
-    assert [request.log for request in requested] == ["null", "info"]
+    assert [make_config(request).op_compiler_cache_mode for request in requested] == ["disable", "enable"]
+    assert [request.log for request in requested] == ["warning", "info"]
+    assert make_config(requested[1]).op_compiler_cache_dir == folder / "atc_data" / "kernel_cache"
+
+
+@pytest.mark.parametrize("spelling", [["--model=m.onnx"], ["--model", "m.onnx"], ["m.onnx"]])
+def test_the_model_may_be_an_argument(requested: list[Request], spelling: list[str]) -> None:
+    """``opbuild compile m.onnx -o out`` is what ``--model`` and ``--output`` say; so it is for ``atc``."""
+    assert main(["compile", *spelling, "-o", "out"]) == 0
+    assert main(["atc", *spelling, "-oout", "--framework=5", "--soc_version=host"]) == 0
+    assert [(request.model, request.output) for request in requested] == [(Path("m.onnx"), Path("out"))] * 2
 
 
 def test_every_setting_reaches_the_build(requested: list[Request], folder: Path) -> None:
@@ -222,7 +234,7 @@ def test_every_setting_reaches_the_build(requested: list[Request], folder: Path)
         arguments = [f"--{change(name)}={value}" for name, value in options.items()]
         assert main(["compile", "--model=m.onnx", *arguments]) == 0
     for request in requested:
-        config, _ = make_config(request)
+        config = make_config(request)
         found = {name: getattr(config, name) for name in options}
         assert found == {**options, "optypelist_for_implmode": ("Conv", "Add")}
 

@@ -35,10 +35,10 @@ def test_a_batch_script_of_slurm_is_no_rank() -> None:
 
 def test_a_connect_timeout_outside_its_range_is_obeyed_and_said_once() -> None:
     """2 s are used, with one warning in a job; 120 is the default and 7200 needs none."""
-    short = {"HCCL_CONNECT_TIMEOUT": "2", "RANK_SIZE": "2"}
+    short = {"HOME": "/home/me", "HCCL_CONNECT_TIMEOUT": "2", "RANK_SIZE": "2"}
     first = Config.from_environment(environ=short)
     second = Config.from_environment(environ=short | {"RANK_ID": "1"})
     assert (first.connect_timeout, len(first.warnings), second.connect_timeout, second.warnings) == (2.0, 1, 2.0, ())
     assert "120 to 7200" in first.warnings[0]
     assert Config.from_environment(environ={}).connect_timeout == 120.0
-    assert not Config.from_environment(environ={"HCCL_CONNECT_TIMEOUT": "7200"}).warnings
+    assert not Config.from_environment(environ={"HOME": "/home/me", "HCCL_CONNECT_TIMEOUT": "7200"}).warnings

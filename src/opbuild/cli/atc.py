@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from opbuild.cli.compile import OneLineCommand, carry_out
-from opbuild.cli.compile_options import compile_options, make_request
+from opbuild.cli.compile_options import ATC_DEFAULTS, compile_options, make_request
 from opbuild.cli.option_values import (
     BadValueError,
     ConflictingOptionsError,
@@ -117,13 +117,12 @@ class AtcCommand(OneLineCommand):
 
 
 @click.command(cls=AtcCommand)
-@compile_options
+@compile_options(ATC_DEFAULTS)
 def atc(**options: Any) -> None:
-    """Build a model into one .om file, as CANN's ATC does.
+    """Build MODEL.onnx into one .om file, as ATC does, the command that compiles models for Huawei's NPUs.
 
-    The options are those of 'opbuild compile'; --framework, --output and --soc_version must be given, the cache is off
-    unless --op_compiler_cache_mode turns it on, and messages are ATC's. ATC's options that decide nothing on a CPU are
-    taken with the values that change nothing.
+    For scripts that call ATC; others use 'opbuild compile', which has the same options. Here --framework, --output and
+    --soc_version must be given, the cache is off unless --op_compiler_cache_mode turns it on, and messages are ATC's.
+    ATC's options that decide nothing on a CPU are taken with the values that change nothing.
     """
-    options["op_compiler_cache_mode"] = options["op_compiler_cache_mode"] or "disable"
-    carry_out(make_request(options, required=("framework", "output", "soc_version"), log="null"))
+    carry_out(make_request(options, ATC_DEFAULTS))

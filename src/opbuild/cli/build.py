@@ -9,24 +9,29 @@ from typing import Any
 import click
 from rich.console import Console
 
-from opbuild.cli.options import model_options
-from opbuild.cli.strict import StorageWatch
+from opbuild.cli.options import model_arguments, model_of, model_options
+from opbuild.cli.strict import StorageWatch, stored_in
+from opbuild.config import Config
 
 
 @click.command()
-@click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))
+@model_arguments()
 @model_options
 @click.option("--strict", is_flag=True, help="Fail, once it is built, if something could not be stored.")
-def build(model: Path, input_shapes: dict[str, tuple[int, ...]], *, strict: bool, **options: Any) -> None:
+def build(
+    path: Path | None, model: Path | None, input_shapes: dict[str, tuple[int, ...]], *, strict: bool, **options: Any
+) -> None:
     """Build an ONNX model and show what was built and reused, why, and how long it took.
 
-    What is built stays in the cache folder: running or building this or another model finds it there.
+    What is built stays in your store (--cache_path): building, running or compiling this or another model, from any
+    folder, finds it there.
     """
     from opbuild.api import compile as build_network
     from opbuild.cli.progress import build_progress
     from opbuild.cli.run_model import require_shapes
     from opbuild.cli.tables import operators_table, output_console
 
+    model = model_of(path, model)
     with build_progress(Console(stderr=True)) as observer:
         started = time.perf_counter()
         watch = StorageWatch(observer)
@@ -41,4 +46,6 @@ def build(model: Path, input_shapes: dict[str, tuple[int, ...]], *, strict: bool
         console.print(f"no kernel yet, runs on the host: {count} x {name}", highlight=False, markup=False)
     counts = f"{report.built} operators built, {report.reused} reused{watch.summary}"
     console.print(f"{counts}, ready in {seconds:.2f} s", highlight=False)
+    if place := stored_in(Config.from_environment(cache_path=options["cache_path"]), watch):
+        console.print(place, highlight=False, markup=False, soft_wrap=True)
     watch.require_stored(strict)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from opbuild.cli.progress import build_progress
 from opbuild.cli.tables import operators_table, output_console
@@ -52,10 +53,6 @@ class BuildLog:
         if not isinstance(event, Warned) or self._shows("warning"):
             self._progress(event)
 
-    def warn(self, message: str) -> None:
-        """Print a warning, if the level allows."""
-        self(Warned(message))
-
     def finish(self, path: Path, seconds: float, remark: str = "") -> None:
         """Print what was built.
 
@@ -81,6 +78,11 @@ class BuildLog:
                 soft_wrap=True,
             )
 
+    def tell(self, line: str) -> None:
+        """Print a result beside the file, if the level allows and there is one."""
+        if line and self._shows("info"):
+            output_console().print(line, highlight=False, markup=False, soft_wrap=True)
+
     def _operator(self, name: str, nodes: list[str]) -> OperatorReport:
         if name in self._shared:
             return OperatorReport(name, "shared", self._shared[name], tuple(nodes))
@@ -94,6 +96,18 @@ class BuildLog:
 
     def _say(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def make_warner(level: str = "warning") -> Observer:
+    """Return an observer that prints the warnings of what only looks, each once, if the level allows."""
+    console, said = Console(stderr=True, soft_wrap=True), set[str]()
+
+    def observe(event: Event) -> None:
+        if isinstance(event, Warned) and event.message not in said and LEVELS.index(level) <= LEVELS.index("warning"):
+            said.add(event.message)
+            console.print(Text(f"warning: {event.message}", style="yellow"))
+
+    return observe
 
 
 @contextmanager

@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
-from opbuild.cli.cache_options import cache_options, json_option, locate, print_json, size
+from opbuild.cli.cache_options import json_option, locate, print_json, size, target_options
+from opbuild.cli.options import THREADS
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
+from opbuild.plural import counted
 
 
 @click.command()
@@ -18,8 +20,8 @@ from opbuild.frontend.input_shape import parse_input_shape
 @click.option("--network", is_flag=True, help="With --model: its stored network and weights too.")
 @click.option("--input_shape", metavar="SHAPES", help='With --model: shapes that it leaves open, "data:1,3,224,224".')
 @click.option("--num_threads", metavar="N", type=click.IntRange(1, 1024),
-              help="With --model: threads that will run it.  [default: the cores]")  # fmt: skip
-@cache_options
+              help=f"With --model: threads that will run it.  [default: {THREADS}]")  # fmt: skip
+@target_options
 @json_option
 def export(
     bundle: Path,
@@ -50,13 +52,15 @@ def export(
         return
     for name, why in done.left_out:
         click.echo(f"left out {name}: {why}")
-    networks = f" and {done.networks} network" if done.networks else ""
-    click.echo(f"{done.operators} operators{networks} in {bundle}, {size(done.nbytes)}, for {target}")
+    networks = f" and {counted(done.networks, 'network')}" if done.networks else ""
+    click.echo(f"{counted(done.operators, 'operator')}{networks} in {bundle}, {size(done.nbytes)}, for {target}")
+    for other, number in sorted(done.others.items()):
+        click.echo(f"not exported: {counted(number, 'operator')} for {other}")
 
 
 @click.command("import")
 @click.argument("bundle", type=click.Path(dir_okay=False, path_type=Path))
-@cache_options
+@target_options
 @json_option
 def import_(bundle: Path, as_json: bool, **place: Any) -> None:
     """Put what BUNDLE holds into the cache.
@@ -74,5 +78,6 @@ def import_(bundle: Path, as_json: bool, **place: Any) -> None:
         return
     for warning in done.warnings:
         click.echo(f"warning: {warning}", err=True)
-    networks = f", {done.networks} network" if done.networks else ""
-    click.echo(f"{done.added} operators added{networks}, {done.present} were there, in {config.cache_folder}")
+    networks = f", {counted(done.networks, 'network')}" if done.networks else ""
+    there = f"{done.present} {'was' if done.present == 1 else 'were'} there"
+    click.echo(f"{counted(done.added, 'operator')} added{networks}, {there}, in {config.cache_folder}")

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.cache_options import cache_options, json_option, locate, print_json, read_size, read_span, size
+from opbuild.cli.cache_options import json_option, locate_place, place_options, print_json, read_size, read_span, size
 from opbuild.errors import OptionError
+from opbuild.plural import counted
 
 if TYPE_CHECKING:
     from opbuild.store.inventory import Item
@@ -18,7 +19,7 @@ _LEFT = "the rest is whole and can be used"
 
 @click.command()
 @click.option("--repair", is_flag=True, help="Remove what is damaged; the next build makes it again.")
-@cache_options
+@place_options
 @json_option
 def verify(repair: bool, as_json: bool, **place: Any) -> int:
     """Read every file, and compare each with its digests, its key and its name.
@@ -28,7 +29,7 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
     from opbuild.cache import Cache
     from opbuild.cli.count_progress import progress_of
 
-    config, _ = locate(**place)
+    config = locate_place(**place)
     cache = Cache.of(config)
     found, removed = [], 0
     with progress_of("checking", "checked", "the rest was not looked at") as count:
@@ -56,7 +57,7 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
 @click.command()
 @click.option("--older_than", metavar="SPAN", help="Remove what was not used for this long: 90m, 12h, 30d, 4w.")
 @click.option("--max_size", metavar="SIZE", help="Then remove what was used least recently: 500M, 2G.")
-@cache_options
+@place_options
 @json_option
 def prune(older_than: str | None, max_size: str | None, as_json: bool, **place: Any) -> None:
     """Remove what was not used for long, or least recently; networks go before operators."""
@@ -66,21 +67,21 @@ def prune(older_than: str | None, max_size: str | None, as_json: bool, **place: 
     seconds, nbytes = read_span(older_than), read_size(max_size)
     if seconds is None and nbytes is None:
         raise OptionError("prune was not told what to remove", "give --older_than or --max_size")
-    config, _ = locate(**place)
+    config = locate_place(**place)
     with progress_of("removing", "removed", _LEFT) as count:
         removed = Cache.of(config).prune(older_than=seconds, max_bytes=nbytes, watch=count)
     _tell(removed, as_json)
 
 
 @click.command()
-@cache_options
+@place_options
 @json_option
 def clear(as_json: bool, **place: Any) -> None:
     """Remove everything that is stored; settings stay, and a build under way keeps what it has read."""
     from opbuild.cache import Cache
     from opbuild.cli.count_progress import progress_of
 
-    config, _ = locate(**place)
+    config = locate_place(**place)
     with progress_of("removing", "removed", _LEFT) as count:
         removed = Cache.of(config).clear(count)
     _tell(removed, as_json)
@@ -93,4 +94,5 @@ def _tell(removed: tuple[Item, ...], as_json: bool) -> None:
         print_json({"operators": count["operator"], "networks": count["network"], "bytes": nbytes,
                     "names": sorted(item.name for item in removed)})  # fmt: skip
         return
-    click.echo(f"{count['operator']} operators and {count['network']} networks removed, {size(nbytes)}")
+    operators, networks = counted(count["operator"], "operator"), counted(count["network"], "network")
+    click.echo(f"{operators} and {networks} removed, {size(nbytes)}")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from opbuild.cli.option_group import option_group
+from opbuild.cli.options import cache_path_option
 from opbuild.errors import OptionError
 
 if TYPE_CHECKING:
@@ -21,35 +25,44 @@ _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 cache_options = option_group(
-    click.option(
-        "--cache_path",
-        metavar="DIR",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="Folder that holds rank_<id>.  [default: $MS_COMPILER_CACHE_PATH, else here]",
-    ),
+    cache_path_option,
     click.option(
         "--op_compiler_cache_dir",
         metavar="DIR",
         type=click.Path(file_okay=False, path_type=Path),
-        help="Folder with a folder for each target, as 'opbuild compile' has it; not with --cache_path.",
+        help="Instead of it: folder with a folder of operators for each target, as 'opbuild atc' has it.",
     ),
-    click.option("--soc_version", default="host", show_default=True, help="The target."),
 )
 """The options that say which cache is meant."""
+
+place_options = option_group(
+    cache_options,
+    click.option(
+        "--soc_version",
+        metavar="TARGET",
+        help="Whose folder in --op_compiler_cache_dir is meant, which has one for each target.  [default: host]",
+    ),
+)
+"""The same, for commands that see everything in a folder."""
+
+target_options = option_group(
+    cache_options, click.option("--soc_version", metavar="TARGET", help="The target.  [default: host]")
+)
+"""The same, for commands that are for one target."""
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def locate(
-    cache_path: Path | None, op_compiler_cache_dir: Path | None, soc_version: str, **more: Any
+    cache_path: Path | None, op_compiler_cache_dir: Path | None, soc_version: str | None, **more: Any
 ) -> tuple[Config, Target]:
     """Return the settings of a cache and its target.
 
     Args:
         cache_path: The option.
         op_compiler_cache_dir: The option.
-        soc_version: The option.
+        soc_version: The option; None for this machine.
         more: Further settings.
 
     Raises:
@@ -62,9 +75,58 @@ def locate(
 
     if cache_path is not None and op_compiler_cache_dir is not None:
         raise OptionError("--cache_path and --op_compiler_cache_dir name two caches", "give one of them")
-    target = resolve_soc_version(soc_version)
+    target = resolve_soc_version(soc_version or "host")
     config = Config.from_environment(cache_path=cache_path, op_compiler_cache_dir=op_compiler_cache_dir, **more)
     return replace(config, soc_version=str(target)), target
+
+
+def locate_place(soc_version: str | None, **place: Path | None) -> Config:
+    """Return the settings of a cache, for commands that see everything in a folder; say what other places hold too.
+
+    Args:
+        soc_version: The option.
+        place: The other options of the place; where they name none, other known places are looked at.
+
+    Raises:
+        OptionError: If an option is at fault, or a target is named where all lie together.
+    """
+    config, _ = locate(soc_version=soc_version, **place)
+    if soc_version is not None and config.op_compiler_cache_dir is None:
+        raise OptionError(
+            f"--soc_version is {soc_version!r}, and {config.cache_folder} is for all targets together",
+            "leave it out, or name a folder that has one for each target: --op_compiler_cache_dir",
+        )
+    if not any(place.values()):
+        _tell_other_places(config)
+    return config
+
+
+def _tell_other_places(config: Config) -> None:
+    """Say in a line, once the command is done, which other known places hold something, and how to see them."""
+    from opbuild.config import atc_cache
+
+    places, atc = [], atc_cache()
+    with suppress(OSError):
+        ranks = sorted({path.parents[1] for path in Path().glob("rank_*/kernel_meta/*")})
+        if any(not _same(rank, config.cache_folder) for rank in ranks):
+            places.append(f"./{ranks[0]} (--cache_path .)")
+        if any(atc.glob("*/*.o")):
+            places.append(f"{atc} (--op_compiler_cache_dir {shlex.quote(str(atc))})")
+    if places:
+        line = f"more is stored in {' and '.join(places)}"
+        click.get_current_context().call_on_close(lambda: _say_unless_failed(line))
+
+
+def _say_unless_failed(line: str) -> None:
+    if sys.exc_info()[0] is None:  # an error, or what an interrupted command said, stays the last line
+        click.echo(line, err=True)
+
+
+def _same(first: Path, second: Path) -> bool:
+    try:
+        return first.samefile(second)
+    except OSError:
+        return False
 
 
 def read_size(text: str | None) -> int | None:

@@ -9,11 +9,12 @@ from typing import Any, cast
 
 import click
 
-from opbuild.cli.compile_options import BUILD, CHECK, SHOW, Request, compile_options, make_request
+from opbuild.cli.build_log import make_warner
+from opbuild.cli.compile_options import BUILD, CHECK, COMPILE_DEFAULTS, SHOW, Request, compile_options, make_request
 from opbuild.cli.failure import usage_error
 from opbuild.cli.option_values import one_line
-from opbuild.cli.strict import StorageWatch
-from opbuild.config import Config, offline_cache_dir
+from opbuild.cli.strict import StorageWatch, stored_in
+from opbuild.config import Config
 from opbuild.errors import OptionError, UnsupportedOperatorError
 from opbuild.frontend.input_shape import split_shapes
 
@@ -76,15 +77,14 @@ class CompileCommand(OneLineCommand):
 
 
 @click.command(cls=CompileCommand)
-@compile_options
+@compile_options(COMPILE_DEFAULTS)
 def compile(**options: Any) -> None:  # noqa: A001  the command's name
-    """Build a model into one .om file, which runs without the compiler, in Python and from C.
+    """Build MODEL.onnx into one .om file, which runs without the compiler, in Python and from C.
 
-    Options have ATC's names and meanings. Operators come from and go to the cache folder; --soc_version builds for
-    other machines than this one.
+    Operators come from the store that 'opbuild build' and 'opbuild run' use too, and go there. --soc_version builds for
+    other machines than this one. Options have the names and meanings of ATC, the compiler of Huawei's CANN.
     """
-    options["op_compiler_cache_mode"] = options["op_compiler_cache_mode"] or "enable"
-    carry_out(make_request(options, required=(), log="info"))
+    carry_out(make_request(options, COMPILE_DEFAULTS))
 
 
 def carry_out(request: Request) -> None:
@@ -106,15 +106,13 @@ def carry_out(request: Request) -> None:
             write_json(request.om, request.model, cast("Path", request.json))
 
 
-def make_config(request: Request) -> tuple[Config, str]:
-    """Return the settings of a build, and a warning about the cache folder or "".
+def make_config(request: Request) -> Config:
+    """Return the settings of a build.
 
     Raises:
         OptionError: If an option or a variable is at fault.
     """
-    folder, warning = offline_cache_dir()
-    settings = {"op_compiler_cache_dir": folder, **request.settings}
-    return Config.from_environment(**settings), "" if "op_compiler_cache_dir" in request.settings else warning
+    return Config.from_environment(**request.settings, atc=request.atc)
 
 
 def _arguments(request: Request, config: Config) -> Mapping[str, Any]:
@@ -133,15 +131,14 @@ def _build(request: Request) -> None:
     from opbuild.cli.build_log import build_log
     from opbuild.offline import build_offline
 
-    config, warning = make_config(request)
+    config = make_config(request)
     with build_log(request.log, explain=request.explain) as log:
-        if warning:
-            log.warn(warning)
         started = time.perf_counter()
         watch = StorageWatch(log)
         path = build_offline(cast("Path", request.model), cast("Path", request.output),
                              **_arguments(request, config), observer=watch)  # fmt: skip
     log.finish(path, time.perf_counter() - started, watch.summary)
+    log.tell(stored_in(config, watch))
     watch.require_stored(request.strict)
 
 
@@ -149,8 +146,8 @@ def _preview(request: Request) -> None:
     from opbuild.cli.tables import operators_table, output_console
     from opbuild.preview import preview
 
-    config, _ = make_config(request)
-    report = preview(cast("Path", request.model), **_arguments(request, config))
+    config = make_config(request)
+    report = preview(cast("Path", request.model), **_arguments(request, config), observer=make_warner(request.log))
     console = output_console()
     if report.operators:
         console.print(operators_table(report, planned=True))
@@ -167,8 +164,8 @@ def _check(request: Request) -> None:
     from opbuild.cli.show_offline import write_report
     from opbuild.preview import check
 
-    config, _ = make_config(request)
-    checked = check(cast("Path", request.model), **_arguments(request, config))
+    config = make_config(request)
+    checked = check(cast("Path", request.model), **_arguments(request, config), observer=make_warner(request.log))
     for node in checked.without_kernel:
         click.echo(f"{node.name}: {node.op_type}: {' '.join(node.remark.split())}")
     passed = len(checked.nodes) - len(checked.failed)

@@ -13,7 +13,8 @@ from opbuild.cli import option_values as values
 from opbuild.cli.atc_options import FOREIGN, check_foreign
 from opbuild.cli.dynamic_sizes import parse_sizes, signatures
 from opbuild.cli.option_group import F, option_group
-from opbuild.cli.option_values import Choice, DependentOptionError, MissingOptionError
+from opbuild.cli.option_values import Choice, ConflictingOptionsError, DependentOptionError, MissingOptionError
+from opbuild.cli.options import CORES, DEFAULT_PLACE, THREADS, one_model
 from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES
 from opbuild.frontend.input_shape import Shape, parse_open_shape
 from opbuild.kernel.soc_version import BUILDABLE, resolve_soc_version
@@ -52,6 +53,7 @@ _LEVEL = Choice(("0", "1", "2", "3", "4"))
 
 _MODEL = "the path of an ONNX model"
 _OM = "the path of an .om file"
+_FOLDER = "a folder, which is made if it is missing"
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Request:
         dry_run: Whether to show what would be built and build nothing.
         explain: Whether to say of each operator why it was built.
         strict: Whether to fail if something could not be stored.
+        atc: Whether operators are kept where ATC keeps them if nobody says where.
         settings: Keywords of ``Config.from_environment``.
     """
 
@@ -88,17 +91,60 @@ class Request:
     dry_run: bool
     explain: bool
     strict: bool
+    atc: bool
     settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a command takes where its options do not say.
+
+    Attributes:
+        required: Options that must be given besides the model: for mode 3 ``framework``, for mode 0 all.
+        cache_mode: The value of ``--op_compiler_cache_mode``.
+        log: The value of ``--log``.
+        cache_dir: What ``--help`` says of ``--op_compiler_cache_dir``.
+        cache_path: What ``--help`` says of ``--cache_path``.
+        atc: Whether operators are kept where ATC keeps them.
+    """
+
+    required: tuple[str, ...]
+    cache_mode: str
+    log: str
+    cache_dir: str
+    cache_path: str
+    atc: bool
+
+    def shown(self, option: str, usual: str) -> str:
+        """Return an option's default as ``--help`` shows it, with two spaces before; empty for none.
+
+        Args:
+            option: The option's name.
+            usual: The default where the command has no other.
+        """
+        if option in self.required:
+            return "  [required]"
+        own = {"op_compiler_cache_mode": self.cache_mode, "log": self.log, "op_compiler_cache_dir": self.cache_dir,
+               "cache_path": self.cache_path}.get(option, usual)  # fmt: skip
+        return f"  [default: {own}]" if own else ""
+
+
+COMPILE_DEFAULTS = Defaults((), "enable", "info", "", DEFAULT_PLACE, atc=False)
+ATC_DEFAULTS = Defaults(
+    ("framework", "output", "soc_version"), "disable", "warning",
+    "$ASCEND_CACHE_PATH/kernel_cache, else ~/atc_data/kernel_cache", "", atc=True,
+)  # fmt: skip
 
 
 Parse = Callable[[str, str], Any]
 
 
-def _option(name: str, parse: Parse, metavar: str, help_: str) -> Callable[[F], F]:
+def _option(name: str, parse: Parse, metavar: str, help_: str, default: str) -> Callable[[F], F]:
     def callback(context: click.Context, option: click.Parameter, text: str | None) -> Any:
         return None if text is None else parse(name, text)
 
-    return click.option(f"--{name}", name, callback=callback, metavar=metavar, help=help_)
+    spellings = (f"--{name}", "-o") if name == "output" else (f"--{name}",)
+    return click.option(*spellings, name, callback=callback, metavar=metavar, help=f"{help_}{default}")
 
 
 def _foreign(name: str) -> Callable[[F], F]:
@@ -135,51 +181,52 @@ def _text(option: str, text: str) -> str:
     return text
 
 
-_OPTIONS: tuple[tuple[str, Parse, str, str], ...] = (
+_OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
     ("mode", lambda o, t: int(_MODE.check(o, t)), "0|1|3|6",
      "0: build an .om file. 1: write a model or an .om file as JSON. 3: only check which operators have no kernel. "
-     "6: show what an .om file holds.  [default: 0]"),
-    ("model", lambda o, t: values.existing_file(o, t, _MODEL), "FILE.onnx", "The model."),
-    ("framework", _FRAMEWORK.check, "5", "The model's framework: 5 is ONNX.  [default: 5]"),
-    ("output", _output, "FILE", "The file to write; .om is added.  [default: the model's name, here]"),
+     "6: show what an .om file holds.", "0"),
+    ("model", lambda o, t: values.existing_file(o, t, _MODEL), "FILE.onnx", "The model, instead of MODEL.onnx.", ""),
+    ("framework", _FRAMEWORK.check, "5", "The model's framework: 5 is ONNX.", "5"),
+    ("output", _output, "FILE", "The file to write; .om is added.", "the model's name, here"),
     ("soc_version", _soc_version, "TARGET",
-     "The machine to build for: host, or a target such as x86-64-linux-avx2 or arm-64-linux.  [default: host]"),
+     "The machine to build for: host, or a target such as x86-64-linux-avx2 or arm-64-linux.", "host"),
     ("input_shape", _shapes, "SHAPES",
-     'Shapes of the inputs: "data:1,3,224,224;mask:1,128"; -1 is any extent, 1~640 a range.'),
+     'Shapes of the inputs: "data:1,3,224,224;mask:1,128"; -1 is any extent, 1~640 a range.', "the model's"),
     ("dynamic_batch_size", parse_sizes, '"1,2,4,8"',
-     "Batch sizes of one .om file; they replace the -1 that comes first in --input_shape."),
+     "Batch sizes of one .om file; they replace the -1 that comes first in --input_shape.", ""),
     ("dynamic_image_size", parse_sizes, '"224,224;448,448"',
-     "Heights and widths of one .om file; they replace the last two of four extents, both -1 in --input_shape."),
+     "Heights and widths of one .om file; they replace the last two of four extents, both -1 in --input_shape.", ""),
     ("dynamic_dims", parse_sizes, '"1,224;4,448"',
-     "Lists of extents of one .om file; each replaces every -1 in --input_shape, in order."),
-    ("om", lambda o, t: values.existing_file(o, t, _OM), "FILE.om", "The file for modes 1 and 6."),
-    ("json", lambda o, t: values.new_file(o, t, "the JSON file to write"), "FILE.json", "The file that mode 1 writes."),
+     "Lists of extents of one .om file; each replaces every -1 in --input_shape, in order.", ""),
+    ("om", lambda o, t: values.existing_file(o, t, _OM), "FILE.om", "The file for modes 1 and 6.", ""),
+    ("json", lambda o, t: values.new_file(o, t, "the JSON file to write"), "FILE.json",
+     "The file that mode 1 writes.", ""),
     ("check_report", lambda o, t: values.new_file(o, t, "the JSON file to write"), "FILE.json",
-     "The file that mode 3 writes.  [default: check_result.json]"),
-    ("op_select_implmode", _IMPLMODE.check, "MODE", "high_performance or high_precision.  [default: high_performance]"),
-    ("optypelist_for_implmode", _text, "TYPES", "Operator types that --op_select_implmode is for.  [default: all]"),
-    ("precision_mode", _PRECISION.check, "MODE",
-     "must_keep_origin_dtype or force_fp32.  [default: must_keep_origin_dtype]"),
+     "The file that mode 3 writes.", "check_result.json"),
+    ("op_select_implmode", _IMPLMODE.check, "MODE", "high_performance or high_precision.", "high_performance"),
+    ("optypelist_for_implmode", _text, "TYPES", "Operator types that --op_select_implmode is for.", "all"),
+    ("precision_mode", _PRECISION.check, "MODE", "must_keep_origin_dtype or force_fp32.", "must_keep_origin_dtype"),
     ("op_compiler_cache_mode", Choice(CACHE_MODES).check, "MODE",
-     "enable: reuse operators and add to them. force: compile again and replace. disable: neither read nor write."),
-    ("op_compiler_cache_dir", lambda o, t: values.path(o, t, "a folder, which is made if it is missing"), "DIR",
-     "Folder of compiled operators.  [default: $ASCEND_CACHE_PATH/kernel_cache, else $HOME/atc_data/kernel_cache]"),
+     "enable: reuse operators and add to them. force: compile again and replace. disable: neither read nor write.", ""),
+    ("cache_path", lambda o, t: values.path(o, t, _FOLDER), "DIR",
+     "Folder that holds rank_<id>/, the store of 'opbuild build' and 'opbuild run'.", ""),
+    ("op_compiler_cache_dir", lambda o, t: values.path(o, t, _FOLDER), "DIR",
+     "Instead of it: folder with a folder of operators for each target, as ATC has it.", ""),
     ("op_debug_level", lambda o, t: int(_LEVEL.check(o, t)), "0|1|2|3|4",
-     "Files for debugging operators; not 0: everything is compiled.  [default: 0]"),
+     "Files for debugging operators; not 0: everything is compiled.", "0"),
     ("op_debug_config", lambda o, t: values.existing_file(o, t, "an existing file"), "FILE",
-     "File with op_debug_config= and op_debug_list=."),
+     "File with op_debug_config= and op_debug_list=.", ""),
     ("debug_dir", lambda o, t: values.path(o, t, "an existing folder"), "DIR",
-     "Existing folder for the files of debugging.  [default: ./kernel_meta]"),
-    ("log", LOG.check, "LEVEL", "What is printed: debug, info, warning, error or null."),
-    ("workers", lambda o, t: values.integer(o, t, 1), "N", "Operators compiled at once.  [default: the cores]"),
-    ("num_threads", lambda o, t: values.integer(o, t, 1, 1024), "N",
-     "Threads that the model is built for.  [default: the cores]"),
+     "Existing folder for the files of debugging.", "$ASCEND_WORK_PATH/kernel_meta, else ./kernel_meta"),
+    ("log", LOG.check, "LEVEL", "What is printed: debug, info, warning, error or null.", ""),
+    ("workers", lambda o, t: values.integer(o, t, 1), "N", "Operators compiled at once.", CORES),
+    ("num_threads", lambda o, t: values.integer(o, t, 1, 1024), "N", "Threads that the model is built for.", THREADS),
 )  # fmt: skip
-"""Name, parser, metavar and help of each option that takes a value."""
+"""Name, parser, metavar, help and usual default of each option that takes a value."""
 
 _SETTINGS = (
-    "workers", "num_threads", "op_compiler_cache_mode", "op_compiler_cache_dir", "op_debug_level", "op_debug_config",
-    "debug_dir", "op_select_implmode", "optypelist_for_implmode", "precision_mode",
+    "workers", "num_threads", "op_compiler_cache_mode", "op_compiler_cache_dir", "cache_path", "op_debug_level",
+    "op_debug_config", "debug_dir", "op_select_implmode", "optypelist_for_implmode", "precision_mode",
 )  # fmt: skip
 """Options that are keywords of ``Config.from_environment``."""
 
@@ -197,30 +244,49 @@ _DYNAMIC = ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
 """Options that list sizes."""
 
 
-compile_options = option_group(
-    *(_foreign(name) for name in reversed(FOREIGN)),
-    *(_option(*option) for option in _OPTIONS),
-    click.option("--dry_run", is_flag=True, help="Show what would be built, and build and write nothing."),
-    click.option("--explain", is_flag=True, help="Say of each operator why it was built or reused."),
-    click.option("--strict", is_flag=True, help="Fail, once it is built, if operators could not be stored."),
-)
-"""The options of ``opbuild compile`` and ``opbuild atc``, and, hidden, those of ATC that decide nothing."""
+def compile_options(defaults: Defaults) -> Callable[[F], F]:
+    """Return the options of a command, and, hidden, those of ATC that decide nothing.
+
+    Args:
+        defaults: What the command takes where its options do not say.
+    """
+    return option_group(
+        click.argument("argument", metavar="[MODEL.onnx]", required=False, callback=_argument),
+        *(_foreign(name) for name in reversed(FOREIGN)),
+        *(
+            _option(name, parse, metavar, help_, defaults.shown(name, usual))
+            for name, parse, metavar, help_, usual in _OPTIONS
+        ),
+        click.option("--dry_run", is_flag=True, help="Show what would be built, and build and write nothing."),
+        click.option("--explain", is_flag=True, help="Say of each operator why it was built or reused."),
+        click.option("--strict", is_flag=True, help="Fail, once it is built, if operators could not be stored."),
+    )
 
 
-def make_request(options: Mapping[str, Any], *, required: tuple[str, ...], log: str) -> Request:
+def _argument(context: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
+    return None if text is None else values.existing_file("model", text, _MODEL)
+
+
+def make_request(given: Mapping[str, Any], defaults: Defaults) -> Request:
     """Check options together.
 
     Args:
-        options: What each option gave, None if it is not on the command line.
-        required: Options that modes 0 and 3 must have besides the model; of ``soc_version`` and ``output`` mode 0 only.
-        log: What is printed if ``--log`` does not say.
+        given: What each option and the argument gave, None if it is not on the command line.
+        defaults: What the command takes where its options do not say.
 
     Raises:
         OptionError: If one is missing, or two do not go together.
     """
+    options = {**given, "model": one_model(given["argument"], given["model"])}
+    options["op_compiler_cache_mode"] = options["op_compiler_cache_mode"] or defaults.cache_mode
     mode = options["mode"] or BUILD
-    _require(options, mode, required)
+    _require(options, mode, defaults)
     _check_debugging(options)
+    if options["cache_path"] is not None and options["op_compiler_cache_dir"] is not None:
+        raise ConflictingOptionsError(
+            f"--cache_path is {str(options['cache_path'])!r}, and --op_compiler_cache_dir names another cache",
+            "give one of them",
+        )
     if options["optypelist_for_implmode"] and not options["op_select_implmode"]:
         raise DependentOptionError(
             f"--optypelist_for_implmode is {options['optypelist_for_implmode']!r}, and nothing is asked of these types",
@@ -241,24 +307,27 @@ def make_request(options: Mapping[str, Any], *, required: tuple[str, ...], log: 
         soc_version=options["soc_version"] or "host",
         input_shapes=shapes,
         variants=signatures(shapes, [options[name] for name in _DYNAMIC if options[name] is not None]),
-        log=options["log"] or log,
+        log=options["log"] or defaults.log,
         dry_run=options["dry_run"],
         explain=options["explain"],
         strict=options["strict"],
+        atc=defaults.atc,
         settings={name: options[name] for name in _SETTINGS if options[name] is not None},
     )
 
 
-def _require(options: Mapping[str, Any], mode: int, required: tuple[str, ...]) -> None:
+def _require(options: Mapping[str, Any], mode: int, defaults: Defaults) -> None:
     needs = {
-        BUILD: ("model", *required),
-        CHECK: ("model", *(name for name in required if name == "framework")),
+        BUILD: ("model", *defaults.required),
+        CHECK: ("model", *(name for name in defaults.required if name == "framework")),
         TO_JSON: ("json",),
         SHOW: ("om",),
     }[mode]
     for name in needs:
         if options[name] is None:
-            takes = next(help_ for option, _, _, help_ in _OPTIONS if option == name).partition("  [")[0]
+            if name == "model" and not defaults.atc:
+                raise MissingOptionError("the model is missing", "give its path: opbuild compile MODEL.onnx")
+            takes = next(help_ for option, _, _, help_, _ in _OPTIONS if option == name)
             raise MissingOptionError(f"--{name} is missing", f"mode {mode} needs it: {takes[0].lower()}{takes[1:]}")
     if mode == TO_JSON and (options["om"] is None) == (options["model"] is None):
         raise MissingOptionError("--om is missing", "mode 1 needs one of --om and --model, the file to write as JSON")

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import platform
 import sys
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 
 import click
 
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.config import Config
 from opbuild.errors import BuildError, OpbuildError
+from opbuild.kernel.files import write_new
+from opbuild.kernel.private_files import private_path
 from opbuild.kernel.target import host_target
+from opbuild.kernel.trust import trusted
 from opbuild.runtime.link import find_linker
 from opbuild.version import __version__
 
 
 @click.command()
 def env() -> None:
-    """Show the target, the compiler, the linker and the cache folders.
+    """Show the target, the compiler, the linker and the store, and whether it can be used.
 
     Fails, after showing everything, where something is missing without which nothing new can be built.
     """
@@ -32,6 +38,7 @@ def env() -> None:
         ("compiler", _or_problem(_compiler, missing)),
         ("linker", _or_problem(lambda: _linker(config), missing)),
         ("onnx", metadata.version("onnx")),
+        ("store", _store(config)),
         ("operators", str(config.kernel_meta)),
         ("networks", str(config.network_meta)),
         ("workers", f"{config.workers} compiles at once, {config.compile_timeout:.0f} s each at most"),
@@ -61,3 +68,33 @@ def _compiler() -> str:
 def _linker(config: Config) -> str:
     linker = find_linker(config.linker)
     return f"{linker.name} ({linker.command[0]})"
+
+
+def _store(config: Config) -> str:
+    """Return where the store is, and why it can not be used if it can not."""
+    used, _ = trusted(config)
+    problem = " ".join(used.warnings) or next(
+        filter(None, map(write_problem, (used.kernel_meta, used.network_meta))), ""
+    )
+    mark = f" (CAN NOT BE USED, so nothing that is built is kept)\n{'':<10} {problem}" if problem else ""
+    return f"{config.cache_folder}{mark}"
+
+
+def write_problem(folder: Path) -> str:
+    """Return why nothing can be written into a folder, which need not be there yet; empty if something can.
+
+    A file is written and removed: what a system says of rights is not what it does for root, in containers and on
+    storage of other machines.
+    """
+    place = folder
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
+    try:
+        if place.is_symlink() and not place.exists():
+            raise OSError(errno.ENOENT, "this symbolic link leads nowhere")
+        with private_path(place) as temporary:
+            write_new(temporary, b"\0")
+            temporary.unlink()
+    except OSError as error:
+        return f"{place} can not be written: {error.strerror or error}"
+    return ""

@@ -7,33 +7,43 @@ from typing import Any
 
 import click
 
-from opbuild.cli.cache_options import cache_options, json_option, locate, print_json
+from opbuild.cli.cache_options import json_option, locate, print_json, target_options
+from opbuild.cli.options import model_arguments, model_of, num_threads_option
 from opbuild.frontend.input_shape import parse_open_shape, split_shapes
 
 
 @click.command()
-@click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))
+@model_arguments()
 @click.option(
     "--input_shape",
     metavar="SHAPES",
     help='Shapes that the model leaves open: "data:1,3,224,224"; 1~640 is a range, as for an .om file.',
 )
-@click.option("--num_threads", metavar="N", type=click.IntRange(1, 1024),
-              help="Threads that will run the network.  [default: the cores]")  # fmt: skip
-@cache_options
+@num_threads_option
+@target_options
 @json_option
-def explain(model: Path, input_shape: str | None, num_threads: int | None, as_json: bool, **place: Any) -> None:
+def explain(
+    path: Path | None,
+    model: Path | None,
+    input_shape: str | None,
+    num_threads: int | None,
+    as_json: bool,
+    **place: Any,
+) -> None:
     """Say for each operator of MODEL.onnx whether a build would reuse it, and if not, why.
 
     The reason is what is wrong with the stored operator, or the first field of the key that differs from the nearest
     one, with both values. Nothing is compiled or written.
     """
+    from opbuild.cli.build_log import make_warner
     from opbuild.cli.tables import operators_table, output_console
     from opbuild.preview import preview
 
+    model = model_of(path, model)
     config, target = locate(**place, num_threads=num_threads)
     fixed, ranges = split_shapes(parse_open_shape(input_shape) if input_shape else {})
-    report = preview(model, soc_version=str(target), input_shapes=fixed, ranges=ranges, config=config, portable=False)
+    shapes: Any = {"input_shapes": fixed, "ranges": ranges}
+    report = preview(model, soc_version=str(target), **shapes, config=config, portable=False, observer=make_warner())
     if as_json:
         print_json(
             [

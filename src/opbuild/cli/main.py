@@ -22,19 +22,45 @@ INTERRUPTED = 130
 _HELP: tuple[type[click.UsageError], ...] = tuple(filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)]))
 """A command that was called with nothing and shows its help; older releases of click have no such error."""
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("opbuild.cli.run:run", "Run a MindSpore-style script or an ONNX model."),
-    "launch": ("opbuild.cli.launch:launch", "Run a script on several local ranks that share what they build."),
-    "build": ("opbuild.cli.build:build", "Build an ONNX model and show what was built and reused."),
-    "compile": ("opbuild.cli.compile:compile", "Build an ONNX model into one .om file."),
-    "atc": ("opbuild.cli.atc:atc", "The same with ATC's defaults and messages."),
-    "example": ("opbuild.cli.example:example", "Write an example network to try opbuild with."),
-    "explain": ("opbuild.cli.explain:explain", "Say of each operator whether it would be reused, and if not, why."),
-    "operators": ("opbuild.cli.operators:operators", "Show which ONNX operators have kernels, and for which types."),
-    "cache": ("opbuild.cli.cache:cache", "List, check, clean, export and import what is stored."),
-    "env": ("opbuild.cli.env:env", "Show the target, the compiler, the linker and the cache folders."),
+COMMANDS: dict[str, str] = {
+    "example": "opbuild.cli.example:example",
+    "build": "opbuild.cli.build:build",
+    "run": "opbuild.cli.run:run",
+    "compile": "opbuild.cli.compile:compile",
+    "launch": "opbuild.cli.launch:launch",
+    "atc": "opbuild.cli.atc:atc",
+    "explain": "opbuild.cli.explain:explain",
+    "operators": "opbuild.cli.operators:operators",
+    "cache": "opbuild.cli.cache:cache",
+    "env": "opbuild.cli.env:env",
 }
-"""Every command: where it is, and the line that ``opbuild --help`` shows for it."""
+"""Every command, and where it is."""
+
+GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
+    "ONNX models": (
+        ("example", "Write an example network to try opbuild with."),
+        ("build", "Build a model and show what was built and reused."),
+        ("run", "Build a model unless it was, call it, and show its outputs and how long it takes."),
+        ("compile", "Build a model into one .om file, which runs without the compiler."),
+    ),
+    "MindSpore-style scripts": (
+        ("run", "Run a script; where MindSpore is not installed, 'import mindspore' finds opbuild's."),
+        ("launch", "Run a script on several local ranks, which share what they build."),
+    ),
+    "Scripts that call ATC (the command that compiles models for Huawei's NPUs)": (
+        ("atc", "Build a model for CPUs with ATC's options, defaults and messages."),
+    ),
+    "What is stored, and what is needed": (
+        ("explain", "Say of each operator of a model whether it would be reused, and if not, why."),
+        ("cache", "List, check, clean, export and import what is stored."),
+        ("operators", "Show which ONNX operators have kernels, and for which types."),
+        ("env", "Show the target, the compiler, the linker and the folders of the store."),
+    ),
+}
+"""For whom each command is: what ``opbuild --help`` shows, a command in each group whose users need it."""
+
+
+_WIDEST = max(map(len, COMMANDS))
 
 
 def _underscores(token: str) -> str:
@@ -58,13 +84,14 @@ class LazyGroup(click.Group):
         """
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        module, _, attribute = COMMANDS[cmd_name].partition(":")
         return cast("click.Command", getattr(import_module(module), attribute))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands from the table above, without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+        """Write the commands from the table above, without importing them."""
+        for title, rows in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(_WIDEST), summary) for name, summary in rows])
 
 
 @click.group(
@@ -76,7 +103,7 @@ class LazyGroup(click.Group):
 def opbuild() -> None:
     """Build neural networks operator by operator, once.
 
-    What was built stays in rank_0/kernel_meta, and the next build of this or of any other network uses it.
+    What was built is stored ('opbuild env' says where), and the next build of this or of any other network uses it.
     """
 
 

@@ -2,17 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from opbuild.cli.option_group import option_group
+from opbuild.cli.option_group import F, option_group
+from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
+
+DEFAULT_PLACE = "$MS_COMPILER_CACHE_PATH, else $XDG_CACHE_HOME/opbuild, else ~/.cache/opbuild"
+CORES = "$MS_BUILD_PROCESS_NUM, else the cores, 24 at most"
+THREADS = "$OPBUILD_NUM_THREADS, else the cores"
 
 
 def _shapes(context: click.Context, option: click.Parameter, text: str | None) -> dict[str, tuple[int, ...]]:
     return {} if text is None else parse_input_shape(text)
 
+
+def one_model(argument: Path | None, option: Path | None) -> Path | None:
+    """Return the model, which may be given as an argument or as ``--model``; None if it is not given.
+
+    Raises:
+        OptionError: If it is given twice.
+    """
+    if argument is not None and option is not None:
+        raise OptionError(f"the model is given twice: {str(argument)!r} and --model {str(option)!r}", "give it once")
+    return option if argument is None else argument
+
+
+def model_of(argument: Path | None, option: Path | None) -> Path:
+    """Return the model, which may be given as an argument or as ``--model``.
+
+    Raises:
+        OptionError: If it is given twice, or not at all.
+    """
+    model = one_model(argument, option)
+    if model is None:
+        context = click.get_current_context()
+        what = next(each for each in context.command.params if isinstance(each, click.Argument)).metavar or ""
+        raise OptionError(f"{what.strip('[]')} is missing", f"'{context.command_path} --help' lists what it takes")
+    return model
+
+
+def model_arguments(metavar: str = "[MODEL.onnx]") -> Callable[[F], F]:
+    """Return a decorator that adds the model as an argument, ``path``, and as an option, ``model``.
+
+    Args:
+        metavar: How ``--help`` shows the argument.
+    """
+    return option_group(
+        click.argument("path", metavar=metavar, required=False, type=click.Path(path_type=Path)),
+        click.option(
+            "--model", metavar="FILE", type=click.Path(path_type=Path), help="The model, instead of the argument."
+        ),
+    )
+
+
+cache_path_option = click.option(
+    "--cache_path",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help=f"Folder that holds rank_<id>/, where what was built is stored.  [default: {DEFAULT_PLACE}]",
+)
+
+num_threads_option = click.option(
+    "--num_threads",
+    metavar="N",
+    type=click.IntRange(1, 1024),
+    help=f"Threads that run the network.  [default: {THREADS}]",
+)
 
 model_options = option_group(
     click.option(
@@ -22,24 +81,19 @@ model_options = option_group(
         metavar="SHAPES",
         help='Shapes of the inputs, where the model leaves them open: "data:1,3,224,224;mask:1,128".',
     ),
-    click.option(
-        "--cache_path",
-        metavar="DIR",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="Folder that holds rank_<id>/kernel_meta.  [default: $MS_COMPILER_CACHE_PATH, else here]",
-    ),
+    cache_path_option,
     click.option(
         "--workers",
         metavar="N",
         type=click.IntRange(1),
-        help="Operators compiled at once.  [default: the cores]",
+        help=f"Operators compiled at once.  [default: {CORES}]",
     ),
+    num_threads_option,
     click.option(
-        "--num_threads",
-        metavar="N",
-        type=click.IntRange(1, 1024),
-        help="Threads that run the network.  [default: the cores]",
+        "--forbid_compile",
+        is_flag=True,
+        default=None,
+        help="Fail rather than compile anything.  [default: $OPBUILD_FORBID_COMPILE]",
     ),
-    click.option("--forbid_compile", is_flag=True, default=None, help="Fail rather than compile anything."),
 )
 """The options of every command that builds a model: shapes, cache folder, workers, threads, forbidding."""

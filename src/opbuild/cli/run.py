@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from opbuild.cli.options import model_options
+from opbuild.cli.options import model_arguments, model_of, model_options
 from opbuild.errors import OptionError
 
 SCRIPT_ENDING = ".py"
@@ -33,7 +33,7 @@ class RunCommand(click.Command):
 
 
 @click.command(cls=RunCommand)
-@click.argument("path", metavar="SCRIPT.py|MODEL.onnx|MODEL.om", type=click.Path(path_type=Path))
+@model_arguments("[SCRIPT.py|MODEL.onnx|MODEL.om]")
 @click.argument("arguments", metavar="[ARGUMENTS...]", nargs=-1)
 @click.option(
     "--input",
@@ -48,12 +48,14 @@ class RunCommand(click.Command):
     type=click.Path(file_okay=False, path_type=Path),
     help="Write each output to DIR/<name>.npy.",
 )
-@click.option("--repeat", metavar="N", type=click.IntRange(1), default=10, show_default=True, help="Timed calls.")
+@click.option(
+    "--repeat", metavar="N", type=click.IntRange(1), default=10, show_default=True, help="Timed calls after the first."
+)
 @click.option(
     "--seed", metavar="N", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs."
 )
 @model_options
-def run(path: Path, arguments: tuple[str, ...], **options: Any) -> int:
+def run(path: Path | None, model: Path | None, arguments: tuple[str, ...], **options: Any) -> int:
     """Run a script or a model.
 
     SCRIPT.py runs with ARGUMENTS as Python would run it; where MindSpore is not installed, 'import mindspore' finds
@@ -64,6 +66,7 @@ def run(path: Path, arguments: tuple[str, ...], **options: Any) -> int:
 
     MODEL.om, as 'opbuild compile' writes it, is built already and runs in the same way.
     """
+    path = model_of(path, model)
     if not path.is_file():
         raise OptionError(
             f"there is no file {str(path)!r}", "give the path of a Python script, an ONNX model or an .om file"

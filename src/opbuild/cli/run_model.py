@@ -16,7 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from opbuild.cli.progress import build_progress
+from opbuild.cli.strict import StorageWatch, stored_in
 from opbuild.cli.tables import output_console
+from opbuild.config import Config
 from opbuild.errors import InputError, OptionError
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
@@ -59,12 +61,15 @@ def run_model(
 
     given = read_inputs(inputs)
     with build_progress(Console(stderr=True)) as observer:
-        started = time.perf_counter()
-        network = build_network(path, input_shapes=input_shapes or None, observer=observer, **build)
+        started, watch = time.perf_counter(), StorageWatch(observer)
+        network = build_network(path, input_shapes=input_shapes or None, observer=watch, **build)
         data = complete_inputs(network, given, seed)
         outputs = network.run(data)
         first = time.perf_counter() - started
     _show(network, data, outputs, first, repeat)
+    place = stored_in(Config.from_environment(cache_path=build["cache_path"]), watch)
+    if place and network.report.built:
+        output_console().print(place, highlight=False, markup=False, soft_wrap=True)
     if output_dir is not None:
         write_outputs(outputs, output_dir)
 

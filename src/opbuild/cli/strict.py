@@ -1,9 +1,10 @@
-"""``--strict``: what could not be stored fails the command, after the work is done."""
+"""What became of the store: where things went, what could not be stored, and ``--strict``, which fails for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import Event, Warned
 
@@ -45,3 +46,22 @@ class StorageWatch:
                 f"{what} built and not stored, and --strict was given",
                 "the warning says why; make the cache folder writable, or leave --strict out",
             )
+
+
+def stored_in(config: Config, watch: StorageWatch) -> str:
+    """Return the line that says where a build has put what it made; empty if it was to store nothing.
+
+    Args:
+        config: The build's settings.
+        watch: What observed it.
+    """
+    from opbuild.kernel.trust import trusted
+
+    if not config.uses_cache:
+        return ""
+    place = config.cache_folder
+    if config.op_compiler_cache_dir is not None and not config.soc_version:
+        place = place.parent
+    if watch.not_stored or not trusted(config)[0].uses_cache:
+        return f"not kept in {place}: the warning says why; --cache_path names another folder"
+    return f"kept in {place} for later builds and runs"

@@ -76,6 +76,8 @@ class Trust:
         known: dict[str, str] = {}
         for folder in folders:
             for path, state in _way(folder, known):
+                if not stat.S_ISDIR(state.st_mode) and not stat.S_ISLNK(state.st_mode):
+                    break  # nothing can lie there, and a device such as /dev/null is everybody's
                 final = path == known.get(str(folder), "")
                 problem = _others(state, user, sticky_counts=not final)
                 if problem:

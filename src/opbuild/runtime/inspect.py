@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from opbuild.digest import fast
+from opbuild.graph.types import TensorType
 from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.limits import NETWORK
+from opbuild.kernel.program import HostCall
 from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, UntrustedError
 from opbuild.runtime.files import digest_file
 from opbuild.runtime.image import size_and_digest, unseal
@@ -34,8 +37,79 @@ class StoredNetwork:
     files: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Description:
+    """What a stored network says of itself.
+
+    Attributes:
+        network: The network's own name.
+        target: The machine that it is for.
+        num_threads: How many threads it was built for; 0 if it does not say.
+        inputs: Name and type of each input.
+        outputs: Name and type of each output.
+        operators: Name of each operator, and the nodes that it computes.
+        host: How many nodes of each type run on the host.
+        weights: Digest and bytes of the packed weights that it maps.
+    """
+
+    network: str
+    target: str
+    num_threads: int
+    inputs: tuple[tuple[str, TensorType], ...]
+    outputs: tuple[tuple[str, TensorType], ...]
+    operators: tuple[tuple[str, tuple[str, ...]], ...]
+    host: Mapping[str, int]
+    weights: Mapping[str, int]
+
+
+ReadFile = Callable[[Path, int, Trust], bytes]
+"""Returns the contents of a file that can have so many bytes at most, if it can be trusted."""
+
+
+def _read_file(path: Path, most: int, trust: Trust) -> bytes:
+    return trust.read(path, most)
+
+
+def describe(folder: Path, name: str, trust: Trust = PRIVATE, read_file: ReadFile = _read_file) -> Description | Reason:
+    """Return what a stored network's record says, without looking at its other files, or why it can not be read.
+
+    Args:
+        folder: The folder of networks.
+        name: The network's name.
+        trust: Whose files are believed.
+        read_file: Reads the record.
+    """
+    file = f"{name}.json"
+    try:
+        content = unseal(read_file(folder / file, NETWORK, trust), file, trust)
+        record = from_json(content["record"])
+        threads = content["key"].get("num_threads")
+        return Description(
+            network=record.name,
+            target=str(content["key"]["target"]),
+            num_threads=threads if isinstance(threads, int) else 0,
+            inputs=tuple((port.name, port.type) for port in record.inputs),
+            outputs=tuple((port.name, port.type) for port in record.outputs),
+            operators=tuple(
+                (str(operator), tuple(map(str, nodes))) for operator, nodes, _ in record.notes.get("operators", ())
+            ),
+            host=Counter(step.node.op_type for step in record.steps if isinstance(step, HostCall)),
+            weights={each.digest: each.nbytes for each in record.constants if each.digest},
+        )
+    except SignatureError as error:
+        return Reason(error.code, str(error))
+    except OSError as error:
+        return Reason("unreadable", f".json can not be read: {error.strerror or error}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Reason("damaged", str(error))
+
+
 def read(
-    folder: Path, name: str, trust: Trust = PRIVATE, digest: Callable[[Path, Trust], str] = digest_file
+    folder: Path,
+    name: str,
+    trust: Trust = PRIVATE,
+    digest: Callable[[Path, Trust], str] = digest_file,
+    read_file: ReadFile = _read_file,
 ) -> StoredNetwork | Reason:
     """Return a stored network whose every byte was checked, its weights included, or what is wrong with it.
 
@@ -44,10 +118,11 @@ def read(
         name: The network's name.
         trust: Whose files are believed.
         digest: Returns the BLAKE3 of a file of weights; many networks may map one.
+        read_file: Reads the other files.
     """
     try:
         digest_weight = partial(_digest, folder, trust, digest)
-        return check(name, lambda file, most: trust.read(folder / file, most), digest_weight, trust)
+        return check(name, lambda file, most: read_file(folder / file, most, trust), digest_weight, trust)
     except FileNotFoundError as error:
         return Reason("incomplete", f"{Path(str(error.filename)).name} is missing")
     except UntrustedError as error:

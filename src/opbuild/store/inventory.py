@@ -9,6 +9,7 @@ import contextlib
 import math
 import os
 import re
+import stat
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -141,6 +142,29 @@ def _tidy(folder: Path, look_at: int) -> Extent:
 def folders_of(kernel_meta: Path, network_meta: Path) -> tuple[Path, Path, Path]:
     """Return the folders of a cache."""
     return kernel_meta, network_meta, network_meta / "weights"
+
+
+def disk_usage(folder: Path) -> int:
+    """Return what a folder takes on the disk with all that is in it, folders too, as ``du`` counts it."""
+    linked: set[tuple[int, int]] = set()
+    nbytes = 0
+    with contextlib.suppress(OSError):
+        nbytes += 512 * os.lstat(folder).st_blocks
+    folders = [str(folder)]
+    while folders:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as listing:
+            for entry in listing:
+                with contextlib.suppress(OSError):
+                    state = entry.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(state.st_mode):
+                        folders.append(entry.path)
+                    elif state.st_nlink > 1:
+                        if (state.st_dev, state.st_ino) in linked:
+                            continue
+                        linked.add((state.st_dev, state.st_ino))
+                    is_file = stat.S_ISREG(state.st_mode)
+                    nbytes += _File(entry.path, state).nbytes if is_file else 512 * state.st_blocks
+    return nbytes
 
 
 def survey(kernel_meta: Path, network_meta: Path, prefix: str = "") -> Inventory:

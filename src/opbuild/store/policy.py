@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from opbuild.config import Config
 from opbuild.kernel.files import write_new
 from opbuild.kernel.private_files import private_path, sweep
 from opbuild.kernel.trust import PRIVATE, Trust
@@ -23,7 +24,13 @@ SIZE, RATIO = "max_op_cache_size", "remain_cache_size_ratio"
 MEGABYTE = 2**20
 NO_AGEING = -1
 
-_DEFAULTS = {SIZE: 500, RATIO: 50}
+FOLDER_MEGABYTES = 500
+"""ATC's limit of the folder of one target."""
+
+STORE_MEGABYTES = 5000
+"""That of a store in which all that a user builds lies, with packed weights as large as the models."""
+
+_DEFAULTS = {SIZE: FOLDER_MEGABYTES, RATIO: 50}
 _ALLOWED = {SIZE: "-1 or an integer of at least 1", RATIO: "an integer from 1 to 100"}
 _VARIABLES = {SIZE: "ASCEND_MAX_OP_CACHE_SIZE", RATIO: "ASCEND_REMAIN_CACHE_SIZE_RATIO"}
 _READ_AT_MOST = 65536
@@ -35,8 +42,8 @@ _CONTENT = f"""\
 # the folder. Otherwise {_VARIABLES[SIZE]} and {_VARIABLES[RATIO]} count, then the values
 # below.
 [{SECTION}]
-# Megabytes of one target's folder; -1: no limit, and the time of the last use is not kept.
-#{SIZE}={_DEFAULTS[SIZE]}
+# Megabytes of this folder, or of each target's if targets have folders; -1: no limit, and times of use are not kept.
+#{SIZE}=%d
 # When it is larger, what nobody used for half an hour goes, least recently used first, until this percentage remains.
 #{RATIO}={_DEFAULTS[RATIO]}
 """
@@ -72,8 +79,13 @@ class Policy:
         return self.max_bytes * self.remain_ratio // 100
 
 
+def usual_megabytes(config: Config) -> int:
+    """Return how large a cache may grow where nobody says it."""
+    return STORE_MEGABYTES if config.op_compiler_cache_dir is None else FOLDER_MEGABYTES
+
+
 def read_policy(
-    file: Path, environment: tuple[str, str] = ("", ""), trust: Trust = PRIVATE
+    file: Path, environment: tuple[str, str] = ("", ""), trust: Trust = PRIVATE, megabytes: int = FOLDER_MEGABYTES
 ) -> tuple[Policy, tuple[str, ...]]:
     """Return the policy of a folder, and a warning for each value that is not valid.
 
@@ -81,7 +93,9 @@ def read_policy(
         file: ``op_cache.ini``; it may be missing.
         environment: ``ASCEND_MAX_OP_CACHE_SIZE`` and ``ASCEND_REMAIN_CACHE_SIZE_RATIO`` as they stand, "" if not set.
         trust: Whose file counts.
+        megabytes: The size where nobody says one.
     """
+    usual = {**_DEFAULTS, SIZE: megabytes}
     values, problems = _read_file(file, trust)
     if values is not None:
         return Policy(values[SIZE], values[RATIO], str(file)), tuple(problems)
@@ -91,20 +105,23 @@ def read_policy(
         if value is not None:
             given[name] = value
         elif text:
-            problems.append(
-                f"{_VARIABLES[name]} is {text!r}; it must be {_ALLOWED[name]}, so {_DEFAULTS[name]} is used"
-            )
-    chosen = {**_DEFAULTS, **given}
+            problems.append(f"{_VARIABLES[name]} is {text!r}; it must be {_ALLOWED[name]}, so {usual[name]} is used")
+    chosen = {**usual, **given}
     return Policy(chosen[SIZE], chosen[RATIO], "environment" if given else "default"), tuple(problems)
 
 
-def create_policy_file(file: Path) -> None:
-    """Put an ``op_cache.ini`` of comments into a folder that exists and has none; what can not be written is left."""
+def create_policy_file(file: Path, megabytes: int = FOLDER_MEGABYTES) -> None:
+    """Put an ``op_cache.ini`` of comments into a folder that exists and has none; what can not be written is left.
+
+    Args:
+        file: The file.
+        megabytes: The size where nobody says one.
+    """
     with contextlib.suppress(OSError):
         sweep(file.parent)
         if not file.exists():
             with private_path(file.parent) as whole:
-                write_new(whole, _CONTENT.encode())
+                write_new(whole, (_CONTENT % megabytes).encode())
                 _name_unless_there(whole, file)
 
 

@@ -1,0 +1,91 @@
+"""The table of ``opbuild cache ls``: a row an operator or network, of which each says what it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opbuild.cli.cache_options import size, span
+from opbuild.plural import counted
+
+if TYPE_CHECKING:
+    from opbuild.store.inventory import Item
+
+COLUMNS = ("name", "kind", "variant", "ms", "size", "idle")
+_TABLE_AT_MOST = 500
+"""Rows of a table: laying one of 50,000 rows out takes minutes."""
+_WIDE = 120
+"""Characters of a line that has room for the variant."""
+_KINDS = {"operator": "operator", "image": "network", "weight": "weights"}
+
+
+def row_of(item: Item, weights: Mapping[str, Item]) -> dict[str, Any]:
+    """Return what ``--json`` shows of an item.
+
+    Args:
+        item: The item.
+        weights: Packed weights, by digest.
+    """
+    from opbuild.cache import folder_of
+    from opbuild.store.ageing import weights_of
+    from opbuild.store.inspect import summarize
+
+    row: dict[str, Any] = {"name": item.name, "kind": _KINDS[item.kind]}
+    row |= {"types": "", "target": "", "variant": "", "milliseconds": 0.0}
+    if item.kind == "operator":
+        summary = summarize(folder_of(item), item.name)
+        row |= {"types": summary.op_types, "target": summary.target, "variant": summary.variant}
+        row["milliseconds"] = summary.milliseconds
+    elif item.kind == "image":
+        mapped = [weights[digest].nbytes for digest in weights_of(item) if digest in weights]
+        row |= {"weights": len(mapped), "weights_bytes": sum(mapped)}
+    return {**row, "bytes": item.nbytes, "last_use": item.last_use}
+
+
+def print_rows(rows: Sequence[dict[str, Any]], host: str) -> None:
+    """Print a table, or lines where there are many.
+
+    Args:
+        rows: What ``row_of`` returned.
+        host: The target that need not be said.
+    """
+    now = time.time()
+    cells = [_cells(row, now, host) for row in rows]
+    if len(rows) > _TABLE_AT_MOST:
+        widths = [max(map(len, column)) for column in zip(COLUMNS, *cells, strict=True)]
+        for each in (COLUMNS, *cells):
+            left = (cell.ljust(width) for cell, width in zip(each[:3], widths[:3], strict=True))
+            right = (cell.rjust(width) for cell, width in zip(each[3:], widths[3:], strict=True))
+            click.echo(f" {'  '.join((*left, *right))}")
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from opbuild.cli.tables import output_console
+
+    console = output_console()
+    shown = [number for number, name in enumerate(COLUMNS) if name != "variant" or console.width >= _WIDE]
+    table = Table(*(COLUMNS[number] for number in shown), box=SIMPLE_HEAD, pad_edge=False)
+    table.columns[0].overflow = "fold"
+    for column in table.columns[-3:]:
+        column.justify = "right"
+        column.no_wrap = True
+    for each in cells:
+        table.add_row(*(Text(each[number]) for number in shown))
+    if rows:
+        console.print(table)
+
+
+def _cells(row: dict[str, Any], now: float, host: str) -> tuple[str, ...]:
+    milliseconds = f"{row['milliseconds']:.0f}" if row["kind"] == "operator" else ""
+    idle = span(now - row["last_use"])
+    variant = row["variant"]
+    if row["kind"] == "network" and row["weights"]:
+        variant = f"with {counted(row['weights'], 'packed weight')} of {size(row['weights_bytes'])}"
+    elif row["target"] not in ("", host):
+        variant = f"for {row['target']}: {variant}"
+    return row["name"], row["kind"], variant, milliseconds, size(row["bytes"]), idle

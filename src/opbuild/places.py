@@ -1,0 +1,79 @@
+"""Where what is built is kept if nobody says where: one place for each user, and that of ATC for ``opbuild atc``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+NAME = "opbuild"
+
+
+class Place(NamedTuple):
+    """A folder that nobody has named.
+
+    Attributes:
+        folder: Where it is, absolute; it need not be there.
+        warning: What the user should know about it; empty for nothing.
+    """
+
+    folder: Path
+    warning: str = ""
+
+
+def user_place(env: Mapping[str, str], *, known_users: bool = True) -> Place:
+    """Return the user's own store: ``$XDG_CACHE_HOME/opbuild``, else ``~/.cache/opbuild``.
+
+    A user who has no home (a container with a numeric user id) gets the working folder: not a shared temporary one,
+    since who writes to the folder decides what code runs.
+
+    Args:
+        env: The environment.
+        known_users: Whether the system's list of users counts where ``HOME`` does not.
+    """
+    caches = env.get("XDG_CACHE_HOME", "").strip()
+    if caches.startswith("/"):  # the standard says to ignore a relative one
+        return Place(Path(caches) / NAME)
+    home = _home(env, known_users)
+    if home is not None:
+        return Place(home / ".cache" / NAME)
+    return _here(".", "XDG_CACHE_HOME or MS_COMPILER_CACHE_PATH")
+
+
+def atc_place(env: Mapping[str, str], *, known_users: bool = True) -> Place:
+    """Return where ATC keeps operators: ``$ASCEND_CACHE_PATH/kernel_cache``, else ``~/atc_data/kernel_cache``.
+
+    Args:
+        env: The environment.
+        known_users: Whether the system's list of users counts where ``HOME`` does not.
+    """
+    given = env.get("ASCEND_CACHE_PATH", "").strip()
+    if given:
+        return Place(Path(given) / "kernel_cache")
+    home = _home(env, known_users)
+    if home is not None:
+        return Place(home / "atc_data" / "kernel_cache")
+    return _here("atc_data/kernel_cache", "HOME or op_compiler_cache_dir")
+
+
+def _here(below: str, names: str) -> Place:
+    """Return a folder in the working folder, and a warning; ``names`` is what could name another."""
+    try:
+        folder = Path(os.path.abspath(below))
+    except OSError:  # the working folder was removed: who opens the store finds that, and says it
+        return Place(Path(below))
+    return Place(folder, f"there is no home folder, so what is built is kept in {folder} ({names} can name another)")
+
+
+def _home(env: Mapping[str, str], known_users: bool) -> Path | None:
+    """Return the user's home folder, None if there is none."""
+    home = env.get("HOME", "").strip()
+    if not home.startswith("/") and known_users:
+        import pwd
+
+        try:
+            home = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:
+            return None
+    return Path(home) if home.startswith("/") else None
