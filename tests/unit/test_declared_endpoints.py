@@ -85,6 +85,13 @@ def test_what_is_declared_holds_for_every_call(cache: Path, declared: Shape | No
         assert net.inputs[0].shape == tuple(e if isinstance(e, int) else -1 for e in declared or ())
 
 
+def test_outputs_of_inputs_that_are_opened_are_told_from_some_sizes(cache: Path) -> None:
+    """The model declares one row; what changes with their number is open, the rest stays."""
+    net = opbuild.compile(model((1, 4), (1, 3)), cache_path=cache, input_shapes={"x": (None, 4)})
+    assert shapes(net) == ([(-1, 4)], [(-1, 3), (-1, 3)])
+    assert net.bound_inputs == ()
+
+
 def fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
     """Whether a declaration allows a shape."""
     return len(shape) == len(declared) and all(d in (-1, s) for s, d in zip(shape, declared, strict=True))
