@@ -22,6 +22,7 @@ from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.private_files import publish
 from opbuild.kernel.usage import mark_used
 from opbuild.limits import require_room
+from opbuild.names import nearest
 from opbuild.open_outputs import outputs_of_any
 from opbuild.own_sources import own_sources
 from opbuild.runtime.endpoint import Endpoint
@@ -129,7 +130,8 @@ class ModelSource:
         for name in input_shapes:
             if name not in names:
                 known = ", ".join(map(repr, names)) or "none"
-                raise ShapeError(f"a shape was given for {name!r}, which is no input", f"the inputs are {known}")
+                message = f"a shape was given for {name!r}, which is no input"
+                raise ShapeError(message, f"{nearest(name, names)}the inputs are {known}")
         endpoints, shapes = [], []
         for name, dtype, declared in self.face.inputs:
             if name in input_shapes:

@@ -168,7 +168,7 @@ def test_run_returns_a_dictionary_where_no_outputs_are_named(net: opbuild.Networ
         ((["prob"], {"x": X}), {}, r"no output 'prob' \(did you mean 'probs'\? its outputs are 'probs', 'mask'"),
         (([3], {"x": X}), {}, "no output 3"),
         (("probs", {"x": X}), {}, r"the text 'probs' for the names of outputs \(give a list such as \['probs'\]"),
-        ((X,), {}, "a value of type ndarray first .*net.array. takes arrays"),
+        ((X,), {}, "a value of type ndarray for a dictionary .*net.array. takes"),
         ((None, X), {}, "a value of type ndarray for the inputs"),
         ((None,), {}, "input 'x' is missing"),
         (({"X": X},), {}, r"no input 'X' \(did you mean 'x'"),
