@@ -6,6 +6,7 @@ that ``num_threads="2"`` ends neither as a foreign ``TypeError`` from the middle
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import operator
 import os
@@ -61,9 +62,10 @@ def checks_arguments(function: F) -> F:
 
     @wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        try:
+        bound = None
+        with contextlib.suppress(TypeError):
             bound = signature.bind(*args, **kwargs)
-        except TypeError:
+        if bound is None:
             return function(*args, **kwargs)  # Python's own words name the function
         for name, value in bound.arguments.items():
             if value is not None or signature.parameters[name].default is not None:

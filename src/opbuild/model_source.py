@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from opbuild.digest import fast
-from opbuild.errors import InvalidModelError, ShapeError
+from opbuild.errors import InvalidModelError, OpbuildError, ShapeError
 from opbuild.face import SUFFIX, Declared, Face, face_bytes, read_face
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.files import inside
@@ -22,11 +22,14 @@ from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.private_files import publish
 from opbuild.kernel.usage import mark_used
 from opbuild.limits import require_room
+from opbuild.names import nearest
+from opbuild.open_outputs import outputs_of_any
 from opbuild.own_sources import own_sources
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.files import Known, digest_of, read_file
 from opbuild.runtime.network import Shapes
 from opbuild.session import Session, evaluate
+from opbuild.sizes import make_sizes
 
 if TYPE_CHECKING:
     from opbuild.frontend.onnx_model import OnnxModel
@@ -127,7 +130,8 @@ class ModelSource:
         for name in input_shapes:
             if name not in names:
                 known = ", ".join(map(repr, names)) or "none"
-                raise ShapeError(f"a shape was given for {name!r}, which is no input", f"the inputs are {known}")
+                message = f"a shape was given for {name!r}, which is no input"
+                raise ShapeError(message, f"{nearest(name, names)}the inputs are {known}")
         endpoints, shapes = [], []
         for name, dtype, declared in self.face.inputs:
             if name in input_shapes:
@@ -145,6 +149,8 @@ class ModelSource:
     def outputs(self, inputs: Sequence[Endpoint], bound: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
         """Return the outputs as declared, -1 where they are open.
 
+        Of inputs that are not what the model declares they may be anything: then they are told from some sizes.
+
         Args:
             inputs: The inputs, as ``endpoints`` returns them.
             bound: The outputs for one signature; empty if none was bound yet.
@@ -153,6 +159,10 @@ class ModelSource:
             return tuple(bound)
         said = (declared.shape for declared in self.face.inputs)
         holds = all(endpoint.shape == shape for endpoint, shape in zip(inputs, said, strict=True))
+        if not bound and not (holds and all(output.shape is not None for output in self.face.outputs)):
+            with contextlib.suppress(OpbuildError):  # a model that has operators without rules, say
+                sizes = make_sizes([endpoint.name for endpoint in inputs], [endpoint.shape for endpoint in inputs])
+                return outputs_of_any(self.portable(), sizes)
         seen = bound or (None,) * len(self.face.outputs)
         return tuple(_output(each, one, holds) for each, one in zip(self.face.outputs, seen, strict=True))
 

@@ -121,7 +121,7 @@ def outcome(example: Example) -> _Outcome:
         graph = optimize(load_model(example.model).bind({}, evaluate), evaluate)
         program = lower(graph, host_target())
     except ModelError as error:
-        return _Outcome("refused", False, error.message.partition("node 'node': ")[2] or error.message)
+        return _Outcome("refused", False, error.message.partition("node 'node'")[2].lstrip(": ") or error.message)
     on_host = host_nodes(program)
     foreign = [c for c in program.calls if isinstance(c, HostCall) and not on_host[c.node.name].portable]
     if not all(_evaluates(call, graph) for call in foreign):

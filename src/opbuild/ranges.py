@@ -22,8 +22,9 @@ from opbuild.kernel.opdesc import FREE, OpDesc, canonical_json
 from opbuild.kernel.program import Buffer, Program
 from opbuild.kernel.target import Target
 from opbuild.kernel.trust import parse_json
+from opbuild.open_outputs import outputs_of_any
 from opbuild.own_sources import own_sources
-from opbuild.runtime.endpoint import Endpoint, common
+from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Shapes
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
 
 QUIET = 12
 """So many sizes in a row that need no new kernel end the search for kernels."""
-
-_SIZES_TO_COMPARE = 3
-"""Sizes by which is told which extents of the outputs differ: the middle of the ranges, the least and the greatest."""
 
 _NOT_STORED = ("kernels", "on_host")
 """Fields of ``Options`` that belong to one lowering."""
@@ -261,17 +259,7 @@ class RangeBinder:
         Raises:
             ShapeError: If the network takes none of the sizes that were tried.
         """
-        graphs, problem = list[Graph](), ShapeError("there is no size in the ranges")
-        for shapes in self.sizes.samples():
-            try:
-                graphs.append(bind(self._model, shapes, self._force_float32))
-            except ShapeError as error:
-                problem = error
-            if len(graphs) == _SIZES_TO_COMPARE:
-                break
-        if not graphs:
-            raise problem
-        return tuple(Endpoint(name, common([g.types[name] for g in graphs])) for name in graphs[0].outputs)
+        return outputs_of_any(self._model, self.sizes)
 
     def bind(self, shapes: Shapes) -> Binding:
         """Make the network ready for a size.

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+UNBOUND = "nothing is built before the first call, which brings the shapes of its inputs"
+"""What the report of a network says before any signature was bound."""
+
 
 class OperatorReport(NamedTuple):
     """What happened to one distinct operator.
@@ -80,6 +83,8 @@ class Report:
     def _repr_html_(self) -> str:
         from opbuild.notebook import folded, table, titled
 
+        if not self.steps:
+            return titled(f"Build of {self.network}: {UNBOUND}")
         rows = [
             ("operators built", self.built),
             ("operators reused", self.reused),
@@ -101,6 +106,8 @@ class Report:
         return titled(f"Build of {self.network}", table((), rows), folded("each operator", details))
 
     def __str__(self) -> str:
+        if not self.steps:
+            return f"network {self.network}: {UNBOUND}"
         width = max((len(operator.name) for operator in self.operators), default=8)
         lines = [
             f"network {self.network}: {self.built} operators built, {self.reused} reused, {self.milliseconds:.0f} ms"

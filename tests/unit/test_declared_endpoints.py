@@ -85,6 +85,13 @@ def test_what_is_declared_holds_for_every_call(cache: Path, declared: Shape | No
         assert net.inputs[0].shape == tuple(e if isinstance(e, int) else -1 for e in declared or ())
 
 
+def test_outputs_of_inputs_that_are_opened_are_told_from_some_sizes(cache: Path) -> None:
+    """The model declares one row; what changes with their number is open, the rest stays."""
+    net = opbuild.compile(model((1, 4), (1, 3)), cache_path=cache, input_shapes={"x": (None, 4)})
+    assert shapes(net) == ([(-1, 4)], [(-1, 3), (-1, 3)])
+    assert net.bound_inputs == ()
+
+
 def fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
     """Whether a declaration allows a shape."""
     return len(shape) == len(declared) and all(d in (-1, s) for s, d in zip(shape, declared, strict=True))
@@ -161,7 +168,7 @@ def test_run_returns_a_dictionary_where_no_outputs_are_named(net: opbuild.Networ
         ((["prob"], {"x": X}), {}, r"no output 'prob' \(did you mean 'probs'\? its outputs are 'probs', 'mask'"),
         (([3], {"x": X}), {}, "no output 3"),
         (("probs", {"x": X}), {}, r"the text 'probs' for the names of outputs \(give a list such as \['probs'\]"),
-        ((X,), {}, "a value of type ndarray first .*net.array. takes arrays"),
+        ((X,), {}, "a value of type ndarray for a dictionary .*net.array. takes"),
         ((None, X), {}, "a value of type ndarray for the inputs"),
         ((None,), {}, "input 'x' is missing"),
         (({"X": X},), {}, r"no input 'X' \(did you mean 'x'"),

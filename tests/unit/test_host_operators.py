@@ -244,3 +244,14 @@ def test_a_softmax_of_nothing_is_nothing(op_type: str, shape: tuple[int, ...]) -
     for axis in range(len(shape)):
         (found,) = on_host(op_type, np.zeros(shape, np.float32), axis=axis)
         assert (found.shape, found.dtype) == (shape, np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int64", "uint64", "float16"])
+def test_shrink_keeps_its_element_type(dtype: str) -> None:
+    """Of integers it gave float32, which ended the call; beyond 2^24 it would have lost digits too."""
+    greatest = 10_000 if dtype == "float16" else np.iinfo(dtype).max
+    x = np.array([0, 1, 2, 3, greatest], dtype)
+    (found,) = on_host("Shrink", x, lambd=1.5, bias=1.0)
+    assert found.dtype == x.dtype
+    assert found.tolist() == [0, 0, 1, 2, int(x[-1]) - 1 if dtype != "float16" else 10_000]
+    assert on_host("Shrink", x)[0].tolist() == x.tolist()

@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,50 @@ def test_a_torch_tensor_is_accepted() -> None:
     np.testing.assert_allclose(net(torch.from_numpy(X)), expected_chain(X), rtol=1e-6)
 
 
+class Tensor(Foreign):
+    """Stands for a torch tensor, which is not installed where these tests run."""
+
+    device = SimpleNamespace(type="cpu")
+    dtype, layout, requires_grad = "torch.float32", "torch.strided", False
+
+
+class Parameter(Tensor):
+    """Stands for a subclass, which is not in torch's own module."""
+
+
+Tensor.__module__ = "torch"
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"dtype": "torch.float64"}, r"type torch.float64, the network needs float32 \(convert it: x.float\(\)"),
+        ({"dtype": "torch.bfloat16"}, r"type torch.bfloat16, the network needs float32 \(convert it: x.float\(\)"),
+        ({"requires_grad": True}, r"requires grad \(give it without: x.detach\(\)"),
+        ({"device": SimpleNamespace(type="cuda")}, r"on cuda \(move it to the CPU: x.cpu\(\)"),
+        ({"layout": "torch.sparse_coo"}, r"sparse .*x.to_dense\(\)"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Tensor, Parameter])
+def test_refusals_of_torch_tensors_speak_torch(kind: type[Tensor], changed: dict[str, Any], words: str) -> None:
+    """They said ``x.astype('float32')``, which tensors do not have, and did not name bfloat16."""
+    net, _ = network()
+    np.testing.assert_allclose(net(kind(X)), expected_chain(X), rtol=1e-6)
+    tensor = kind(X)
+    vars(tensor).update(changed)
+    with pytest.raises(InputError, match=words):
+        net(tensor)
+
+
+def test_a_torch_tensor_of_another_type_is_told_how_to_become_an_integer() -> None:
+    """Torch has no method for most types."""
+    tensor = Tensor(X)
+    with pytest.raises(InputError, match=r"needs int64 \(convert it: x.to\(torch.int64\)"):
+        as_input(tensor, np.dtype(np.int64), "x")
+    with pytest.raises(InputError, match=r"convert it: tensor.half\(\)"):
+        as_input(tensor, np.dtype(np.float16), "data/0")
+
+
 @pytest.mark.parametrize(
     ("args", "kwargs", "words"),
     [
@@ -150,10 +195,13 @@ def test_a_torch_tensor_is_accepted() -> None:
         (({"y": X},), {}, "no input 'y'"),
         ((X.astype(np.float64),), {}, "'x' has element type float64, the network needs float32.*astype"),
         ((X.astype(">f4"),), {}, "'x' has element type >f4"),
-        ((X[:31],), {}, r"'x' has shape \[31\], the network needs \[32\].*input_shapes"),
-        ((X.reshape(1, 32),), {}, r"'x' has shape \[1, 32\]"),
-        ((None,), {}, "'x' is a NoneType, not an array"),
-        (("text",), {}, "'x'"),
+        ((X[:31],), {}, r"'x' has shape \[31\], the network needs \[32\].*input_shapes=\{'x': \(None,\)\}"),
+        ((X.reshape(1, 32),), {}, r"'x' has shape \[1, 32\].*an array of rank 1"),
+        ((np.float32(1),), {}, r"'x' has shape \[\].*an array of rank 1; x\[None\] adds a dimension"),
+        ((None,), {}, "'x' is a NoneType, not an array .*give an array of float32"),
+        ((X.astype(object),), {}, "'x' is an array of objects"),
+        ((X.astype("U8"),), {}, "'x' is an array of text or times"),
+        (("text",), {}, "'x' is a str, not an array"),
         (([1.0, "b"],), {}, "'x' can not be read as an array"),
         ((Refusing(X),), {}, "'x' can not be read as an array: Can't export tensors that require gradient"),
     ],

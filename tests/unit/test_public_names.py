@@ -39,6 +39,13 @@ def test_public_functions_and_classes_explain_themselves() -> None:
             assert thing.__doc__, name
 
 
+def test_what_users_write_is_checked_by_mypy() -> None:
+    """``typed_use.py`` holds the types of calls, of ``run`` and of arguments; the package says that it has types."""
+    text = (DOCUMENT.parents[2] / "pyproject.toml").read_text()
+    assert '"tests/typed_use.py"' in text[text.index("[tool.mypy]") : text.index("[[tool.mypy")]
+    assert (Path(opbuild.__file__).parent / "py.typed").is_file()
+
+
 def test_importing_opbuild_loads_neither_the_compiler_nor_onnx() -> None:
     """A network that was built before starts without them, so nothing may import them by the way (F66)."""
     code = "import sys, opbuild; [getattr(opbuild, name) for name in opbuild.__all__]; print(*sys.modules)"

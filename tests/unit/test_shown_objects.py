@@ -63,7 +63,9 @@ def test_a_report_is_one_short_line_at_the_prompt() -> None:
 
 def test_a_report_is_a_table_in_a_notebook() -> None:
     """Counts first; each operator with its nodes and reason, folded."""
-    page = Page(Report("resnet50", OPERATORS, {"TopK": 2}, image_reason="it is not stored")._repr_html_())
+    page = Page(
+        Report("resnet50", OPERATORS, {"TopK": 2}, {"lower": 1.0}, image_reason="it is not stored")._repr_html_()
+    )
     assert page.tags.count("tr") == 6 + 1 + len(OPERATORS)
     assert {"operators built", "15", "2 x TopK", "no: it is not stored", "conv_3_0", "node3"} <= {*page.cells}
     assert "details" in page.tags
@@ -78,9 +80,11 @@ NAMES = st.text(min_size=1, max_size=20) | st.sampled_from(
 @given(NAMES, NAMES, NAMES)
 def test_names_of_models_are_text_in_a_notebook(name: str, node: str, reason: str) -> None:
     """A model's names can not add tags to the page, and are shown as they are."""
-    report = Report(name, (OperatorReport(node, "built", reason, (node,), 1.0),), {node: 1})
+    report = Report(name, (OperatorReport(node, "built", reason, (node,), 1.0),), {node: 1}, {"lower": 1.0})
     net = Network(name, [Endpoint(node, TensorType("float32", (-1, 3)))], [node], lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
-    plain = Page(Report("n", (OperatorReport("o", "built", "r", ("o",), 1.0),), {"o": 1})._repr_html_()).tags
+    plain = Page(
+        Report("n", (OperatorReport("o", "built", "r", ("o",), 1.0),), {"o": 1}, {"lower": 1.0})._repr_html_()
+    ).tags
     page = Page(report._repr_html_())
     assert page.tags == plain
     assert shown(node) in map(shown, page.cells)
@@ -101,4 +105,6 @@ def test_a_network_shows_its_inputs_and_outputs(tmp_path: Path) -> None:
     page = Page(net._repr_html_())
     assert page.cells == ["", "name", "type", "shape", *("input", "x", "float32", "[any, 4]"),
                           *("output", "y", "float32", "[any, 4]")]  # fmt: skip
+    assert str(net.report).startswith("network relu: nothing is built before the first call")
+    assert "nothing is built before the first call" in net.report._repr_html_()
     assert repr(net.report) == "Report(network='relu', built=0, reused=0, host=0, image=False, milliseconds=0.0)"

@@ -9,6 +9,9 @@ import numpy as np
 from opbuild.errors import InputError
 from opbuild.graph.types import Array
 
+_NUMERIC = "biufcV"
+"""Kinds of numpy's element types that are numbers; V is what other libraries add, such as bfloat16."""
+
 
 def as_input(value: Any, dtype: np.dtype[Any], name: str) -> Array:
     """Return an input as a dense array; it is copied only if it is not dense.
@@ -22,6 +25,15 @@ def as_input(value: Any, dtype: np.dtype[Any], name: str) -> Array:
         InputError: If it is no array, or of another element type.
     """
     array = value if type(value) is np.ndarray else _to_numpy(value, dtype, name)
+    if array.dtype.kind not in _NUMERIC:
+        what = "of objects" if array.dtype == object else "of text or times"
+        is_array = isinstance(value, np.ndarray)
+        raise InputError(
+            f"input {name!r} is an array {what}"
+            if is_array
+            else f"input {name!r} is a {type(value).__name__}, not an array",
+            f"give an array of {dtype.name}: a numpy array, or a tensor that speaks DLPack",
+        )
     if array.dtype != dtype:
         raise _wrong_type(name, value, str(array.dtype), dtype)
     if array.flags.c_contiguous and array.flags.aligned:
@@ -46,11 +58,6 @@ def _to_numpy(value: Any, dtype: np.dtype[Any], name: str) -> Array:
             f"input {name!r} can not be read as an array: {error}",
             "give a numpy array, or a tensor in the CPU's memory that needs no gradient",
         ) from error
-    if array.dtype == object:
-        raise InputError(
-            f"input {name!r} is a {type(value).__name__}, not an array",
-            "give a numpy array or a DLPack tensor",
-        )
     return array
 
 

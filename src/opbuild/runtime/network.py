@@ -245,10 +245,8 @@ class Network:
             expected = (FREE,) * len(endpoint.shape) if endpoint.name in self._any_shape else endpoint.shape
             fits = len(expected) == len(shape) and all(e in (FREE, s) for e, s in zip(expected, shape, strict=True))
             if not fits:
-                raise InputError(
-                    f"input {endpoint.name!r} has shape {list(shape)}, the network needs {shape_text(expected)}",
-                    f"the model fixes it; compile with input_shapes={{{endpoint.name!r}: ...}} to leave it open",
-                )
+                message = f"input {endpoint.name!r} has shape {list(shape)}, the network needs {shape_text(expected)}"
+                raise InputError(message, _how_to_fit(endpoint.name, shape, expected))
 
     def _binding(self, shapes: Shapes) -> Binding:
         with self._lock:  # a signature is built once, however many threads ask for it
@@ -273,3 +271,13 @@ class Network:
             return ()
         ports = getattr(self._latest.executor.record, side)
         return tuple(Endpoint(port.name, port.type) for port in ports)
+
+
+def _how_to_fit(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> str:
+    """Return what to do about an input of a shape that the network does not take."""
+    if len(shape) == len(expected):
+        wanted = tuple(e if e == s else None for e, s in zip(expected, shape, strict=True))
+        return f"the model fixes it; compile with input_shapes={{{name!r}: {wanted}}} to leave it open"
+    hint = f"give an array of rank {len(expected)}"
+    shown = name if name.isidentifier() else "array"
+    return f"{hint}; {shown}[None] adds a dimension in front" if len(shape) + 1 == len(expected) else hint

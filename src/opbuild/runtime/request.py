@@ -71,4 +71,4 @@ def _names(given: Any) -> Sequence[str] | None:
     if isinstance(given, str):
         message = f"run was given the text {given!r} for the names of outputs"
         raise InputError(message, f"give a list such as [{given!r}], or None for all outputs")
-    raise InputError(f"run was given a value of type {type(given).__name__} first", BY_POSITION)
+    raise InputError(f"run was given a value of type {type(given).__name__} for a dictionary", BY_POSITION)

@@ -59,9 +59,9 @@ def _plain(node: Node, inputs: Any) -> Sequence[Array]:
 def _with_parameters(node: Node, inputs: Any) -> Sequence[Array]:
     name, parameters = _WITH_PARAMETERS[node.op_type]
     x = inputs[0]
-    kind = x.dtype if np.issubdtype(x.dtype, np.floating) else np.dtype(np.float32)
+    kind = x.dtype if np.issubdtype(x.dtype, np.floating) else np.dtype(np.longdouble)  # has every integer
     operands = [np.asarray(node.attrs.get(each, default), kind) for each, default in parameters]
-    return (apply(name, x, *operands),)
+    return (apply(name, x.astype(kind, copy=False), *operands).astype(x.dtype, copy=False),)
 
 
 @implements("Max", "Min", "Sum")
