@@ -15,6 +15,7 @@ from rich.table import Column
 from rich.text import Text
 
 from opbuild.background import begin
+from opbuild.cli.interrupt import INTERRUPTS
 from opbuild.events import (
     BuildFinished,
     BuildStarted,
@@ -26,6 +27,7 @@ from opbuild.events import (
     Waiting,
     Warned,
 )
+from opbuild.plural import counted
 
 QUIET_SECONDS = 10.0
 """A build without a terminal never stays silent for longer than this."""
@@ -90,6 +92,11 @@ class BuildState:
                 pass
 
     @property
+    def interrupted(self) -> str:
+        """How far it got; empty while there is nothing to count."""
+        return f"{self.done} of {counted(self.to_compile, 'operator')} compiled" if self.to_compile else ""
+
+    @property
     def elapsed(self) -> float:
         """Seconds since the build started; before it did, since it is watched."""
         return self._clock() - self._started
@@ -113,7 +120,7 @@ class BarProgress:
         self, console: Console, clock: Callable[[], float] = time.monotonic, patience: float = PATIENCE
     ) -> None:
         self._console = console
-        self._state = BuildState(clock)
+        self.state = BuildState(clock)
         self._lock = threading.Lock()
         self._patience = patience
         self._begun = threading.Event()
@@ -135,7 +142,7 @@ class BarProgress:
 
     def __call__(self, event: Event) -> None:
         """Observe one event."""
-        self._state.update(event)
+        self.state.update(event)
         with suppress(OSError):  # the terminal is gone: the build goes on unseen
             self._show(event)
 
@@ -147,12 +154,12 @@ class BarProgress:
             if event.to_compile:
                 self._draw(total=event.to_compile, network=event.network, running="", left="")
         elif self._task is not None:
-            left = self._state.left
+            left = self.state.left
             self._progress.update(
                 self._task,
-                completed=self._state.done,
-                running=ENDING if self._state.ending else _doing(self._state),
-                left="" if left is None or self._state.ending else f"{duration(left)} left",
+                completed=self.state.done,
+                running=ENDING if self.state.ending else _doing(self.state),
+                left="" if left is None or self.state.ending else f"{duration(left)} left",
                 refresh=True,
             )
 
@@ -180,7 +187,7 @@ class BarProgress:
                     self._progress.refresh()
 
     def _show_reading(self) -> None:
-        if not self._begun.wait(self._patience) and not self._state.network:
+        if not self._begun.wait(self._patience) and not self.state.network:
             with suppress(OSError):
                 self._draw(total=None, network="", running=READING, left="")
 
@@ -218,12 +225,12 @@ class LineProgress:
         self._write = write
         self._interval = interval
         self._ends = ends
-        self._state = BuildState(clock)
+        self.state = BuildState(clock)
         self._stop: threading.Event | None = None
 
     def __call__(self, event: Event) -> None:
         """Observe one event."""
-        self._state.update(event)
+        self.state.update(event)
         match event:
             case Warned():
                 self._write(f"warning: {event.message}")
@@ -239,7 +246,7 @@ class LineProgress:
 
     def tick(self) -> None:
         """Write where the build is."""
-        state = self._state
+        state = self.state
         if not state.network:
             self._write(f"{READING}, {duration(state.elapsed)}")
             return
@@ -289,7 +296,8 @@ def build_progress(console: Console, *, ends: bool = True) -> Iterator[Observer]
         observer = LineProgress(write, ends=ends)
     observer.begin()
     try:
-        yield observer
+        with INTERRUPTS.described(lambda: observer.state.interrupted):
+            yield observer
     finally:
         observer.close()
 

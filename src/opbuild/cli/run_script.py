@@ -15,6 +15,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, TracebackType
 
+from opbuild.cli.interrupt import INTERRUPTS
 from opbuild.config import Config
 from opbuild.errors import OpbuildError, OptionError
 
@@ -120,6 +121,7 @@ def run_script(path: str | os.PathLike[str], args: list[str]) -> int:
     script = Path(path)
     if not script.is_file():
         raise OptionError(f"there is no script {path}", "give the path of a Python file")
+    INTERRUPTS.leave()
     argv, search_path = sys.argv, list(sys.path)
     sys.argv = [os.fspath(path), *args]
     sys.path.insert(0, str(script.resolve().parent))

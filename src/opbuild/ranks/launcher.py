@@ -279,6 +279,9 @@ class _Launcher:
     def _on_signal(self, number: int, _: object) -> None:
         if self._signal:  # asked twice: now
             self._kill_at = 0.0
+        elif number == signal.SIGINT:
+            with contextlib.suppress(OSError):
+                os.write(2, b"stopping\n")
         self._signal = self._signal or number
 
     def _failure(self, rank: Rank) -> RankError:
