@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.builder.result import BuildResult
     from opbuild.events import Observer
+    from opbuild.kernel.opdesc import OpDesc
     from opbuild.kernel.program import Program
     from opbuild.lowering.context import Options
+    from opbuild.runtime.link import Linker
 
 __all__ = ["Network", "Report", "compile", "compile_graph"]
 
@@ -104,12 +106,37 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         optypelist_for_implmode=optypelist_for_implmode,
         precision_mode=precision_mode,
     )
+    return compile_model(model, config, input_shapes=input_shapes, target=target, observer=observer)
+
+
+@names_limits(BuildError, "the network can not be built")
+def compile_model(
+    model: Model,
+    config: Config,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    target: str | Target | None = None,
+    observer: Observer | None = None,
+    check: Callable[[Sequence[Endpoint]], None] | None = None,
+) -> Network:
+    """Build an ONNX model as ``compile`` does.
+
+    Args:
+        model: The model.
+        config: Settings.
+        input_shapes: Shapes by input name.
+        target: The machine to build for; None: this one.
+        observer: Told what happens.
+        check: Called with the network's inputs before anything is built; what it raises ends the build.
+    """
     session = open_session(config, target, observer)
     with _Preparation(session) as preparation:
         source = ModelSource(model, session, preparation.begin)
         if not source.known:
             preparation.begin()
         inputs, first = source.endpoints(input_shapes or {})
+        if check is not None:
+            check(inputs)
         binder = _OnnxBinder(source, session, preparation.builder)
         return Network(source.face.name, inputs, source.face.outputs, binder, first=first)
 
@@ -172,6 +199,7 @@ def build_network(
 
     weights = session.weights()
     program = lower_graph(graph, session, clock)
+    linker = linker_for(program.descriptors(), session)
     with clock("decide"):
         pending = builder.start(program.descriptors(), program.name)
     with clock("pack"):
@@ -182,7 +210,7 @@ def build_network(
         built = pending.result()
         session.count(built)
     with clock("link"):
-        library = link_build(built, session)
+        library = link_build(built, session, linker)
     operators = list_operators(built)
     with clock("start"):
         symbols = {desc: entry.symbol for desc, entry in built.entries.items()}
@@ -235,20 +263,31 @@ def lowering_options(config: Config) -> Options:
     return Options(impl_mode=mode, impl_types=types, num_threads=config.num_threads)
 
 
-def link_build(built: BuildResult, session: Session) -> bytes:
+def linker_for(needed: Mapping[OpDesc, tuple[str, ...]], session: Session) -> Linker | None:
+    """Return what links the operators of a network, before any is compiled; None if it has none.
+
+    Raises:
+        LinkError: If there is no linker that works.
+    """
+    from opbuild.runtime.link import find_linker
+
+    return find_linker(session.config.linker, session.target.triple) if needed else None
+
+
+def link_build(built: BuildResult, session: Session, linker: Linker | None) -> bytes:
     """Return the library of all operators of a build; empty if there are none."""
-    from opbuild.runtime.link import find_linker, link
+    from opbuild.runtime.link import link
     from opbuild.runtime.support import support_objects
 
     entries = list(built.entries.values())
-    if not entries:
+    if linker is None:
         return b""
     triple = session.target.triple
     objects = [entry.object for entry in entries]
     objects += support_objects(triple, {symbol for entry in entries for symbol in entry.undefined})
     if built.runtime is not None:
         objects += [entry.object for entry in built.runtime.entries.values()]
-    return link(objects, find_linker(session.config.linker, triple))
+    return link(objects, linker)
 
 
 class _Preparation:

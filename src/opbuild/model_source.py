@@ -17,6 +17,7 @@ from opbuild.digest import fast
 from opbuild.errors import InvalidModelError, ShapeError
 from opbuild.face import SUFFIX, Face, face_bytes, read_face
 from opbuild.graph.types import Array, Graph, TensorType
+from opbuild.kernel.file_kinds import ONNX, require_kind
 from opbuild.kernel.files import inside
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.private_files import publish
@@ -177,9 +178,7 @@ class ModelSource:
     def _read_digest(self) -> str:
         if self._path is not None:
             try:
-                if self._path.is_dir():
-                    message = f"{str(self._path)!r} is a directory"
-                    raise InvalidModelError(message, "give the path of the ONNX file inside")
+                require_kind(self._path, ONNX)
                 digest = self._digest_of(self._path, self._read_contents).digest
                 self._path = self._path.absolute()  # read again for another signature, wherever the process is then
             except (OSError, ValueError) as error:

@@ -7,12 +7,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opbuild.api import link_build, list_operators, lower_graph, lowering_options, make_builder, warm_builder
+from opbuild.api import (
+    link_build,
+    linker_for,
+    list_operators,
+    lower_graph,
+    lowering_options,
+    make_builder,
+    warm_builder,
+)
 from opbuild.config import Config
 from opbuild.errors import BuildError, OptionError, ShapeError, TargetError, UnsupportedOperatorError
 from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import Graph
 from opbuild.host_nodes import refuse_foreign, servable
+from opbuild.kernel.files import unwritable
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.program import Program
 from opbuild.kernel.soc_version import resolve_soc_version
@@ -166,12 +175,8 @@ class _Loaded:
 
 def _check_output(path: Path) -> None:
     """Refuse a place where no file can be written, before anything is built."""
-    if path.is_dir():
-        raise OptionError(f"output is {str(path)!r}, a folder", "name a file")
-    if not path.parent.is_dir():
-        raise OptionError(f"output is {str(path)!r}, and there is no folder {str(path.parent)!r}", "make the folder")
-    if not os.access(path.parent, os.W_OK):
-        raise OptionError(f"output is {str(path)!r}, and its folder can not be written", "name another folder")
+    if problem := unwritable(path):
+        raise OptionError(f"output is {str(path)!r}, and {problem}", "name a file in a folder that you may write to")
 
 
 def read_graphs(
@@ -265,6 +270,7 @@ def _write(
             needed[desc] = tuple(dict.fromkeys((*needed.get(desc, ()), *nodes)))
     for desc, nodes in ranges.kernels.items() if ranges else ():
         needed.setdefault(desc, nodes)
+    linker = linker_for(needed, session)
     pending = builder.start(needed, programs[0].name)
     store, weights = WeightStore(None), PackedWeights()
     packed = [_pack(program, store, weights) for program in programs]
@@ -288,7 +294,7 @@ def _write(
             target=session.target,
             num_threads=session.config.num_threads,
             records=records,
-            library=link_build(built, session),
+            library=link_build(built, session, linker),
             weights=weights,
             build=build,
             more=more,

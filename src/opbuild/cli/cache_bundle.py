@@ -10,6 +10,7 @@ import click
 from opbuild.cli.cache_options import cache_options, json_option, locate, print_json, size
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
+from opbuild.kernel.files import unwritable
 
 
 @click.command()
@@ -38,6 +39,8 @@ def export(
 
     if model is None and (network or input_shape):
         raise OptionError("--network and --input_shape are for one model", "give --model")
+    if problem := unwritable(bundle):
+        raise OptionError(f"the bundle {str(bundle)!r} can not be written: {problem}", "name another file")
     config, target = locate(**place, num_threads=num_threads)
     if model is None:
         done = export_cache(bundle, config, target)

@@ -11,20 +11,15 @@ import click
 
 from opbuild.cli.compile_options import BUILD, CHECK, SHOW, Request, compile_options, make_request
 from opbuild.cli.failure import usage_error
-from opbuild.cli.option_values import one_line
+from opbuild.cli.option_values import new_file
 from opbuild.cli.strict import StorageWatch
 from opbuild.config import Config, offline_cache_dir
-from opbuild.errors import OptionError, UnsupportedOperatorError
+from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.input_shape import split_shapes
 
 
-class OneLineCommand(click.Command):
-    """A command whose wrong options are errors of one line, without the lines on usage that click puts before."""
-
-    @property
-    def option_names(self) -> list[str | None]:
-        """The names of its options, without dashes."""
-        return [option.name for option in self.params]
+class StrictCommand(click.Command):
+    """A command whose wrong options are errors of opbuild, without the lines on usage that click puts before."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options.
@@ -42,40 +37,7 @@ class OneLineCommand(click.Command):
             raise usage_error(error, ctx.command_path) from error
 
 
-class CompileCommand(OneLineCommand):
-    """A command whose errors about options are one line."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options.
-
-        Args:
-            ctx: The command's context.
-            args: What stands after the command's name.
-
-        Raises:
-            OptionError: If one is wrong.
-        """
-        try:
-            return super().parse_args(ctx, args)
-        except OptionError as error:
-            raise OptionError(one_line(error, self.option_names)) from error
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command.
-
-        Args:
-            ctx: The command's context.
-
-        Raises:
-            OpbuildError: If it fails.
-        """
-        try:
-            return super().invoke(ctx)
-        except OptionError as error:
-            raise OptionError(one_line(error, self.option_names)) from error
-
-
-@click.command(cls=CompileCommand)
+@click.command(cls=StrictCommand)
 @compile_options
 def compile(**options: Any) -> None:  # noqa: A001  the command's name
     """Build a model into one .om file, which runs without the compiler, in Python and from C.
@@ -167,6 +129,8 @@ def _check(request: Request) -> None:
     from opbuild.cli.show_offline import write_report
     from opbuild.preview import check
 
+    if not request.dry_run:
+        new_file("check_report", str(request.check_report), "the JSON file to write")
     config, _ = make_config(request)
     checked = check(cast("Path", request.model), **_arguments(request, config))
     for node in checked.without_kernel:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from opbuild.errors import OptionError
+from opbuild.kernel.file_kinds import require_kind
+from opbuild.kernel.files import unwritable
 
 
 class BadValueError(OptionError):
@@ -55,17 +58,6 @@ def bad_value(option: str, value: object, allowed: str) -> BadValueError:
     error = BadValueError(f"--{option} is {str(value)!r}", allowed)
     error.option = option
     return error
-
-
-def one_line(error: OptionError, options: Collection[str | None]) -> str:
-    """Return what an error says in one line, with the hint.
-
-    Args:
-        error: The error; one that Python's users can meet too begins with an argument's name.
-        options: Names of the command's options: such an argument is spelled as an option.
-    """
-    text = " ".join("; ".join(part for part in (error.message, error.hint) if part).split())
-    return f"--{text}" if text.split(" ", 1)[0] in options else text
 
 
 @dataclass(frozen=True)
@@ -129,6 +121,22 @@ def path(option: str, text: str, what: str) -> Path:
     return Path(text)
 
 
+def input_file(option: str, text: str, *kinds: str) -> Path:
+    """Return the path of a file of some kind.
+
+    Args:
+        option: The option's name.
+        text: The value.
+        kinds: What it may be, of ``kernel.file_kinds``.
+
+    Raises:
+        EmptyValueError, BadValueError, FileError: If there is none.
+    """
+    found = path(option, text, f"the path of {kinds[0]}")
+    require_kind(found, *kinds)
+    return found
+
+
 def existing_file(option: str, text: str, what: str) -> Path:
     """Return the path of a file.
 
@@ -143,17 +151,26 @@ def existing_file(option: str, text: str, what: str) -> Path:
     raise MissingFileError(f"--{option} is {text!r}, and there is no such file", f"it must be {what}")
 
 
-def new_file(option: str, text: str, what: str) -> Path:
-    """Return the path of a file that may be written.
+def new_file(option: str, text: str, what: str, suffix: str = "") -> Path:
+    """Return the path of a file that can be written.
+
+    Args:
+        option: The option's name.
+        text: The value.
+        what: What the option takes, e.g. ``the JSON file to write``.
+        suffix: What is added to the name, unless it is there.
 
     Raises:
-        EmptyValueError, BadValueError: If its folder does not exist, or a folder is in its place.
+        EmptyValueError, BadValueError: If none can be written there.
     """
     found = path(option, text, what)
-    if found.is_dir() or text.endswith("/"):
-        raise bad_value(option, text, f"it must be {what}, and this is a folder")
-    if not found.parent.is_dir():
-        raise bad_value(option, text, f"it must be {what} in a folder that exists")
+    place = found if found.name.endswith(suffix) or not found.name else found.with_name(found.name + suffix)
+    if text.endswith("/") or os.path.isdir(found):  # noqa: PTH112  pathlib's may raise
+        problem = "it is a folder"
+    else:
+        problem = unwritable(place, in_place=not suffix)
+    if problem:
+        raise bad_value(option, text, f"it must be {what} in a folder that you may write to, and {problem}")
     return found
 
 

@@ -9,10 +9,9 @@ import click
 from click.core import ParameterSource
 
 from opbuild.cli.options import model_options
-from opbuild.errors import OptionError
+from opbuild.kernel.file_kinds import OFFLINE, ONNX, SCRIPT, kind_of, require_kind
 
-SCRIPT_ENDING = ".py"
-OFFLINE_ENDING = ".om"
+SCRIPT_ENDING, OFFLINE_ENDING = ".py", ".om"
 BUILD_OPTIONS = ("cache_path", "workers", "forbid_compile")
 """Options that mean nothing for a model that is built already."""
 
@@ -64,11 +63,8 @@ def run(path: Path, arguments: tuple[str, ...], **options: Any) -> int:
 
     MODEL.om, as 'opbuild compile' writes it, is built already and runs in the same way.
     """
-    if not path.is_file():
-        raise OptionError(
-            f"there is no file {str(path)!r}", "give the path of a Python script, an ONNX model or an .om file"
-        )
-    if path.suffix == SCRIPT_ENDING:
+    kind = _kind(path)
+    if kind == SCRIPT:
         if given := _given(options):
             raise click.UsageError(f"{', '.join(given)} stands before the script: such options are for models.")
         from opbuild.cli.run_script import run_script
@@ -78,7 +74,7 @@ def run(path: Path, arguments: tuple[str, ...], **options: Any) -> int:
         raise click.UsageError(f"Got unexpected extra argument{'s' * (len(arguments) > 1)} ({' '.join(arguments)}).")
     from opbuild.cli.run_model import run_model, run_offline
 
-    if path.suffix == OFFLINE_ENDING:
+    if kind == OFFLINE:
         build = {name: options.pop(name) for name in BUILD_OPTIONS}
         if given := _given(build):
             raise click.UsageError(f"{', '.join(given)}: {path} is built already; such options are for other models.")
@@ -86,6 +82,18 @@ def run(path: Path, arguments: tuple[str, ...], **options: Any) -> int:
     else:
         run_model(path, **options)
     return 0
+
+
+def _kind(path: Path) -> str:
+    """Return what a file is run as.
+
+    Raises:
+        FileError: If there is no such file, or it is nothing that can be run.
+    """
+    kinds = {SCRIPT_ENDING: SCRIPT, OFFLINE_ENDING: OFFLINE}
+    wanted = kinds.get(path.suffix, ONNX)
+    require_kind(path, wanted, SCRIPT, OFFLINE, ONNX)
+    return kind_of(path) or wanted if wanted == ONNX else wanted
 
 
 def _given(options: dict[str, Any]) -> list[str]:

@@ -16,6 +16,7 @@ from opbuild.errors import DTypeError, InvalidModelError, UnsupportedOperatorErr
 from opbuild.frontend.onnx_wire import PLACE, without_large_tensors
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array
+from opbuild.kernel.file_kinds import ONNX, require_kind
 from opbuild.kernel.files import inside
 
 OLDEST_OPSET = 7
@@ -74,8 +75,7 @@ def read_model(source: Source) -> tuple[onnx.ModelProto, DataFiles, str]:
 
 def _read_file(path: Path) -> ModelFile:
     try:
-        if path.is_dir():
-            raise InvalidModelError(f"{str(path)!r} is a directory", "give the path of an ONNX file inside it")
+        require_kind(path, ONNX)
         return ModelFile(path, memoryview(path.read_bytes()))
     except OSError as error:
         raise InvalidModelError(
