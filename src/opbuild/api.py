@@ -193,22 +193,25 @@ def build_network(
         clock: Takes the time of each step.
         source: The model that the graph is of; None if it is of none.
     """
+    from opbuild.events import LINKING, PACKING, PREPARING, WRITING
     from opbuild.runtime.memory_plan import plan
     from opbuild.runtime.record import make_record
     from opbuild.runtime.weights import pack_constants
 
     weights = session.weights()
+    session.working(PREPARING)
     program = lower_graph(graph, session, clock)
     linker = linker_for(program.descriptors(), session)
     with clock("decide"):
         pending = builder.start(program.descriptors(), program.name)
     with clock("pack"):
-        constants = pack_constants(program, weights)
+        constants = pack_constants(program, weights, session.working(PACKING))
     with clock("plan"):
         memory = plan(program)
     with clock("build"):
         built = pending.result()
         session.count(built)
+    session.working(LINKING)
     with clock("link"):
         library = link_build(built, session, linker)
     operators = list_operators(built)
@@ -219,6 +222,7 @@ def build_network(
             program, symbols, memory, constant_of=constants.positions, constants=constants.places, notes=notes
         )
         executor = session.executor(record, library, constants.arrays)
+    session.working(WRITING)
     with clock("store"):
         stores_image = key is not None and session.use_images and _is_certain(key, session, builder, built, source)
         if key is not None and stores_image:

@@ -18,6 +18,7 @@ from opbuild.api import (
 )
 from opbuild.config import Config
 from opbuild.errors import BuildError, OptionError, ShapeError, TargetError, UnsupportedOperatorError
+from opbuild.events import LINKING, PACKING, PREPARING, WRITING
 from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import Graph
 from opbuild.host_nodes import refuse_foreign, servable
@@ -42,7 +43,7 @@ from opbuild.version import __version__
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.builder.result import BuildResult
-    from opbuild.events import Observer
+    from opbuild.events import Observer, Watch
 
 SUFFIX = ".om"
 
@@ -94,6 +95,7 @@ def build_offline(
             _write(path, [plan.first], session, builder, digest, plan)
             return path
         graphs, digest = read_graphs(model, session, input_shapes or {}, variants)
+        session.working(PREPARING)
         programs = [servable(lower_graph(graph, session, clock)) for graph in graphs]
         _write(path, programs, session, builder, digest)
     return path
@@ -273,7 +275,8 @@ def _write(
     linker = linker_for(needed, session)
     pending = builder.start(needed, programs[0].name)
     store, weights = WeightStore(None), PackedWeights()
-    packed = [_pack(program, store, weights) for program in programs]
+    watch = session.working(PACKING)
+    packed = [_pack(program, store, weights, watch) for program in programs]
     built = pending.result()
     session.count(built)
     if built.built:
@@ -287,6 +290,8 @@ def _write(
         "ranges": ranges.sizes.text() if ranges else "",
     }
     try:
+        session.working(LINKING)
+        library = link_build(built, session, linker)
         more = [_range_section(ranges, built, weights, packed[0])] if ranges else []
         write_offline(
             path,
@@ -294,11 +299,12 @@ def _write(
             target=session.target,
             num_threads=session.config.num_threads,
             records=records,
-            library=link_build(built, session, linker),
+            library=library,
             weights=weights,
             build=build,
             more=more,
             trust=session.trust,
+            watch=session.working(WRITING),
         )
     except ValueError as error:
         raise UnsupportedOperatorError(f"the network can not be stored: {error}", "use opbuild.compile") from error
@@ -316,10 +322,10 @@ def _range_section(
     return range_section(plan, symbols, weights, [(buffer, places[index]) for index, buffer in packed.items()])
 
 
-def _pack(program: Program, store: Any, weights: PackedWeights) -> tuple[dict[int, int], Any]:
+def _pack(program: Program, store: Any, weights: PackedWeights, watch: Watch) -> tuple[dict[int, int], Any]:
     from opbuild.runtime.weights import pack_constants
 
-    constants = pack_constants(program, store)
+    constants = pack_constants(program, store, watch)
     return constants.positions, weights.place(constants.arrays)
 
 

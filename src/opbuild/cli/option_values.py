@@ -165,10 +165,8 @@ def new_file(option: str, text: str, what: str, suffix: str = "") -> Path:
     """
     found = path(option, text, what)
     place = found if found.name.endswith(suffix) or not found.name else found.with_name(found.name + suffix)
-    if text.endswith("/") or os.path.isdir(found):  # noqa: PTH112  pathlib's may raise
-        problem = "it is a folder"
-    else:
-        problem = unwritable(place, in_place=not suffix)
+    is_folder = text.endswith("/") or os.path.isdir(found)  # noqa: PTH112  pathlib's may raise
+    problem = "it is a folder" if is_folder else unwritable(place, in_place=not suffix)
     if problem:
         raise bad_value(option, text, f"it must be {what} in a folder that you may write to, and {problem}")
     return found

@@ -63,6 +63,8 @@ def run(path: Path, arguments: tuple[str, ...], **options: Any) -> int:
 
     MODEL.om, as 'opbuild compile' writes it, is built already and runs in the same way.
     """
+    if arguments and path.suffix != SCRIPT_ENDING:
+        raise click.UsageError(f"Got unexpected extra argument{'s' * (len(arguments) > 1)} ({' '.join(arguments)}).")
     kind = _kind(path)
     if kind == SCRIPT:
         if given := _given(options):
@@ -70,8 +72,6 @@ def run(path: Path, arguments: tuple[str, ...], **options: Any) -> int:
         from opbuild.cli.run_script import run_script
 
         return run_script(path, list(arguments))
-    if arguments:
-        raise click.UsageError(f"Got unexpected extra argument{'s' * (len(arguments) > 1)} ({' '.join(arguments)}).")
     from opbuild.cli.run_model import run_model, run_offline
 
     if kind == OFFLINE:
