@@ -24,6 +24,7 @@ from opbuild.kernel.private_files import publish
 from opbuild.kernel.usage import mark_used
 from opbuild.limits import require_room
 from opbuild.own_sources import own_sources
+from opbuild.plural import counted
 from opbuild.runtime.files import Known, digest_of, read_file
 from opbuild.runtime.network import Endpoint, Shapes
 from opbuild.session import Session, evaluate
@@ -134,7 +135,11 @@ class ModelSource:
                 shape = _checked(name, declared, tuple(input_shapes[name]))
                 endpoints.append(Endpoint(name, TensorType(dtype, (FREE,) * len(shape))))
             elif declared is None:
-                raise ShapeError(f"input {name!r} may have any rank", f"give input_shapes={{{name!r}: (...)}}")
+                raise ShapeError(
+                    f"input {name!r} may have any rank",
+                    f"give its shape: input_shapes={{{name!r}: (...)}}",
+                    command=f'give its shape: --input_shape "{name}:..."',
+                )
             else:
                 shape = declared
                 endpoints.append(Endpoint(name, TensorType(dtype, declared)))
@@ -288,7 +293,7 @@ def _checked(name: str, declared: tuple[int, ...] | None, given: tuple[int, ...]
     if declared is not None and len(declared) != len(given):
         shown = ["?" if extent == FREE else extent for extent in declared]
         raise ShapeError(
-            f"input {name!r} has {len(declared)} dimensions {shown}; the shape given is {list(given)}",
+            f"input {name!r} has {counted(len(declared), 'dimension')} {shown}; the shape given is {list(given)}",
             "give one extent for each dimension",
         )
     if any(not FREE <= extent < 2**31 for extent in given):

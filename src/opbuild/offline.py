@@ -30,6 +30,7 @@ from opbuild.kernel.target import runs_here
 from opbuild.kernel.trust import make_trust
 from opbuild.limits import hint_for, names_limits
 from opbuild.model_source import Model, ModelSource
+from opbuild.plural import counted
 from opbuild.ranges import RangeBinder, RangePlan, plan_ranges, range_section
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.library import Library
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from opbuild.events import Observer, Watch
 
 SUFFIX = ".om"
+MOST_SHOWN = 20
+"""Input signatures of an offline model that a message lists."""
 
 
 @names_limits(BuildError, "the network can not be built")
@@ -128,17 +131,30 @@ def load(
         TargetError: If it is for another machine than this one.
         LinkError: If its library can not be loaded.
     """
+    return open_offline(path, num_threads=num_threads, verify=verify, copy_weights=copy_weights)[0]
+
+
+def open_offline(
+    path: str | os.PathLike[str],
+    *,
+    num_threads: int | None = None,
+    verify: bool = True,
+    copy_weights: bool | None = None,
+) -> tuple[Network, str]:
+    """Load an offline model as ``load`` does; return it with the shapes that it serves, as text."""
     config = Config.from_environment(num_threads=num_threads, copy_weights=copy_weights)
     model = read_offline(Path(path), verify=verify, trust=make_trust(config), copies=config.copy_weights)
     problem = runs_here(model.target)
     if problem:
         raise TargetError(
             f"{str(path)!r} can not run here: {problem}",
-            "build it for this machine: soc_version 'host', or a lesser one",
+            "build it for this machine: soc_version='host', or a lesser one",
+            command="build it for this machine: --soc_version=host, or a lesser one",
         )
     loaded = _Loaded(model, config.num_threads)
     first = model.signatures[0] if len(model.signatures) == 1 and loaded.ranges is None else None
-    return Network(model.name, loaded.endpoints, model.outputs, loaded.bind, first=first, check=loaded.check)
+    network = Network(model.name, loaded.endpoints, model.outputs, loaded.bind, first=first, check=loaded.check)
+    return network, loaded.served
 
 
 class _Loaded:
@@ -167,8 +183,17 @@ class _Loaded:
         elif shapes not in self._model.signatures:
             raise ShapeError(
                 f"the offline model {self._model.name} has no plan for {self._text(shapes)}",
-                f"it serves {' or '.join(map(self._text, self._model.signatures))}",
+                f"it serves {self.served}",
             )
+
+    @property
+    def served(self) -> str:
+        """The shapes that the file serves."""
+        if self.ranges:
+            return self.ranges.sizes.text()
+        shown = list(map(self._text, self._model.signatures[:MOST_SHOWN]))
+        more = len(self._model.signatures) - len(shown)
+        return " or ".join([*shown, *([f"{more} more"] if more else [])])
 
     def _text(self, shapes: Shapes) -> str:
         names = [name for name, _ in self._model.inputs]
@@ -202,7 +227,8 @@ def read_graphs(
             name = next(name for name, shape in types.items() if shape is None or min(shape, default=0) < 0)
             raise ShapeError(
                 f"input {name!r} has an open shape",
-                f'give it: --input_shape "{name}:..." or input_shapes={{{name!r}: (...)}}',
+                f"give it: input_shapes={{{name!r}: (...)}}",
+                command=f'give it: --input_shape "{name}:..."',
             )
         if shapes not in signatures:
             signatures.append(shapes)
@@ -245,8 +271,8 @@ def _check_ranks(source: ModelSource, ranges: Mapping[str, Sequence[int | tuple[
     for name, _, declared in source.face.inputs:
         if name in ranges and declared is not None and len(ranges[name]) != len(declared):
             raise ShapeError(
-                f"input {name!r} has {len(declared)} dimensions, and {format_input_shape({name: ranges[name]})!r} has "
-                f"{len(ranges[name])}",
+                f"input {name!r} has {counted(len(declared), 'dimension')}, and "
+                f"{format_input_shape({name: ranges[name]})!r} has {len(ranges[name])}",
                 "give an extent or a range for each dimension",
             )
 
@@ -307,7 +333,9 @@ def _write(
             watch=session.working(WRITING),
         )
     except ValueError as error:
-        raise UnsupportedOperatorError(f"the network can not be stored: {error}", "use opbuild.compile") from error
+        raise UnsupportedOperatorError(
+            f"the network can not be stored: {error}", "use opbuild.compile", command="use opbuild build"
+        ) from error
     except OSError as error:
         message = f"{str(path)!r} can not be written: {error.strerror or error}"
         raise OptionError(message, hint_for(error) or "name another file") from error

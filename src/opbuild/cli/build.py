@@ -11,6 +11,7 @@ from rich.console import Console
 
 from opbuild.cli.options import model_options
 from opbuild.cli.strict import StorageWatch
+from opbuild.plural import counted
 
 
 @click.command()
@@ -39,6 +40,6 @@ def build(model: Path, input_shapes: dict[str, tuple[int, ...]], *, strict: bool
         console.print(operators_table(report))
     for name, count in sorted(report.host.items()):
         console.print(f"no kernel yet, runs on the host: {count} x {name}", highlight=False, markup=False)
-    counts = f"{report.built} operators built, {report.reused} reused{watch.summary}"
+    counts = f"{counted(report.built, 'operator')} built, {report.reused} reused{watch.summary}"
     console.print(f"{counts}, ready in {seconds:.2f} s", highlight=False)
     watch.require_stored(strict)

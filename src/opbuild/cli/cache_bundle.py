@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from opbuild.cli.cache_options import cache_options, json_option, locate, print_json, size
+from opbuild.cli.option_values import Whole
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
 from opbuild.kernel.files import unwritable
+from opbuild.plural import counted
 
 
 @click.command()
@@ -18,7 +20,7 @@ from opbuild.kernel.files import unwritable
 @click.option("--model", metavar="MODEL.onnx", type=click.Path(path_type=Path), help="Only what this model needs.")
 @click.option("--network", is_flag=True, help="With --model: its stored network and weights too.")
 @click.option("--input_shape", metavar="SHAPES", help='With --model: shapes that it leaves open, "data:1,3,224,224".')
-@click.option("--num_threads", metavar="N", type=click.IntRange(1, 1024),
+@click.option("--num_threads", metavar="N", type=Whole(1, 1024),
               help="With --model: threads that will run it.  [default: the cores]")  # fmt: skip
 @cache_options
 @json_option
@@ -54,7 +56,7 @@ def export(
     for name, why in done.left_out:
         click.echo(f"left out {name}: {why}")
     networks = f" and {done.networks} network" if done.networks else ""
-    click.echo(f"{done.operators} operators{networks} in {bundle}, {size(done.nbytes)}, for {target}")
+    click.echo(f"{counted(done.operators, 'operator')}{networks} in {bundle}, {size(done.nbytes)}, for {target}")
 
 
 @click.command("import")
@@ -78,4 +80,6 @@ def import_(bundle: Path, as_json: bool, **place: Any) -> None:
     for warning in done.warnings:
         click.echo(f"warning: {warning}", err=True)
     networks = f", {done.networks} network" if done.networks else ""
-    click.echo(f"{done.added} operators added{networks}, {done.present} were there, in {config.cache_folder}")
+    click.echo(
+        f"{counted(done.added, 'operator')} added{networks}, {done.present} were there, in {config.cache_folder}"
+    )

@@ -8,6 +8,7 @@ import click
 
 from opbuild.cli.cache_options import cache_options, json_option, locate, print_json, read_size, read_span, size
 from opbuild.errors import OptionError
+from opbuild.plural import counted
 
 if TYPE_CHECKING:
     from opbuild.store.inventory import Item
@@ -93,4 +94,5 @@ def _tell(removed: tuple[Item, ...], as_json: bool) -> None:
         print_json({"operators": count["operator"], "networks": count["network"], "bytes": nbytes,
                     "names": sorted(item.name for item in removed)})  # fmt: skip
         return
-    click.echo(f"{count['operator']} operators and {count['network']} networks removed, {size(nbytes)}")
+    operators, networks = counted(count["operator"], "operator"), counted(count["network"], "network")
+    click.echo(f"{operators} and {networks} removed, {size(nbytes)}")

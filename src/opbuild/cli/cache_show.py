@@ -12,6 +12,7 @@ import click
 
 from opbuild.cli.cache_options import cache_options, json_option, locate, print_json, size, span
 from opbuild.errors import OptionError
+from opbuild.plural import counted
 
 if TYPE_CHECKING:
     from opbuild.cache import Stats
@@ -49,7 +50,7 @@ def ls(as_json: bool, **place: Any) -> None:
     _print_rows(rows)
     total = sum(row["bytes"] for row in rows)
     operators = sum(row["kind"] == "operator" for row in rows)
-    click.echo(f"{operators} operators, {len(rows) - operators} networks, {size(total)}")
+    click.echo(f"{counted(operators, 'operator')}, {counted(len(rows) - operators, 'network')}, {size(total)}")
 
 
 @click.command()

@@ -16,6 +16,7 @@ from opbuild.cli.strict import StorageWatch
 from opbuild.config import Config, offline_cache_dir
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.input_shape import split_shapes
+from opbuild.plural import counted
 
 
 class StrictCommand(click.Command):
@@ -119,7 +120,8 @@ def _preview(request: Request) -> None:
     for name, count in sorted(report.host.items()):
         console.print(f"no kernel yet, runs on the host: {count} x {name}", highlight=False, markup=False)
     console.print(
-        f"dry run: {report.built} operators to build, {report.reused} to reuse; nothing was built or written",
+        f"dry run: {counted(report.built, 'operator')} to build, {report.reused} to reuse; "
+        "nothing was built or written",
         highlight=False,
     )
 
@@ -136,7 +138,7 @@ def _check(request: Request) -> None:
     for node in checked.without_kernel:
         click.echo(f"{node.name}: {node.op_type}: {' '.join(node.remark.split())}")
     passed = len(checked.nodes) - len(checked.failed)
-    click.echo(f"{len(checked.nodes)} operators: {passed} can be built, {len(checked.failed)} can not")
+    click.echo(f"{counted(len(checked.nodes), 'operator')}: {passed} can be built, {len(checked.failed)} can not")
     if not request.dry_run:
         write_report(checked.to_json(), "check_report", request.check_report)
     if checked.failed:

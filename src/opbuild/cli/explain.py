@@ -8,7 +8,9 @@ from typing import Any
 import click
 
 from opbuild.cli.cache_options import cache_options, json_option, locate, print_json
+from opbuild.cli.option_values import Whole
 from opbuild.frontend.input_shape import parse_open_shape, split_shapes
+from opbuild.plural import counted
 
 
 @click.command()
@@ -18,7 +20,7 @@ from opbuild.frontend.input_shape import parse_open_shape, split_shapes
     metavar="SHAPES",
     help='Shapes that the model leaves open: "data:1,3,224,224"; 1~640 is a range, as for an .om file.',
 )
-@click.option("--num_threads", metavar="N", type=click.IntRange(1, 1024),
+@click.option("--num_threads", metavar="N", type=Whole(1, 1024),
               help="Threads that will run the network.  [default: the cores]")  # fmt: skip
 @cache_options
 @json_option
@@ -47,4 +49,4 @@ def explain(model: Path, input_shape: str | None, num_threads: int | None, as_js
         console.print(operators_table(report, planned=True))
     for name, count in sorted(report.host.items()):
         console.print(f"no kernel yet, runs on the host: {count} x {name}", highlight=False, markup=False)
-    console.print(f"{report.built} operators to build, {report.reused} to reuse", highlight=False)
+    console.print(f"{counted(report.built, 'operator')} to build, {report.reused} to reuse", highlight=False)

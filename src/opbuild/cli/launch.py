@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from opbuild.cli.option_values import Whole
+
 MOST_RANKS = 1024
 
 
@@ -25,7 +27,7 @@ class LaunchCommand(click.Command):
     "-n",
     "--num_ranks",
     metavar="N",
-    type=click.IntRange(1, MOST_RANKS),
+    type=Whole(1, MOST_RANKS),
     required=True,
     help="How many ranks to start.",
 )

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import click
+
 from opbuild.errors import OptionError
 from opbuild.kernel.file_kinds import require_kind
 from opbuild.kernel.files import unwritable
@@ -101,6 +103,32 @@ def integer(option: str, text: str, least: int, greatest: int | None = None) -> 
     if value < least or (greatest is not None and value > greatest):
         raise bad_value(option, text, f"it must be an integer {limits}")
     return value
+
+
+class Whole(click.ParamType):
+    """A whole number in a range, for click; a wrong one is an error that says the range.
+
+    Args:
+        least: The least.
+        greatest: The greatest; None: there is none.
+    """
+
+    name = "integer"
+
+    def __init__(self, least: int, greatest: int | None = None) -> None:
+        self.least = least
+        self.greatest = greatest
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number.
+
+        Raises:
+            EmptyValueError, BadValueError: If it is none, or not in the range.
+        """
+        if isinstance(value, int):
+            return value
+        option = max(param.opts, key=len).lstrip("-") if param is not None else ""
+        return integer(option, value, self.least, self.greatest)
 
 
 def path(option: str, text: str, what: str) -> Path:

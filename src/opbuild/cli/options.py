@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from opbuild.cli.option_group import option_group
+from opbuild.cli.option_values import Whole
 from opbuild.frontend.input_shape import parse_input_shape
 
 
@@ -31,13 +32,13 @@ model_options = option_group(
     click.option(
         "--workers",
         metavar="N",
-        type=click.IntRange(1),
+        type=Whole(1),
         help="Operators compiled at once.  [default: the cores]",
     ),
     click.option(
         "--num_threads",
         metavar="N",
-        type=click.IntRange(1, 1024),
+        type=Whole(1, 1024),
         help="Threads that run the network.  [default: the cores]",
     ),
     click.option("--forbid_compile", is_flag=True, default=None, help="Fail rather than compile anything."),

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from opbuild.cli.option_values import Whole
 from opbuild.cli.options import model_options
 from opbuild.kernel.file_kinds import OFFLINE, ONNX, SCRIPT, kind_of, require_kind
 
@@ -47,10 +48,8 @@ class RunCommand(click.Command):
     type=click.Path(file_okay=False, path_type=Path),
     help="Write each output to DIR/<name>.npy.",
 )
-@click.option("--repeat", metavar="N", type=click.IntRange(1), default=10, show_default=True, help="Timed calls.")
-@click.option(
-    "--seed", metavar="N", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs."
-)
+@click.option("--repeat", metavar="N", type=Whole(1), default=10, show_default=True, help="Timed calls.")
+@click.option("--seed", metavar="N", type=Whole(0), default=0, show_default=True, help="Seed of the random inputs.")
 @model_options
 def run(path: Path, arguments: tuple[str, ...], **options: Any) -> int:
     """Run a script or a model.

@@ -97,14 +97,14 @@ def run_offline(
         InputError, ShapeError: If the data does not fit the network's inputs.
         InvalidModelError, TargetError: If the file is damaged, or not for this machine.
     """
-    from opbuild.offline import load
+    from opbuild.offline import open_offline
 
     require_output_dir(output_dir)
     given = read_inputs(inputs)
     started = time.perf_counter()
-    network = load(path, num_threads=num_threads)
+    network, served = open_offline(path, num_threads=num_threads)
     check_inputs(network.inputs, given, input_shapes, built=True)
-    data = complete_inputs(network, given, seed, input_shapes)
+    data = complete_inputs(network, given, seed, input_shapes, served)
     outputs = network.run(data)
     _show(network, data, outputs, time.perf_counter() - started, repeat)
     if output_dir is not None:
@@ -118,11 +118,12 @@ def _show(network: Network, data: dict[str, Array], outputs: Mapping[str, Array]
     console.print(_statistics(outputs))
     report = network.report
     console.print(
-        f"first outputs after {first * 1e3:.1f} ms: {report.built} operators built, {report.reused} reused",
+        f"first outputs after {first * 1e3:.1f} ms: {counted(report.built, 'operator')} built, {report.reused} reused",
         highlight=False,
     )
     console.print(
-        f"latency: median {statistics.median(seconds) * 1e3:.3f} ms, least {min(seconds) * 1e3:.3f} ms, {repeat} calls",
+        f"latency: median {statistics.median(seconds) * 1e3:.3f} ms, least {min(seconds) * 1e3:.3f} ms, "
+        f"{counted(repeat, 'call')}",
         highlight=False,
     )
 
@@ -160,6 +161,7 @@ def complete_inputs(
     given: Mapping[str, Array],
     seed: int,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    served: str = "",
 ) -> dict[str, Array]:
     """Return data for every input of a network: what was given, and random numbers for the rest.
 
@@ -168,6 +170,7 @@ def complete_inputs(
         given: Arrays by the input's name; ``""`` names the only input.
         seed: Seed of the random numbers.
         input_shapes: Shapes by name, for inputs that leave theirs open.
+        served: The only shapes that it serves, as text; empty for any.
 
     Raises:
         OptionError: If the shape of an input without data is not known.
@@ -176,7 +179,7 @@ def complete_inputs(
     given = _named(network.inputs, given)
     known = {name: shape for name, shape in (input_shapes or {}).items() if FREE not in shape}
     types.update({name: TensorType(types[name].dtype, shape) for name, shape in known.items()})
-    require_shapes(network, {*given, *known})
+    require_shapes(network, {*given, *known}, served)
     generator = np.random.default_rng(seed)
     return {name: given[name] if name in given else _random(type_, generator) for name, type_ in types.items()}
 
@@ -250,7 +253,7 @@ def _named(ports: Sequence[Endpoint], given: Mapping[str, Array]) -> Mapping[str
     return {ports[0].name: given[""]} if "" in given and len(ports) == 1 else given
 
 
-def require_shapes(network: Network, given: Collection[str] = ()) -> None:
+def require_shapes(network: Network, given: Collection[str] = (), served: str = "") -> None:
     """Check that the shape of every input is known, from the model, an option or its data.
 
     Raises:
@@ -262,7 +265,8 @@ def require_shapes(network: Network, given: Collection[str] = ()) -> None:
             shape = ",".join("?" if extent == FREE else str(extent) for extent in type_.shape)
             raise OptionError(
                 f"input {name!r} has the open shape [{shape}]",
-                f'give numbers for each ?: --input_shape "{name}:{shape}", or data: --input "{name}=FILE.npy"',
+                f'give numbers for each ?: --input_shape "{name}:{shape}", or data: --input "{name}=FILE.npy"'
+                + (f"; the file serves {served}" if served else ""),
             )
 
 

@@ -12,6 +12,7 @@ from opbuild.errors import BuildError, InputError, RunError
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.limits import hint_for, named
+from opbuild.plural import counted, verb
 from opbuild.report import Report
 from opbuild.runtime.executor import Executor
 
@@ -160,7 +161,10 @@ class Network:
             return list(args)
         names = ", ".join(repr(endpoint.name) for endpoint in self._inputs) or "none"
         if len(args) > len(self._inputs):
-            raise InputError(f"{len(args)} arrays were given", f"the network {self.name} has these inputs: {names}")
+            raise InputError(
+                f"{counted(len(args), 'array')} {verb(len(args), 'was', 'were')} given",
+                f"the network {self.name} has these inputs: {names}",
+            )
         values: dict[int, Any] = dict(enumerate(args))
         for name, value in kwargs.items():
             position = self._positions.get(name)
@@ -198,6 +202,7 @@ class Network:
                 raise InputError(
                     f"input {endpoint.name!r} has shape {list(shape)}, the network needs {_shape_text(expected)}",
                     f"the model fixes it; compile with input_shapes={{{endpoint.name!r}: ...}} to leave it open",
+                    command=f'the model fixes it; --input_shape "{endpoint.name}:..." gives it another',
                 )
 
     def _binding(self, shapes: Shapes) -> Binding:

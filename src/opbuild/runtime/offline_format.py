@@ -32,6 +32,7 @@ from opbuild.kernel.file_kinds import OFFLINE, OFFLINE_MAGIC, require_kind
 from opbuild.kernel.files import create
 from opbuild.kernel.private_files import private_path, sweep
 from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, UntrustedError
+from opbuild.plural import counted
 from opbuild.runtime.files import copy_file
 
 MAGIC = OFFLINE_MAGIC
@@ -206,7 +207,7 @@ def _read_table(path: Path, data: Array) -> tuple[_Places, dict[tuple[int, int],
         raise _damaged(path, f"it has {data.size} bytes, not {size}")
     end = _HEADER_BYTES + count * _ENTRY.size
     if count > _MOST_SECTIONS or end > data.size:
-        raise _damaged(path, f"it can not have {count} sections")
+        raise _damaged(path, f"it can not have {counted(count, 'section')}")
     table = bytes(data[_HEADER_BYTES:end])
     if fast(head[: _HEADER.size] + table) != head[-_DIGEST_BYTES:].hex():
         raise _damaged(path, "its table does not have the digest it should have")

@@ -26,6 +26,7 @@ from opbuild.kernel.opdesc import canonical_json
 from opbuild.kernel.private_files import publish
 from opbuild.kernel.program import Buffer, Program
 from opbuild.kernel.trust import PRIVATE, Trust
+from opbuild.plural import counted
 from opbuild.runtime.files import anonymous, map_file, verified
 from opbuild.runtime.process import keep_freed_memory
 from opbuild.runtime.record import ALIGNMENT, Constant
@@ -235,7 +236,8 @@ def _packed(buffer: Buffer, source: Hashable | None, store: WeightStore) -> tupl
     array = np.ascontiguousarray(buffer.pack())
     if array.size != buffer.size or array.dtype != np.dtype(buffer.dtype):
         raise BuildError(
-            f"a constant of {buffer.size} elements of {buffer.dtype} was packed to {array.size} of {array.dtype}",
+            f"a constant of {counted(buffer.size, 'element')} of {buffer.dtype} was packed "
+            f"to {array.size} of {array.dtype}",
             "this is an error in opbuild; please report it",
         )
     data = array.reshape(-1).view(np.uint8)
