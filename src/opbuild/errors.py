@@ -29,10 +29,12 @@ class OpbuildError(Exception):
     Attributes:
         hint: What the reader can do about it; empty if there is nothing to add.
         command_hint: The same for who typed a command, whose options are spelled in another way than arguments.
+        in_python: Whether a program of the user's asked for what failed, also if a command ran that.
         exit_code: The exit code of a command that ends with this error.
     """
 
     exit_code = 1
+    in_python = False
 
     def __init__(self, message: str, hint: str = "", *, command: str = "") -> None:
         super().__init__(message)

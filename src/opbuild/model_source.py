@@ -56,6 +56,7 @@ class ModelSource:
         self._session = session
         self._when_unknown = when_unknown
         self._path = Path(model) if isinstance(model, (str, os.PathLike)) else None
+        self._shown = str(self._path)  # as it was given
         self._model = model
         self._contents: Array | None = None  # of the file, if it had to be read, until the model is loaded
         self._loaded: OnnxModel | None = None  # between reading what it shows and making its first graph
@@ -256,7 +257,7 @@ class ModelSource:
         contents, self._contents = self._contents, None
         if contents is None:
             contents = self._read_again(self._path)
-        return load_model(ModelFile(self._path, contents.data))
+        return load_model(ModelFile(self._path, contents.data, self._shown))
 
     def _read_again(self, path: Path) -> Array:
         try:

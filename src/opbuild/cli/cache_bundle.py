@@ -16,7 +16,7 @@ from opbuild.plural import counted
 
 
 @click.command()
-@click.argument("bundle", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--model", metavar="MODEL.onnx", type=click.Path(path_type=Path), help="Only what this model needs.")
 @click.option("--network", is_flag=True, help="With --model: its stored network and weights too.")
 @click.option("--input_shape", metavar="SHAPES", help='With --model: shapes that it leaves open, "data:1,3,224,224".')
@@ -60,7 +60,7 @@ def export(
 
 
 @click.command("import")
-@click.argument("bundle", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("bundle", type=click.Path(path_type=Path))
 @cache_options
 @json_option
 def import_(bundle: Path, as_json: bool, **place: Any) -> None:

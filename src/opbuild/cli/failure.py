@@ -39,8 +39,9 @@ def show_failure(error: OpbuildError, stream: TextIO | None = None) -> None:
         stream: Where to write; default: the standard error.
     """
     lines = [click.style(f"error ({kind(error)}): ", fg="red", bold=True) + _indent(message_of(error))]
-    if error.command_hint:
-        lines.append(click.style("  hint: ", fg="cyan", bold=True) + _indent(error.command_hint))
+    hint = error.hint if error.in_python else error.command_hint
+    if hint:
+        lines.append(click.style("  hint: ", fg="cyan", bold=True) + _indent(hint))
     with suppress(OSError):  # the exit code says it too
         click.echo("\n".join(lines), file=stream, err=stream is None)
 
@@ -49,7 +50,7 @@ def message_of(error: OpbuildError) -> str:
     """Return an error's message for who typed a command: an argument that it begins with is spelled as an option."""
     name, _, rest = error.message.partition(" ")
     begins = name in ARGUMENTS and (rest.startswith(_VERBS) or name == "input_shape")
-    return f"--{error.message}" if begins else error.message
+    return f"--{error.message}" if begins and not error.in_python else error.message
 
 
 def usage_error(error: click.UsageError, command: str) -> OptionError:

@@ -105,7 +105,7 @@ def integer(option: str, text: str, least: int, greatest: int | None = None) -> 
     return value
 
 
-class Whole(click.ParamType):
+class Whole(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no such argument
     """A whole number in a range, for click; a wrong one is an error that says the range.
 
     Args:

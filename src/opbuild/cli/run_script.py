@@ -133,6 +133,7 @@ def run_script(path: str | os.PathLike[str], args: list[str]) -> int:
     except OpbuildError as error:
         _ending_with(error.exit_code)
         _add_place(error)
+        error.in_python = True
         raise
     except Exception as error:
         _show(error)

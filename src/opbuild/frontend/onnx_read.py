@@ -28,10 +28,12 @@ class ModelFile(NamedTuple):
     Attributes:
         path: Where it was read from.
         contents: Its bytes.
+        name: What messages call it; empty for the path.
     """
 
     path: Path
     contents: memoryview
+    name: str = ""
 
 
 Source = str | os.PathLike[str] | bytes | ModelFile | onnx.ModelProto
@@ -67,7 +69,11 @@ def read_model(source: Source) -> tuple[onnx.ModelProto, DataFiles, str]:
         model = _parse(files, shown)
     else:
         file = source if isinstance(source, ModelFile) else _read_file(Path(source))
-        files, shown, name = DataFiles(file.path.parent, file.contents), f"{str(file.path)!r}", file.path.stem
+        files, shown, name = (
+            DataFiles(file.path.parent, file.contents),
+            repr(file.name or str(file.path)),
+            file.path.stem,
+        )
         model = _parse(files, shown)
     _check(model, shown)
     return model, files, name or model.graph.name or "network"
