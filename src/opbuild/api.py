@@ -20,6 +20,7 @@ from opbuild.errors import BuildError
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.target import Target
 from opbuild.limits import names_limits
+from opbuild.linking import link_build, linker_for
 from opbuild.model_source import Model, ModelSource
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.endpoint import Endpoint
@@ -31,10 +32,8 @@ if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.builder.result import BuildResult
     from opbuild.events import Observer
-    from opbuild.kernel.opdesc import OpDesc
     from opbuild.kernel.program import Program
     from opbuild.lowering.context import Options
-    from opbuild.runtime.link import Linker
 
 __all__ = ["Network", "Report", "compile", "compile_graph"]
 
@@ -278,33 +277,6 @@ def lowering_options(config: Config) -> Options:
 
     mode, types = config.op_select_implmode, config.optypelist_for_implmode
     return Options(impl_mode=mode, impl_types=types, num_threads=config.num_threads)
-
-
-def linker_for(needed: Mapping[OpDesc, tuple[str, ...]], session: Session) -> Linker | None:
-    """Return what links the operators of a network, before any is compiled; None if it has none.
-
-    Raises:
-        LinkError: If there is no linker that works.
-    """
-    from opbuild.runtime.link import find_linker
-
-    return find_linker(session.config.linker, session.target.triple) if needed else None
-
-
-def link_build(built: BuildResult, session: Session, linker: Linker | None) -> bytes:
-    """Return the library of all operators of a build; empty if there are none."""
-    from opbuild.runtime.link import link
-    from opbuild.runtime.support import support_objects
-
-    entries = list(built.entries.values())
-    if linker is None:
-        return b""
-    triple = session.target.triple
-    objects = [entry.object for entry in entries]
-    objects += support_objects(triple, {symbol for entry in entries for symbol in entry.undefined})
-    if built.runtime is not None:
-        objects += [entry.object for entry in built.runtime.entries.values()]
-    return link(objects, linker)
 
 
 class _Preparation:

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opbuild.api import (
-    link_build,
-    linker_for,
     list_operators,
     lower_graph,
     lowering_options,
@@ -30,6 +28,7 @@ from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.kernel.target import runs_here
 from opbuild.kernel.trust import make_trust
 from opbuild.limits import hint_for, names_limits
+from opbuild.linking import link_build, linker_for
 from opbuild.model_source import Model, ModelSource
 from opbuild.plural import counted
 from opbuild.ranges import RangeBinder, RangePlan, plan_ranges, range_section
