@@ -136,8 +136,11 @@ def test_a_model_without_a_graph_or_outputs_is_refused() -> None:
 
 @pytest.mark.parametrize("shape", [("batch", 3), (None, 3), None])
 def test_an_open_shape_asks_for_one(shape: tuple[int | str | None, ...] | None) -> None:
-    """The hint is the option to type."""
-    fails(ShapeError, model(relu(), x=shape), "input 'x'", '--input_shape "x:')
+    """The hint is the argument to give, or the option to type."""
+    fails(ShapeError, model(relu(), x=shape), "input 'x'", "input_shapes={'x': (1, 3")
+    with pytest.raises(ShapeError) as caught:
+        load_model(model(relu(), x=shape)).bind()
+    assert caught.value.command_hint.startswith('give it: --input_shape "x:1,3')
     assert load_model(model(relu(), x=shape)).bind({"x": (5, 3)}).types["y"].shape == (5, 3)
 
 

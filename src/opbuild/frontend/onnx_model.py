@@ -129,13 +129,13 @@ def _shape(name: str, declared: tuple[int | str | None, ...] | None, given: tupl
             raise ShapeError(f"the shape given for input {name!r} is {list(given)}", "extents are not negative")
         return tuple(int(extent) for extent in given)
     if declared is None or not all(isinstance(extent, int) for extent in declared):
-        example = "1,3,224,224"
+        example: tuple[int, ...] = (1, 3, 224, 224)
         if declared is not None:
-            example = ",".join(str(extent) if isinstance(extent, int) else "1" for extent in declared)
+            example = tuple(extent if isinstance(extent, int) else 1 for extent in declared)
         raise ShapeError(
             f"input {name!r} has the shape {shown}, which the model leaves open",
-            f"give it: input_shapes={{{name!r}: ({example.replace(',', ', ')},)}}",
-            command=f'give it: --input_shape "{name}:{example}"',
+            f"give it: input_shapes={{{name!r}: {example}}}",
+            command=f'give it: --input_shape "{name}:{",".join(map(str, example))}"',
         )
     return tuple(extent for extent in declared if isinstance(extent, int))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 import threading
 from pathlib import Path
 from typing import IO
@@ -42,7 +41,7 @@ def make_folder(folder: Path) -> None:
 
 
 def unwritable(path: Path, *, in_place: bool = False) -> str:
-    """Return why no file can be written in a place; empty if one can be. It is tried, and nothing is left of that.
+    """Return why no file can be written in a place; empty if one can be, as far as can be told without trying.
 
     Args:
         path: The file.
@@ -54,8 +53,7 @@ def unwritable(path: Path, *, in_place: bool = False) -> str:
         if not path.parent.exists():
             return f"there is no folder {str(path.parent)!r}"
         if in_place and path.exists():
-            with path.open("ab"):
-                return ""
+            return "" if os.access(path, os.W_OK) else "it can not be written"
         return unwritable_folder(path.parent)
     except (OSError, ValueError) as error:  # a name with a zero byte, or one that is too long
         return f"it can not be written: {getattr(error, 'strerror', None) or error}"
@@ -69,8 +67,7 @@ def unwritable_folder(folder: Path) -> str:
             place = place.parent
         if not place.is_dir():
             return f"{str(place)!r} is no folder"
-        with tempfile.TemporaryFile(dir=place):
-            return ""
+        return "" if os.access(place, os.W_OK | os.X_OK) else f"the folder {str(place)!r} can not be written"
     except (OSError, ValueError) as error:
         return f"the folder {str(place)!r} can not be written: {getattr(error, 'strerror', None) or error}"
 
