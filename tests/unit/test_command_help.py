@@ -122,7 +122,7 @@ def test_defaults_from_the_environment_are_those_that_hold(name: str, command: c
 def test_plain_defaults_are_those_that_hold(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the help of ``compile`` and ``atc`` calls a default is what a command line without the option gives."""
     monkeypatch.chdir(tmp_path)
-    Path("m.onnx").write_bytes(b"")
+    Path("m.onnx").write_bytes(b"\x08\x08")
     found: list[Request] = []
     monkeypatch.setattr(f"opbuild.cli.{name}.carry_out", found.append)
     given = ["--framework=5", "--output=m", "--soc_version=host"] if name == "atc" else []
