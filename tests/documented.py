@@ -2,7 +2,8 @@
 
     sh        is run by one shell: variables and the folder stay from block to block
     python    is run by one interpreter: names stay
-    (none)    is what the block before it prints; numbers are any numbers, and a line ``...`` is any lines
+    (none)    is what the block before it prints; numbers are any numbers, a line ``...`` is any lines, ``...`` in a
+              line any text, and /home/me the home
     text      is shown and not run
     others    name their file in a comment in their first line, ``/* run.c: ...`` or ``# op_cache.ini``, and are
               written to it
@@ -82,24 +83,28 @@ def differences(expected: str, printed: str, errors: str) -> list[str]:
         What differs, a line each.
     """
     shown, left = _lines(expected), _lines(printed)
-    said = set(_lines(errors))
+    said = _lines(errors)
     for position, line in enumerate(shown):
         if line == _LINES:
-            after = shown[position + 1 :]
-            rest = next((each for each in after if each != _LINES and each not in said), None)
-            while left and left[0] != rest:
+            after = (each for each in shown[position + 1 :] if each != _LINES)
+            rest = next((each for each in after if not any(_same(each, other) for other in said)), "")
+            while left and not _same(rest, left[0]):
                 left.pop(0)
-        elif left and left[0] == line:
+        elif left and _same(line, left[0]):
             left.pop(0)
-        elif line not in said:
+        elif not any(_same(line, other) for other in said):
             return [f"shown:   {line}", f"printed: {left[0] if left else 'nothing'}"]
     return [f"printed and not shown: {line}" for line in left]
+
+
+def _same(shown: str, printed: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, shown.split(_LINES))), printed) is not None
 
 
 def _lines(text: str) -> list[str]:
     """Return lines without what differs from run to run: numbers, digits of hashes, widths of columns."""
     found = []
-    for line in text.splitlines():
+    for line in text.replace(str(Path.home()), "/home/me").splitlines():
         plain = _PLURAL.sub(r"\1", _NUMBER.sub("#", _HEX.sub("#", line)))
         plain = " ".join(re.sub(r"[─━│┃-]{2,}", " ", plain).split())
         if plain:

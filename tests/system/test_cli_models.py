@@ -135,7 +135,7 @@ def test_ctrl_c_in_a_build_is_quiet_and_loses_nothing(tmp_path: Path) -> None:
     # A shell's background jobs, tests among them, start with SIGINT ignored, and children inherit that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
-        [sys.executable, "-m", "opbuild", "build", "net.onnx", "--workers", "1"],
+        [sys.executable, "-m", "opbuild", "build", "net.onnx", "--workers", "1", "--cache_path", "."],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     signal.signal(signal.SIGINT, before)

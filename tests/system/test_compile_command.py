@@ -53,7 +53,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in an empty folder, with the home folder in it; models are in ``models``, a link."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("ASCEND_CACHE_PATH", raising=False)
+    for name in ("ASCEND_CACHE_PATH", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
     work = tmp_path / "work"
     work.mkdir()
     (tmp_path / "models").symlink_to(models)
@@ -78,7 +79,7 @@ def test_a_model_becomes_a_file_that_runs(folder: Path, capsys: pytest.CaptureFi
     x = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32)
     (expected,) = onnx.reference.ReferenceEvaluator(networks.mlp()).run(None, {"x": x})
     np.testing.assert_allclose(opbuild.load("mlp.om")(x), expected, rtol=1e-4, atol=1e-5)
-    assert list((folder.parent / "home" / "atc_data" / "kernel_cache").glob("*/*.o"))
+    assert list((folder.parent / "home" / ".cache" / "opbuild" / "rank_0" / "kernel_meta").glob("*.o"))
     code, shown, _ = run(capsys, "compile", "--model=../models/mlp.onnx", "--output=second.om", "--explain")
     assert code == 0
     assert "second.om: " in shown

@@ -149,8 +149,8 @@ def _environment(_: Config, monkeypatch: pytest.MonkeyPatch) -> int:
     return 20
 
 
-def _default(_: Config, monkeypatch: pytest.MonkeyPatch) -> int:
-    return 500
+def _default(config: Config, monkeypatch: pytest.MonkeyPatch) -> int:
+    return 5000 if config.op_compiler_cache_dir is None else 500
 
 
 def _invalid_file(config: Config, monkeypatch: pytest.MonkeyPatch) -> int:
