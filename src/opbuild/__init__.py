@@ -5,12 +5,13 @@ Names are loaded when they are used: importing this package loads no compiler an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from opbuild import errors as errors
 from opbuild.version import __version__
 
+TYPE_CHECKING = False  # typing takes longer to load than all else here
 if TYPE_CHECKING:
+    from typing import Any
+
     from opbuild.api import compile, compile_graph  # noqa: A004  as in torch.compile
     from opbuild.offline import build_offline, load
     from opbuild.operator_support import OperatorSupport, operators

@@ -1,7 +1,63 @@
-"""``python -m opbuild``: the command line, for where the ``opbuild`` program is not on the path."""
+"""The program: ``opbuild``, and ``python -m opbuild`` where that is not on the path.
 
+Ctrl-C is no traceback from the first line on: loading the command line takes a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import os
 import sys
 
-from opbuild.cli.main import main
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
 
-sys.exit(main())
+_INTERRUPTED = 130
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Show what ends the program: an interrupt in a line."""
+    if issubclass(kind, KeyboardInterrupt):
+        _end()
+    sys.__excepthook__(kind, error, trace)
+
+
+def _show_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """Show what was raised where nothing can be: an interrupt, in the midst of an import for example, ends it all."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        _end()
+    sys.__unraisablehook__(unraisable)
+
+
+def _end() -> None:
+    interrupt = sys.modules.get("opbuild.cli.interrupt")
+    interrupts = getattr(interrupt, "INTERRUPTS", None)
+    if interrupts is not None:
+        interrupts.say_last()
+    else:
+        os.write(2, b"interrupted\n")
+    os._exit(_INTERRUPTED)
+
+
+sys.excepthook = _show
+sys.unraisablehook = _show_unraisable
+
+
+def main() -> int:
+    """Run the command line and return its exit code."""
+    from opbuild.cli.interrupt import INTERRUPTED, INTERRUPTS
+
+    INTERRUPTS.watch()
+    try:
+        from opbuild.cli.main import main as run
+
+        code = run()
+    except BaseException:
+        if not INTERRUPTS.happened:
+            raise
+        code = INTERRUPTED
+    return INTERRUPTS.settle() if INTERRUPTS.happened else INTERRUPTS.ignore(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

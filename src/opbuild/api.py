@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from opbuild.errors import BuildError
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.target import Target
 from opbuild.limits import names_limits
+from opbuild.linking import link_build, linker_for
 from opbuild.model_source import Model, ModelSource
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.endpoint import Endpoint
@@ -107,6 +108,29 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         optypelist_for_implmode=optypelist_for_implmode,
         precision_mode=precision_mode,
     )
+    return compile_model(model, config, input_shapes=input_shapes, target=target, observer=observer)
+
+
+@names_limits(BuildError, "the network can not be built")
+def compile_model(
+    model: Model,
+    config: Config,
+    *,
+    input_shapes: ShapesGiven | None = None,
+    target: str | Target | None = None,
+    observer: Observer | None = None,
+    check: Callable[[Sequence[Endpoint]], None] | None = None,
+) -> Network:
+    """Build an ONNX model as ``compile`` does.
+
+    Args:
+        model: The model.
+        config: Settings.
+        input_shapes: Shapes by input name.
+        target: The machine to build for; None: this one.
+        observer: Told what happens.
+        check: Called with the network's inputs before anything is built; what it raises ends the build.
+    """
     session = open_session(config, target, observer)
     with _Preparation(session) as preparation:
         source = ModelSource(model, session, preparation.begin)
@@ -114,6 +138,8 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
             preparation.begin()
         shapes = as_shapes(input_shapes)
         inputs, first = source.endpoints(shapes)
+        if check is not None:
+            check(inputs)
         binder = _OnnxBinder(source, session, preparation.builder)
         return Network(
             source.face.name,
@@ -179,23 +205,27 @@ def build_network(
         clock: Takes the time of each step.
         source: The model that the graph is of; None if it is of none.
     """
+    from opbuild.events import LINKING, PACKING, PREPARING, WRITING
     from opbuild.runtime.memory_plan import plan
     from opbuild.runtime.record import make_record
     from opbuild.runtime.weights import pack_constants
 
     weights = session.weights()
+    session.working(PREPARING)
     program = lower_graph(graph, session, clock)
+    linker = linker_for(program.descriptors(), session)
     with clock("decide"):
         pending = builder.start(program.descriptors(), program.name)
     with clock("pack"):
-        constants = pack_constants(program, weights)
+        constants = pack_constants(program, weights, session.working(PACKING))
     with clock("plan"):
         memory = plan(program)
     with clock("build"):
         built = pending.result()
         session.count(built)
+    session.working(LINKING)
     with clock("link"):
-        library = link_build(built, session)
+        library = link_build(built, session, linker)
     operators = list_operators(built)
     with clock("start"):
         symbols = {desc: entry.symbol for desc, entry in built.entries.items()}
@@ -204,6 +234,7 @@ def build_network(
             program, symbols, memory, constant_of=constants.positions, constants=constants.places, notes=notes
         )
         executor = session.executor(record, library, constants.arrays)
+    session.working(WRITING)
     with clock("store"):
         stores_image = key is not None and session.use_images and _is_certain(key, session, builder, built, source)
         if key is not None and stores_image:
@@ -246,22 +277,6 @@ def lowering_options(config: Config) -> Options:
 
     mode, types = config.op_select_implmode, config.optypelist_for_implmode
     return Options(impl_mode=mode, impl_types=types, num_threads=config.num_threads)
-
-
-def link_build(built: BuildResult, session: Session) -> bytes:
-    """Return the library of all operators of a build; empty if there are none."""
-    from opbuild.runtime.link import find_linker, link
-    from opbuild.runtime.support import support_objects
-
-    entries = list(built.entries.values())
-    if not entries:
-        return b""
-    triple = session.target.triple
-    objects = [entry.object for entry in entries]
-    objects += support_objects(triple, {symbol for entry in entries for symbol in entry.undefined})
-    if built.runtime is not None:
-        objects += [entry.object for entry in built.runtime.entries.values()]
-    return link(objects, find_linker(session.config.linker, triple))
 
 
 class _Preparation:

@@ -11,9 +11,10 @@ from opbuild.api import lower_graph
 from opbuild.cache import Cache, folder_of
 from opbuild.config import COMPILER_MEMO, Config
 from opbuild.digest import fast
-from opbuild.errors import BuildError, OptionError, TargetError
+from opbuild.errors import BuildError, FileError, OptionError, TargetError
 from opbuild.graph.types import TensorType
 from opbuild.kernel.entry import SUFFIXES, Entry
+from opbuild.kernel.file_kinds import BUNDLE, require_kind
 from opbuild.kernel.identity import identify, remember, remembered
 from opbuild.kernel.interfaces import Found, Reason
 from opbuild.kernel.key import CompilerIdentity, file_op_type
@@ -142,10 +143,14 @@ def import_bundle(path: Path, config: Config, target: Target) -> Imported:
         target: The machine that the cache is for.
 
     Raises:
-        OptionError: If the file is no bundle or can not be read.
+        OptionError: If there is no such file, or it is no bundle.
         TargetError: If it is for another target.
         BuildError: If anything in it is not what was exported, or the cache can not be written; names each.
     """
+    try:
+        require_kind(path, BUNDLE)
+    except FileError as error:
+        raise OptionError(error.message, "give a file that 'opbuild cache export' wrote") from error
     trust = _trust_of(config)
     bundle = read_bundle(path, trust)
     if bundle.target != str(target):

@@ -3,6 +3,7 @@
     OpbuildError
     ├── ModelError                 the network given is at fault
     │   ├── InvalidModelError      not a readable or valid model
+    │   │   └── FileError          no such file, a folder, or a file of another kind
     │   ├── UnsupportedOperatorError
     │   ├── ShapeError             a shape is missing or does not fit
     │   └── DTypeError             a type is not supported or does not fit
@@ -27,21 +28,25 @@ class OpbuildError(Exception):
 
     Attributes:
         hint: What the reader can do about it; empty if there is nothing to add.
+        command_hint: The same for who typed a command, whose options are spelled in another way than arguments.
+        in_python: Whether a program of the user's asked for what failed, also if a command ran that.
         exit_code: The exit code of a command that ends with this error.
     """
 
     exit_code = 1
+    in_python = False
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str = "", *, command: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.command_hint = command or hint
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.hint})" if self.hint else self.message
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
-    def __reduce__(self) -> tuple[type[OpbuildError], tuple[str, str]]:
-        return type(self), (self.message, self.hint)
+    def __reduce__(self) -> tuple[type[OpbuildError], tuple[str, str], dict[str, str]]:
+        return type(self), (self.message, self.hint), {"command_hint": self.command_hint}
 
 
 class ModelError(OpbuildError):
@@ -52,6 +57,12 @@ class ModelError(OpbuildError):
 
 class InvalidModelError(ModelError):
     """The model can not be read or is not valid."""
+
+
+class FileError(InvalidModelError):
+    """There is no such file, or it is a folder, empty, not readable, or of another kind: the path is at fault."""
+
+    exit_code = 2
 
 
 class UnsupportedOperatorError(ModelError):

@@ -62,6 +62,23 @@ class BuildFinished:
     seconds: float
 
 
+PREPARING, PACKING = "preparing the operators", "packing weights"
+LINKING, WRITING = "linking", "writing the network"
+"""Steps of a build besides compiling."""
+
+
+@dataclass(frozen=True)
+class Working:
+    """A step besides compiling goes on: ``done`` of ``total`` bytes, 0 of 0 where they are not counted.
+
+    Weights are packed while operators are compiled; the other steps come before or after.
+    """
+
+    step: str
+    done: int = 0
+    total: int = 0
+
+
 @dataclass(frozen=True)
 class Warned:
     """Something the user should know that stops nothing, e.g. a store that could not be written.
@@ -73,7 +90,7 @@ class Warned:
     not_stored: int = 0
 
 
-Event = BuildStarted | CompileStarted | CompileFinished | Waiting | Taken | BuildFinished | Warned
+Event = BuildStarted | CompileStarted | CompileFinished | Waiting | Taken | BuildFinished | Working | Warned
 Observer = Callable[[Event], None]
 
 

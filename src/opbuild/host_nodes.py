@@ -51,6 +51,7 @@ def refuse_foreign(nodes: Iterable[HostNode]) -> None:
         raise UnsupportedOperatorError(
             f"these operators have no kernel and run only where the onnx package is installed: {names}",
             "an offline model can not have them: use opbuild.compile, or replace them in the model",
+            command="an offline model can not have them: use opbuild run or build, or replace them in the model",
         )
 
 

@@ -17,6 +17,7 @@ from opbuild.digest import fast
 from opbuild.errors import InvalidModelError, OpbuildError, ShapeError
 from opbuild.face import SUFFIX, Declared, Face, face_bytes, read_face
 from opbuild.graph.types import Array, Graph, TensorType
+from opbuild.kernel.file_kinds import ONNX, require_kind
 from opbuild.kernel.files import inside
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.private_files import publish
@@ -25,6 +26,7 @@ from opbuild.limits import require_room
 from opbuild.names import nearest
 from opbuild.open_outputs import outputs_of_any
 from opbuild.own_sources import own_sources
+from opbuild.plural import counted
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.files import Known, digest_of, read_file
 from opbuild.runtime.network import Shapes
@@ -58,6 +60,7 @@ class ModelSource:
         self._session = session
         self._when_unknown = when_unknown
         self._path = Path(model) if isinstance(model, (str, os.PathLike)) else None
+        self._shown = str(self._path)  # as it was given
         self._model = model
         self._contents: Array | None = None  # of the file, if it had to be read, until the model is loaded
         self._loaded: OnnxModel | None = None  # between reading what it shows and making its first graph
@@ -138,7 +141,11 @@ class ModelSource:
                 shape = _checked(name, declared, tuple(input_shapes[name]))
                 endpoints.append(Endpoint(name, TensorType(dtype, _in_common(shape, declared))))
             elif declared is None:
-                raise ShapeError(f"input {name!r} may have any rank", f"give input_shapes={{{name!r}: (...)}}")
+                raise ShapeError(
+                    f"input {name!r} may have any rank",
+                    f"give its shape: input_shapes={{{name!r}: (...)}}",
+                    command=f'give its shape: --input_shape "{name}:..."',
+                )
             else:
                 shape = declared
                 endpoints.append(Endpoint(name, TensorType(dtype, declared)))
@@ -202,9 +209,7 @@ class ModelSource:
     def _read_digest(self) -> str:
         if self._path is not None:
             try:
-                if self._path.is_dir():
-                    message = f"{str(self._path)!r} is a directory"
-                    raise InvalidModelError(message, "give the path of the ONNX file inside")
+                require_kind(self._path, ONNX)
                 digest = self._digest_of(self._path, self._read_contents).digest
                 self._path = self._path.absolute()  # read again for another signature, wherever the process is then
             except (OSError, ValueError) as error:
@@ -272,7 +277,7 @@ class ModelSource:
         contents, self._contents = self._contents, None
         if contents is None:
             contents = self._read_again(self._path)
-        return load_model(ModelFile(self._path, contents.data))
+        return load_model(ModelFile(self._path, contents.data, self._shown))
 
     def _read_again(self, path: Path) -> Array:
         try:
@@ -334,7 +339,7 @@ def _checked(name: str, declared: tuple[int, ...] | None, given: tuple[int, ...]
     if declared is not None and len(declared) != len(given):
         shown = ["?" if extent == FREE else extent for extent in declared]
         raise ShapeError(
-            f"input {name!r} has {len(declared)} dimensions {shown}; the shape given is {list(given)}",
+            f"input {name!r} has {counted(len(declared), 'dimension')} {shown}; the shape given is {list(given)}",
             "give one extent for each dimension",
         )
     if any(not FREE <= extent < 2**31 for extent in given):

@@ -7,20 +7,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opbuild.api import link_build, list_operators, lower_graph, lowering_options, make_builder, warm_builder
+from opbuild.api import (
+    list_operators,
+    lower_graph,
+    lowering_options,
+    make_builder,
+    warm_builder,
+)
 from opbuild.arguments import RangesGiven, ShapesGiven, as_ranges, as_shapes, as_variants, checks_arguments
 from opbuild.config import Config
 from opbuild.errors import BuildError, OptionError, ShapeError, TargetError, UnsupportedOperatorError
+from opbuild.events import LINKING, PACKING, PREPARING, WRITING
 from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import Graph
 from opbuild.host_nodes import refuse_foreign, servable
+from opbuild.kernel.files import unwritable
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.program import Program
 from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.kernel.target import runs_here
 from opbuild.kernel.trust import make_trust
 from opbuild.limits import hint_for, names_limits
+from opbuild.linking import link_build, linker_for
 from opbuild.model_source import Model, ModelSource
+from opbuild.plural import counted
 from opbuild.ranges import RangeBinder, RangePlan, plan_ranges, range_section
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor
@@ -35,9 +45,11 @@ from opbuild.version import __version__
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.builder.result import BuildResult
-    from opbuild.events import Observer
+    from opbuild.events import Observer, Watch
 
 SUFFIX = ".om"
+MOST_SHOWN = 20
+"""Input signatures of an offline model that a message lists."""
 
 
 @checks_arguments
@@ -89,6 +101,7 @@ def build_offline(
             _write(path, [plan.first], session, builder, digest, plan)
             return path
         graphs, digest = read_graphs(model, session, shapes, as_variants(variants))
+        session.working(PREPARING)
         programs = [servable(lower_graph(graph, session, clock)) for graph in graphs]
         _write(path, programs, session, builder, digest)
     return path
@@ -122,17 +135,29 @@ def load(
         TargetError: If it is for another machine than this one.
         LinkError: If its library can not be loaded.
     """
+    return open_offline(path, num_threads=num_threads, verify=verify, copy_weights=copy_weights)[0]
+
+
+def open_offline(
+    path: str | os.PathLike[str],
+    *,
+    num_threads: int | None = None,
+    verify: bool = True,
+    copy_weights: bool | None = None,
+) -> tuple[Network, str]:
+    """Load an offline model as ``load`` does; return it with the shapes that it serves, as text."""
     config = Config.from_environment(num_threads=num_threads, copy_weights=copy_weights)
     model = read_offline(Path(path), verify=verify, trust=make_trust(config), copies=config.copy_weights)
     problem = runs_here(model.target)
     if problem:
         raise TargetError(
             f"{str(path)!r} can not run here: {problem}",
-            "build it for this machine: soc_version 'host', or a lesser one",
+            "build it for this machine: soc_version='host', or a lesser one",
+            command="build it for this machine: --soc_version=host, or a lesser one",
         )
     loaded = _Loaded(model, config.num_threads)
     first = model.signatures[0] if len(model.signatures) == 1 and loaded.ranges is None else None
-    return Network(
+    network = Network(
         model.name,
         loaded.inputs,
         model.outputs,
@@ -141,6 +166,7 @@ def load(
         check=loaded.check,
         declare=lambda _: loaded.outputs(),
     )
+    return network, loaded.served
 
 
 class _Loaded:
@@ -173,8 +199,17 @@ class _Loaded:
         elif shapes not in self._model.signatures:
             raise ShapeError(
                 f"the offline model {self._model.name} has no plan for {self._text(shapes)}",
-                f"it serves {' or '.join(map(self._text, self._model.signatures))}",
+                f"it serves {self.served}",
             )
+
+    @property
+    def served(self) -> str:
+        """The shapes that the file serves."""
+        if self.ranges:
+            return self.ranges.sizes.text()
+        shown = list(map(self._text, self._model.signatures[:MOST_SHOWN]))
+        more = len(self._model.signatures) - len(shown)
+        return " or ".join([*shown, *([f"{more} more"] if more else [])])
 
     def _text(self, shapes: Shapes) -> str:
         names = [name for name, _ in self._model.inputs]
@@ -183,12 +218,8 @@ class _Loaded:
 
 def _check_output(path: Path) -> None:
     """Refuse a place where no file can be written, before anything is built."""
-    if path.is_dir():
-        raise OptionError(f"output is {str(path)!r}, a folder", "name a file")
-    if not path.parent.is_dir():
-        raise OptionError(f"output is {str(path)!r}, and there is no folder {str(path.parent)!r}", "make the folder")
-    if not os.access(path.parent, os.W_OK):
-        raise OptionError(f"output is {str(path)!r}, and its folder can not be written", "name another folder")
+    if problem := unwritable(path):
+        raise OptionError(f"output is {str(path)!r}, and {problem}", "name a file in a folder that you may write to")
 
 
 def read_graphs(
@@ -212,7 +243,8 @@ def read_graphs(
             name = next(name for name, shape in types.items() if shape is None or min(shape, default=0) < 0)
             raise ShapeError(
                 f"input {name!r} has an open shape",
-                f'give it: --input_shape "{name}:..." or input_shapes={{{name!r}: (...)}}',
+                f"give it: input_shapes={{{name!r}: (...)}}",
+                command=f'give it: --input_shape "{name}:..."',
             )
         if shapes not in signatures:
             signatures.append(shapes)
@@ -255,8 +287,8 @@ def _check_ranks(source: ModelSource, ranges: Mapping[str, Sequence[int | tuple[
     for name, _, declared in source.face.inputs:
         if name in ranges and declared is not None and len(ranges[name]) != len(declared):
             raise ShapeError(
-                f"input {name!r} has {len(declared)} dimensions, and {format_input_shape({name: ranges[name]})!r} has "
-                f"{len(ranges[name])}",
+                f"input {name!r} has {counted(len(declared), 'dimension')}, and "
+                f"{format_input_shape({name: ranges[name]})!r} has {len(ranges[name])}",
                 "give an extent or a range for each dimension",
             )
 
@@ -282,9 +314,11 @@ def _write(
             needed[desc] = tuple(dict.fromkeys((*needed.get(desc, ()), *nodes)))
     for desc, nodes in ranges.kernels.items() if ranges else ():
         needed.setdefault(desc, nodes)
+    linker = linker_for(needed, session)
     pending = builder.start(needed, programs[0].name)
     store, weights = WeightStore(None), PackedWeights()
-    packed = [_pack(program, store, weights) for program in programs]
+    watch = session.working(PACKING)
+    packed = [_pack(program, store, weights, watch) for program in programs]
     built = pending.result()
     session.count(built)
     if built.built:
@@ -298,6 +332,8 @@ def _write(
         "ranges": ranges.sizes.text() if ranges else "",
     }
     try:
+        session.working(LINKING)
+        library = link_build(built, session, linker)
         more = [_range_section(ranges, built, weights, packed[0])] if ranges else []
         write_offline(
             path,
@@ -305,14 +341,17 @@ def _write(
             target=session.target,
             num_threads=session.config.num_threads,
             records=records,
-            library=link_build(built, session),
+            library=library,
             weights=weights,
             build=build,
             more=more,
             trust=session.trust,
+            watch=session.working(WRITING),
         )
     except ValueError as error:
-        raise UnsupportedOperatorError(f"the network can not be stored: {error}", "use opbuild.compile") from error
+        raise UnsupportedOperatorError(
+            f"the network can not be stored: {error}", "use opbuild.compile", command="use opbuild build"
+        ) from error
     except OSError as error:
         message = f"{str(path)!r} can not be written: {error.strerror or error}"
         raise OptionError(message, hint_for(error) or "name another file") from error
@@ -327,10 +366,10 @@ def _range_section(
     return range_section(plan, symbols, weights, [(buffer, places[index]) for index, buffer in packed.items()])
 
 
-def _pack(program: Program, store: Any, weights: PackedWeights) -> tuple[dict[int, int], Any]:
+def _pack(program: Program, store: Any, weights: PackedWeights, watch: Watch) -> tuple[dict[int, int], Any]:
     from opbuild.runtime.weights import pack_constants
 
-    constants = pack_constants(program, store)
+    constants = pack_constants(program, store, watch)
     return constants.positions, weights.place(constants.arrays)
 
 

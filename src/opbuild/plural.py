@@ -14,6 +14,6 @@ def counted(number: int, thing: str, things: str = "") -> str:
     return f"{number} {thing if number == 1 else things or f'{thing}s'}"
 
 
-def is_or_are(number: int) -> str:
-    """Return the verb that goes with a number of things."""
-    return "is" if number == 1 else "are"
+def verb(number: int, one: str, several: str) -> str:
+    """Return the form of a verb that goes with a number of things, e.g. of ``is`` and ``are``."""
+    return one if number == 1 else several

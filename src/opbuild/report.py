@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from opbuild.plural import counted
+
 UNBOUND = "nothing is built before the first call, which brings the shapes of its inputs"
 """What the report of a network says before any signature was bound."""
 
@@ -114,7 +116,8 @@ class Report:
             return f"network {self.network}: {UNBOUND}"
         width = max((len(operator.name) for operator in self.operators), default=8)
         lines = [
-            f"network {self.network}: {self.built} operators built, {self.reused} reused, {self.milliseconds:.0f} ms"
+            f"network {self.network}: {counted(self.built, 'operator')} built, {self.reused} reused, "
+            f"{self.milliseconds:.0f} ms"
         ]
         lines += [
             f"  {operator.status:<6}  {operator.name:<{width}}  {len(operator.nodes):>3} x  {operator.reason}"
@@ -124,7 +127,9 @@ class Report:
             lines.append("on the host: " + ", ".join(f"{count} x {name}" for name, count in sorted(self.host.items())))
         lines.append("steps: " + ", ".join(f"{name} {time:.1f} ms" for name, time in self.steps.items()))
         lines.append(
-            "started from the stored network" if self.image else f"stored network not used: {self.image_reason}"
+            "started from the stored network"
+            if self.image
+            else f"not started from a stored network: {self.image_reason}"
         )
         lines.append(f"memory: {self.arena / 2**20:.1f} MiB intermediate, {self.constants / 2**20:.1f} MiB constant")
         return "\n".join(lines)

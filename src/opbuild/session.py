@@ -29,7 +29,7 @@ from opbuild.version import __version__
 
 if TYPE_CHECKING:
     from opbuild.builder.result import BuildResult
-    from opbuild.events import Event, Observer
+    from opbuild.events import Event, Observer, Watch
     from opbuild.kernel.interfaces import Claims, Compiler, Store
     from opbuild.runtime.weights import WeightStore
     from opbuild.store.disk import DiskStore
@@ -241,6 +241,13 @@ class Session:
         """
         loaded = Library(library, self.config.num_threads) if library else None
         return Executor(record, loaded, constants, evaluate)
+
+    def working(self, step: str) -> Watch:
+        """Tell the observer that a step begins; return what tells it how many bytes are done."""
+        from opbuild.events import Working
+
+        self.observer(Working(step))
+        return lambda done, total: self.observer(Working(step, done, total))
 
     def warn(self, message: str, not_stored: int = 0) -> None:
         """Tell the observer what the user should know, and how many operators and networks are not stored for it."""

@@ -15,6 +15,7 @@ from opbuild.graph.types import TensorType
 from opbuild.kernel import user_operators
 from opbuild.kernel.user_operators import UserOperator
 from opbuild.operator_source import source_of, text_of
+from opbuild.plural import counted
 
 Shape = Callable[..., "tuple[int, ...] | TensorType"]
 
@@ -105,7 +106,7 @@ def _register_shape(definition: UserOperator) -> None:
     def typed(call: shape_rules.Call) -> shape_rules.Types:
         types = [call.type(index) for index in range(len(call.types))]
         if definition.arity is not None and len(types) != definition.arity:
-            call.fail(f"it takes {definition.arity} inputs, not {len(types)}")
+            call.fail(f"it takes {counted(definition.arity, 'input')}, not {len(types)}")
         return (definition.output_type(types, dict(call.node.attrs)),)
 
     shape_rules.rule(definition.op_type, domain=definition.domain)(typed)

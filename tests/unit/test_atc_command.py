@@ -31,7 +31,7 @@ FAILED = "ATC run failed, Please check the detail log, Try 'atc --help' for more
 @pytest.fixture
 def ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return a function that runs ``opbuild atc`` on a model whose build ends with an exception, or well."""
-    (tmp_path / "m.onnx").write_bytes(b"")
+    (tmp_path / "m.onnx").write_bytes(b"a model")
     monkeypatch.chdir(tmp_path)
 
     def run(error: BaseException | None = None) -> int:
@@ -54,8 +54,8 @@ def test_success_is_said_as_atc_says_it(ending, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("error", "block"),
     [
-        (OptionError("workers is 0", "give one"), "E10001: --workers is 0; give one\n"),
-        (OptionError("input_shape 'x' is bad", "h"), "E10002: --input_shape 'x' is bad; h\n"),
+        (OptionError("workers is 0", "give one"), "E10001: --workers is 0\n        Solution: give one\n"),
+        (OptionError("input_shape 'x' is bad", "h"), "E10002: --input_shape 'x' is bad\n        Solution: h\n"),
         (UnsupportedOperatorError("no Foo", "h"), "E10501: no Foo\n        Solution: h\n"),
         (ShapeError("open", "h"), "E11005: open\n        Solution: h\n"),
         (InvalidModelError("damaged", ""), "E10059: damaged\n"),

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from opbuild.cli.main import main
-from opbuild.cli.run_model import complete_inputs, read_inputs, write_outputs
-from opbuild.errors import InputError, OptionError
+from opbuild.cli.run_model import check_inputs, complete_inputs, read_inputs, write_outputs
+from opbuild.errors import InputError, OptionError, ShapeError
 from opbuild.graph.types import TensorType
 from opbuild.runtime.endpoint import Endpoint
 
@@ -47,8 +47,8 @@ def test_an_input_that_the_network_lacks_names_those_it_has() -> None:
     network = _network(x=TensorType("float32", (2,)), y=TensorType("float32", (2,)))
     for name in ("z", ""):
         with pytest.raises(InputError) as caught:
-            complete_inputs(network, {name: np.ones(2)}, 0)
-        assert caught.value.hint == "its inputs are x, y"
+            check_inputs(network.inputs, {name: np.ones(2, np.float32)}, {})
+        assert caught.value.hint.endswith("its inputs are x, y")
 
 
 def test_the_shape_of_random_data_can_be_given() -> None:
@@ -57,8 +57,8 @@ def test_the_shape_of_random_data_can_be_given() -> None:
     assert complete_inputs(network, {}, 0, {"x": (4, 3)})["x"].shape == (4, 3)
     with pytest.raises(OptionError, match="open shape"):
         complete_inputs(network, {}, 0, {"x": (-1, 3)})
-    with pytest.raises(InputError, match="no input 'z'"):
-        complete_inputs(network, {}, 0, {"z": (4, 3)})
+    with pytest.raises(ShapeError, match="'z', which is no input"):
+        check_inputs(network.inputs, {}, {"z": (4, 3)})
 
 
 def test_random_data_needs_a_shape() -> None:

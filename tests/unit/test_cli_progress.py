@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import io
 import threading
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+import opbuild
 from opbuild.cli.progress import BarProgress, BuildState, LineProgress, build_progress
-from opbuild.events import BuildFinished, BuildStarted, CompileFinished, CompileStarted, Warned
+from opbuild.events import (
+    LINKING,
+    PACKING,
+    PREPARING,
+    WRITING,
+    BuildFinished,
+    BuildStarted,
+    CompileFinished,
+    CompileStarted,
+    Event,
+    Warned,
+    Working,
+)
+from small_network import SHAPE, SmallNetwork
 
 
 def test_the_state_follows_the_events() -> None:
@@ -66,7 +81,7 @@ def test_the_lines_go_on_while_a_network_is_put_together_and_stop_with_the_comma
     progress(BuildFinished("net", 1, 1, 0.25))
     assert two.wait(30)
     progress.close()
-    assert "net: 1 operators built, 1 reused, 0.25 s" in lines
+    assert "net: 1 operator built, 1 reused, 0.25 s" in lines
     assert lines[-1] == "net: putting the network together, 0 s"
     count = len(lines)
     threading.Event().wait(0.05)
@@ -87,7 +102,7 @@ def test_a_terminal_shows_that_a_model_is_read_and_that_a_network_is_put_togethe
     stream = io.StringIO()
     bar = BarProgress(Console(file=stream, force_terminal=True, width=160), patience=0.0)
     bar.begin()
-    bar._show_reading()  # as the thread does, some time
+    bar._show_later()  # as the thread does, some time
     bar._progress.refresh()
     assert "reading the model" in stream.getvalue()
     bar(BuildStarted("net", 9, 4))
@@ -96,7 +111,7 @@ def test_a_terminal_shows_that_a_model_is_read_and_that_a_network_is_put_togethe
     bar.close()
     assert "putting the network together" in stream.getvalue()
     shown = stream.getvalue()
-    bar._draw(total=1, network="late", running="", left="")
+    bar._draw()
     assert stream.getvalue() == shown
 
 
@@ -198,7 +213,7 @@ def test_a_quiet_build_writes_only_in_between() -> None:
     progress(BuildStarted("net", 2, 1))
     progress.tick()
     progress(BuildFinished("net", 1, 1, 0.25))
-    assert lines == ["net: 0 of 1 operators compiled, 0 s"]
+    assert lines == ["net: 0 of 1 operator compiled, 0 s"]
 
 
 def test_the_bar_shows_the_time_left() -> None:
@@ -212,3 +227,81 @@ def test_the_bar_shows_the_time_left() -> None:
     bar._progress.refresh()
     bar.close()
     assert "21 s left" in stream.getvalue()
+
+
+MB = 10**6
+
+
+def test_packing_linking_and_writing_are_steps_with_names_and_the_time_left_is_theirs_too() -> None:
+    """It said "0 s left" for the 20 s in which 560 MB of weights were packed."""
+    now = [0.0]
+    lines: list[str] = []
+    progress = LineProgress(lines.append, interval=1000, clock=lambda: now[0])
+    steps: list[tuple[float, Event]] = [
+        (0.0, BuildStarted("net", 2, 2)),
+        (0.0, Working(PACKING)),
+        (1.0, CompileFinished("a_1_0", 10.0, 1, 2)),
+        (4.0, Working(PACKING, 100 * MB, 600 * MB)),
+        (5.0, CompileFinished("b_2_0", 10.0, 2, 2)),
+        (8.0, Working(PACKING, 200 * MB, 600 * MB)),
+        (24.0, Working(PACKING, 600 * MB, 600 * MB)),
+        (24.0, BuildFinished("net", 2, 0, 24.0)),
+        (24.0, Working(LINKING)),
+        (25.0, Working(WRITING)),
+        (26.0, Working(WRITING, 300 * MB, 600 * MB)),
+    ]
+    for when, event in steps:
+        now[0] = when
+        progress(event)
+        if not isinstance(event, (BuildStarted, BuildFinished)):
+            progress.tick()
+    progress.close()
+    assert [line.removeprefix("net: ") for line in lines] == [
+        "2 of 2 operators to compile",
+        "0 of 2 operators compiled, 0 s",
+        "1 of 2 operators compiled, 1 s, about 1 s left",
+        "1 of 2 operators compiled, packing weights: 100 of 600 MB, 4 s, about 20 s left",
+        "packing weights: 100 of 600 MB, 5 s, about 25 s left",
+        "packing weights: 200 of 600 MB, 8 s, about 16 s left",
+        "linking, 24 s",
+        "2 operators built, 0 reused, 24.00 s",
+        "linking, 24 s",
+        "writing the network, 25 s",
+        "writing the network: 300 of 600 MB, 26 s, about 1 s left",
+    ]
+
+
+def test_a_terminal_shows_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing is compiled, after a while; with NO_COLOR there are no colours."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = io.StringIO()
+    bar = BarProgress(Console(file=stream, force_terminal=True, width=160), patience=0.0)
+    bar(BuildStarted("net", 9, 0))
+    bar(Working(PACKING, 100 * MB, 600 * MB))
+    bar._show_later()
+    assert "packing weights: 100 of 600 MB" in stream.getvalue()
+    for step in (LINKING, WRITING):
+        bar(Working(step))
+        assert step in stream.getvalue()
+    bar.close()
+    assert "\x1b[3" not in stream.getvalue()
+
+
+def test_a_build_says_each_step_and_counts_the_bytes_of_its_weights(
+    small_network: SmallNetwork, tmp_path: Path
+) -> None:
+    """From Python too: steps come in order, and their bytes grow to all of them."""
+    seen: list[Working] = []
+
+    def observe(event: Event) -> None:
+        if isinstance(event, Working):
+            seen.append(event)
+
+    shapes = {"x": SHAPE}
+    with small_network.replayed():
+        opbuild.compile(small_network.path, cache_path=tmp_path, input_shapes=shapes, observer=observe)
+        opbuild.build_offline(small_network.path, tmp_path / "small", input_shapes=shapes, observer=observe)
+    names = [each.step for each in seen]
+    assert list(dict.fromkeys(names)) == [PREPARING, PACKING, LINKING, WRITING]
+    for step in (PACKING, WRITING):
+        assert (seen[-1 - names[::-1].index(step)].done, True) == (256 * 256 * 4, names.count(step) > 1)

@@ -25,13 +25,13 @@ BAD: dict[str, tuple[list[str], str, str]] = {
     "mode": (["--mode=9"], "'9'", "0, 1, 3 or 6"),
     "model": (["--model=none.onnx"], "'none.onnx'", "the path of an ONNX model"),
     "framework": (["--framework=3"], "'3'", "it must be 5; 3 is TensorFlow"),
-    "output": (["--output=no/such/m"], "'no/such/m'", "in a folder that exists"),
+    "output": (["--output=no/such/m"], "'no/such/m'", "there is no folder 'no/such'"),
     "soc_version": (["--soc_version=Ascend310P3"], "'Ascend310P3'", "x86-64-linux[-sse41|-avx|-avx2"),
     "input_shape": (["--input_shape=data:1,x"], "'x'", "a whole number, -1 for any, or a range"),
     "dynamic_batch_size": (["--dynamic_batch_size=1,0"], "'1,0'", "2 to 100 different sizes"),
     "dynamic_image_size": (["--dynamic_image_size=224;448"], "'224;448'", "2 to 100 different heights and widths"),
     "dynamic_dims": (["--dynamic_dims=1,2;3"], "'1,2;3'", "2 to 100 different lists of extents"),
-    "om": (["--mode=6", "--om=none.om"], "'none.om'", "the path of an .om file"),
+    "om": (["--mode=6", "--om=none.om"], "'none.om'", "the path of an offline model"),
     "json": (["--mode=1", "--om=m.onnx", "--json=no/such.json"], "'no/such.json'", "the JSON file to write"),
     "check_report": (["--mode=3", "--check_report=no/such.json"], "'no/such.json'", "the JSON file to write"),
     "op_select_implmode": (["--op_select_implmode=fast"], "'fast'", "high_performance or high_precision"),
@@ -69,30 +69,33 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a command that must fail on its options, and return the line that says why."""
+    """Run a command that must fail on its options, and return the lines that say why and what is allowed as one."""
     assert main(arguments) == 2
     captured = capsys.readouterr()
     if arguments[0] == "compile":
         assert captured.out == ""
-        (line,) = captured.err.splitlines()
-        assert line.startswith("error (option): ")
+        line, *hints = captured.err.splitlines()
+        assert line.startswith(("error (option): ", "error (file): "))
+        assert [hint[:8] for hint in hints] == ["  hint: "]
     else:
         assert captured.err == ""
-        started, failed, line = captured.out.splitlines()
+        started, failed, line, *hints = captured.out.splitlines()
+        assert [hint[:18] for hint in hints] == ["        Solution: "]
         assert started.startswith("ATC start working now")
         assert failed.startswith("ATC run failed")
         assert line.startswith("E1")
-    return line
+    return "; ".join([line, *(hint.partition(": ")[2] for hint in hints)])
 
 
 @pytest.mark.parametrize(("command", "option"), list(itertools.product(GIVEN, BAD)))
-def test_a_bad_value_is_one_line_with_option_value_and_what_is_allowed(
+def test_a_bad_value_is_named_with_its_option_and_what_is_allowed(
     folder: Path, command: str, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command fails, says in one line what is wrong, and writes nothing."""
     arguments, value, allowed = BAD[option]
     line = refused([command, *GIVEN[command], *arguments], capsys)
-    for text in (f"--{option}", value, allowed):
+    named = "" if option in ("model", "om") else f"--{option}"  # other commands take such files without an option
+    for text in (named, value, allowed):
         assert text in line
     assert [path.name for path in folder.iterdir()] == ["m.onnx"]
 
@@ -138,8 +141,8 @@ def test_an_option_that_decides_nothing_takes_only_what_changes_nothing(
         (["m.onnx", "m.onnx"], "unexpected extra argument (m.onnx)"),
         (["--cache_path=a", "--op_compiler_cache_dir=b"], "--op_compiler_cache_dir names another cache"),
         (["--model"], "requires an argument"),
-        (["--model=."], "this is a folder"),
-        (["--output=."], "this is a folder"),
+        (["--model=."], "'.' is a folder"),
+        (["--output=."], "and it is a folder"),
         (["--framework=0"], "Caffe"),
         (["--framework=1"], "mindspore.export"),
         (["--mode=5"], "dump graphs"),

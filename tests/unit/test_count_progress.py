@@ -27,13 +27,13 @@ def test_a_count_says_how_far_it_is_and_how_long_it_goes_on() -> None:
     count = Count("removing", "removed", "the rest is whole", lambda: now)
     now = 4.0
     assert count.line == "listing the cache, 4 s"
-    assert count.interrupted == "interrupted: nothing removed yet; the rest is whole"
+    assert count.interrupted == "nothing removed yet; the rest is whole"
     count(0, 600)
     assert count.line == "removing: 0 of 600, 4 s"
     now = 14.0
     count(100, 600)
     assert count.line == "removing: 100 of 600, 14 s, about 50 s left"
-    assert count.interrupted == "interrupted: 100 of 600 removed; the rest is whole"
+    assert count.interrupted == "100 of 600 removed; the rest is whole"
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -63,7 +63,7 @@ def test_a_stored_network_computes_the_same(tmp_path: Path) -> None:
 
 def test_nothing_stored_is_a_miss(tmp_path: Path) -> None:
     """An empty or absent folder says so."""
-    assert ImageStore(tmp_path / "absent").load(KEY) == "it is not stored"
+    assert ImageStore(tmp_path / "absent").load(KEY) == "there is none yet"
 
 
 def test_the_file_names_have_the_network_and_the_key(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def test_the_results_types_are_known_before_they_run() -> None:
     assert infer("Broadcast", "bool", 3) == TensorType("bool", (3,))
     assert infer("AllGather", "int32", 3, 5) == TensorType("int32", (6, 5))
     assert infer("ReduceScatter", "float16", 4, 5) == TensorType("float16", (2, 5))
-    with pytest.raises(ShapeError, match="3 rows are not divisible among 2 ranks"):
+    with pytest.raises(ShapeError, match="3 rows can not be divided among 2 ranks"):
         infer("ReduceScatter", "float16", 3, 5)
     with pytest.raises(DTypeError, match="bool is not reduced"):
         infer("AllReduce", "bool", 3)

@@ -16,6 +16,7 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.plural import counted, verb
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
@@ -89,7 +90,8 @@ class PendingBuild:
     def _own_warnings(self) -> tuple[str, ...]:
         if not self._not_kept:
             return ()
-        problem = f"{self._not_kept} entries of other ranks are used but could not be stored here"
+        entries = counted(self._not_kept, "entry", "entries")
+        problem = f"{entries} of other ranks {verb(self._not_kept, 'is', 'are')} used but could not be stored here"
         self._observer(Warned(problem))
         return (problem,)
 

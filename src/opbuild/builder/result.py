@@ -11,6 +11,7 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.limits import suspected
+from opbuild.plural import counted
 
 _SHOWN_NODES = 3
 _SHOWN_OPERATORS = 20
@@ -71,7 +72,7 @@ class Failure:
 def compile_error(failures: Sequence[Failure], others: int) -> CompileError:
     """Return the error for operators that could not be compiled while ``others`` were."""
     lines = [f"{_of(failure.name, failure.nodes)}: step {failure.step}: {failure.text}" for failure in failures]
-    count = "1 operator" if len(failures) == 1 else f"{len(failures)} operators"
+    count = counted(len(failures), "operator")
     kept = f"; {others} other{'s are' if others != 1 else ' is'} built" if others else ""
     hints = (suspected(), "what was built is kept: the next run compiles only these")
     return CompileError(f"{count} could not be compiled{kept}:\n" + _list(lines), "; ".join(filter(None, hints)))
@@ -99,7 +100,7 @@ def absent_error(compiler: str, needed: Sequence[tuple[str, tuple[str, ...], Rea
 
 def _would_compile(needed: Sequence[tuple[str, tuple[str, ...], Reason]]) -> str:
     lines = [f"{_of(name, nodes)}: {reason.text} [{reason.code}]" for name, nodes, reason in needed]
-    count = "1 operator" if len(needed) == 1 else f"{len(needed)} operators"
+    count = counted(len(needed), "operator")
     return f"{count} would have to be compiled:\n" + _list(lines)
 
 

@@ -21,6 +21,7 @@ from opbuild.kernel.elf import NotAnObjectError
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Claims, Folder
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.plural import counted, verb
 
 _SERVERS_AT_MOST = 2
 """A server that was killed from outside (out of memory, say) is replaced once; its finished operators are kept."""
@@ -246,7 +247,7 @@ class Work:
     def _report_not_stored(self) -> None:
         if self._not_stored:
             count = len(self._not_stored)
-            what = "1 operator is" if count == 1 else f"{count} operators are"
+            what = f"{counted(count, 'operator')} {verb(count, 'is', 'are')}"
             self._warn(f"{what} used but not stored, so the next run builds again: {self._not_stored[0]}", count)
 
     def _warn(self, message: str, not_stored: int = 0) -> None:

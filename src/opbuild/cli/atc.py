@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from opbuild.cli.compile import OneLineCommand, carry_out
+from opbuild.cli.compile import StrictCommand, carry_out
 from opbuild.cli.compile_options import ATC_DEFAULTS, compile_options, make_request
+from opbuild.cli.failure import message_of
 from opbuild.cli.option_values import (
     BadValueError,
     ConflictingOptionsError,
@@ -16,10 +17,10 @@ from opbuild.cli.option_values import (
     MissingFileError,
     MissingOptionError,
     RefusedOptionError,
-    one_line,
 )
 from opbuild.errors import (
     BuildError,
+    FileError,
     InputError,
     InvalidModelError,
     ModelError,
@@ -43,6 +44,7 @@ CODES: tuple[tuple[type[OpbuildError], str], ...] = (
     (MissingFileError, "E10410"),
     (RefusedOptionError, "E10055"),
     (OptionError, "E10001"),
+    (FileError, "E10410"),
     (UnsupportedOperatorError, "E10501"),
     (ShapeError, "E11005"),
     (InvalidModelError, "E10059"),
@@ -69,7 +71,7 @@ def code_of(error: OpbuildError) -> str:
     return next((code for kind, code in CODES if isinstance(error, kind)), INTERNAL)
 
 
-class AtcCommand(OneLineCommand):
+class AtcCommand(StrictCommand):
     """A command that says on the standard output what ATC says there."""
 
     def make_context(
@@ -109,9 +111,8 @@ class AtcCommand(OneLineCommand):
 
     def _failed(self, error: OpbuildError) -> click.exceptions.Exit:
         """Write ATC's last line and the error below it."""
-        lines = [error.message, *([f"        Solution: {error.hint}"] if error.hint else [])]
-        if isinstance(error, OptionError):
-            lines = [one_line(error, self.option_names)]
+        hint = " ".join(error.command_hint.split())
+        lines = [message_of(error), *([f"        Solution: {hint}"] if hint else [])]
         click.echo("\n".join((FAILED, f"{code_of(error)}: {lines[0]}", *lines[1:])))
         return click.exceptions.Exit(error.exit_code)
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from opbuild.cli.options import model_arguments, model_of, model_options
 from opbuild.cli.strict import StorageWatch, stored_in
 from opbuild.config import Config
+from opbuild.plural import counted
 
 
 @click.command()
@@ -44,7 +45,7 @@ def build(
         console.print(operators_table(report))
     for name, count in sorted(report.host.items()):
         console.print(f"no kernel yet, runs on the host: {count} x {name}", highlight=False, markup=False)
-    counts = f"{report.built} operators built, {report.reused} reused{watch.summary}"
+    counts = f"{counted(report.built, 'operator')} built, {report.reused} reused{watch.summary}"
     console.print(f"{counts}, ready in {seconds:.2f} s", highlight=False)
     if place := stored_in(Config.from_environment(cache_path=options["cache_path"]), watch):
         console.print(place, highlight=False, markup=False, soft_wrap=True)

@@ -14,6 +14,7 @@ from opbuild.cli.tables import operators_table, output_console
 from opbuild.config import Config
 from opbuild.events import CompileFinished, CompileStarted, Event, Observer, Taken, Warned
 from opbuild.kernel.trust import make_trust
+from opbuild.plural import counted
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.offline import read_offline
 
@@ -71,8 +72,8 @@ class BuildLog:
         if self._shows("info"):
             size = path.stat().st_size / 2**20
             console.print(
-                f"{path}: {size:.1f} MiB for {built.target}; {report.built} operators built, {report.reused} reused"
-                f"{remark}, {seconds:.2f} s",
+                f"{path}: {size:.1f} MiB for {built.target}; {counted(report.built, 'operator')} built, "
+                f"{report.reused} reused{remark}, {seconds:.2f} s",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,

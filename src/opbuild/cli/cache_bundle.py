@@ -8,18 +8,20 @@ from typing import Any
 import click
 
 from opbuild.cli.cache_options import json_option, locate, print_json, size, target_options
+from opbuild.cli.option_values import Whole
 from opbuild.cli.options import THREADS
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
+from opbuild.kernel.files import unwritable
 from opbuild.plural import counted
 
 
 @click.command()
-@click.argument("bundle", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--model", metavar="MODEL.onnx", type=click.Path(path_type=Path), help="Only what this model needs.")
 @click.option("--network", is_flag=True, help="With --model: its stored network and weights too.")
 @click.option("--input_shape", metavar="SHAPES", help='With --model: shapes that it leaves open, "data:1,3,224,224".')
-@click.option("--num_threads", metavar="N", type=click.IntRange(1, 1024),
+@click.option("--num_threads", metavar="N", type=Whole(1, 1024),
               help=f"With --model: threads that will run it.  [default: {THREADS}]")  # fmt: skip
 @target_options
 @json_option
@@ -40,6 +42,8 @@ def export(
 
     if model is None and (network or input_shape):
         raise OptionError("--network and --input_shape are for one model", "give --model")
+    if problem := unwritable(bundle):
+        raise OptionError(f"the bundle {str(bundle)!r} can not be written: {problem}", "name another file")
     config, target = locate(**place, num_threads=num_threads)
     if model is None:
         done = export_cache(bundle, config, target)
@@ -59,7 +63,7 @@ def export(
 
 
 @click.command("import")
-@click.argument("bundle", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("bundle", type=click.Path(path_type=Path))
 @target_options
 @json_option
 def import_(bundle: Path, as_json: bool, **place: Any) -> None:

@@ -12,20 +12,16 @@ import click
 from opbuild.cli.build_log import make_warner
 from opbuild.cli.compile_options import BUILD, CHECK, COMPILE_DEFAULTS, SHOW, Request, compile_options, make_request
 from opbuild.cli.failure import usage_error
-from opbuild.cli.option_values import one_line
+from opbuild.cli.option_values import new_file
 from opbuild.cli.strict import StorageWatch, stored_in
 from opbuild.config import Config
-from opbuild.errors import OptionError, UnsupportedOperatorError
+from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.input_shape import split_shapes
+from opbuild.plural import counted
 
 
-class OneLineCommand(click.Command):
-    """A command whose wrong options are errors of one line, without the lines on usage that click puts before."""
-
-    @property
-    def option_names(self) -> list[str | None]:
-        """The names of its options, without dashes."""
-        return [option.name for option in self.params]
+class StrictCommand(click.Command):
+    """A command whose wrong options are errors of opbuild, without the lines on usage that click puts before."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options.
@@ -43,40 +39,7 @@ class OneLineCommand(click.Command):
             raise usage_error(error, ctx.command_path) from error
 
 
-class CompileCommand(OneLineCommand):
-    """A command whose errors about options are one line."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options.
-
-        Args:
-            ctx: The command's context.
-            args: What stands after the command's name.
-
-        Raises:
-            OptionError: If one is wrong.
-        """
-        try:
-            return super().parse_args(ctx, args)
-        except OptionError as error:
-            raise OptionError(one_line(error, self.option_names)) from error
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command.
-
-        Args:
-            ctx: The command's context.
-
-        Raises:
-            OpbuildError: If it fails.
-        """
-        try:
-            return super().invoke(ctx)
-        except OptionError as error:
-            raise OptionError(one_line(error, self.option_names)) from error
-
-
-@click.command(cls=CompileCommand)
+@click.command(cls=StrictCommand)
 @compile_options(COMPILE_DEFAULTS)
 def compile(**options: Any) -> None:  # noqa: A001  the command's name
     """Build MODEL.onnx into one .om file, which runs without the compiler, in Python and from C.
@@ -154,7 +117,8 @@ def _preview(request: Request) -> None:
     for name, count in sorted(report.host.items()):
         console.print(f"no kernel yet, runs on the host: {count} x {name}", highlight=False, markup=False)
     console.print(
-        f"dry run: {report.built} operators to build, {report.reused} to reuse; nothing was built or written",
+        f"dry run: {counted(report.built, 'operator')} to build, {report.reused} to reuse; "
+        "nothing was built or written",
         highlight=False,
     )
 
@@ -164,12 +128,14 @@ def _check(request: Request) -> None:
     from opbuild.cli.show_offline import write_report
     from opbuild.preview import check
 
+    if not request.dry_run:
+        new_file("check_report", str(request.check_report), "the JSON file to write")
     config = make_config(request)
     checked = check(cast("Path", request.model), **_arguments(request, config), observer=make_warner(request.log))
     for node in checked.without_kernel:
         click.echo(f"{node.name}: {node.op_type}: {' '.join(node.remark.split())}")
     passed = len(checked.nodes) - len(checked.failed)
-    click.echo(f"{len(checked.nodes)} operators: {passed} can be built, {len(checked.failed)} can not")
+    click.echo(f"{counted(len(checked.nodes), 'operator')}: {passed} can be built, {len(checked.failed)} can not")
     if not request.dry_run:
         write_report(checked.to_json(), "check_report", request.check_report)
     if checked.failed:

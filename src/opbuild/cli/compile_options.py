@@ -17,6 +17,7 @@ from opbuild.cli.option_values import Choice, ConflictingOptionsError, Dependent
 from opbuild.cli.options import CORES, DEFAULT_PLACE, THREADS, one_model
 from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES
 from opbuild.frontend.input_shape import Shape, parse_open_shape
+from opbuild.kernel.file_kinds import OFFLINE, ONNX
 from opbuild.kernel.soc_version import BUILDABLE, resolve_soc_version
 
 BUILD, TO_JSON, CHECK, SHOW = 0, 1, 3, 6
@@ -51,8 +52,6 @@ _PRECISION = Choice(
 LOG = Choice(("debug", "info", "warning", "error", "null"))
 _LEVEL = Choice(("0", "1", "2", "3", "4"))
 
-_MODEL = "the path of an ONNX model"
-_OM = "the path of an .om file"
 _FOLDER = "a folder, which is made if it is missing"
 
 
@@ -169,10 +168,7 @@ def _soc_version(option: str, text: str) -> str:
 
 
 def _output(option: str, text: str) -> Path:
-    found = values.new_file(option, text, "the name of the file to write")
-    if found.with_name(found.name.removesuffix(".om") + ".om").is_dir():
-        raise values.bad_value(option, text, "it must be the name of the file to write, and this is a folder")
-    return found
+    return values.new_file(option, text, "the name of the file to write", ".om")
 
 
 def _text(option: str, text: str) -> str:
@@ -185,7 +181,7 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
     ("mode", lambda o, t: int(_MODE.check(o, t)), "0|1|3|6",
      "0: build an .om file. 1: write a model or an .om file as JSON. 3: only check which operators have no kernel. "
      "6: show what an .om file holds.", "0"),
-    ("model", lambda o, t: values.existing_file(o, t, _MODEL), "FILE.onnx", "The model, instead of MODEL.onnx.", ""),
+    ("model", lambda o, t: values.input_file(o, t, ONNX), "FILE.onnx", "The model, instead of MODEL.onnx.", ""),
     ("framework", _FRAMEWORK.check, "5", "The model's framework: 5 is ONNX.", "5"),
     ("output", _output, "FILE", "The file to write; .om is added.", "the model's name, here"),
     ("soc_version", _soc_version, "TARGET",
@@ -198,7 +194,7 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
      "Heights and widths of one .om file; they replace the last two of four extents, both -1 in --input_shape.", ""),
     ("dynamic_dims", parse_sizes, '"1,224;4,448"',
      "Lists of extents of one .om file; each replaces every -1 in --input_shape, in order.", ""),
-    ("om", lambda o, t: values.existing_file(o, t, _OM), "FILE.om", "The file for modes 1 and 6.", ""),
+    ("om", lambda o, t: values.input_file(o, t, OFFLINE, ONNX), "FILE.om", "The file for modes 1 and 6.", ""),
     ("json", lambda o, t: values.new_file(o, t, "the JSON file to write"), "FILE.json",
      "The file that mode 1 writes.", ""),
     ("check_report", lambda o, t: values.new_file(o, t, "the JSON file to write"), "FILE.json",
@@ -264,7 +260,7 @@ def compile_options(defaults: Defaults) -> Callable[[F], F]:
 
 
 def _argument(context: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
-    return None if text is None else values.existing_file("model", text, _MODEL)
+    return None if text is None else values.input_file("model", text, ONNX)
 
 
 def make_request(given: Mapping[str, Any], defaults: Defaults) -> Request:

@@ -11,6 +11,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
+from opbuild.cli.interrupt import INTERRUPTS
 from opbuild.cli.progress import PATIENCE, QUIET_SECONDS, duration
 
 _REDRAW_SECONDS = 0.1
@@ -63,9 +64,9 @@ class Count:
 
     @property
     def interrupted(self) -> str:
-        """One line that says how far it got."""
+        """How far it got."""
         so_far = f"{self.done} of {self.total} {self.past}" if self.total is not None else f"nothing {self.past} yet"
-        return f"interrupted: {so_far}; {self.rest}"
+        return f"{so_far}; {self.rest}"
 
 
 class _Shown(Protocol):
@@ -147,11 +148,8 @@ def count_progress(console: Console, doing: str, past: str, rest: str) -> Iterat
     thread = threading.Thread(target=ticking, name="opbuild-progress", daemon=True)
     thread.start()
     try:
-        yield count
-    except KeyboardInterrupt:
-        _end(stop, thread, shown)
-        console.print(count.interrupted, markup=False, highlight=False, soft_wrap=True)
-        raise
+        with INTERRUPTS.described(lambda: count.interrupted):
+            yield count
     finally:
         _end(stop, thread, shown)
 

@@ -10,6 +10,7 @@ from itertools import count
 from opbuild.cli.option_values import ConflictingOptionsError, DependentOptionError, EmptyValueError, bad_value
 from opbuild.frontend.input_shape import Shape, format_input_shape
 from opbuild.kernel.opdesc import FREE
+from opbuild.plural import counted
 
 MOST = 100
 """Values of each option at most, as ATC has it."""
@@ -112,7 +113,7 @@ def signatures(shapes: Mapping[str, Shape], given: list[DynamicSizes]) -> tuple[
     if sizes.option == "dynamic_dims" and wanted != len(sizes.sizes[0]):
         raise ConflictingOptionsError(
             f"--dynamic_dims is {sizes.text!r}, and --input_shape has {wanted} times -1",
-            f"each of its lists must have {wanted} extents",
+            f"each of its lists must have {counted(wanted, 'extent')}",
         )
     return tuple(_signature(shapes, opened, sizes.option, each) for each in sizes.sizes)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from opbuild.cli.option_values import Whole
 from opbuild.errors import OptionError
 
 
@@ -14,7 +15,7 @@ from opbuild.errors import OptionError
 @click.argument("name", required=False)
 @click.option("-o", "--output", metavar="FILE.onnx", type=click.Path(path_type=Path),
               help="The file to write.  [default: NAME.onnx, here]")  # fmt: skip
-@click.option("--seed", metavar="N", type=click.IntRange(0), default=0, show_default=True, help="Seed of the weights.")
+@click.option("--seed", metavar="N", type=Whole(0), default=0, show_default=True, help="Seed of the weights.")
 def example(name: str | None, output: Path | None, seed: int) -> None:
     """Write an example network as an ONNX model; without NAME, list them.
 

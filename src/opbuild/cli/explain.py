@@ -10,6 +10,7 @@ import click
 from opbuild.cli.cache_options import json_option, locate, print_json, target_options
 from opbuild.cli.options import model_arguments, model_of, num_threads_option
 from opbuild.frontend.input_shape import parse_open_shape, split_shapes
+from opbuild.plural import counted
 
 
 @click.command()
@@ -57,4 +58,4 @@ def explain(
         console.print(operators_table(report, planned=True))
     for name, count in sorted(report.host.items()):
         console.print(f"no kernel yet, runs on the host: {count} x {name}", highlight=False, markup=False)
-    console.print(f"{report.built} operators to build, {report.reused} to reuse", highlight=False)
+    console.print(f"{counted(report.built, 'operator')} to build, {report.reused} to reuse", highlight=False)

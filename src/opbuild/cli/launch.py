@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from opbuild.cli.option_values import Whole
+
 MOST_RANKS = 1024
 
 
@@ -25,7 +27,7 @@ class LaunchCommand(click.Command):
     "-n",
     "--num_ranks",
     metavar="N",
-    type=click.IntRange(1, MOST_RANKS),
+    type=Whole(1, MOST_RANKS),
     required=True,
     help="How many ranks to start.",
 )
@@ -43,8 +45,12 @@ def launch(num_ranks: int, per_device_dirs: bool, script: Path, arguments: tuple
     for each other (opbuild.mindspore.communication). When one fails all are ended, and the exit code is that of the
     first that failed. Cores are divided over the ranks unless OPBUILD_NUM_THREADS or OMP_NUM_THREADS is set.
     """
+    from opbuild.cli.interrupt import INTERRUPTED, Interrupted
     from opbuild.config import inherited_environment
     from opbuild.ranks.launcher import Job
     from opbuild.ranks.launcher import launch as launch_job
 
-    return launch_job(Job(script, arguments, num_ranks, per_device_dirs, inherited_environment()))
+    code = launch_job(Job(script, arguments, num_ranks, per_device_dirs, inherited_environment()))
+    if code == INTERRUPTED:
+        raise Interrupted
+    return code

@@ -8,16 +8,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import cast
+from typing import Any, cast
 
 import click
 
 from opbuild.cli.failure import show_failure, usage_error
+from opbuild.cli.interrupt import INTERRUPTED, INTERRUPTS, Interrupted
 from opbuild.cli.streams import discard, flushed, open_standard_streams, refusal
 from opbuild.errors import OpbuildError
 from opbuild.version import __version__
-
-INTERRUPTED = 130
 
 _HELP: tuple[type[click.UsageError], ...] = tuple(filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)]))
 """A command that was called with nothing and shows its help; older releases of click have no such error."""
@@ -87,6 +86,20 @@ class LazyGroup(click.Group):
         module, _, attribute = COMMANDS[cmd_name].partition(":")
         return cast("click.Command", getattr(import_module(module), attribute))
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command.
+
+        Args:
+            ctx: The context of the group.
+
+        Raises:
+            Interrupted: If the user interrupts it.
+        """
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands from the table above, without importing them."""
         for title, rows in GROUPS.items():
@@ -120,6 +133,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     open_standard_streams()
     try:
         return _run(arguments)
+    except (Interrupted, KeyboardInterrupt, click.Abort):
+        INTERRUPTS.say_last()
+        return INTERRUPTED
     except BrokenPipeError:
         discard(sys.stdout)  # the reader went away (`opbuild ... | head`): say nothing more
         return 1
@@ -143,6 +159,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OpbuildError as error:
+        if INTERRUPTS.happened:  # it may look like anything to a library that was at work
+            raise Interrupted from error
         show_failure(error)
         return error.exit_code
     except _HELP as error:
@@ -154,6 +172,4 @@ def _run(arguments: Sequence[str] | None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        return INTERRUPTED
     return result if isinstance(result, int) else 0

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import click
+
 from opbuild.errors import OptionError
+from opbuild.kernel.file_kinds import require_kind
+from opbuild.kernel.files import unwritable
 
 
 class BadValueError(OptionError):
@@ -57,17 +62,6 @@ def bad_value(option: str, value: object, allowed: str) -> BadValueError:
     return error
 
 
-def one_line(error: OptionError, options: Collection[str | None]) -> str:
-    """Return what an error says in one line, with the hint.
-
-    Args:
-        error: The error; one that Python's users can meet too begins with an argument's name.
-        options: Names of the command's options: such an argument is spelled as an option.
-    """
-    text = " ".join("; ".join(part for part in (error.message, error.hint) if part).split())
-    return f"--{text}" if text.split(" ", 1)[0] in options else text
-
-
 @dataclass(frozen=True)
 class Choice:
     """What an option takes.
@@ -111,6 +105,32 @@ def integer(option: str, text: str, least: int, greatest: int | None = None) -> 
     return value
 
 
+class Whole(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no such argument
+    """A whole number in a range, for click; a wrong one is an error that says the range.
+
+    Args:
+        least: The least.
+        greatest: The greatest; None: there is none.
+    """
+
+    name = "integer"
+
+    def __init__(self, least: int, greatest: int | None = None) -> None:
+        self.least = least
+        self.greatest = greatest
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number.
+
+        Raises:
+            EmptyValueError, BadValueError: If it is none, or not in the range.
+        """
+        if isinstance(value, int):
+            return value
+        option = max(param.opts, key=len).lstrip("-") if param is not None else ""
+        return integer(option, value, self.least, self.greatest)
+
+
 def path(option: str, text: str, what: str) -> Path:
     """Return a path.
 
@@ -129,6 +149,22 @@ def path(option: str, text: str, what: str) -> Path:
     return Path(text)
 
 
+def input_file(option: str, text: str, *kinds: str) -> Path:
+    """Return the path of a file of some kind.
+
+    Args:
+        option: The option's name.
+        text: The value.
+        kinds: What it may be, of ``kernel.file_kinds``.
+
+    Raises:
+        EmptyValueError, BadValueError, FileError: If there is none.
+    """
+    found = path(option, text, f"the path of {kinds[0]}")
+    require_kind(found, *kinds)
+    return found
+
+
 def existing_file(option: str, text: str, what: str) -> Path:
     """Return the path of a file.
 
@@ -143,17 +179,24 @@ def existing_file(option: str, text: str, what: str) -> Path:
     raise MissingFileError(f"--{option} is {text!r}, and there is no such file", f"it must be {what}")
 
 
-def new_file(option: str, text: str, what: str) -> Path:
-    """Return the path of a file that may be written.
+def new_file(option: str, text: str, what: str, suffix: str = "") -> Path:
+    """Return the path of a file that can be written.
+
+    Args:
+        option: The option's name.
+        text: The value.
+        what: What the option takes, e.g. ``the JSON file to write``.
+        suffix: What is added to the name, unless it is there.
 
     Raises:
-        EmptyValueError, BadValueError: If its folder does not exist, or a folder is in its place.
+        EmptyValueError, BadValueError: If none can be written there.
     """
     found = path(option, text, what)
-    if found.is_dir() or text.endswith("/"):
-        raise bad_value(option, text, f"it must be {what}, and this is a folder")
-    if not found.parent.is_dir():
-        raise bad_value(option, text, f"it must be {what} in a folder that exists")
+    place = found if found.name.endswith(suffix) or not found.name else found.with_name(found.name + suffix)
+    is_folder = text.endswith("/") or os.path.isdir(found)  # noqa: PTH112  pathlib's may raise
+    problem = "it is a folder" if is_folder else unwritable(place, in_place=not suffix)
+    if problem:
+        raise bad_value(option, text, f"it must be {what} in a folder that you may write to, and {problem}")
     return found
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from opbuild.cli.option_group import F, option_group
+from opbuild.cli.option_values import Whole
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
 
@@ -69,7 +70,7 @@ cache_path_option = click.option(
 num_threads_option = click.option(
     "--num_threads",
     metavar="N",
-    type=click.IntRange(1, 1024),
+    type=Whole(1, 1024),
     help=f"Threads that run the network.  [default: {THREADS}]",
 )
 
@@ -85,7 +86,7 @@ model_options = option_group(
     click.option(
         "--workers",
         metavar="N",
-        type=click.IntRange(1),
+        type=Whole(1),
         help=f"Operators compiled at once.  [default: {CORES}]",
     ),
     num_threads_option,

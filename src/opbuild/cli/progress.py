@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,22 +9,21 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Column
 from rich.text import Text
 
 from opbuild.background import begin
+from opbuild.cli.build_state import BuildState
+from opbuild.cli.interrupt import INTERRUPTS
 from opbuild.events import (
     BuildFinished,
     BuildStarted,
-    CompileFinished,
-    CompileStarted,
     Event,
     Observer,
-    Taken,
-    Waiting,
     Warned,
 )
+from opbuild.plural import counted
 
 QUIET_SECONDS = 10.0
 """A build without a terminal never stays silent for longer than this."""
@@ -35,69 +33,6 @@ PATIENCE = 2.0
 
 REFRESH = 0.1
 """Seconds between two pictures of the bar."""
-
-READING, ENDING = "reading the model", "putting the network together"
-"""What happens before the first operator is looked at, and after the last one is there."""
-
-
-class BuildState:
-    """What a build is doing, kept from its events.
-
-    Args:
-        clock: Returns the time in seconds.
-
-    Attributes:
-        network: The network's name; empty before the build started.
-        done: Operators compiled so far, here or by others.
-        to_compile: Operators to compile in all.
-        running: Names of the operators that workers compile now, in the order they began.
-        waiting: Names of the operators that others compile for this build, with who does it.
-        ending: Whether all operators are there: what is left is to link them and to pack weights.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._started = clock()
-        self.network = ""
-        self.done = 0
-        self.to_compile = 0
-        self.running: list[str] = []
-        self.waiting: dict[str, str] = {}
-        self.ending = False
-
-    def update(self, event: Event) -> None:
-        """Take one event into account."""
-        match event:
-            case BuildStarted():
-                self.network, self.done, self.to_compile = event.network, 0, event.to_compile
-                self.running, self.waiting, self.ending = [], {}, event.to_compile == 0
-                self._started = self._clock()
-            case CompileStarted():
-                self.running.append(event.name)
-                self.waiting.pop(event.name, None)
-            case Waiting():
-                self.waiting[event.name] = event.holder
-            case Taken():
-                self.done, self.to_compile = event.done, event.to_compile
-                self.waiting.pop(event.name, None)
-            case CompileFinished():
-                self.done, self.to_compile = event.done, event.to_compile
-                if event.name in self.running:
-                    self.running.remove(event.name)
-            case BuildFinished():
-                self.running, self.waiting, self.ending = [], {}, True
-            case _:
-                pass
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the build started; before it did, since it is watched."""
-        return self._clock() - self._started
-
-    @property
-    def left(self) -> float | None:
-        """Seconds until all operators are compiled if they go on as they did; None before the first is."""
-        return self.elapsed / self.done * (self.to_compile - self.done) if self.done else None
 
 
 class BarProgress:
@@ -113,16 +48,15 @@ class BarProgress:
         self, console: Console, clock: Callable[[], float] = time.monotonic, patience: float = PATIENCE
     ) -> None:
         self._console = console
-        self._state = BuildState(clock)
+        self.state = BuildState(clock)
         self._lock = threading.Lock()
         self._patience = patience
-        self._begun = threading.Event()
         self._ended = threading.Event()
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.fields[network]}", style="bold", markup=False, table_column=Column(no_wrap=True)),
             BarColumn(bar_width=20, table_column=Column(min_width=20)),
-            MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=5)),
+            TextColumn("{task.fields[count]}", table_column=Column(no_wrap=True, min_width=5)),
             TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True, min_width=9)),
             TextColumn("{task.fields[running]}", style="dim", markup=False, table_column=Column(no_wrap=True, ratio=1)),
             console=console,
@@ -135,34 +69,22 @@ class BarProgress:
 
     def __call__(self, event: Event) -> None:
         """Observe one event."""
-        self._state.update(event)
+        self.state.update(event)
         with suppress(OSError):  # the terminal is gone: the build goes on unseen
             self._show(event)
 
     def _show(self, event: Event) -> None:
         if isinstance(event, Warned):
             self._console.print(Text(f"warning: {event.message}", style="yellow"))
-        elif isinstance(event, BuildStarted):
-            self._begun.set()
-            if event.to_compile:
-                self._draw(total=event.to_compile, network=event.network, running="", left="")
-        elif self._task is not None:
-            left = self._state.left
-            self._progress.update(
-                self._task,
-                completed=self._state.done,
-                running=ENDING if self._state.ending else _doing(self._state),
-                left="" if left is None or self._state.ending else f"{duration(left)} left",
-                refresh=True,
-            )
+        elif self._task is not None or (isinstance(event, BuildStarted) and event.to_compile):
+            self._draw()
 
     def begin(self) -> None:
         """Draw something if nothing is compiled for a while."""
-        begin(self._show_reading, "opbuild-progress")
+        begin(self._show_later, "opbuild-progress")
 
     def close(self) -> None:
         """Take the bar away; what was built is shown by the report."""
-        self._begun.set()
         self._ended.set()
         with self._lock:
             if self._task is not None:
@@ -179,22 +101,34 @@ class BarProgress:
                 if not self._closed:
                     self._progress.refresh()
 
-    def _show_reading(self) -> None:
-        if not self._begun.wait(self._patience) and not self._state.network:
+    def _show_later(self) -> None:
+        if not self._ended.wait(self._patience):
             with suppress(OSError):
-                self._draw(total=None, network="", running=READING, left="")
+                self._draw()
 
-    def _draw(self, *, total: int | None, **fields: Any) -> None:
+    def _draw(self) -> None:
         """Show the bar, or what it shows from now on."""
+        state = self.state
+        if state.compiling or not state.step.total:
+            done, total, count = state.done, state.to_compile or None, f"{state.done}/{state.to_compile}"
+        else:
+            done, total, count = state.step.done, state.step.total, ""
+        left, doing = state.left, ", ".join(filter(None, (state.step_text, state.compiled_by)))
+        shown: dict[str, Any] = {
+            "network": state.network,
+            "count": count if total else "",
+            "left": f"{duration(left)} left" if left is not None else "",
+            "running": doing,
+        }
         with self._lock:
             if self._closed:
                 return
             if self._task is None:
                 self._progress.start()
-                self._task = self._progress.add_task("", total=total, **fields)
+                self._task = self._progress.add_task("", total=total, completed=done, **shown)
                 begin(self._refresh, "opbuild-progress")
-            elif total is not None:
-                self._progress.update(self._task, total=total, **fields)
+            else:
+                self._progress.update(self._task, total=total, completed=done, refresh=True, **shown)
 
 
 class LineProgress:
@@ -218,38 +152,36 @@ class LineProgress:
         self._write = write
         self._interval = interval
         self._ends = ends
-        self._state = BuildState(clock)
+        self.state = BuildState(clock)
         self._stop: threading.Event | None = None
 
     def __call__(self, event: Event) -> None:
         """Observe one event."""
-        self._state.update(event)
+        self.state.update(event)
         match event:
             case Warned():
                 self._write(f"warning: {event.message}")
             case BuildStarted(network=network, total=total, to_compile=to_compile) if to_compile:
                 if self._ends:
-                    self._write(f"{network}: {to_compile} of {total} operators to compile")
+                    self._write(f"{network}: {to_compile} of {counted(total, 'operator')} to compile")
                 self.begin()
             case BuildFinished(network=network, built=built, reused=reused, seconds=seconds):
                 if self._ends:
-                    self._write(f"{network}: {built} operators built, {reused} reused, {seconds:.2f} s")
+                    self._write(f"{network}: {counted(built, 'operator')} built, {reused} reused, {seconds:.2f} s")
             case _:
                 pass
 
     def tick(self) -> None:
         """Write where the build is."""
-        state = self._state
-        if not state.network:
-            self._write(f"{READING}, {duration(state.elapsed)}")
-            return
-        if state.ending:
-            self._write(f"{state.network}: {ENDING}, {duration(state.elapsed)}")
-            return
-        left = "" if state.left is None else f", about {duration(state.left)} left"
-        doing = f", compiling {_names(state.running)}" if state.running else _doing(state) and f", {_doing(state)}"
-        done = f"{state.done} of {state.to_compile} operators compiled"
-        self._write(f"{state.network}: {done}, {duration(state.elapsed)}{left}{doing}")
+        state = self.state
+        before = f"{state.network}: " if state.network else ""
+        done = f"{state.done} of {counted(state.to_compile, 'operator')} compiled" if state.compiling else ""
+        left = f"about {duration(state.left)} left" if state.left is not None else ""
+        doing = state.compiled_by
+        if state.running:
+            doing = f"compiling {doing}"
+        said = (done, state.step_text, duration(state.elapsed), left, doing)
+        self._write(before + ", ".join(filter(None, said)))
 
     def close(self) -> None:
         """End the lines in between."""
@@ -289,7 +221,8 @@ def build_progress(console: Console, *, ends: bool = True) -> Iterator[Observer]
         observer = LineProgress(write, ends=ends)
     observer.begin()
     try:
-        yield observer
+        with INTERRUPTS.described(lambda: observer.state.interrupted):
+            yield observer
     finally:
         observer.close()
 
@@ -298,18 +231,3 @@ def duration(seconds: float) -> str:
     """Return a time for people: ``8 s``, ``2 min 05 s``."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
-
-
-def _doing(state: BuildState) -> str:
-    """Return what is compiled here, or who compiles what this build waits for."""
-    if state.running or not state.waiting:
-        return _names(state.running)
-    name, holder = next(iter(state.waiting.items()))
-    more = f" and {len(state.waiting) - 1} more" if len(state.waiting) > 1 else ""
-    return f"waiting for {_names([name])}{more}, which {holder} compiles"
-
-
-def _names(running: list[str]) -> str:
-    """Return the operators' types; the numbers in their names say nothing while one waits."""
-    shown = ", ".join(re.sub(r"_\d+_\d+$", "", name) for name in running[:3])
-    return shown + (f" and {len(running) - 3} more" if len(running) > 3 else "")

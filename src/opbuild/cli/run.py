@@ -8,11 +8,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from opbuild.cli.option_values import Whole
 from opbuild.cli.options import model_arguments, model_of, model_options
-from opbuild.errors import OptionError
+from opbuild.kernel.file_kinds import OFFLINE, ONNX, SCRIPT, kind_of, require_kind
 
-SCRIPT_ENDING = ".py"
-OFFLINE_ENDING = ".om"
+SCRIPT_ENDING, OFFLINE_ENDING = ".py", ".om"
 BUILD_OPTIONS = ("cache_path", "workers", "forbid_compile")
 """Options that mean nothing for a model that is built already."""
 
@@ -49,11 +49,9 @@ class RunCommand(click.Command):
     help="Write each output to DIR/<name>.npy.",
 )
 @click.option(
-    "--repeat", metavar="N", type=click.IntRange(1), default=10, show_default=True, help="Timed calls after the first."
+    "--repeat", metavar="N", type=Whole(1), default=10, show_default=True, help="Timed calls after the first."
 )
-@click.option(
-    "--seed", metavar="N", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs."
-)
+@click.option("--seed", metavar="N", type=Whole(0), default=0, show_default=True, help="Seed of the random inputs.")
 @model_options
 def run(path: Path | None, model: Path | None, arguments: tuple[str, ...], **options: Any) -> int:
     """Run a script or a model.
@@ -67,21 +65,18 @@ def run(path: Path | None, model: Path | None, arguments: tuple[str, ...], **opt
     MODEL.om, as 'opbuild compile' writes it, is built already and runs in the same way.
     """
     path = model_of(path, model)
-    if not path.is_file():
-        raise OptionError(
-            f"there is no file {str(path)!r}", "give the path of a Python script, an ONNX model or an .om file"
-        )
-    if path.suffix == SCRIPT_ENDING:
+    if arguments and path.suffix != SCRIPT_ENDING:
+        raise click.UsageError(f"Got unexpected extra argument{'s' * (len(arguments) > 1)} ({' '.join(arguments)}).")
+    kind = _kind(path)
+    if kind == SCRIPT:
         if given := _given(options):
             raise click.UsageError(f"{', '.join(given)} stands before the script: such options are for models.")
         from opbuild.cli.run_script import run_script
 
         return run_script(path, list(arguments))
-    if arguments:
-        raise click.UsageError(f"Got unexpected extra argument{'s' * (len(arguments) > 1)} ({' '.join(arguments)}).")
     from opbuild.cli.run_model import run_model, run_offline
 
-    if path.suffix == OFFLINE_ENDING:
+    if kind == OFFLINE:
         build = {name: options.pop(name) for name in BUILD_OPTIONS}
         if given := _given(build):
             raise click.UsageError(f"{', '.join(given)}: {path} is built already; such options are for other models.")
@@ -89,6 +84,18 @@ def run(path: Path | None, model: Path | None, arguments: tuple[str, ...], **opt
     else:
         run_model(path, **options)
     return 0
+
+
+def _kind(path: Path) -> str:
+    """Return what a file is run as.
+
+    Raises:
+        FileError: If there is no such file, or it is nothing that can be run.
+    """
+    kinds = {SCRIPT_ENDING: SCRIPT, OFFLINE_ENDING: OFFLINE}
+    wanted = kinds.get(path.suffix, ONNX)
+    require_kind(path, wanted, SCRIPT, OFFLINE, ONNX)
+    return kind_of(path) or wanted if wanted == ONNX else wanted
 
 
 def _given(options: dict[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,15 @@ from opbuild.cli.progress import build_progress
 from opbuild.cli.strict import StorageWatch, stored_in
 from opbuild.cli.tables import output_console
 from opbuild.config import Config
-from opbuild.errors import InputError, OptionError
+from opbuild.errors import FileError, InputError, OptionError, ShapeError
 from opbuild.graph.types import TensorType
+from opbuild.kernel.file_kinds import ARRAY, require_kind
+from opbuild.kernel.files import unwritable_folder
 from opbuild.kernel.opdesc import FREE
+from opbuild.plural import counted
 
 if TYPE_CHECKING:
+    from opbuild.runtime.endpoint import Endpoint
     from opbuild.runtime.network import Network
 
 Array = npt.NDArray[Any]
@@ -50,19 +54,26 @@ def run_model(
         output_dir: Where to write the outputs as ``.npy`` files; None: nowhere.
         repeat: Number of timed calls.
         seed: Seed of the random numbers.
-        build: Further arguments of ``opbuild.compile``.
+        build: Arguments of ``Config.from_environment``.
 
     Raises:
         OptionError: If an option's value is at fault, or a file can not be read or written.
         InputError: If the data does not fit the network's inputs.
         ModelError, BuildError: If the model can not be built.
     """
-    from opbuild.api import compile as build_network
+    from opbuild.api import compile_model
 
+    require_output_dir(output_dir)
     given = read_inputs(inputs)
+
+    def check(ports: Sequence[Endpoint]) -> None:
+        check_inputs(ports, given, input_shapes)
+
     with build_progress(Console(stderr=True)) as observer:
         started, watch = time.perf_counter(), StorageWatch(observer)
-        network = build_network(path, input_shapes=input_shapes or None, observer=watch, **build)
+        network = compile_model(
+            path, Config.from_environment(**build), input_shapes=input_shapes, observer=watch, check=check
+        )
         data = complete_inputs(network, given, seed)
         outputs = network.run(data)
         first = time.perf_counter() - started
@@ -91,12 +102,14 @@ def run_offline(
         InputError, ShapeError: If the data does not fit the network's inputs.
         InvalidModelError, TargetError: If the file is damaged, or not for this machine.
     """
-    from opbuild.offline import load
+    from opbuild.offline import open_offline
 
+    require_output_dir(output_dir)
     given = read_inputs(inputs)
     started = time.perf_counter()
-    network = load(path, num_threads=num_threads)
-    data = complete_inputs(network, given, seed, input_shapes)
+    network, served = open_offline(path, num_threads=num_threads)
+    check_inputs(network.inputs, given, input_shapes, built=True)
+    data = complete_inputs(network, given, seed, input_shapes, served)
     outputs = network.run(data)
     _show(network, data, outputs, time.perf_counter() - started, repeat)
     if output_dir is not None:
@@ -110,11 +123,12 @@ def _show(network: Network, data: dict[str, Array], outputs: Mapping[str, Array]
     console.print(_statistics(outputs))
     report = network.report
     console.print(
-        f"first outputs after {first * 1e3:.1f} ms: {report.built} operators built, {report.reused} reused",
+        f"first outputs after {first * 1e3:.1f} ms: {counted(report.built, 'operator')} built, {report.reused} reused",
         highlight=False,
     )
     console.print(
-        f"latency: median {statistics.median(seconds) * 1e3:.3f} ms, least {min(seconds) * 1e3:.3f} ms, {repeat} calls",
+        f"latency: median {statistics.median(seconds) * 1e3:.3f} ms, least {min(seconds) * 1e3:.3f} ms, "
+        f"{counted(repeat, 'call')}",
         highlight=False,
     )
 
@@ -134,9 +148,12 @@ def read_inputs(options: tuple[str, ...]) -> dict[str, Array]:
         if name in arrays:
             raise OptionError(f"--input gives {name or 'the input'!r} twice", INPUT_FORM)
         try:
+            require_kind(Path(file), ARRAY)
             arrays[name] = np.load(file, allow_pickle=False)
+        except FileError as error:
+            raise OptionError(f"--input {option}: {error.message}", INPUT_FORM) from error
         except (OSError, ValueError, EOFError) as error:
-            raise OptionError(f"--input {option}: {file!r} can not be read as .npy: {error}", INPUT_FORM) from error
+            raise OptionError(f"--input {option}: {file!r} is not {ARRAY}: {error}", INPUT_FORM) from error
         if not isinstance(arrays[name], np.ndarray):
             raise OptionError(f"--input {option}: {file!r} holds several arrays", INPUT_FORM)
     if "" in arrays and len(arrays) > 1:
@@ -149,6 +166,7 @@ def complete_inputs(
     given: Mapping[str, Array],
     seed: int,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    served: str = "",
 ) -> dict[str, Array]:
     """Return data for every input of a network: what was given, and random numbers for the rest.
 
@@ -157,25 +175,90 @@ def complete_inputs(
         given: Arrays by the input's name; ``""`` names the only input.
         seed: Seed of the random numbers.
         input_shapes: Shapes by name, for inputs that leave theirs open.
+        served: The only shapes that it serves, as text; empty for any.
 
     Raises:
-        InputError: If something given is no input of the network.
         OptionError: If the shape of an input without data is not known.
     """
     types = {port.name: port.type for port in network.bound_inputs or network.inputs}
-    if "" in given and len(types) == 1:
-        given = {next(iter(types)): given[""]}
-    for name in (*given, *(input_shapes or {})):
-        if name not in types:
-            raise InputError(f"the network has no input {name!r}", f"its inputs are {', '.join(types)}")
+    given = _named(network.inputs, given)
     known = {name: shape for name, shape in (input_shapes or {}).items() if FREE not in shape}
     types.update({name: TensorType(types[name].dtype, shape) for name, shape in known.items()})
-    require_shapes(network, {*given, *known})
+    require_shapes(network, {*given, *known}, served)
     generator = np.random.default_rng(seed)
     return {name: given[name] if name in given else _random(type_, generator) for name, type_ in types.items()}
 
 
-def require_shapes(network: Network, given: Collection[str] = ()) -> None:
+def check_inputs(
+    ports: Sequence[Endpoint],
+    given: Mapping[str, Array],
+    input_shapes: Mapping[str, tuple[int, ...]],
+    *,
+    built: bool = False,
+) -> None:
+    """Check what the command line gives for the inputs of a network against what the network declares.
+
+    Args:
+        ports: The inputs; -1 for extents that are open.
+        given: Arrays by the input's name; ``""`` names the only input.
+        input_shapes: Shapes by name.
+        built: Whether the network is built already, and serves no other shapes.
+
+    Raises:
+        InputError: If data is for no input, or has another type or shape.
+        ShapeError: If a shape is for no input.
+    """
+    names = [port.name for port in ports]
+    own = f"its inputs are {', '.join(names)}" if names else "it has no inputs"
+    for name in input_shapes:
+        if name not in names:
+            raise ShapeError(f"a shape was given for {name!r}, which is no input", own)
+    arrays = _named(ports, given)
+    for name in arrays:
+        if not name:
+            raise InputError(
+                f"--input has a file without a name, and the network has {counted(len(names), 'input')}",
+                f"{INPUT_FORM}; {own}",
+            )
+        if name not in names:
+            raise InputError(f"the network has no input {name!r}", own)
+    for port in ports:
+        if port.name in arrays:
+            _check_array(port, arrays[port.name], input_shapes.get(port.name), built=built)
+
+
+def _check_array(port: Endpoint, array: Array, wanted: tuple[int, ...] | None, *, built: bool) -> None:
+    name, type_ = port.name, port.type
+    if array.dtype != np.dtype(type_.dtype):
+        raise InputError(
+            f"--input: the file for input {name!r} has element type {array.dtype}, the network needs {type_.dtype}",
+            f"save it so: numpy.save(FILE, array.astype({type_.dtype!r}))",
+        )
+    shape = wanted or type_.shape
+    if len(shape) == array.ndim and all(map(_fits, shape, array.shape)):
+        return
+    shown = ",".join("?" if extent == FREE else str(extent) for extent in shape)
+    own = ",".join(map(str, array.shape))
+    message = f"--input: the file for input {name!r} has shape [{own}], the network needs [{shown}]"
+    if wanted is not None:
+        raise InputError(
+            message, "leave --input_shape out: the data has a shape; or give data of the shape named there"
+        )
+    if len(shape) != array.ndim or built:
+        raise InputError(message, "give data of this shape")
+    raise InputError(message, f'the model fixes it; --input_shape "{name}:{own}" builds it for another shape')
+
+
+def _fits(wanted: int, extent: int) -> bool:
+    return wanted in (FREE, extent)
+
+
+def _named(ports: Sequence[Endpoint], given: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Return arrays by the input's name, also the one of a file without a name."""
+    return {ports[0].name: given[""]} if "" in given and len(ports) == 1 else given
+
+
+def require_shapes(network: Network, given: Collection[str] = (), served: str = "") -> None:
     """Check that the shape of every input is known, from the model, an option or its data.
 
     Raises:
@@ -187,8 +270,19 @@ def require_shapes(network: Network, given: Collection[str] = ()) -> None:
             shape = ",".join("?" if extent == FREE else str(extent) for extent in type_.shape)
             raise OptionError(
                 f"input {name!r} has the open shape [{shape}]",
-                f'give numbers for each ?: --input_shape "{name}:{shape}", or data: --input "{name}=FILE.npy"',
+                f'give numbers for each ?: --input_shape "{name}:{shape}", or data: --input "{name}=FILE.npy"'
+                + (f"; the file serves {served}" if served else ""),
             )
+
+
+def require_output_dir(folder: Path | None) -> None:
+    """Check, before anything is built, that outputs can be written.
+
+    Raises:
+        OptionError: If they can not.
+    """
+    if folder is not None and (problem := unwritable_folder(folder)):
+        raise OptionError(f"--output_dir is {str(folder)!r}, and {problem}", "name a folder that you may write to")
 
 
 def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:

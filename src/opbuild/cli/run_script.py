@@ -15,8 +15,10 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, TracebackType
 
+from opbuild.cli.interrupt import INTERRUPTS
 from opbuild.config import Config
 from opbuild.errors import OpbuildError, OptionError
+from opbuild.kernel.file_kinds import SCRIPT, require_kind
 
 _FACE = "opbuild.mindspore"
 _SKIPPED = (str(Path(__file__).resolve().parents[1]), "<frozen ", runpy.__file__)
@@ -113,13 +115,13 @@ def run_script(path: str | os.PathLike[str], args: list[str]) -> int:
         The exit code: 0, what the script gave to ``sys.exit``, or 1 after an exception of the script.
 
     Raises:
-        OptionError: If there is no such script.
+        FileError: If there is no such script.
         OpbuildError: What opbuild raised while it built or ran a network, if the script did not catch it.
     """
     _flush_lines()
     script = Path(path)
-    if not script.is_file():
-        raise OptionError(f"there is no script {path}", "give the path of a Python file")
+    require_kind(script, SCRIPT)
+    INTERRUPTS.leave()
     argv, search_path = sys.argv, list(sys.path)
     sys.argv = [os.fspath(path), *args]
     sys.path.insert(0, str(script.resolve().parent))
@@ -131,6 +133,7 @@ def run_script(path: str | os.PathLike[str], args: list[str]) -> int:
     except OpbuildError as error:
         _ending_with(error.exit_code)
         _add_place(error)
+        error.in_python = True
         raise
     except Exception as error:
         _show(error)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import Event, Warned
+from opbuild.plural import counted, verb
 
 
 class StorageWatch:
@@ -41,7 +42,7 @@ class StorageWatch:
             BuildError: If so; everything was built and written all the same.
         """
         if strict and self.not_stored:
-            what = "1 part was" if self.not_stored == 1 else f"{self.not_stored} parts were"
+            what = f"{counted(self.not_stored, 'part')} {verb(self.not_stored, 'was', 'were')}"
             raise BuildError(
                 f"{what} built and not stored, and --strict was given",
                 "the warning says why; make the cache folder writable, or leave --strict out",

@@ -19,6 +19,7 @@ from opbuild.frontend.onnx_single import evaluate_single
 from opbuild.frontend.portable import PortableModel
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
+from opbuild.plural import counted
 
 __all__ = ["DeclaredValue", "ModelFile", "OnnxModel", "load_model"]
 
@@ -121,7 +122,7 @@ def _shape(name: str, declared: tuple[int | str | None, ...] | None, given: tupl
     if given is not None:
         if declared is not None and len(given) != len(declared):
             raise ShapeError(
-                f"input {name!r} has {len(declared)} dimensions {shown}; the shape given is {list(given)}",
+                f"input {name!r} has {counted(len(declared), 'dimension')} {shown}; the shape given is {list(given)}",
                 "give one extent for each dimension",
             )
         if any(int(extent) < 0 for extent in given):
@@ -133,7 +134,8 @@ def _shape(name: str, declared: tuple[int | str | None, ...] | None, given: tupl
             example = ",".join(str(extent) if isinstance(extent, int) else "1" for extent in declared)
         raise ShapeError(
             f"input {name!r} has the shape {shown}, which the model leaves open",
-            f'give it: --input_shape "{name}:{example}" or input_shapes={{{name!r}: ({example.replace(",", ", ")},)}}',
+            f"give it: input_shapes={{{name!r}: ({example.replace(',', ', ')},)}}",
+            command=f'give it: --input_shape "{name}:{example}"',
         )
     return tuple(extent for extent in declared if isinstance(extent, int))
 

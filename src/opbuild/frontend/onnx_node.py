@@ -14,6 +14,7 @@ from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.frontend.onnx_read import DataFiles, to_array
 from opbuild.graph.types import Node
 from opbuild.kernel import user_operators
+from opbuild.plural import counted
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ def _check_graphs(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> Non
             check_node(inner, f"{name}/{attribute.name}/{describe(inner, index)}", opsets)
         if proto.op_type == "If" and len(graph.output) != len(proto.output):
             raise InvalidModelError(
-                f"If node {name!r} has {len(proto.output)} outputs, its {attribute.name} has {len(graph.output)}",
+                f"If node {name!r} has {counted(len(proto.output), 'output')}, its {attribute.name} "
+                f"has {len(graph.output)}",
                 "export the model again",
             )
 

@@ -16,6 +16,7 @@ from opbuild.errors import DTypeError, InvalidModelError, UnsupportedOperatorErr
 from opbuild.frontend.onnx_wire import PLACE, without_large_tensors
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array
+from opbuild.kernel.file_kinds import ONNX, require_kind
 from opbuild.kernel.files import inside
 
 OLDEST_OPSET = 7
@@ -27,10 +28,12 @@ class ModelFile(NamedTuple):
     Attributes:
         path: Where it was read from.
         contents: Its bytes.
+        name: What messages call it; empty for the path.
     """
 
     path: Path
     contents: memoryview
+    name: str = ""
 
 
 Source = str | os.PathLike[str] | bytes | ModelFile | onnx.ModelProto
@@ -66,7 +69,11 @@ def read_model(source: Source) -> tuple[onnx.ModelProto, DataFiles, str]:
         model = _parse(files, shown)
     else:
         file = source if isinstance(source, ModelFile) else _read_file(Path(source))
-        files, shown, name = DataFiles(file.path.parent, file.contents), f"{str(file.path)!r}", file.path.stem
+        files, shown, name = (
+            DataFiles(file.path.parent, file.contents),
+            repr(file.name or str(file.path)),
+            file.path.stem,
+        )
         model = _parse(files, shown)
     _check(model, shown)
     return model, files, name or model.graph.name or "network"
@@ -74,8 +81,7 @@ def read_model(source: Source) -> tuple[onnx.ModelProto, DataFiles, str]:
 
 def _read_file(path: Path) -> ModelFile:
     try:
-        if path.is_dir():
-            raise InvalidModelError(f"{str(path)!r} is a directory", "give the path of an ONNX file inside it")
+        require_kind(path, ONNX)
         return ModelFile(path, memoryview(path.read_bytes()))
     except OSError as error:
         raise InvalidModelError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opbuild.graph.shape_rules import Call, Types, rule
 from opbuild.graph.types import COLLECTIVES, TensorType
+from opbuild.plural import counted
 
 REDUCED = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64")
 """Element types that are reduced over ranks."""
@@ -33,7 +34,9 @@ def reduce_scatter(call: Call) -> Types:
     """One rank's part of the first dimension."""
     shape, ranks = call.rank(0, least=1), int(call.attr("ranks", 1))
     if shape[0] % ranks:
-        call.fail(f"{shape[0]} rows are not divisible among {ranks} ranks", "pad the first dimension")
+        call.fail(
+            f"{counted(shape[0], 'row')} can not be divided among {counted(ranks, 'rank')}", "pad the first dimension"
+        )
     return (TensorType(_reduced(call).dtype, (shape[0] // ranks, *shape[1:])),)
 
 

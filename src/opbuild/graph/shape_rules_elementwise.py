@@ -6,6 +6,7 @@ from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.shape_rules import Call, Types, broadcast, named_dtype, rule, same_dtype
 from opbuild.graph.types import TensorType
 from opbuild.kernel.expression import OPERATIONS
+from opbuild.plural import counted
 
 _PREDICATES = frozenset(
     [
@@ -145,7 +146,7 @@ def _operation_rule(name: str, operands: int) -> None:
     @rule(_camel(name), domain="opbuild")
     def typed(call: Call) -> Types:
         if len(call.types) != operands:
-            call.fail(f"it takes {operands} inputs, not {len(call.types)}")
+            call.fail(f"it takes {counted(operands, 'input')}, not {len(call.types)}")
         dtype = same_dtype(call, 1 if name == "where" else 0)
         shape = broadcast(call, [call.shape(index) for index in range(operands)])
         return (TensorType("bool" if name in _PREDICATES else dtype, shape),)

@@ -6,6 +6,7 @@ from math import prod
 
 from opbuild.graph.shape_rules import Call, Shape, Types, broadcast, rule, same_dtype
 from opbuild.graph.types import TensorType
+from opbuild.plural import counted
 
 
 @rule("Reshape")
@@ -27,10 +28,10 @@ def _fill(call: Call, size: int, wanted: list[int]) -> Shape:
         call.fail(f"shape {wanted} is not valid", "use at most one -1")
     if -1 in wanted:
         if not known or size % known:
-            call.fail(f"{size} elements do not reshape to {wanted}")
+            call.fail(f"{counted(size, 'element')} can not be reshaped to {wanted}")
         wanted[wanted.index(-1)] = size // known
     if prod(wanted) != size:
-        call.fail(f"{size} elements do not reshape to {wanted}")
+        call.fail(f"{counted(size, 'element')} can not be reshaped to {wanted}")
     return tuple(wanted)
 
 
@@ -73,7 +74,7 @@ def transpose(call: Call) -> Types:
     x = call.shape(0)
     order = tuple(call.attr("perm", ()) or range(len(x) - 1, -1, -1))
     if sorted(order) != list(range(len(x))):
-        call.fail(f"perm {list(order)} is not an order of {len(x)} dimensions")
+        call.fail(f"perm {list(order)} is not an order of {counted(len(x), 'dimension')}")
     return (TensorType(call.dtype(0), tuple(x[axis] for axis in order)),)
 
 
@@ -101,11 +102,11 @@ def split(call: Call) -> Types:
         sizes = call.ints(1)
     else:
         if int(call.attr("num_outputs", count)) != count:
-            call.fail(f"num_outputs is {call.attr('num_outputs', count)}, and it has {count} outputs")
+            call.fail(f"num_outputs is {call.attr('num_outputs', count)}, and it has {counted(count, 'output')}")
         piece = -(-x[axis] // count)
         sizes = tuple(max(min(piece, x[axis] - index * piece), 0) for index in range(count))
     if sum(sizes) != x[axis] or len(sizes) != len(call.node.outputs) or min(sizes, default=0) < 0:
-        call.fail(f"pieces of {list(sizes)} do not make up {x[axis]} in {len(call.node.outputs)} outputs")
+        call.fail(f"pieces of {list(sizes)} do not make up {x[axis]} in {counted(len(call.node.outputs), 'output')}")
     return tuple(TensorType(call.dtype(0), (*x[:axis], size, *x[axis + 1 :])) for size in sizes)
 
 
@@ -152,7 +153,7 @@ def pad(call: Call) -> Types:
     x, pads = list(call.shape(0)), call.ints(1)
     axes = call.axes(call.ints(3), len(x)) if call.has(3) else tuple(range(len(x)))
     if len(pads) != 2 * len(axes):
-        call.fail(f"{len(pads)} pads for {len(axes)} axes; two for each are needed")
+        call.fail(f"{len(pads)} pads for {counted(len(axes), 'axis', 'axes')}; two for each are needed")
     for index, axis in enumerate(axes):
         x[axis] += pads[index] + pads[len(axes) + index]
     if any(extent < 0 for extent in x):
@@ -239,7 +240,7 @@ def resize(call: Call) -> Types:
     else:
         call.fail("it has neither scales nor sizes")
     if len(new) != len(axes):
-        call.fail(f"{len(new)} extents for {len(axes)} axes")
+        call.fail(f"{counted(len(new), 'extent')} for {counted(len(axes), 'axis', 'axes')}")
     policy = call.attr("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch" and call.has(3):
         ratios = [extent / x[axis] for axis, extent in zip(axes, new, strict=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opbuild.graph.shape_rules import Call, Shape, Types, broadcast, rule, same_dtype
 from opbuild.graph.types import TensorType
+from opbuild.plural import counted
 
 
 def _product(call: Call, a: Shape, b: Shape) -> Shape:
@@ -52,7 +53,7 @@ def einsum(call: Call) -> Types:
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(call.types):
-        call.fail(f"equation {equation!r} has {len(terms)} terms for {len(call.types)} inputs")
+        call.fail(f"equation {equation!r} has {counted(len(terms), 'term')} for {counted(len(call.types), 'input')}")
     extents: dict[str, int] = {}
     dots: list[Shape] = []
     for index, term in enumerate(terms):

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from opbuild.graph.shape_rules import Call, Shape, Types, rule, same_dtype
 from opbuild.graph.types import MOST_ELEMENTS, TensorType
+from opbuild.plural import counted
 
 POOLS = ("MaxPool", "AveragePool", "LpPool")
 
@@ -14,7 +15,7 @@ POOLS = ("MaxPool", "AveragePool", "LpPool")
 def _list(call: Call, name: str, count: int, default: int) -> tuple[int, ...]:
     values = tuple(int(item) for item in call.attr(name, ()) or (default,) * count)
     if len(values) != count:
-        call.fail(f"attribute {name} has {len(values)} values, not {count}")
+        call.fail(f"attribute {name} has {counted(len(values), 'value')}, not {count}")
     if name not in ("pads", "output_padding") and any(value < 1 for value in values):
         call.fail(f"attribute {name} is {list(values)}; each value must be at least 1")
     if any(abs(value) > MOST_ELEMENTS for value in values):

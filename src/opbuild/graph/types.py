@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from opbuild.plural import counted
+
 Array = npt.NDArray[Any]
 Attribute: TypeAlias = Any
 """An int, float, str, bytes, tuple of them or numpy array; ``Any``, because only the operator's type says which."""
@@ -60,9 +62,9 @@ class TensorType:
         if any(extent < 0 for extent in self.shape):
             return f"{self} has a negative extent"
         if prod(max(extent, 1) for extent in self.shape) > MOST_ELEMENTS:
-            return f"{self} has more than {MOST_ELEMENTS} elements"
+            return f"{self} has more than {counted(MOST_ELEMENTS, 'element')}"
         if len(self.shape) > MOST_DIMENSIONS:
-            return f"{self} has more than {MOST_DIMENSIONS} dimensions"
+            return f"{self} has more than {counted(MOST_DIMENSIONS, 'dimension')}"
         return ""
 
     def __str__(self) -> str:

@@ -161,7 +161,11 @@ def _absolute(folder: Path) -> Path:
 
 def _checked_folder(folder: Path, level: int) -> Path:
     if level == 0:
-        raise OptionError(f"debug_dir is {str(folder)!r} and op_debug_level is 0", "give an op_debug_level from 1 to 4")
+        raise OptionError(
+            f"debug_dir is {str(folder)!r}, and op_debug_level is 0",
+            "give an op_debug_level from 1 to 4",
+            command="give --op_debug_level from 1 to 4",
+        )
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "does not exist"
         raise OptionError(f"debug_dir is {str(folder)!r}, which {what}", "create the folder first")

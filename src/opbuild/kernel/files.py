@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 import threading
 from pathlib import Path
 from typing import IO
@@ -38,6 +39,40 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
     except FileExistsError as error:  # a file, or a symbolic link that leads nowhere
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from error
+
+
+def unwritable(path: Path, *, in_place: bool = False) -> str:
+    """Return why no file can be written in a place; empty if one can be. It is tried, and nothing is left of that.
+
+    Args:
+        path: The file.
+        in_place: Whether a file that is there is written to; else another one takes its name.
+    """
+    try:
+        if path.is_dir():
+            return "it is a folder"
+        if not path.parent.exists():
+            return f"there is no folder {str(path.parent)!r}"
+        if in_place and path.exists():
+            with path.open("ab"):
+                return ""
+        return unwritable_folder(path.parent)
+    except (OSError, ValueError) as error:  # a name with a zero byte, or one that is too long
+        return f"it can not be written: {getattr(error, 'strerror', None) or error}"
+
+
+def unwritable_folder(folder: Path) -> str:
+    """Return why no file can be written in a folder, which need not exist yet; empty if one can be."""
+    try:
+        place = folder
+        while not place.exists() and not place.is_symlink():
+            place = place.parent
+        if not place.is_dir():
+            return f"{str(place)!r} is no folder"
+        with tempfile.TemporaryFile(dir=place):
+            return ""
+    except (OSError, ValueError) as error:
+        return f"the folder {str(place)!r} can not be written: {getattr(error, 'strerror', None) or error}"
 
 
 def create(path: Path, buffering: int = -1) -> IO[bytes]:

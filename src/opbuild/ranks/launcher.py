@@ -17,6 +17,7 @@ from typing import IO, cast
 
 from opbuild.config import available_cores
 from opbuild.errors import OptionError, RankError
+from opbuild.kernel.file_kinds import SCRIPT, require_kind
 from opbuild.limits import hint_for, named
 from opbuild.ranks.environment import rank_environment
 from opbuild.ranks.folder import JobFolder
@@ -101,12 +102,12 @@ def launch(job: Job) -> int:
         0; 130 after Ctrl-C; 128 and the signal's number after another signal.
 
     Raises:
-        OptionError: If there is no such script, or a rank's folder can not be made.
+        FileError: If there is no such script.
+        OptionError: If a rank's folder can not be made.
         RankError: If a rank failed; its exit code is that of the first.
     """
     script = Path(os.path.abspath(job.script))
-    if not script.is_file():
-        raise OptionError(f"there is no script {job.script}", "give the path of a Python file")
+    require_kind(job.script, SCRIPT)
     job = replace(job, script=script)
     with contextlib.ExitStack() as ending:
         folder = JobFolder()
@@ -279,6 +280,9 @@ class _Launcher:
     def _on_signal(self, number: int, _: object) -> None:
         if self._signal:  # asked twice: now
             self._kill_at = 0.0
+        elif number == signal.SIGINT:
+            with contextlib.suppress(OSError):
+                os.write(2, b"stopping\n")
         self._signal = self._signal or number
 
     def _failure(self, rank: Rank) -> RankError:

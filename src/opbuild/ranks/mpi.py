@@ -20,6 +20,7 @@ import numpy as np
 from opbuild.config import Config
 from opbuild.errors import RankError
 from opbuild.graph.types import Array
+from opbuild.plural import counted
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine, widened_dtype
 from opbuild.ranks.folder import JobFolder, remove_folder
 from opbuild.ranks.hub import difference
@@ -70,7 +71,7 @@ class MpiTransport:
         if world.size != config.rank_size:
             library = self._mpi.Get_library_version().splitlines()[0]
             raise RankError(
-                f"{config.rank_size} ranks were started, and MPI finds {world.size}",
+                f"the job has {counted(config.rank_size, 'rank')}, and MPI finds {world.size}",
                 f"use the mpiexec that belongs to mpi4py's library ({library.strip()}); "
                 "RANK_SIZE, if set, must be the number of processes",
             )
@@ -85,7 +86,7 @@ class MpiTransport:
         self._comm = world.Split(0, config.rank_id)
         ranks = self._comm.allgather(config.rank_id)
         if ranks != list(range(config.rank_size)):
-            raise RankError(f"RANK_ID of the {len(ranks)} ranks is {', '.join(map(str, ranks))}", "number them from 0")
+            raise RankError(f"RANK_ID of the ranks is {', '.join(map(str, ranks))}", "number them from 0")
         host = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED)
         self.local_rank, self.local_size = host.rank, host.size
         if self.folder is None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from opbuild.errors import RankError
+from opbuild.plural import counted
 from opbuild.ranks.progress import Snapshot
 
 FIRST_LINE = 3.0
@@ -106,7 +107,7 @@ class Patience:
         if said.compiling:
             name = said.compiling[0]
             seconds = now - self._compiling.get((rank, name), now)
-            count = f"{said.done} of {said.to_compile} operators done"
+            count = f"{said.done} of {counted(said.to_compile, 'operator')} done"
             return f"rank {rank}, which builds {name} (for {seconds:.0f} s; {count})"
         return f"rank {rank}, which {said.doing}"
 

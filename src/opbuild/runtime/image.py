@@ -113,7 +113,7 @@ class ImageStore:
                 return self._load(key)
             except FileNotFoundError as error:
                 return reason or (
-                    "it is not stored" if str(error.filename).endswith(".json") else f"{error.filename} is gone"
+                    "there is none yet" if str(error.filename).endswith(".json") else f"{error.filename} is gone"
                 )
             except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
                 reason = str(error)

@@ -14,6 +14,7 @@ from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import FREE
 from opbuild.limits import hint_for, named
 from opbuild.names import nearest
+from opbuild.plural import counted, verb
 from opbuild.report import Report
 from opbuild.runtime.arrays import as_input
 from opbuild.runtime.endpoint import Endpoint, shape_text
@@ -225,7 +226,10 @@ class Network:
             return list(args)
         names = ", ".join(repr(endpoint.name) for endpoint in self._inputs) or "none"
         if len(args) > len(self._inputs):
-            raise InputError(f"{len(args)} arrays were given", f"the network {self.name} has these inputs: {names}")
+            raise InputError(
+                f"{counted(len(args), 'array')} {verb(len(args), 'was', 'were')} given",
+                f"the network {self.name} has these inputs: {names}",
+            )
         values: dict[int, Any] = dict(enumerate(args))
         for name, value in kwargs.items():
             position = self._positions.get(name)
@@ -246,7 +250,8 @@ class Network:
             fits = len(expected) == len(shape) and all(e in (FREE, s) for e, s in zip(expected, shape, strict=True))
             if not fits:
                 message = f"input {endpoint.name!r} has shape {list(shape)}, the network needs {shape_text(expected)}"
-                raise InputError(message, _how_to_fit(endpoint.name, shape, expected))
+                hint, command = _how_to_fit(endpoint.name, shape, expected)
+                raise InputError(message, hint, command=command)
 
     def _binding(self, shapes: Shapes) -> Binding:
         with self._lock:  # a signature is built once, however many threads ask for it
@@ -273,11 +278,14 @@ class Network:
         return tuple(Endpoint(port.name, port.type) for port in ports)
 
 
-def _how_to_fit(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> str:
-    """Return what to do about an input of a shape that the network does not take."""
+def _how_to_fit(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> tuple[str, str]:
+    """Return what to do, in Python and in a command, about an input of a shape that the network does not take."""
     if len(shape) == len(expected):
         wanted = tuple(e if e == s else None for e, s in zip(expected, shape, strict=True))
-        return f"the model fixes it; compile with input_shapes={{{name!r}: {wanted}}} to leave it open"
+        return (
+            f"the model fixes it; compile with input_shapes={{{name!r}: {wanted}}} to leave it open",
+            f'the model fixes it; --input_shape "{name}:{",".join(map(str, shape))}" gives it another',
+        )
     hint = f"give an array of rank {len(expected)}"
     shown = name if name.isidentifier() else "array"
-    return f"{hint}; {shown}[None] adds a dimension in front" if len(shape) + 1 == len(expected) else hint
+    return (f"{hint}; {shown}[None] adds a dimension in front" if len(shape) + 1 == len(expected) else hint), hint

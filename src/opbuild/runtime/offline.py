@@ -5,13 +5,14 @@ All signatures share one linked library and one section of packed weights, in wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from opbuild.digest import fast
 from opbuild.errors import InvalidModelError, OpbuildError
+from opbuild.events import Watch, unwatched
 from opbuild.graph.types import DTYPES, Array, TensorType
 from opbuild.kernel.opdesc import canonical_json
 from opbuild.kernel.target import Target, needed_of_machine, parse_target
@@ -73,6 +74,7 @@ def write_offline(
     build: Mapping[str, Any],
     more: Sequence[Section] = (),
     trust: Trust = PRIVATE,
+    watch: Watch = unwatched,
 ) -> None:
     """Write an offline model, whole or not at all.
 
@@ -87,6 +89,7 @@ def write_offline(
         build: What the build did, as JSON values.
         more: Further sections.
         trust: What it is signed with.
+        watch: Told how many bytes of the weights are written.
 
     Raises:
         OSError: If it can not be written.
@@ -109,7 +112,7 @@ def write_offline(
         *(Section(PROGRAM, i, [tables(record)]) for i, record in enumerate(records)),
         *more,
         Section(LIBRARY, 0, [library]),
-        Section(WEIGHTS, 0, [array.data for array in weights.parts]),
+        Section(WEIGHTS, 0, _watched([array.data for array in weights.parts], watch)),
     ]
     write_container(path, sections, trust)
 
@@ -229,3 +232,12 @@ def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, cop
         )
     except (OpbuildError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InvalidModelError(f"{str(path)!r} is no sound offline model: {error!r}", "write it again") from error
+
+
+def _watched(parts: Sequence[memoryview], watch: Watch) -> Iterator[memoryview]:
+    """Yield parts, and tell how many of their bytes are done."""
+    done, total = 0, sum(part.nbytes for part in parts)
+    for part in parts:
+        yield part
+        done += part.nbytes
+        watch(done, total)

@@ -28,12 +28,14 @@ import numpy as np
 from opbuild.digest import fast, fast_of
 from opbuild.errors import InvalidModelError
 from opbuild.graph.types import Array
+from opbuild.kernel.file_kinds import OFFLINE, OFFLINE_MAGIC, require_kind
 from opbuild.kernel.files import create
 from opbuild.kernel.private_files import private_path, sweep
 from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, UntrustedError
+from opbuild.plural import counted
 from opbuild.runtime.files import copy_file
 
-MAGIC = b"\x8fOPBOM\r\n"
+MAGIC = OFFLINE_MAGIC
 """Not text, and damaged by whatever changes line ends."""
 VERSION = 1
 
@@ -143,6 +145,7 @@ def open_container(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, c
         InvalidModelError: If it can not be read, is no offline model, is of another version, is damaged or not signed,
             or others can write to it.
     """
+    require_kind(path, OFFLINE)
     try:
         data = copy_file(path, trust)[0] if copies else _map(path, trust)
     except UntrustedError as error:
@@ -187,7 +190,11 @@ def _read_table(path: Path, data: Array) -> tuple[_Places, dict[tuple[int, int],
     """
     head = bytes(data[:_HEADER_BYTES])
     if not head.startswith(MAGIC):
-        raise InvalidModelError(f"{str(path)!r} is not an offline model", "write one with 'opbuild compile'")
+        raise InvalidModelError(
+            f"{str(path)!r} is not {OFFLINE}",
+            "write one: opbuild.build_offline(MODEL, OUTPUT)",
+            command="write one: opbuild compile --model=MODEL.onnx",
+        )
     if len(head) < _HEADER_BYTES:
         raise _damaged(path, f"it ends after {len(head)} bytes")
     _, version, count, size, _ = _HEADER.unpack_from(head)
@@ -200,7 +207,7 @@ def _read_table(path: Path, data: Array) -> tuple[_Places, dict[tuple[int, int],
         raise _damaged(path, f"it has {data.size} bytes, not {size}")
     end = _HEADER_BYTES + count * _ENTRY.size
     if count > _MOST_SECTIONS or end > data.size:
-        raise _damaged(path, f"it can not have {count} sections")
+        raise _damaged(path, f"it can not have {counted(count, 'section')}")
     table = bytes(data[_HEADER_BYTES:end])
     if fast(head[: _HEADER.size] + table) != head[-_DIGEST_BYTES:].hex():
         raise _damaged(path, "its table does not have the digest it should have")

@@ -20,11 +20,13 @@ import numpy as np
 
 from opbuild.digest import fast
 from opbuild.errors import BuildError
+from opbuild.events import Watch, unwatched
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import canonical_json
 from opbuild.kernel.private_files import publish
 from opbuild.kernel.program import Buffer, Program
 from opbuild.kernel.trust import PRIVATE, Trust
+from opbuild.plural import counted
 from opbuild.runtime.files import anonymous, map_file, verified
 from opbuild.runtime.process import keep_freed_memory
 from opbuild.runtime.record import ALIGNMENT, Constant
@@ -80,7 +82,7 @@ class WeightStore:
         reference = self._reference(source)
         if reference is None or not self.reuse:
             return None
-        nbytes = buffer.size * np.dtype(buffer.dtype).itemsize
+        nbytes = _nbytes(buffer)
         try:
             stored = self.trust.read_memo(reference)
             return str(stored["blake3"]), self.get(str(stored["blake3"]), nbytes, stored["state"])
@@ -151,8 +153,13 @@ class Constants(NamedTuple):
     small: Array
 
 
-def pack_constants(program: Program, store: WeightStore) -> Constants:
+def pack_constants(program: Program, store: WeightStore, watch: Watch = unwatched) -> Constants:
     """Pack the constants of a program; equal ones once, those packed before not again.
+
+    Args:
+        program: The program.
+        store: Where large ones are kept.
+        watch: Told how many of the bytes are packed.
 
     Raises:
         BuildError: If packing gives something else than the buffer that it is for.
@@ -161,15 +168,17 @@ def pack_constants(program: Program, store: WeightStore) -> Constants:
     positions: dict[int, int] = {}
     known: dict[Hashable, int] = {}
     found: list[tuple[str, Array]] = []  # digest (empty: a small one) and bytes
-    for number, buffer in enumerate(program.buffers):
-        if buffer.kind != "constant":
-            continue
+    buffers = [(number, buffer) for number, buffer in enumerate(program.buffers) if buffer.kind == "constant"]
+    done, total = 0, sum(_nbytes(buffer) for _, buffer in buffers)
+    for number, buffer in buffers:
         source = buffer.source() if buffer.source is not None else None
         identity = ("buffer", number) if source is None else ("source", source)
         if identity not in known:
             known[identity] = len(found)
             found.append(_packed(buffer, source, store))
         positions[number] = known[identity]
+        done += _nbytes(buffer)
+        watch(done, total)
     offsets, end = [], 0
     for digest, array in found:
         offsets.append(0 if digest else end)
@@ -211,8 +220,12 @@ def load_constants(places: Sequence[Constant], small: Array, store: WeightStore,
     return tuple(arrays)
 
 
+def _nbytes(buffer: Buffer) -> int:
+    return buffer.size * np.dtype(buffer.dtype).itemsize
+
+
 def _packed(buffer: Buffer, source: Hashable | None, store: WeightStore) -> tuple[str, Array]:
-    nbytes = buffer.size * np.dtype(buffer.dtype).itemsize
+    nbytes = _nbytes(buffer)
     if nbytes >= SMALL:
         found = store.find(buffer, source)
         if found is not None:
@@ -223,7 +236,8 @@ def _packed(buffer: Buffer, source: Hashable | None, store: WeightStore) -> tupl
     array = np.ascontiguousarray(buffer.pack())
     if array.size != buffer.size or array.dtype != np.dtype(buffer.dtype):
         raise BuildError(
-            f"a constant of {buffer.size} elements of {buffer.dtype} was packed to {array.size} of {array.dtype}",
+            f"a constant of {counted(buffer.size, 'element')} of {buffer.dtype} was packed "
+            f"to {array.size} of {array.dtype}",
             "this is an error in opbuild; please report it",
         )
     data = array.reshape(-1).view(np.uint8)

@@ -1,0 +1,149 @@
+"""Ctrl-C: answered at once, whatever a command is doing, and ended with one line.
+
+The first one raises ``KeyboardInterrupt``, so that what is open is closed. While a library works the interpreter does
+not get to that: then a thread ends the process, since all that opbuild keeps may be killed at any moment. A second
+Ctrl-C ends it at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from opbuild.background import begin
+
+INTERRUPTED = 130
+"""The exit code of a command that was interrupted."""
+
+GRACE = 0.3
+"""Seconds in which a command may close what is open before the process is ended."""
+
+
+class Interrupted(BaseException):
+    """The user interrupted the command; all that was open is closed.
+
+    It stands for ``KeyboardInterrupt`` above the commands: click would make an empty line and an error of that.
+    """
+
+
+class Interrupts:
+    """What becomes of Ctrl-C in a process that is a command.
+
+    Attributes:
+        happened: Whether it was pressed since the process watches for it.
+    """
+
+    def __init__(self) -> None:
+        self.happened = False
+        self._watching = False
+        self._describe: Callable[[], str] | None = None
+        self._stopping = threading.Lock()
+        self._last = threading.Lock()
+
+    def watch(self) -> None:
+        """Answer from now on, unless this process was told to ignore Ctrl-C."""
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            return
+        self._watching = True
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        signal.signal(signal.SIGINT, self._on_signal)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        begin(lambda: self._answer(read), "opbuild-interrupt")
+
+    def leave(self) -> None:
+        """Leave Ctrl-C to Python: what runs now is a program of the user's, which may have its own use for it."""
+        if signal.getsignal(signal.SIGINT) == self._on_signal:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            self._watching = False
+
+    @contextmanager
+    def described(self, describe: Callable[[], str]) -> Iterator[None]:
+        """Say how far a command got if it is interrupted inside the block.
+
+        Args:
+            describe: Returns what follows "interrupted: "; it may be called from another thread.
+        """
+        before, self._describe = self._describe, describe
+        try:
+            yield
+        except KeyboardInterrupt:
+            text = self._text()
+            self._describe = lambda: text
+            raise
+        self._describe = before
+
+    def say_last(self) -> None:
+        """Say, once, that the command was interrupted and how far it got."""
+        if not self._watching or self._last.acquire(blocking=False):
+            with suppress(OSError, ValueError):
+                print(self._line(), file=sys.stderr, flush=True)
+        self._describe = None
+
+    def settle(self) -> int:
+        """Say the last line and let the process end undisturbed; return its exit code."""
+        self.say_last()
+        return self.ignore(INTERRUPTED)
+
+    def ignore(self, code: int) -> int:
+        """Let nothing disturb the end of the process, whose work is done; return its exit code."""
+        if self._watching:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return code
+
+    def _line(self) -> str:
+        text = self._text()
+        return f"interrupted: {text}" if text else "interrupted"
+
+    def _text(self) -> str:
+        with suppress(Exception):  # it may look at what is just being changed
+            return self._describe() if self._describe is not None else ""
+        return ""
+
+    def _on_signal(self, *_: object) -> None:
+        if self.happened:
+            self._end()
+        self.happened = True
+        self._say_stopping()
+        raise KeyboardInterrupt
+
+    def _answer(self, read: int) -> None:
+        """Wait for the signal beside the command, which may be where no handler is called."""
+        while os.read(read, 1) != bytes([signal.SIGINT]):
+            pass
+        self._say_stopping()
+        again = threading.Event()
+
+        def wait_for_another() -> None:
+            while os.read(read, 1) != bytes([signal.SIGINT]):
+                pass
+            again.set()
+
+        begin(wait_for_another, "opbuild-interrupt")
+        again.wait(GRACE)
+        self._end()
+
+    def _say_stopping(self) -> None:
+        if self._stopping.acquire(blocking=False):
+            _say("stopping")
+
+    def _end(self) -> None:
+        if self._last.acquire(blocking=False):
+            _say(self._line())
+        os._exit(INTERRUPTED)
+
+
+INTERRUPTS = Interrupts()
+"""Those of this process."""
+
+
+def _say(line: str) -> None:
+    """Write a line to the standard error, over a bar that may be drawn there and hides the cursor."""
+    start = "\r\x1b[2K\x1b[?25h" if os.isatty(2) else ""
+    with suppress(OSError):
+        os.write(2, f"{start}{line}\n".encode(errors="replace"))

@@ -1,0 +1,215 @@
+"""What is wrong with a command line or a call is found before the first operator is compiled."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import opbuild
+from opbuild.cli.main import main
+from opbuild.errors import OpbuildError
+from opbuild.runtime import link as linking
+from replayed import ReplayServer
+from small_network import SHAPE, SmallNetwork
+
+RUN = ["run", "small.onnx", "--repeat", "1", "--input_shape", "x:64,256"]
+GIVEN = ["run", "small.onnx", "--repeat", "1"]
+BUILD = ["build", "small.onnx", "--input_shape", "x:64,256"]
+COMPILE = ["compile", "--model=small.onnx", "--input_shape", "x:64,256"]
+ATC = ["atc", "--model=small.onnx", "--framework=5", "--soc_version=host", "--input_shape", "x:64,256"]
+
+Fault = tuple[list[str], int, str]
+
+INPUTS: dict[str, Fault] = {
+    "another name": (["--input", "z=x.npy"], 4, "no input 'z'"),
+    "another type": (["--input", "x=double.npy"], 4, "float64"),
+    "another rank": (["--input", "x=flat.npy"], 4, "[16384]"),
+    "another extent": (["--input", "x=narrow.npy"], 4, "[64,255]"),
+    "no file": (["--input", "x=nothing.npy"], 2, "nothing.npy"),
+    "a folder": (["--input", "x=folder"], 2, "folder"),
+    "no array": (["--input", "x=small.onnx"], 2, "small.onnx"),
+}
+SHAPES: dict[str, Fault] = {
+    "a shape for no input": (["--input_shape", "z:1,3"], 3, "'z'"),
+    "a shape of another rank": (["--input_shape", "x:1,2,3"], 3, "2 dimensions"),
+}
+PLACES: dict[str, tuple[str, str]] = {
+    "no folder above": ("nowhere/deep/out", "no folder"),
+    "a file above": ("x.npy/out", "x.npy"),
+    "read-only": ("/proc/self/out", "/proc/self"),
+    "the name is too long": ("a" * 400, "too long"),
+}
+
+
+def _outputs() -> Iterator[tuple[str, list[str], int, str]]:
+    for what, (place, said) in PLACES.items():
+        yield f"compile, {what}", [*COMPILE, f"--output={place}"], 2, said
+        yield f"atc, {what}", [*ATC, f"--output={place}"], 2, said
+        if what != "no folder above":  # it is made
+            yield f"run, {what}", [*RUN, "--output_dir", place], 2, said
+    for what, (place, said) in PLACES.items():
+        yield f"json, {what}", ["compile", "--mode=1", "--model=small.onnx", f"--json={place}"], 2, said
+        yield f"check, {what}", ["compile", "--mode=3", "--model=small.onnx", f"--check_report={place}"], 2, said
+    yield "compile, a folder in the way", [*COMPILE, "--output=taken"], 2, "folder"
+
+
+def _cases() -> Iterator[tuple[str, list[str], int, str]]:
+    for what, (options, code, said) in INPUTS.items():
+        yield f"run, {what}", [*GIVEN, *options], code, said
+    for what, (options, code, said) in SHAPES.items():
+        for command in (GIVEN, ["build", "small.onnx"], COMPILE[:2], ["explain", "small.onnx"]):
+            yield f"{command[0]}, {what}", [*command, *options], code, said
+    yield "run, data and a shape that differ", [*RUN, "--input", "x=other.npy"], 4, "[32,256]"
+    yield from _outputs()
+
+
+CASES = {name: rest for name, *rest in _cases()}
+
+
+class Compiles:
+    """Counts what is sent to a compile server."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        send = ReplayServer.send
+
+        def counted(server: ReplayServer, header: dict[str, Any]) -> None:
+            self.count += 1
+            send(server, header)
+
+        monkeypatch.setattr(ReplayServer, "send", counted)
+
+
+@pytest.fixture
+def folder(small_network: SmallNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the small network and data for it, right and wrong; nothing of it is built."""
+    (tmp_path / "small.onnx").write_bytes(small_network.path.read_bytes())
+    for name, shape in (("x", SHAPE), ("flat", (64 * 256,)), ("narrow", (64, 255)), ("other", (32, 256))):
+        np.save(tmp_path / f"{name}.npy", np.ones(shape, np.float32))
+    np.save(tmp_path / "double.npy", np.ones(SHAPE))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "taken.om").mkdir()
+    for name in ("MS_COMPILER_CACHE_PATH", "ASCEND_CACHE_PATH", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def compiles(small_network: SmallNetwork, monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiles]:
+    """Counts compiles, which are answered at once."""
+    with small_network.replayed():
+        yield Compiles(monkeypatch)
+
+
+@pytest.mark.parametrize("command", [RUN, [*GIVEN, "--input", "x=x.npy"], BUILD, COMPILE, [*ATC, "--output=o"]])
+def test_a_right_command_compiles(folder: Path, compiles: Compiles, command: list[str]) -> None:
+    """What the faults are put into works without them, and is counted."""
+    assert main(command) == 0
+    assert compiles.count == 2
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fault_is_found_before_anything_is_compiled(
+    folder: Path, compiles: Compiles, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    """Wrong names, shapes, types and files of inputs, and outputs that can not be written, cost no compile.
+
+    Each was found after the network had been built: after half a minute.
+    """
+    command, code, said = CASES[name]
+    assert main(command) == code
+    captured = capfd.readouterr()
+    assert said in captured.err + captured.out
+    assert "Traceback" not in captured.err
+    assert compiles.count == 0
+
+
+@pytest.mark.parametrize("output", ["nowhere/out", "x.npy/out", "/proc/self/out", "taken"])
+def test_build_offline_refuses_an_output_before_anything_is_compiled(
+    folder: Path, compiles: Compiles, output: str
+) -> None:
+    """The same from Python; whoever may do anything is refused by a file system that lets nobody write too."""
+    with pytest.raises(OpbuildError, match=r"^output is "):
+        opbuild.build_offline("small.onnx", output, input_shapes={"x": SHAPE})
+    assert compiles.count == 0
+    assert not [path for path in folder.iterdir() if path.name.startswith("tmp")]
+
+
+FAILING = "#!/bin/sh\necho \"collect2: fatal error: cannot find 'ld'\" >&2\nexit 1\n"
+
+LINKERS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "none": (lambda folder: None, "no linker was found"),
+    "a compiler without a linker": (lambda folder: _program(folder / "gcc"), "cannot find 'ld'"),
+    "several that fail": (lambda folder: (_program(folder / "cc"), _program(folder / "ld.lld"))[0], "ld.lld failed"),
+}
+
+
+def _program(path: Path) -> None:
+    path.write_text(FAILING)
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("linkers", LINKERS)
+@pytest.mark.parametrize("command", [BUILD, RUN, COMPILE, [*ATC, "--output=o"], ["python"]], ids=lambda each: each[0])
+def test_a_linker_that_is_missing_or_fails_is_found_before_anything_is_compiled(
+    folder: Path,
+    compiles: Compiles,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    linkers: str,
+    command: list[str],
+) -> None:
+    """No linker at all, or a C compiler installed without one: what to install is said at once."""
+    make, said = LINKERS[linkers]
+    (folder / "bin").mkdir()
+    make(folder / "bin")
+    monkeypatch.setenv("PATH", str(folder / "bin") + ":/nowhere")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
+    if command == ["python"]:
+        with pytest.raises(OpbuildError, match="binutils") as caught:
+            opbuild.compile("small.onnx", input_shapes={"x": SHAPE})
+        shown = str(caught.value)
+    else:
+        assert main(command) == 5
+        shown = "".join(capfd.readouterr())
+    assert said in shown
+    assert "install binutils, lld or a C compiler, or 'pip install opbuild[linker]'" in shown
+    assert compiles.count == 0
+
+
+def test_a_missing_linker_for_another_machine_is_named_by_its_package(
+    folder: Path, compiles: Compiles, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not after the whole network was compiled for that machine, and not by the package for this one."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    assert main([*COMPILE, "--soc_version=arm-64-linux"]) == 5
+    said = capfd.readouterr().err
+    assert "no linker for arm-64-linux was found" in said
+    assert (
+        "hint: install binutils-aarch64-linux-gnu or lld, or 'pip install opbuild[linker]', or set OPBUILD_LINKER"
+        in said
+    )
+    assert compiles.count == 0
+
+
+def test_a_compiler_that_can_not_link_gives_way_to_a_linker_that_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first on the PATH was taken, whatever it could do."""
+    whole = linking.find_linker().command[0]
+    for name in ("ld.lld", "ld"):
+        _program(tmp_path / name)
+    (tmp_path / "cc").symlink_to(whole)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/nowhere")
+    (tmp_path / "ld").unlink()
+    (tmp_path / "ld").symlink_to(whole)
+    assert linking.find_linker().command[0] == str(tmp_path / "ld")

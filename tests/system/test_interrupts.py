@@ -1,0 +1,116 @@
+"""Ctrl-C: an answer at once, one line at the end, no traceback, nothing left running, whatever a command is doing."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import onnx
+import pytest
+
+import networks
+from fuzzing import CAMPAIGN
+from interrupted import Interrupted, interrupt, left_running
+
+SCRIPT = """
+import time
+import numpy as np
+import mindspore
+from mindspore import Tensor, nn
+print("working", flush=True)
+try:
+    while True:
+        nn.ReLU()(Tensor(np.ones((3, 3), np.float32)))
+finally:
+    open("closed", "w").close()
+"""
+
+COMMANDS: dict[str, tuple[list[str], float]] = {
+    "build": (["build", "net.onnx", "--workers", "1"], 2.5),
+    "compile": (["compile", "--model=net.onnx", "--output=out", "--workers=1"], 2.5),
+    "run": (["run", "mlp.onnx", "--repeat", "1000000"], 2.0),
+    "explain": (["explain", "net.onnx"], 0.8),
+    "cache": (["cache", "verify"], 0.4),
+    "help": (["--help"], 0.12),
+    "wrong": (["build", "nothing.onnx"], 0.3),
+    "launch": (["launch", "-n", "2", "script.py"], 1.5),
+}
+"""Commands, and how long they take on a quiet machine: they are interrupted before."""
+
+END = 3.0
+"""Seconds until the end on a machine that tests other things too; half a second is promised where it is quiet."""
+
+
+def folder_with_models(folder: Path) -> Path:
+    """Write what the commands take into a folder."""
+    onnx.save(networks.light("squeezenet"), folder / "net.onnx")
+    onnx.save(networks.mlp(), folder / "mlp.onnx")
+    (folder / "script.py").write_text(SCRIPT)
+    return folder
+
+
+def check(what: Interrupted, folder: Path, name: str) -> None:
+    """Compare an ending with what is promised."""
+    if what.code != 130:  # it had done its work, or failed, before the signal came
+        assert what.code in (0, 3), f"{name}: {what}"
+        return
+    assert what.said[-1].startswith("interrupted"), f"{name}: {what}"
+    assert len([line for line in what.said if line.startswith("interrupted")]) == 1, f"{name}: {what}"
+    assert not [line for line in what.said if "Traceback" in line or "Exception" in line], f"{name}: {what}"
+    assert what.end < END, f"{name}: {what}"
+    end = time.monotonic() + 5
+    while left_running(folder) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert left_running(folder) == [], name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_that_is_interrupted_at_any_moment_ends_at_once_with_one_line(name: str, tmp_path: Path) -> None:
+    """130, ``stopping`` and one last line, no traceback - also while modules are loaded - and no process left (F03)."""
+    folder = folder_with_models(tmp_path)
+    arguments, seconds = COMMANDS[name]
+    pick = random.Random(f"{name} {CAMPAIGN}")
+    for number in range(max(2, CAMPAIGN // 20)):
+        cache = str(folder / f"cache{number}")
+        what = interrupt(arguments, folder, pick.uniform(0, seconds), MS_COMPILER_CACHE_PATH=cache,
+                         ASCEND_CACHE_PATH=cache, XDG_CACHE_HOME=cache)  # fmt: skip
+        check(what, folder, f"{name} {number}")
+
+
+def test_the_answer_does_not_wait_for_a_library_that_is_at_work(tmp_path: Path) -> None:
+    """A function that does not return to the interpreter: it is said that the command stops, and then it ends."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import click\n"
+        "def stuck(self, ctx):\n"
+        "    import os, threading\n"
+        "    os.write(2, b'working\\n')\n"
+        "    lock = threading.Lock()\n"
+        "    lock.acquire()\n"
+        "    while True:\n"
+        "        try:\n"
+        "            lock.acquire()\n"
+        "        except KeyboardInterrupt:\n"
+        "            pass\n"
+        "click.Group.invoke = stuck\n"
+    )
+    what = interrupt(["env"], tmp_path, 1.0, PYTHONPATH=f"{tmp_path}:{Path(networks.__file__).parents[1] / 'src'}")
+    assert what.said == ["working", "stopping", "interrupted"]
+    assert (what.code, what.end < END) == (130, True)
+
+
+def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
+    """Who asks twice does not want to wait for files to be closed."""
+    folder = folder_with_models(tmp_path)
+    what = interrupt(["run", "mlp.onnx", "--repeat", "1000000"], folder, 1.5, times=2, MS_COMPILER_CACHE_PATH="cache")
+    assert what.code == 130
+    assert what.said[-1].startswith("interrupted")
+    assert "Traceback" not in " ".join(what.said)
+
+
+def test_a_script_has_ctrl_c_to_itself(tmp_path: Path) -> None:
+    """A script that closes what it opened is not ended before it did: it gets ``KeyboardInterrupt``, as from Python."""
+    folder = folder_with_models(tmp_path)
+    what = interrupt(["run", "script.py"], folder, 2.0, MS_COMPILER_CACHE_PATH="cache")
+    assert (what.code, what.said) == (130, ["interrupted"])
+    assert (folder / "closed").exists()
