@@ -194,13 +194,17 @@ def test_run_returns_a_dictionary_where_no_outputs_are_named(net: opbuild.Networ
 @pytest.mark.parametrize(
     ("args", "kwargs", "words"),
     [
-        ((["prob"], {"x": X}), {}, r"no output 'prob' \(did you mean 'probs'\? its outputs are 'probs', 'mask'"),
+        ((["prob"], {"x": X}), {}, r"no output 'prob'\n  hint: did you mean 'probs'\? its outputs are 'probs', 'mask'"),
         (([3], {"x": X}), {}, "no output 3"),
-        (("probs", {"x": X}), {}, r"the text 'probs' for the names of outputs \(give a list such as \['probs'\]"),
-        ((X,), {}, "a value of type ndarray for a dictionary .*net.array. takes"),
+        (
+            ("probs", {"x": X}),
+            {},
+            r"'probs' for the names of outputs\n  hint: give a list such as \['probs'\]",
+        ),
+        ((X,), {}, "a value of type ndarray for a dictionary(?s:.*)net.array. takes"),
         ((None, X), {}, "a value of type ndarray for the inputs"),
         ((None,), {}, "input 'x' is missing"),
-        (({"X": X},), {}, r"no input 'X' \(did you mean 'x'"),
+        (({"X": X},), {}, r"no input 'X'\n  hint: did you mean 'x'"),
         (({"x": X}, ["probs"]), {}, "2 arguments that it does not know together"),
         ((None, {"x": X}, None, 1), {}, "4 arguments"),
         ((None, {"x": X}), {"output_names": ["probs"]}, "output_names was given twice"),
