@@ -166,7 +166,7 @@ class ModelSource:
             return tuple(bound)
         said = (declared.shape for declared in self.face.inputs)
         holds = all(endpoint.shape == shape for endpoint, shape in zip(inputs, said, strict=True))
-        if not bound and not (holds and all(output.shape is not None for output in self.face.outputs)):
+        if any(output.shape is None for output in self.face.outputs) or not (bound or holds):
             with contextlib.suppress(OpbuildError):  # a model that has operators without rules, say
                 sizes = make_sizes([endpoint.name for endpoint in inputs], [endpoint.shape for endpoint in inputs])
                 return outputs_of_any(self.portable(), sizes)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from opbuild.errors import ShapeError
-from opbuild.graph.types import Graph
+from opbuild.graph.types import Graph, TensorType
+from opbuild.kernel.opdesc import FREE
 from opbuild.runtime.endpoint import Endpoint, common
-from opbuild.sizes import Sizes
+from opbuild.sizes import Shapes, Sizes
 
 if TYPE_CHECKING:
     from opbuild.frontend.portable import PortableModel
@@ -17,12 +19,13 @@ COMPARED, TRIED = 3, 24
 how many are tried for them."""
 
 
-def outputs_of_any(model: PortableModel, sizes: Sizes) -> tuple[Endpoint, ...]:
-    """Return a network's outputs; an extent that differs between sizes is -1.
+def outputs_of_any(model: PortableModel, sizes: Sizes, known: Sequence[Shapes] = ()) -> tuple[Endpoint, ...]:
+    """Return a network's outputs; an extent that differs between sizes is -1, and so is any if one size alone is taken.
 
     Args:
         model: The network.
         sizes: The ranges of its inputs.
+        known: Sizes that it surely takes.
 
     Raises:
         ShapeError: If the network takes none of the sizes that were tried.
@@ -31,7 +34,8 @@ def outputs_of_any(model: PortableModel, sizes: Sizes) -> tuple[Endpoint, ...]:
     from opbuild.backend.host.evaluate import evaluate_native
 
     graphs, problem = list[Graph](), ShapeError("there is no size in the ranges")
-    for shapes in sizes.samples()[:TRIED]:
+    tried = dict.fromkeys((*sizes.samples()[:TRIED], *known))
+    for shapes in tried:
         try:
             graphs.append(model.bind(shapes, evaluate_native))
         except ShapeError as error:  # a size that the network itself does not take
@@ -40,4 +44,7 @@ def outputs_of_any(model: PortableModel, sizes: Sizes) -> tuple[Endpoint, ...]:
             break
     if not graphs:
         raise problem
-    return tuple(Endpoint(name, common([graph.types[name] for graph in graphs])) for name in graphs[0].outputs)
+    columns = [[graph.types[name] for graph in graphs] for name in graphs[0].outputs]
+    if len(graphs) == 1 and len(tried) > 1:
+        columns = [[one, TensorType(one.dtype, (FREE,) * len(one.shape))] for (one,) in columns]
+    return tuple(Endpoint(name, common(types)) for name, types in zip(graphs[0].outputs, columns, strict=True))

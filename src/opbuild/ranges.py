@@ -259,7 +259,7 @@ class RangeBinder:
         Raises:
             ShapeError: If the network takes none of the sizes that were tried.
         """
-        return outputs_of_any(self._model, self.sizes)
+        return outputs_of_any(self._model, self.sizes, self._offline.signatures)
 
     def bind(self, shapes: Shapes) -> Binding:
         """Make the network ready for a size.

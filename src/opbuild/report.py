@@ -12,6 +12,10 @@ UNBOUND = "nothing is built before the first call, which brings the shapes of it
 """What the report of a network says before any signature was bound."""
 
 
+SHOWN_NODES = 4
+"""Nodes of an operator that a notebook names."""
+
+
 class OperatorReport(NamedTuple):
     """What happened to one distinct operator.
 
@@ -101,7 +105,7 @@ class Report:
         details = table(
             ("operator", "nodes", "", "why", "compiled in"),
             [
-                (each.name, ", ".join(each.nodes), each.status, each.reason, f"{each.milliseconds:.0f} ms")
+                (each.name, _nodes(each.nodes), each.status, each.reason, f"{each.milliseconds:.0f} ms")
                 for each in self.operators
             ],
         )
@@ -129,3 +133,9 @@ class Report:
         )
         lines.append(f"memory: {self.arena / 2**20:.1f} MiB intermediate, {self.constants / 2**20:.1f} MiB constant")
         return "\n".join(lines)
+
+
+def _nodes(names: tuple[str, ...]) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - SHOWN_NODES
+    return ", ".join(names[:SHOWN_NODES]) + (f" and {more} more" if more > 0 else "")

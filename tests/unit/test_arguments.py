@@ -130,7 +130,7 @@ Module.__module__ = "torch.nn.modules.module"
         (
             "compile",
             {"num_threads": "2"},
-            r"^num_threads is '2', which is of type str\n  hint: give a whole number from 1 to",
+            r"^num_threads is '2', which is of type str\n  hint: give a whole number",
         ),
         ("compile", {"num_threads": True}, "^num_threads is True, which is of type bool"),
         ("compile", {"workers": "a"}, "^workers is 'a', which is of type str"),
@@ -142,26 +142,26 @@ Module.__module__ = "torch.nn.modules.module"
         (
             "compile",
             {"input_shapes": [1, 3]},
-            r"input_shapes is \[1, 3\], .*\n  hint: give a dictionary such as \{'x': \(1,",
+            r"input_shapes is \[1, 3\], .*\n  hint: give a dictionary such as \{'x'",
         ),
-        ("compile", {"observer": 3}, "^observer is 3, .* a function that takes one event"),
-        ("compile", {"cache_path": 3}, "^cache_path is 3, .* the path of a folder"),
-        ("compile", {"copy_weights": "no"}, "^copy_weights is 'no', .* True or False"),
+        ("compile", {"observer": 3}, "^observer is 3(?s:.*) a function that takes one event"),
+        ("compile", {"cache_path": 3}, "^cache_path is 3(?s:.*) the path of a folder"),
+        ("compile", {"copy_weights": "no"}, "^copy_weights is 'no'(?s:.*) True or False"),
         ("load", {"verify": "yes"}, "^verify is 'yes'"),
-        ("build_offline", {"variants": {"x": (1,)}}, "^variants is .* a list of dictionaries"),
+        ("build_offline", {"variants": {"x": (1,)}}, "^variants is (?s:.*) a list of dictionaries"),
         ("build_offline", {"variants": [{"x": "1"}]}, r"^variants\[0\]\['x'\] is '1'"),
         ("build_offline", {"ranges": {"x": [(1, 2, 3)]}}, r"^ranges\['x'\] is "),
-        ("compile", {"model": 3}, "^model is 3, which is of type int, not a model.*onnx.ModelProto"),
+        ("compile", {"model": 3}, "^model is 3, which is of type int, not a model(?s:.*)onnx.ModelProto"),
         ("compile", {"model": None}, "^model is None, which is not a model"),
-        ("compile", {"model": type("Net", (Module,), {})()}, r"torch module \(Net\), .*torch.onnx.export\("),
-        ("compile", {"model": Graph("g", (), (), (), {}, {})}, "opbuild.compile_graph"),
+        ("compile", {"model": type("Net", (Module,), {})()}, r"torch module \(Net\), (?s:.*)torch.onnx.export\("),
+        ("compile", {"model": Graph("g", (), (), (), {}, {})}, "use opbuild.compile_graph"),
         ("operator", {"op_type": len}, "^op_type is <built-in function len>"),
     ],
 )
 def test_the_words_say_what_was_given_and_what_to_give(name: str, arguments: Mapping[str, Any], words: str) -> None:
     """Name, value, type, and the right form."""
     ((argument, value),) = arguments.items()
-    with pytest.raises((OptionError, ModelError), match=f"(?s){words}"):
+    with pytest.raises((OptionError, ModelError), match=words):
         call(name, argument, value)
 
 

@@ -119,6 +119,35 @@ def test_offline_models_say_what_they_serve(
     assert net.bound_inputs[0].shape == (2, 4)
 
 
+def squeezing() -> onnx.ModelProto:
+    """``y = squeeze(x)``: how many dimensions it has depends on the extents."""
+    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 4)), helper.make_empty_tensor_value_info("y")]
+    graph = helper.make_graph([helper.make_node("Squeeze", ["x"], ["y"])], "s", ends[:1], ends[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def test_an_output_whose_rank_depends_on_the_size_has_no_shape(config: Config, tmp_path: Path) -> None:
+    """Squeeze without axes drops what is 1; one call tells nothing of the next."""
+    for given in (None, {"x": (3, 4)}):
+        net = opbuild.compile(squeezing(), input_shapes=given, cache_path=config.cache_path)
+        assert net.outputs[0].shape is None
+    variants = [{"x": (1, 4)}, {"x": (3, 4)}]
+    options: list[dict[str, Any]] = [{"variants": variants}, {"ranges": {"x": [(1, 3), 4]}}]
+    for number, each in enumerate(options):
+        net = opbuild.load(opbuild.build_offline(squeezing(), tmp_path / f"{number}.om", config=config, **each))
+        assert net.outputs[0].shape is None
+        assert repr(net) == "<opbuild network s (x: float32[any, 4]) -> (y: float32[...])>"
+        assert [net(np.ones((rows, 4), np.float32)).shape for rows in (1, 3)] == [(4,), (3, 4)]
+
+
+def test_a_network_that_takes_hardly_any_size_leaves_its_outputs_open(config: Config, tmp_path: Path) -> None:
+    """Of one size nothing can be told of others: ``x @ w`` with as many columns as ``w`` has rows."""
+    net = opbuild.load(
+        opbuild.build_offline(model(("n", "m"), None), tmp_path / "net.om", ranges={"x": [2, (1, 7)]}, config=config)
+    )
+    assert net.outputs[0].shape == (-1, -1)
+
+
 def test_a_graph_says_its_own_shapes(config: Config) -> None:
     """A network from another front end has no open extents."""
     net = opbuild.compile_graph(load_model(model()).bind({"x": (2, 4)}), config=config)
@@ -170,9 +199,9 @@ def test_run_returns_a_dictionary_where_no_outputs_are_named(net: opbuild.Networ
         (
             ("probs", {"x": X}),
             {},
-            r"the text 'probs' for the names of outputs\n  hint: give a list such as \['probs'\]",
+            r"'probs' for the names of outputs\n  hint: give a list such as \['probs'\]",
         ),
-        ((X,), {}, "a value of type ndarray for a dictionary.*net.array. takes"),
+        ((X,), {}, "a value of type ndarray for a dictionary(?s:.*)net.array. takes"),
         ((None, X), {}, "a value of type ndarray for the inputs"),
         ((None,), {}, "input 'x' is missing"),
         (({"X": X},), {}, r"no input 'X'\n  hint: did you mean 'x'"),
@@ -186,7 +215,7 @@ def test_run_returns_a_dictionary_where_no_outputs_are_named(net: opbuild.Networ
 )
 def test_what_run_can_not_understand_is_refused(net: opbuild.Network, args: Any, kwargs: Any, words: str) -> None:
     """Each misuse is an InputError with the right form or the nearest name."""
-    with pytest.raises(InputError, match=f"(?s){words}"):
+    with pytest.raises(InputError, match=words):
         net.run(*args, **kwargs)
 
 

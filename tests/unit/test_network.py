@@ -158,14 +158,14 @@ Tensor.__module__ = "torch"
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"dtype": "torch.float64"}, r"type torch.float64, the network needs float32\n  hint: convert it: x.float\(\)"),
+        ({"dtype": "torch.float64"}, r"torch.float64, the network needs float32\n  hint: convert it: x.float\(\)"),
         (
             {"dtype": "torch.bfloat16"},
-            r"type torch.bfloat16, the network needs float32\n  hint: convert it: x.float\(\)",
+            r"torch.bfloat16, the network needs float32\n  hint: convert it: x.float\(\)",
         ),
         ({"requires_grad": True}, r"requires grad\n  hint: give it without: x.detach\(\)"),
         ({"device": SimpleNamespace(type="cuda")}, r"on cuda\n  hint: move it to the CPU: x.cpu\(\)"),
-        ({"layout": "torch.sparse_coo"}, r"sparse .*x.to_dense\(\)"),
+        ({"layout": "torch.sparse_coo"}, r"sparse(?s:.*)x.to_dense\(\)"),
     ],
 )
 @pytest.mark.parametrize("kind", [Tensor, Parameter])
@@ -175,7 +175,7 @@ def test_refusals_of_torch_tensors_speak_torch(kind: type[Tensor], changed: dict
     np.testing.assert_allclose(net(kind(X)), expected_chain(X), rtol=1e-6)
     tensor = kind(X)
     vars(tensor).update(changed)
-    with pytest.raises(InputError, match=f"(?s){words}"):
+    with pytest.raises(InputError, match=words):
         net(tensor)
 
 

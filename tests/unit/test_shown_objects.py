@@ -69,6 +69,8 @@ def test_a_report_is_a_table_in_a_notebook() -> None:
     assert page.tags.count("tr") == 6 + 1 + len(OPERATORS)
     assert {"operators built", "15", "2 x TopK", "no: it is not stored", "conv_3_0", "node3"} <= {*page.cells}
     assert "details" in page.tags
+    many = OperatorReport("conv_0", "built", "r", tuple(f"n{number}" for number in range(26)), 1.0)
+    assert "n0, n1, n2, n3 and 22 more" in Page(Report("n", (many,), {}, {"lower": 1.0})._repr_html_()).cells
 
 
 NAMES = st.text(min_size=1, max_size=20) | st.sampled_from(

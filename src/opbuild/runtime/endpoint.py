@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from opbuild.kernel.opdesc import FREE
 class Endpoint(NamedTuple):
     """An input or output of a network.
 
-    What the model does not say of an output, and nobody can infer, is not known before the first signature is bound:
-    its shape is then None, and its element type ``object``.
+    The shape of an output is None where its number of dimensions may differ from call to call, or the model does not
+    say it and nobody can infer it; then its element type may be ``object``.
 
     Attributes:
         name: Its name in the model.
@@ -52,11 +52,10 @@ def shape_text(shape: Sequence[int] | None) -> str:
 def common(types: Sequence[TensorType]) -> TensorType:
     """Return what several types of one value have in common: -1 is an extent in which they differ.
 
-    Raises:
-        ValueError: If they differ in more than extents.
+    If they differ in their numbers of dimensions, as what Squeeze returns may, the shape is None: see ``Endpoint``.
     """
     first = types[0]
-    if any((each.dtype, len(each.shape)) != (first.dtype, len(first.shape)) for each in types):
-        raise ValueError(f"{', '.join(map(str, types))} differ in more than extents")
+    if any(len(each.shape) != len(first.shape) for each in types):
+        return TensorType(first.dtype, cast("tuple[int, ...]", None))
     columns = zip(*(each.shape for each in types), strict=True)
     return TensorType(first.dtype, tuple(column[0] if len({*column}) == 1 else FREE for column in columns))
