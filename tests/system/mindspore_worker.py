@@ -9,6 +9,7 @@ import zlib
 
 import numpy as np
 from mindspore_cases import LAYERS, all_cases
+from mindspore_layers import LAYER_CALLS
 
 NAMES = {"f": "float", "i": "int", "u": "uint"}
 
@@ -48,6 +49,23 @@ def flat(result, tensor_type) -> list:
     return [repr(result)]
 
 
+def layer(case: str, given: tuple[str, ...], names: dict[str, object]) -> list:
+    """Return what a layer gives, and how its parameters are called."""
+    seed = zlib.crc32(case.encode())
+    made, _, call = case.partition("  # ")
+    cell, tensor = eval(made, names), names["Tensor"]
+    described = []
+    for path, parameter in cell.parameters_and_names():
+        described.append([path, parameter.name, tuple(parameter.shape), parameter.requires_grad])
+        low = 0.5 if "var" in path else -0.5
+        start = np.random.default_rng(seed).uniform(low, low + 1, parameter.shape).astype("float32")
+        parameter.set_data(tensor(start))
+    cell.set_train(False)
+    inputs = {name: tensor(values(spec, seed + i)) for i, (name, spec) in enumerate(zip("xyzw", given, strict=False))}
+    call = call.partition(" #")[0] or f"net({', '.join(inputs)})"
+    return [eval(call, {**names, **inputs, "net": cell}), repr(described)]
+
+
 def main() -> None:
     """Evaluate every case and write the results."""
     graph = "graph" in sys.argv[2:]
@@ -74,22 +92,9 @@ def main() -> None:
         if graph:
             function = type("Case", (nn.Cell,), {"construct": lambda self, *args, f=function: f(*args)})()
         record(case, lambda f=function, g=given, s=seed: f(*(Tensor(values(spec, s + i)) for i, spec in enumerate(g))))
-    for case, given in LAYERS.items():
-
-        def layer(case=case, given=given):
-            seed = zlib.crc32(case.encode())
-            cell = eval(case, names)
-            described = []
-            for path, parameter in cell.parameters_and_names():
-                described.append([path, parameter.name, tuple(parameter.shape), parameter.requires_grad])
-                low = 0.5 if "var" in path else -0.5
-                parameter.set_data(
-                    Tensor(np.random.default_rng(seed).uniform(low, low + 1, parameter.shape).astype("float32"))
-                )
-            cell.set_train(False)
-            return [cell(Tensor(values(given, seed))), repr(described)]
-
-        record(case, layer)
+    layers = {**{case: (given,) for case, given in LAYERS.items()}, **LAYER_CALLS}
+    for case, given in layers.items():
+        record(case, lambda case=case, given=given: layer(case, given, names))
     arrays["said"] = np.frombuffer(json.dumps(said).encode(), np.uint8)
     np.savez(sys.argv[1], **arrays)
 

@@ -25,6 +25,7 @@ from opbuild.mindspore.nn.activation import (
     Tanhshrink,
     get_activation,
 )  # fmt: skip
+from opbuild.mindspore.nn.attention import MultiheadAttention
 from opbuild.mindspore.nn.basic import Dense, Dropout, Embedding, Flatten, Identity
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.container import CellDict, CellList, SequentialCell
@@ -38,6 +39,15 @@ from opbuild.mindspore.nn.pooling import (
     MaxPool1d,
     MaxPool2d,
 )  # fmt: skip
+from opbuild.mindspore.nn.recurrent import GRU, LSTM, RNN
+from opbuild.mindspore.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell
+from opbuild.mindspore.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 
 __all__ = [
     "CELU", "ELU", "GELU", "AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "AvgPool1d", "AvgPool2d", "BatchNorm1d",
