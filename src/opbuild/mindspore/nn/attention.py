@@ -126,9 +126,7 @@ class MultiheadAttention(Cell):
             for tensor, weight, bias in zip((query, key, value), weights, biases, strict=True)
         ]
 
-    def _extended(
-        self, k: Tensor, v: Tensor, masks: list[Tensor | None]
-    ) -> tuple[Tensor, Tensor, list[Tensor | None]]:
+    def _extended(self, k: Tensor, v: Tensor, masks: list[Tensor | None]) -> tuple[Tensor, Tensor, list[Tensor | None]]:
         """Return keys, values and masks with the learned step and the step of zeros, where they are asked for."""
         batch = k.shape[1]
         if self.bias_k is not None and self.bias_v is not None:

@@ -132,9 +132,7 @@ class _Recurrent(Cell):
                 raise TensorShapeError(f"{name} with a first state of shape {item.shape}{location()}", f"give {shape}")
         return [split(cast(item, x.type.dtype), self._directions, 0) for item in given]
 
-    def _layer(
-        self, layer: int, x: Tensor, states: States, lengths: Tensor | None
-    ) -> tuple[Tensor, States]:
+    def _layer(self, layer: int, x: Tensor, states: States, lengths: Tensor | None) -> tuple[Tensor, States]:
         w, r, b = self._weights(layer, x.type.dtype)
         outputs = 3 if self.kind == "LSTM" else 2
         attrs: dict[str, Any] = {"hidden_size": self.hidden_size, **self._attributes()}

@@ -38,7 +38,7 @@ class _Layer(Cell):
         dtype: Element type of the parameters.
     """
 
-    attentions = ("self_attn",)
+    attentions: tuple[str, ...] = ("self_attn",)
 
     def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
                  activation: Any = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
@@ -189,16 +189,18 @@ class Transformer(Cell):
                  layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False,
                  dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
-        arguments: Any = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first)
+        arguments: Any = (
+            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, dtype
+        )  # fmt: skip
 
         def norm() -> LayerNorm:
             return LayerNorm((d_model,), epsilon=layer_norm_eps, dtype=dtype)
 
         self.encoder = custom_encoder or TransformerEncoder(
-            TransformerEncoderLayer(*arguments, dtype), num_encoder_layers, norm()
+            TransformerEncoderLayer(*arguments), num_encoder_layers, norm()
         )
         self.decoder = custom_decoder or TransformerDecoder(
-            TransformerDecoderLayer(*arguments, dtype), num_decoder_layers, norm()
+            TransformerDecoderLayer(*arguments), num_decoder_layers, norm()
         )
         for parameter in self.get_parameters():
             if parameter.ndim > 1:
@@ -221,9 +223,7 @@ class Transformer(Cell):
 
 
 def _dense(into: int, out: int, dtype: Any) -> Dense:
-    return Dense(
-        into, out, weight_init=HeUniform(math.sqrt(5)), bias_init=Uniform(1 / math.sqrt(into)), dtype=dtype
-    )
+    return Dense(into, out, weight_init=HeUniform(math.sqrt(5)), bias_init=Uniform(1 / math.sqrt(into)), dtype=dtype)
 
 
 def _activation(given: Any) -> Any:

@@ -47,6 +47,18 @@ from opbuild.mindspore.ops.gathering import (
 from opbuild.mindspore.ops.linear import (
     addmm, baddbmm, bias_add, bmm, dense, dot, ger, inner, matmul, mm, mv, outer, tensor_dot,
 )
+from opbuild.mindspore.ops.loss import (
+    binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy, gaussian_nll_loss, huber_loss, kl_div,
+    l1_loss, mse_loss, nll_loss, smooth_l1_loss,
+)
+from opbuild.mindspore.ops.loss_primitives import (
+    BCEWithLogitsLoss, BinaryCrossEntropy, KLDivLoss, L2Loss, NLLLoss, SmoothL1Loss, SoftmaxCrossEntropyWithLogits,
+    SparseSoftmaxCrossEntropyWithLogits,
+)
+from opbuild.mindspore.ops.margin_loss import (
+    cosine_embedding_loss, cosine_similarity, hinge_embedding_loss, margin_ranking_loss, multi_margin_loss,
+    multilabel_soft_margin_loss, soft_margin_loss, triplet_margin_loss,
+)
 from opbuild.mindspore.ops.normalization import (
     batch_norm, dropout, group_norm, layer_norm, lrn,
 )
@@ -117,4 +129,12 @@ __all__ = [  # noqa: RUF022 - in order of the alphabet
     "sum", "swapaxes", "swiglu", "take", "tan", "tanh", "tanhshrink", "tensor_dot", "tensor_scatter_update",
     "threshold", "tile", "topk", "transpose", "tril", "triu", "true_divide", "trunc", "tuple_to_array", "unbind",
     "unsqueeze", "unstack", "var", "vstack", "where", "zeros", "zeros_like",
+]
+__all__ += [
+    "BCEWithLogitsLoss", "BinaryCrossEntropy", "KLDivLoss", "L2Loss", "NLLLoss", "SmoothL1Loss",
+    "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "cross_entropy",
+    "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss",
+    "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "smooth_l1_loss", "soft_margin_loss",
+    "triplet_margin_loss",
 ]

@@ -77,25 +77,31 @@ def averaged(value: Any, kernel_size: Any, stride: Any, pad_mode: str, padding: 
 
 def adaptive_avg_pool2d(input: Any, output_size: Any) -> Tensor:  # noqa: A002
     """Return means over windows chosen so that the output has ``output_size``; None keeps an extent."""
-    return _adaptive("ReduceMean", "AveragePool", input, output_size)
+    return adaptive("ReduceMean", "AveragePool", input, output_size, 2)
 
 
 def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Tensor:  # noqa: A002
     """Return the greatest elements of windows chosen so that the output has ``output_size``; None keeps an extent."""
     no_indices(return_indices)
-    return _adaptive("ReduceMax", "MaxPool", input, output_size)
+    return adaptive("ReduceMax", "MaxPool", input, output_size, 2)
 
 
-def _adaptive(reduction: str, pooling: str, value: Any, output_size: Any) -> Tensor:
+def adaptive(reduction: str, pooling: str, value: Any, output_size: Any, rank: int) -> Tensor:
+    """Reduce windows of the last ``rank`` axes, chosen so that the output has ``output_size``; None keeps an extent."""
     tensor = need_tensor(value, "adaptive pooling")
-    sizes = (output_size,) * 2 if isinstance(output_size, int) else tuple(output_size)
-    wanted = tuple(extent if size is None else size for size, extent in zip(sizes, tensor.shape[-2:], strict=True))
-    if wanted == (1, 1):
-        return reduce(reduction, tensor, (-2, -1), True)
-    if all(extent % size == 0 for extent, size in zip(tensor.shape[-2:], wanted, strict=True)):
-        window = tuple(extent // size for extent, size in zip(tensor.shape[-2:], wanted, strict=True))
-        return pool(pooling, tensor, window, window, "valid", 0, False, 2)
-    for axis, size in zip((tensor.ndim - 2, tensor.ndim - 1), wanted, strict=True):
+    if tensor.ndim not in (rank + 1, rank + 2):
+        raise TensorShapeError(
+            f"adaptive pooling of shape {tensor.shape}{location()}", f"it needs {rank + 1} or {rank + 2} dimensions"
+        )
+    sizes = (output_size,) * rank if isinstance(output_size, int) else tuple(output_size)
+    axes = range(tensor.ndim - rank, tensor.ndim)
+    wanted = tuple(tensor.shape[axis] if size is None else size for size, axis in zip(sizes, axes, strict=True))
+    if set(wanted) == {1}:
+        return reduce(reduction, tensor, tuple(axes), True)
+    if all(tensor.shape[axis] % size == 0 for axis, size in zip(axes, wanted, strict=True)):
+        window = tuple(tensor.shape[axis] // size for axis, size in zip(axes, wanted, strict=True))
+        return pool(pooling, tensor, window, window, "valid", 0, False, rank)
+    for axis, size in zip(axes, wanted, strict=True):
         tensor = _windows(reduction, tensor, axis, size)
     return tensor
 

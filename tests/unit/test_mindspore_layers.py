@@ -1,0 +1,48 @@
+# ruff: noqa: F811 - a fixture is imported
+"""Layers: their parameters' names and their results are those that MindSpore 2.10 gave, in both modes.
+
+``tests/data/mindspore_layers.npz`` holds what MindSpore gave: the parity tests' worker writes it with ``layers``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import opbuild.mindspore as ms
+from mindspore_host import graphs  # noqa: F401 - a fixture
+from opbuild.mindspore import Tensor, nn, ops
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS / "system"))
+
+from mindspore_worker import all_layers, flat, layer  # noqa: E402 - in the folder of the system tests
+from test_mindspore_parity import Results, difference  # noqa: E402
+
+NAMES = {"ms": ms, "nn": nn, "ops": ops, "np": np, "Tensor": Tensor}
+EXPECTED = Results(TESTS / "data" / "mindspore_layers.npz")
+
+
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+def test_layers_give_what_mindspore_gave(graphs, mode):
+    """The same parameters give the same results; a network is one graph in GRAPH_MODE."""
+    ms.set_context(mode=mode)
+    problems = []
+    for case, given in all_layers().items():
+        graphs.clear()
+        found = flat(layer(case, given, NAMES), Tensor)
+        expected = EXPECTED.leaves(case)
+        assert len(found) == len(expected), case
+        problems += [f"{case}: {text}" for pair in zip(expected, found, strict=True) if (text := difference(*pair))]
+        if mode == ms.GRAPH_MODE and "  # " not in case:
+            assert len(graphs) == 1, case
+    assert not problems, "\n".join(problems)
+
+
+def test_what_mindspore_gave_is_kept_for_every_layer():
+    """A case without a stored result would be compared with nothing."""
+    assert set(all_layers()) == set(EXPECTED.said)
+    assert not [case for case, said in EXPECTED.said.items() if isinstance(said, dict)]
