@@ -197,11 +197,12 @@ class Tensor:
 
     def __repr__(self) -> str:
         if self.symbol:
-            return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value= <traced>)"
+            return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value= {self})"
         return tensor_repr(self.asnumpy(), str(self.dtype))
 
     def __str__(self) -> str:
-        return repr(self) if self.symbol else str(self.asnumpy())
+        symbol = self.symbol
+        return f"<traced {symbol.name}>" if symbol else str(self.asnumpy())  # printing puts the value there
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else str(self)

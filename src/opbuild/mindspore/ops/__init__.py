@@ -68,6 +68,9 @@ from opbuild.mindspore.ops.pooling import (
 from opbuild.mindspore.ops.primitive import (
     Primitive,
 )
+from opbuild.mindspore.ops.printing import (
+    Print,
+)
 from opbuild.mindspore.ops.reduction import (
     all, amax, amin, any, argmax, argmin, argsort, count_nonzero, cumsum, logsumexp, max, mean, min, norm, prod,
     sort, std, sum, topk, var,
@@ -131,7 +134,7 @@ __all__ = [  # noqa: RUF022 - in order of the alphabet
     "unsqueeze", "unstack", "var", "vstack", "where", "zeros", "zeros_like",
 ]
 __all__ += [
-    "BCEWithLogitsLoss", "BinaryCrossEntropy", "KLDivLoss", "L2Loss", "NLLLoss", "SmoothL1Loss",
+    "BCEWithLogitsLoss", "BinaryCrossEntropy", "KLDivLoss", "L2Loss", "NLLLoss", "Print", "SmoothL1Loss",
     "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits", "binary_cross_entropy",
     "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "cross_entropy",
     "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss",
