@@ -35,8 +35,6 @@ _PLACES = {
     "mindspore.ops.function": f"{_FACE}.ops",
     "mindspore.ops.functional": f"{_FACE}.ops",
     "mindspore.ops.operations": f"{_FACE}.ops",
-    "mindspore.train": f"{_FACE}.checkpoint",
-    "mindspore.train.serialization": f"{_FACE}.checkpoint",
 }
 """Modules of MindSpore that have another name here; the others have the same below ``opbuild.mindspore``."""
 

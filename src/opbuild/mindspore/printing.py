@@ -98,7 +98,7 @@ _BUILTIN = _Builtin()
 
 @contextmanager
 def kept() -> Iterator[list[Line]]:
-    """Keep what this thread prints inside the block; print it at once if the block fails, for who looks for the fault."""
+    """Keep what this thread prints inside the block; if the block fails, print it at once to show how far it came."""
     before = _RECORDING.lines
     lines: list[Line] = []
     _RECORDING.lines = lines

@@ -1,0 +1,5 @@
+"""What of ``mindspore.train`` concerns networks that run: checkpoints. Nothing is trained here."""
+
+from opbuild.mindspore.checkpoint import load_checkpoint, load_param_into_net, save_checkpoint
+
+__all__ = ["load_checkpoint", "load_param_into_net", "save_checkpoint"]
