@@ -1,5 +1,6 @@
 """``nn``: cells, the layers that networks are made of."""
 
+from opbuild.mindspore import names
 from opbuild.mindspore.nn.activation import (
     CELU,
     ELU,
@@ -38,6 +39,8 @@ from opbuild.mindspore.nn.pooling import (
     MaxPool1d,
     MaxPool2d,
 )  # fmt: skip
+
+__getattr__ = names.getter(__name__)
 
 __all__ = [
     "CELU", "ELU", "GELU", "AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "AvgPool1d", "AvgPool2d", "BatchNorm1d",

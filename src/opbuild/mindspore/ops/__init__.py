@@ -2,6 +2,7 @@
 """``ops``: operators as functions (``ops.matmul``) and as classes, the primitives (``ops.MatMul()``)."""
 
 # fmt: off
+from opbuild.mindspore import names
 from opbuild.mindspore.ops.activation import (
     celu, elu, fast_gelu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu, log_softmax,
     logsigmoid, mish, prelu, relu, relu6, selu, sigmoid, silu, softmax, softmin, softplus, softshrink, softsign,
@@ -75,6 +76,8 @@ from opbuild.mindspore.ops.structure_primitives import (
 from opbuild.mindspore.tensor import (
     is_tensor,
 )
+
+__getattr__ = names.getter(__name__)
 
 __all__ = [  # noqa: RUF022 - in order of the alphabet
     "ACos", "Abs", "Acosh", "AdaptiveAvgPool2D", "Add", "AddN", "Addcdiv", "Addcmul", "AllGather", "AllReduce",
