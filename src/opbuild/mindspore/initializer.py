@@ -41,6 +41,11 @@ def get_seed() -> int | None:
     return _RANDOM.seed
 
 
+def generator() -> np.random.Generator:
+    """Return what random tensors are drawn from, too."""
+    return _RANDOM.generator
+
+
 class Initializer:
     """Makes arrays; subclasses say how."""
 

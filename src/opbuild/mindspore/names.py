@@ -20,6 +20,8 @@ _MODULES_HERE = ("common", "communication", "context", "mint", "nn", "numpy", "o
 _CLOSE = 0.75
 """How alike names are that are shown as nearest, from 0 to 1."""
 
+_SAID: dict[tuple[str, str], tuple[str, str]] = {}
+_MOST_SAID = 4096
 _IMPORT_FROM = opcode.opmap["IMPORT_FROM"]
 
 _ADVICE = {
@@ -64,14 +66,14 @@ def getter(module: str, public: str = "", lazy: Iterable[str] = ()) -> Callable[
             return importlib.import_module(f"{module}.{name}")
         if name.startswith("_"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        text, hint = sentence(owner, name, dir(sys.modules[module]))
+        text, hint = sentence(owner, name, lambda: dir(sys.modules[module]))
         # Python replaces what an AttributeError says by its own words when a name is imported.
         raise (MissingImportError if _imports(sys._getframe(1)) else MissingNameError)(text, hint)
 
     return __getattr__
 
 
-def missing_method(name: str, methods: Iterable[str]) -> AttributeError:
+def missing_method(name: str, methods: Callable[[], Iterable[str]]) -> AttributeError:
     """Return the error of a name that ``Tensor`` does not have."""
     if name.startswith("_"):
         return AttributeError(f"'Tensor' object has no attribute {name!r}")
@@ -81,22 +83,26 @@ def missing_method(name: str, methods: Iterable[str]) -> AttributeError:
 def missing_module(name: str) -> MissingModuleError:
     """Return the error of a module that opbuild does not have, by the name that MindSpore gives it."""
     parent, _, leaf = name.rpartition(".")
-    error = MissingModuleError(*sentence(parent, leaf, _MODULES_HERE if parent == "mindspore" else ()))
+    error = MissingModuleError(*sentence(parent, leaf, lambda: _MODULES_HERE if parent == "mindspore" else ()))
     error.name = name
     return error
 
 
-def sentence(owner: str, name: str, there: Iterable[str]) -> tuple[str, str]:
+def sentence(owner: str, name: str, there: Callable[[], Iterable[str]]) -> tuple[str, str]:
     """Return the message about a missing name and the hint.
 
     Args:
         owner: The module or class that was asked, as MindSpore calls it.
         name: The name.
-        there: The names that it has here.
+        there: Returns the names that it has here.
     """
-    advice = _ADVICE[kind_of(owner, name)]
-    near = _elsewhere(owner, name) or _nearest(owner, name, there)
-    return f"opbuild has no {owner}.{name}: {advice}", near
+    said = _SAID.get((owner, name))
+    if said is None:  # programs that only ask with hasattr ask often
+        near = _elsewhere(owner, name) or _nearest(owner, name, there())
+        said = f"opbuild has no {owner}.{name}: {_ADVICE[kind_of(owner, name)]}", near
+        if len(_SAID) < _MOST_SAID:
+            _SAID[owner, name] = said
+    return said
 
 
 def _nearest(owner: str, name: str, there: Iterable[str]) -> str:

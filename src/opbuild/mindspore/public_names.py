@@ -24,6 +24,7 @@ def content() -> dict[str, Any]:
     return read
 
 
+@lru_cache(maxsize=32)
 def kinds(owner: str) -> dict[str, list[str]]:
     """Return the public names of a module or class of MindSpore by kind; empty if it is not listed."""
     return {kind: names.split() for kind, names in content()["names"].get(owner, {}).items()}

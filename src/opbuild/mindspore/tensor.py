@@ -171,7 +171,7 @@ class Tensor:
         return array.astype(dtype) if dtype is not None and array.dtype != dtype else array
 
     def __getattr__(self, name: str) -> Any:
-        raise missing_method(name, dir(type(self)))
+        raise missing_method(name, lambda: dir(type(self)))
 
     def __len__(self) -> int:
         if not self.shape:

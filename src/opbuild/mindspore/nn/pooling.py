@@ -135,4 +135,5 @@ class AdaptiveMaxPool2d(Cell):
 
     def construct(self, input: Tensor) -> Tensor:  # noqa: A002
         """Return the pooled tensor."""
-        return adaptive_max_pool2d(input, self.output_size)
+        result: Tensor = adaptive_max_pool2d(input, self.output_size)
+        return result
