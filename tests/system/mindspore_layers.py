@@ -121,6 +121,9 @@ LAYER_CALLS: dict[str, tuple[str, ...]] = {
     "nn.AdaptiveAvgPool2d(3)  # net(x) #3": ("f32:3,7,8",),
     "nn.MaxUnpool2d(2)  # net(x, ops.arange(8).reshape(1, 2, 2, 2) * 2)": ("f32:1,2,2,2",),
     "nn.MaxUnpool1d(2)  # net(x, ops.arange(8).reshape(1, 2, 4))": ("f32:1,2,4",),
+    "nn.MaxPool2d(3, 2, pad_mode='pad', padding=1, return_indices=True)": ("f32:1,3,8,9",),
+    "nn.MaxPool1d(3, 2, pad_mode='pad', return_indices=True)": ("f32:1,3,9",),
+    "nn.AdaptiveMaxPool2d((2, 3), return_indices=True)": ("f32:1,3,8,9",),
     # Normalizations and convolutions
     "nn.SyncBatchNorm(3)": ("f32:2,3,4,5",),
     "nn.Conv1dTranspose(3, 4, 3)": ("f32:2,3,5",),

@@ -4,7 +4,9 @@
 train them.
 """
 
-from opbuild.mindspore import communication, context, dtype, methods, nn, ops
+import sys
+
+from opbuild.mindspore import communication, context, dtype, methods, names, nn, ops
 from opbuild.mindspore.checkpoint import load_checkpoint, load_param_into_net, save_checkpoint
 from opbuild.mindspore.context import (
     COMPATIBLE,
@@ -52,6 +54,11 @@ from opbuild.mindspore.parameter import Parameter, ParameterTuple
 from opbuild.mindspore.tensor import Tensor, is_tensor, tensor
 
 methods.attach()
+
+common = sys.modules[__name__]
+"""MindSpore keeps tensors, initializers and element types below ``common``; here they are one module."""
+
+__getattr__ = names.getter(__name__, lazy=("initializer", "mint", "numpy"))
 
 from_numpy = Tensor.from_numpy
 __version__ = "2.10.0"

@@ -17,6 +17,7 @@ from opbuild.graph.types import Array, TensorType
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.display import tensor_repr
 from opbuild.mindspore.dtype import Type, to_type
+from opbuild.mindspore.names import missing_method
 
 
 class Tensor:
@@ -168,6 +169,9 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         array = self.asnumpy()
         return array.astype(dtype) if dtype is not None and array.dtype != dtype else array
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing_method(name, lambda: dir(type(self)))
 
     def __len__(self) -> int:
         if not self.shape:

@@ -1,5 +1,6 @@
 """``nn``: cells, the layers that networks are made of."""
 
+from opbuild.mindspore import names
 from opbuild.mindspore.nn.activation import (
     CELU,
     ELU,
@@ -163,6 +164,8 @@ from opbuild.mindspore.nn.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+
+__getattr__ = names.getter(__name__)
 
 __all__ = [
     "CELU", "ELU", "GELU", "GLU", "GRU", "LRN", "LSTM", "PSNR", "RNN", "SSIM", "AdaptiveAvgPool1d",

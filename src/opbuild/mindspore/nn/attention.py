@@ -10,6 +10,7 @@ import numpy as np
 from opbuild.frontend.cell import location
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, positive
 from opbuild.mindspore.dtype import float32
+from opbuild.mindspore.execution import cast
 from opbuild.mindspore.initializer import HeUniform, Uniform, XavierNormal, XavierUniform, initializer
 from opbuild.mindspore.nn.basic import Dense
 from opbuild.mindspore.nn.cell import NO_TRAINING, Cell
@@ -173,7 +174,7 @@ class MultiheadAttention(Cell):
 def _truth_or_float(mask: Tensor) -> Tensor:
     dtype = mask.type.dtype
     if dtype == "uint8":
-        return mask.astype("bool")  # type: ignore[attr-defined, no-any-return]
+        return cast(mask, "bool")
     if dtype != "bool" and not mask.is_floating_point():
         raise ArgumentTypeError(f"a mask of {dtype}{location()}", "give truth values or floats")
     return mask

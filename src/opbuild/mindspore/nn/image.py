@@ -9,11 +9,12 @@ import numpy as np
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, one_of, positive
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.ops import blocks
 from opbuild.mindspore.ops.arithmetic import add, div, log10, mul, square, sub
 from opbuild.mindspore.ops.convolution import conv, pads_of
 from opbuild.mindspore.ops.pooling import interpolate
 from opbuild.mindspore.ops.reduction import mean
-from opbuild.mindspore.ops.shaping import concat, cut, pad, reshaped, transpose
+from opbuild.mindspore.ops.shaping import concat, cut, pad
 from opbuild.mindspore.tensor import Tensor
 
 
@@ -40,14 +41,7 @@ class PixelShuffle(Cell):
 
     def construct(self, input: Tensor) -> Tensor:  # noqa: A002
         """Return the tensor with its channels as pixels."""
-        factor = self.upscale_factor
-        *lead, channels, height, width = input.shape
-        if channels % factor**2:
-            raise TensorShapeError(f"PixelShuffle of shape {input.shape}", f"channels are a multiple of {factor**2}")
-        rank, channels = len(lead), channels // factor**2
-        parts = reshaped(input, (*lead, channels, factor, factor, height, width))
-        order = (*range(rank + 1), rank + 3, rank + 1, rank + 4, rank + 2)
-        return reshaped(transpose(parts, order), (*lead, channels, height * factor, width * factor))
+        return blocks.pixel_shuffle(input, self.upscale_factor)
 
 
 class PixelUnshuffle(Cell):
@@ -59,14 +53,7 @@ class PixelUnshuffle(Cell):
 
     def construct(self, input: Tensor) -> Tensor:  # noqa: A002
         """Return the tensor with its pixels as channels."""
-        factor = self.downscale_factor
-        *lead, channels, height, width = input.shape
-        if height % factor or width % factor:
-            raise TensorShapeError(f"PixelUnshuffle of shape {input.shape}", f"H and W are multiples of {factor}")
-        rank, height, width = len(lead), height // factor, width // factor
-        parts = reshaped(input, (*lead, channels, height, factor, width, factor))
-        order = (*range(rank + 1), rank + 2, rank + 4, rank + 1, rank + 3)
-        return reshaped(transpose(parts, order), (*lead, channels * factor**2, height, width))
+        return blocks.pixel_unshuffle(input, self.downscale_factor)
 
 
 class ChannelShuffle(Cell):
@@ -78,11 +65,7 @@ class ChannelShuffle(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the tensor with its channels (axis 1) in another order."""
-        batch, channels, *rest = x.shape
-        if channels % self.groups:
-            raise TensorShapeError(f"ChannelShuffle of shape {x.shape}", f"channels are a multiple of {self.groups}")
-        parts = reshaped(x, (batch, self.groups, channels // self.groups, *rest))
-        return reshaped(transpose(parts, (0, 2, 1, *range(3, parts.ndim))), x.shape)
+        return blocks.channel_shuffle(x, self.groups)
 
 
 class CentralCrop(Cell):

@@ -2,6 +2,7 @@
 """``ops``: operators as functions (``ops.matmul``) and as classes, the primitives (``ops.MatMul()``)."""
 
 # fmt: off
+from opbuild.mindspore import names
 from opbuild.mindspore.ops.activation import (
     celu, elu, fast_gelu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu, log_softmax,
     logsigmoid, mish, prelu, relu, relu6, selu, sigmoid, silu, softmax, softmin, softplus, softshrink, softsign,
@@ -90,6 +91,28 @@ from opbuild.mindspore.ops.structure_primitives import (
 from opbuild.mindspore.tensor import (
     is_tensor,
 )
+
+from opbuild.mindspore.ops.arranging import *  # noqa: F403
+from opbuild.mindspore.ops.assignment import *  # noqa: F403
+from opbuild.mindspore.ops.blocks import *  # noqa: F403
+from opbuild.mindspore.ops.boxes import *  # noqa: F403
+from opbuild.mindspore.ops.decompositions import *  # noqa: F403
+from opbuild.mindspore.ops.diagonals import *  # noqa: F403
+from opbuild.mindspore.ops.elementwise import *  # noqa: F403
+from opbuild.mindspore.ops.matrices import *  # noqa: F403
+from opbuild.mindspore.ops.patches import *  # noqa: F403
+from opbuild.mindspore.ops.random import *  # noqa: F403
+from opbuild.mindspore.ops.scattering import *  # noqa: F403
+from opbuild.mindspore.ops.segments import *  # noqa: F403
+from opbuild.mindspore.ops.selection import *  # noqa: F403
+from opbuild.mindspore.ops.special import *  # noqa: F403
+from opbuild.mindspore.ops.statistics import *  # noqa: F403
+from opbuild.mindspore.ops.volumes import *  # noqa: F403
+from opbuild.mindspore.ops.windows import *  # noqa: F403
+from opbuild.mindspore.ops.primitives import *  # noqa: F403
+from opbuild.mindspore.ops.movement_primitives import *  # noqa: F403
+
+__getattr__ = names.getter(__name__)
 
 __all__ = [  # noqa: RUF022 - in order of the alphabet
     "ACos", "Abs", "Acosh", "AdaptiveAvgPool2D", "Add", "AddN", "Addcdiv", "Addcmul", "AllGather", "AllReduce",
