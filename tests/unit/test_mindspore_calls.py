@@ -11,9 +11,9 @@ import opbuild.mindspore as ms
 from mindspore_calls import Call, arrays, calls, differences, flat, function, read
 from mindspore_host import graphs  # noqa: F401 - a fixture
 from opbuild.errors import InvalidModelError, OpbuildError
-from opbuild.mindspore import Parameter, Tensor, nn, ops
+from opbuild.mindspore import Parameter, Tensor, mint, nn, ops
 
-NAMES = {"ms": ms, "nn": nn, "ops": ops, "np": np, "Tensor": Tensor, "Parameter": Parameter}
+NAMES = {"ms": ms, "nn": nn, "ops": ops, "mint": mint, "np": np, "Tensor": Tensor, "Parameter": Parameter}
 RESULTS = read()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
 
-from opbuild.errors import InvalidModelError
+from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.frontend.cell import current, location
 from opbuild.graph.types import Array
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
@@ -30,10 +31,8 @@ def on_data(function: Function) -> Function:
     @wraps(function)
     def computed(*args: Any, **kwargs: Any) -> Any:
         given = _arrays((args, kwargs), function.__name__)
-        try:
+        with _mapped(function.__name__):
             return tensors(function(*given[0], **given[1]))
-        except (np.linalg.LinAlgError, IndexError) as error:
-            raise ArgumentValueError(f"{function.__name__}: {error}{location()}") from None
 
     return computed  # type: ignore[return-value]
 
@@ -50,11 +49,22 @@ def in_floats(function: Function) -> Function:
         array = floats(array)
         wide = [item.astype(np.float64) if isinstance(item, np.ndarray) and item.dtype.kind == "f" else item
                 for item in rest]  # fmt: skip
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), _mapped(function.__name__):
             result = function(array.astype(np.float64), *wide, **named)
         return tensors(_narrowed(result, array.dtype))
 
     return computed  # type: ignore[return-value]
+
+
+@contextmanager
+def _mapped(name: str) -> Iterator[None]:
+    """Say which function refused its arguments when numpy did."""
+    try:
+        yield
+    except OpbuildError:
+        raise
+    except (ValueError, IndexError, TypeError, AttributeError, OverflowError) as error:
+        raise ArgumentValueError(f"{name} can not take these arguments{location()}: {error}") from None
 
 
 def not_traced(name: str) -> None:

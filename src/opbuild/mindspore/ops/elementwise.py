@@ -223,7 +223,7 @@ def isposinf(input: Any) -> Tensor:
 
 def ldexp(x: Any, other: Any) -> Tensor:
     """Return ``x * 2 ** other``."""
-    return mul(x, exp2(other))
+    return mul(x, exp2(other) if isinstance(other, Tensor) else 2.0**other)
 
 
 def logaddexp2(input: Any, other: Any) -> Tensor:
