@@ -76,10 +76,10 @@ def main() -> None:
     """Evaluate every case and write the results."""
     graph = "graph" in sys.argv[2:]
     import mindspore as ms
-    from mindspore import Tensor, nn, ops
+    from mindspore import Tensor, mint, nn, ops
 
     ms.set_context(mode=ms.GRAPH_MODE if graph else ms.PYNATIVE_MODE)
-    names = {"ms": ms, "nn": nn, "ops": ops, "np": np, "Tensor": Tensor}
+    names = {"ms": ms, "mint": mint, "nn": nn, "ops": ops, "np": np, "Tensor": Tensor}
     arrays: dict[str, np.ndarray] = {}
     said: dict[str, object] = {}
 

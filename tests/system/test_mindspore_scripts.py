@@ -17,7 +17,7 @@ import pytest
 from processes import environment
 
 SCRIPTS = Path(__file__).resolve().parent / "mindspore_scripts"
-NAMES = ["lenet", "resnet_block", "mlp", "lstm", "transformer", "checkpoint"]
+NAMES = ["lenet", "resnet_block", "mlp", "lstm", "transformer", "functions", "checkpoint"]
 _NUMBER = re.compile(r"(-?\d+\.\d*(?:e[+-]?\d+)?)")
 
 
