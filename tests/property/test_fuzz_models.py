@@ -12,7 +12,8 @@ from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 from fuzzing import CAMPAIGN, INPUTS, Change, changed, fuzz
 from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
-from opbuild.frontend.onnx_wire import LARGE, _delimited, without_large_tensors
+from opbuild.frontend.onnx_wire import LARGE, without_large_tensors
+from opbuild.frontend.wire import delimited
 
 FLOAT = TensorProto.FLOAT
 
@@ -142,12 +143,12 @@ def test_models_nested_deeply_and_in_circles() -> None:
     """F58: branches in branches a thousand deep, functions that call each other or themselves, nodes in a circle."""
     inner = branch("a", "Relu").SerializeToString()
     for depth in range(1, 1001):
-        attribute = _delimited(1, b"then_branch") + _delimited(6, inner) + b"\xa0\x01\x05"
-        node = _delimited(1, b"t") + _delimited(2, b"a") + _delimited(4, b"If") + _delimited(5, attribute)
-        inner = _delimited(1, node) + _delimited(2, b"g") + _delimited(12, _delimited(1, b"a"))
+        attribute = delimited(1, b"then_branch") + delimited(6, inner) + b"\xa0\x01\x05"
+        node = delimited(1, b"t") + delimited(2, b"a") + delimited(4, b"If") + delimited(5, attribute)
+        inner = delimited(1, node) + delimited(2, b"g") + delimited(12, delimited(1, b"a"))
         if depth in (20, 1000):
-            tensor = _delimited(5, numpy_helper.from_array(np.bool_([True]), "t").SerializeToString())
-            content = _delimited(7, inner + tensor) + _delimited(8, b"\x10\x14") + b"\x08\x0a"
+            tensor = delimited(5, numpy_helper.from_array(np.bool_([True]), "t").SerializeToString())
+            content = delimited(7, inner + tensor) + delimited(8, b"\x10\x14") + b"\x08\x0a"
             fuzz(f"branches {depth} deep", lambda changes, pick, content=content: outcome(content), inputs=1)
     imports = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
     circle = [

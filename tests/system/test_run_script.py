@@ -187,11 +187,22 @@ def test_a_script_may_catch_errors_as_mindspores(tmp_path, empty):
     assert done.stdout.count("caught") == 3, done.stderr
 
 
-def test_a_missing_part_of_mindspore_says_so(tmp_path, empty):
-    """A ModuleNotFoundError that says what opbuild has."""
-    done = opbuild_run(empty, written(tmp_path, "script.py", "import mindspore.dataset as ds\n"))
-    assert done.returncode == 1
-    assert "opbuild has no mindspore.dataset" in done.stderr
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("import mindspore.dataset as ds", "mindspore.dataset"),
+        ("from mindspore import Model", "mindspore.Model"),
+        ("from mindspore.nn import Adam", "mindspore.nn.Adam"),
+        ("import mindspore as ms; ms.ops.no_such_name", "mindspore.ops.no_such_name"),
+    ],
+)
+def test_a_missing_part_of_mindspore_says_so(tmp_path, empty, line, name):
+    """One line that says whose it is and what to do, for modules and names alike; it was a traceback."""
+    done = opbuild_run(empty, written(tmp_path, "script.py", line + "\n"))
+    assert done.returncode == 3
+    assert f"opbuild has no {name}:" in done.stderr
+    assert "script.py:1" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_missing_script_is_an_option_error(empty):

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+import threading
 from collections import OrderedDict
 
 import numpy as np
@@ -301,3 +303,56 @@ def test_wrong_arguments_of_layers_are_value_errors(make):
         make()
     assert isinstance(caught.value, OpbuildError)
     assert caught.value.hint
+
+
+class Prints(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.show = ops.Print()
+
+    def construct(self, x):
+        y = x * 2
+        print("y is", y, y.shape, sep=": ")
+        print([y], end="!\n")
+        self.show("given", x)
+        print(f"again {y}")
+        return y + 1
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_print_in_construct_prints_the_values_of_each_run(graphs, capsys, mode):
+    """Traced tensors were printed once, without values; in both modes every call now prints its own, in order."""
+    ms.set_context(mode=mode)
+    net = Prints()
+    for start in (1.0, 5.0):
+        assert net(tensor(start)).asnumpy().tolist() == [start * 2 + 1]
+        assert capsys.readouterr().out.splitlines() == [
+            f"y is: [{start * 2:g}.]: (1,)",
+            f"[Tensor(shape=[1], dtype=Float32, value= [ {start * 2:.8e}])]!",
+            "given",
+            f"Tensor(shape=[1], dtype=Float32, value= [ {start:.8e}])",
+            f"again [{start * 2:g}.]",
+        ]
+    if mode == ms.GRAPH_MODE:
+        assert len(graphs) == 1
+
+
+def test_print_of_other_threads_and_files_is_left_alone(graphs, capsys):
+    """Only what construct prints to the standard output is kept, and shown at once if it fails."""
+
+    class Net(nn.Cell):
+        def construct(self, x):
+            other = threading.Thread(target=lambda: print("from a thread"))
+            other.start()
+            other.join()
+            print("to stderr", file=sys.stderr)
+            print("before the fault", x * 2)
+            raise ValueError("stop")
+
+    before = print
+    with pytest.raises(ValueError, match="stop"):
+        Net()(tensor(1))
+    assert print is before
+    said = capsys.readouterr()
+    assert said.out == "from a thread\nbefore the fault <traced v0>\n"
+    assert said.err == "to stderr\n"

@@ -60,11 +60,9 @@ class MindSporeFinder(MetaPathFinder):
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith(_FACE):
                 raise
-            raise ModuleNotFoundError(
-                f"opbuild has no {fullname}: it builds and runs networks (mindspore, nn, ops, context, common, "
-                "communication); data sets and training are MindSpore's",
-                name=fullname,
-            ) from None
+            from opbuild.mindspore.names import missing_module
+
+            raise missing_module(fullname) from None
         return ModuleSpec(fullname, _Alias(module), is_package=hasattr(module, "__path__"))
 
 

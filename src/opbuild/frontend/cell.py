@@ -105,6 +105,11 @@ class Trace:
         self._nodes.append(node)
         return tuple(self._value(name, type_) for name, type_ in zip(names, types, strict=True))
 
+    def symbol(self, name: str) -> Symbol | None:
+        """Return the value of a name that this trace gave; None if it gave none."""
+        type_ = self._types.get(name)
+        return None if type_ is None else Symbol(name, type_, self)
+
     def finish(self, outputs: Sequence[Symbol]) -> Graph:
         """Return the graph that computes ``outputs``.
 

@@ -7,8 +7,9 @@ protobuf's wire format (https://protobuf.dev/programming-guides/encoding); all o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable
+
+from opbuild.frontend.wire import BYTES, delimited, fields, varint
 
 LARGE = 4096
 """Bytes from which a tensor stays in the file."""
@@ -23,20 +24,8 @@ _NODE_OP_TYPE, _NODE_ATTRIBUTE = 4, 5
 _ATTRIBUTE_T = 5
 _TENSOR_RAW_DATA, _TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION = 9, 13, 14
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # kinds of fields that onnx uses
-
 Pieces = list[bytes | memoryview]
 _Rule = Callable[[memoryview, int, int], Pieces]
-
-
-class _Field(NamedTuple):
-    """A field: where its tag, its value and the next field begin."""
-
-    number: int
-    kind: int
-    tag: int
-    value: int
-    after: int
 
 
 def without_large_tensors(data: memoryview) -> bytes:
@@ -61,7 +50,7 @@ def _graph(data: memoryview, start: int, end: int) -> Pieces:
 
 
 def _node(data: memoryview, start: int, end: int) -> Pieces:
-    types = [bytes(data[f.value : f.after]) for f in _fields(data, start, end) if f.number == _NODE_OP_TYPE]
+    types = [bytes(data[f.value : f.after]) for f in fields(data, start, end) if f.number == _NODE_OP_TYPE]
     rules: dict[int, _Rule] = {_NODE_ATTRIBUTE: _attribute} if types == [b"Constant"] else {}
     return _rewritten(data, start, end, rules)
 
@@ -71,14 +60,14 @@ def _attribute(data: memoryview, start: int, end: int) -> Pieces:
 
 
 def _tensor(data: memoryview, start: int, end: int) -> Pieces:
-    fields = list(_fields(data, start, end))
-    raw = [field for field in fields if field.number == _TENSOR_RAW_DATA and field.kind == _BYTES]
-    external = any(field.number in (_TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION) for field in fields)
+    held = list(fields(data, start, end))
+    raw = [field for field in held if field.number == _TENSOR_RAW_DATA and field.kind == BYTES]
+    external = any(field.number in (_TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION) for field in held)
     if len(raw) != 1 or external or raw[0].after - raw[0].value < LARGE:
         return [data[start:end]]
     place = f"{raw[0].value} {raw[0].after - raw[0].value}".encode()
-    entry = _delimited(1, PLACE.encode()) + _delimited(2, place)
-    where = _delimited(_TENSOR_EXTERNAL_DATA, entry) + _varint(_TENSOR_DATA_LOCATION << 3) + _varint(1)
+    entry = delimited(1, PLACE.encode()) + delimited(2, place)
+    where = delimited(_TENSOR_EXTERNAL_DATA, entry) + varint(_TENSOR_DATA_LOCATION << 3) + varint(1)
     return [data[start : raw[0].tag], data[raw[0].after : end], where]
 
 
@@ -86,64 +75,11 @@ def _rewritten(data: memoryview, start: int, end: int, rules: dict[int, _Rule]) 
     """Return a message with its large fields that have a rule rewritten by it."""
     pieces: Pieces = []
     kept = start
-    for field in _fields(data, start, end):
-        if field.kind != _BYTES or field.number not in rules or field.after - field.value < LARGE:
+    for field in fields(data, start, end):
+        if field.kind != BYTES or field.number not in rules or field.after - field.value < LARGE:
             continue
         inner = rules[field.number](data, field.value, field.after)
-        pieces += [data[kept : field.tag], _varint(field.number << 3 | _BYTES), _varint(sum(map(len, inner))), *inner]
+        pieces += [data[kept : field.tag], varint(field.number << 3 | BYTES), varint(sum(map(len, inner))), *inner]
         kept = field.after
     pieces.append(data[kept:end])
     return pieces
-
-
-def _fields(data: memoryview, start: int, end: int) -> Iterator[_Field]:
-    """Yield a message's fields.
-
-    Raises:
-        IndexError: If the message ends too early.
-        ValueError: If it is no message.
-    """
-    position = start
-    while position < end:
-        tag, value = _read_varint(data, position)
-        after = value
-        kind = tag & 7
-        if kind == _VARINT:
-            after = _read_varint(data, value)[1]
-        elif kind == _BYTES:
-            length, value = _read_varint(data, value)
-            after = value + length
-        elif kind in (_FIXED32, _FIXED64):
-            after = value + (4 if kind == _FIXED32 else 8)
-        else:
-            raise ValueError(f"kind {kind} of a field at {position}")
-        if after > end:
-            raise IndexError(f"a field at {position} ends at {after}, beyond {end}")
-        yield _Field(tag >> 3, kind, position, value, after)
-        position = after
-
-
-def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-        if shift > 63:
-            raise ValueError(f"a number at {position} is too long")
-
-
-def _varint(value: int) -> bytes:
-    digits = bytearray()
-    while value >= 0x80:
-        digits.append(value & 0x7F | 0x80)
-        value >>= 7
-    digits.append(value)
-    return bytes(digits)
-
-
-def _delimited(number: int, value: bytes) -> bytes:
-    return _varint(number << 3 | _BYTES) + _varint(len(value)) + value

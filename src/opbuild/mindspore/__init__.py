@@ -4,7 +4,10 @@
 train them.
 """
 
-from opbuild.mindspore import communication, context, dtype, methods, nn, ops
+import sys
+
+from opbuild.mindspore import communication, context, dtype, methods, names, nn, ops
+from opbuild.mindspore.checkpoint import load_checkpoint, load_param_into_net, save_checkpoint
 from opbuild.mindspore.context import (
     COMPATIBLE,
     GRAPH_MODE,
@@ -52,6 +55,11 @@ from opbuild.mindspore.tensor import Tensor, is_tensor, tensor
 
 methods.attach()
 
+common = sys.modules[__name__]
+"""MindSpore keeps tensors, initializers and element types below ``common``; here they are one module."""
+
+__getattr__ = names.getter(__name__, lazy=("initializer", "mint", "numpy"))
+
 from_numpy = Tensor.from_numpy
 __version__ = "2.10.0"
 """The version of MindSpore whose interface this is."""
@@ -64,6 +72,9 @@ __all__ = [
     "from_numpy",
     "get_context", "get_seed", "half", "int8", "int16", "int32", "int64", "intc", "intp", "is_tensor", "jit",
     "jit_class",
-    "long", "ms_function", "mutable", "nn", "ops", "pytype_to_dtype", "set_context", "set_device", "set_seed", "short",
+    "load_checkpoint", "load_param_into_net",
+    "long", "ms_function", "mutable", "nn", "ops", "pytype_to_dtype",
+    "save_checkpoint",
+    "set_context", "set_device", "set_seed", "short",
     "single", "tensor", "ubyte", "uint8", "uint16", "uint32", "uint64", "uintc", "uintp", "ushort",
 ]  # fmt: skip

@@ -6,12 +6,12 @@ Opbuild obeys the mode and the target and keeps the others as given.
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore.notices import warn
 
 GRAPH_MODE = 0
 PYNATIVE_MODE = 1
@@ -98,7 +98,7 @@ class _Context:
     def warn(self, target: str) -> None:
         if not self.warned:
             self.warned = True
-            sys.stderr.write(f"opbuild: warning: no {target} device here; operators are built for the host CPU\n")
+            warn(f"no {target} device here; operators are built for the host CPU")
 
 
 _CONTEXT = _Context()

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.types import Array
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.dtype import float32, to_type
 from opbuild.mindspore.tensor import Tensor
+
+__getattr__ = names.getter(__name__, "mindspore.common.initializer")
 
 
 class _Random:
@@ -36,6 +39,11 @@ def set_seed(seed: int) -> None:
 def get_seed() -> int | None:
     """Return the seed set, or None."""
     return _RANDOM.seed
+
+
+def generator() -> np.random.Generator:
+    """Return what random tensors are drawn from, too."""
+    return _RANDOM.generator
 
 
 class Initializer:

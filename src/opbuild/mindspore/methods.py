@@ -3,27 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
+from inspect import signature
 from typing import Any
 
 from opbuild.mindspore import ops
+from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.indexing import get_item, set_item
+from opbuild.mindspore.ops.scattering import replaced
 from opbuild.mindspore.ops.shaping import ints
+from opbuild.mindspore.overloads import IN_PLACE, OVERLOADS, PROPERTIES, transpose
 from opbuild.mindspore.tensor import Tensor
 
+_SPELLINGS = ({"axis", "dim"}, {"keepdims", "keepdim", "keep_dims"}, {"dim1", "axis1"}, {"dim2", "axis2"})
+"""Names of arguments that mean the same: MindSpore's methods take those of several of its functions."""
+
 _SAME = [
-    "abs", "absolute", "acos", "acosh", "add", "addcdiv", "addcmul", "addmm", "amax", "amin", "arccos", "arccosh",
-    "arcsin", "arcsinh", "arctan", "arctanh", "argmin", "argsort", "asin", "asinh", "atan", "atan2", "atanh",
-    "baddbmm", "bitwise_and", "bitwise_or", "bitwise_xor", "bmm", "broadcast_to", "ceil", "chunk", "clamp",
-    "clip", "cos", "cosh", "cumsum", "div", "divide", "dot", "eq", "equal", "erf", "erfc", "exp", "expand_dims",
-    "expm1", "flip", "floor", "floor_divide", "fmod", "gather_elements", "gather_nd", "ge", "ger", "greater",
-    "greater_equal", "gt", "hardshrink", "hypot", "index_select", "inner", "isclose", "isfinite", "isinf",
-    "isnan", "le", "lerp", "less", "less_equal", "log", "log10", "log1p", "log2", "logaddexp", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "logsumexp", "lt", "masked_fill", "matmul", "maximum", "minimum",
-    "mm", "moveaxis", "movedim", "mul", "multiply", "narrow", "ne", "neg", "negative", "norm", "not_equal",
-    "outer", "pow", "ravel", "reciprocal", "remainder", "repeat_interleave", "roll", "round", "rsqrt", "sigmoid",
-    "sign", "sin", "sinh", "softmax", "sort", "split", "sqrt", "square", "squeeze", "sub", "subtract", "swapaxes",
-    "tan", "tanh", "tile", "topk", "tril", "triu", "true_divide", "trunc", "unbind", "unsqueeze", "var", "std",
+    "abs", "absolute", "acos", "acosh", "add", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "adjoint",
+    "amax", "amin", "aminmax", "angle", "approximate_equal", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
+    "arctan2", "arctanh", "argmax", "argmin", "argsort", "argwhere", "asin", "asinh", "atan", "atan2", "atanh",
+    "baddbmm",
+    "bincount", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
+    "bitwise_xor", "bmm", "broadcast_to", "ceil", "cholesky", "cholesky_inverse", "cholesky_solve", "chunk",
+    "clamp", "clip", "col2im", "conj", "copysign", "cos", "cosh", "count_nonzero", "cov", "cross", "cummax",
+    "cummin", "cumprod", "cumsum", "deg2rad", "det", "diag", "diagflat", "diagonal", "diagonal_scatter", "diff",
+    "digamma", "div", "divide", "dot", "dsplit", "eq", "equal", "erf", "erfc", "erfinv", "exp", "expand_dims",
+    "expm1", "fills", "flip", "fliplr", "flipud", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod",
+    "fold", "frac", "gather_elements", "gather_nd", "gcd", "ge", "geqrf", "ger", "greater", "greater_equal", "gt",
+    "hardshrink", "heaviside", "histc", "hsplit", "hypot", "i0", "igamma", "igammac", "imag", "index_fill",
+    "index_select", "inner", "inv", "inverse", "invert", "is_complex", "isclose", "isfinite", "isinf", "isnan",
+    "isneginf", "isposinf", "isreal", "lcm", "ldexp", "le", "lerp", "less", "less_equal", "lgamma", "log", "log10",
+    "log1p", "log2", "log_matrix_determinant", "logaddexp", "logaddexp2", "logcumsumexp", "logdet", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logit", "logsumexp", "lstsq", "lt", "lu_solve", "masked_fill",
+    "masked_select", "matmul", "matrix_determinant", "matrix_power", "maximum", "median", "minimum", "mm",
+    "moveaxis", "movedim", "msort", "mul", "multinomial", "multiply", "mvlgamma", "nan_to_num", "nanmean",
+    "nanmedian", "nanquantile", "nansum", "narrow", "ne", "neg", "negative", "nextafter", "nonzero", "norm",
+    "not_equal", "orgqr", "ormqr", "outer", "positive", "pow", "put_", "quantile", "rad2deg", "random_categorical",
+    "ravel", "real", "reciprocal", "remainder", "renorm", "repeat_interleave", "reverse", "reverse_sequence",
+    "roll", "rot90", "round", "rsqrt", "scatter", "select_scatter", "sgn", "sigmoid", "sign", "signbit", "sin",
+    "sinc", "sinh", "slice_scatter", "slogdet", "soft_shrink", "softmax", "sort", "split", "sqrt", "square",
+    "std", "sub", "subtract", "svd", "swapaxes", "swapdims", "t", "tan", "tanh", "tensor_split", "tile",
+    "top_k", "topk", "tril", "triu", "true_divide", "trunc", "type_as", "unbind", "unfold", "unique_consecutive",
+    "unique_with_pad", "unsorted_segment_max", "unsorted_segment_min", "unsorted_segment_prod", "unsqueeze", "var",
+    "vsplit", "xdivy", "xlogy",
 ]  # fmt: skip
 """Methods that are the function of the same name with the tensor as its first argument."""
 
@@ -72,13 +95,6 @@ def reshape(self: Tensor, *shape: Any) -> Tensor:
     return ops.reshape(self, _variadic(shape[0], shape[1:]) if shape else ())
 
 
-def transpose(self: Tensor, *axes: Any) -> Tensor:
-    """Return the tensor with its axes in another order; reversed if none is given."""
-    if not axes or axes == (None,):
-        return ops.transpose(self, tuple(reversed(range(self.ndim))))
-    return ops.transpose(self, _variadic(axes[0], axes[1:]))
-
-
 def expand(self: Tensor, *size: Any) -> Tensor:
     """Return the tensor repeated to a shape."""
     return ops.broadcast_to(self, _variadic(size[0], size[1:]))
@@ -120,24 +136,21 @@ def flatten(self: Tensor, order: str = "C", *, start_dim: int = 0, end_dim: int 
     return ops.flatten(self, order, start_dim=start_dim, end_dim=end_dim)
 
 
-def argmax(self: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Return the index of the greatest element along ``axis``."""
-    return ops.argmax(self, axis, keepdims)
-
-
 def take(self: Tensor, indices: Any, axis: int | None = None) -> Tensor:
     """Return the elements or slices along ``axis`` that ``indices`` names."""
     return ops.take(self, indices) if axis is None else ops.gather(self, indices, axis)
 
 
-def gather(self: Tensor, input_indices: Any, axis: int, batch_dims: int = 0) -> Tensor:
-    """Return the slices along ``axis`` that ``input_indices`` names."""
-    return ops.gather(self, input_indices, axis, batch_dims)
-
-
-def repeat(self: Tensor, repeats: int, axis: int | None = None) -> Tensor:
-    """Return the tensor with each slice along ``axis`` repeated."""
-    return ops.repeat_interleave(self, repeats, axis)
+def repeat(self: Tensor, *repeats: Any, axis: int | None = None) -> Tensor:
+    """Return the tensor repeated along its axes, one number for each; with ``axis=`` each slice along it."""
+    if axis is not None:
+        return ops.repeat_interleave(self, repeats[0], axis)
+    counts = _variadic(repeats[0], repeats[1:])
+    if len(counts) < self.ndim:
+        raise ArgumentValueError(
+            f"repeat of {self.ndim} axes by {counts}", "give a number for each axis, or use repeat_interleave"
+        )
+    return ops.tile(self, counts)
 
 
 def where(self: Tensor, condition: Any, y: Any) -> Tensor:
@@ -155,18 +168,40 @@ def expand_as(self: Tensor, other: Tensor) -> Tensor:
     return ops.broadcast_to(self, other.shape)
 
 
+def _tolerant(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that takes ``axis`` and ``dim``, and ``keepdims`` as it is spelled in any of three ways."""
+    taken = signature(function).parameters
+    renamed = {other: name for group in _SPELLINGS for name in group & set(taken) for other in group - set(taken)}
+    if not renamed:
+        return function
+
+    @wraps(function)
+    def method(*args: Any, **named: Any) -> Any:
+        return function(*args, **{renamed.get(name, name): value for name, value in named.items()})
+
+    return method
+
+
+def _in_place(function: Callable[..., Any], name: str) -> Callable[..., Tensor]:
+    @wraps(function)
+    def method(self: Tensor, *args: Any, **named: Any) -> Tensor:
+        return replaced(self, function(self, *args, **named), f"Tensor.{name}")
+
+    return method
+
+
 def attach() -> None:
     """Give ``Tensor`` its operators and methods. Done once, when ``opbuild.mindspore`` is imported."""
     _attach_operators()
     for name in _SAME:
-        setattr(Tensor, name, getattr(ops, name))
-    own = {
+        setattr(Tensor, name, _tolerant(getattr(ops, name)))
+    own: dict[str, Callable[..., Any]] = {
         "__eq__": _equal, "__ne__": _not_equal, "__getitem__": get_item, "__setitem__": set_item, "reshape": reshape,
-        "view": reshape, "transpose": transpose, "permute": transpose, "expand": expand, "astype": astype, "to": astype,
+        "view": reshape, "expand": expand, "astype": astype,
         "max": _extreme(ops.amax, ops.max), "min": _extreme(ops.amin, ops.min), "sum": _reduction(ops.sum),
         "mean": _reduction(ops.mean), "prod": _reduction(ops.prod), "all": _reduction(ops.all),
         "any": _reduction(ops.any),
-        "flatten": flatten, "argmax": argmax, "take": take, "gather": gather, "repeat": repeat, "where": where,
+        "flatten": flatten, "take": take, "repeat": repeat, "where": where,
         "view_as": view_as, "reshape_as": view_as, "expand_as": expand_as,
     }  # fmt: skip
     for name, function in own.items():
@@ -174,4 +209,9 @@ def attach() -> None:
     for name, target in {"float": "float32", "half": "float16", "double": "float64", "int": "int32", "long": "int64",
                          "bool": "bool", "short": "int16", "byte": "uint8"}.items():  # fmt: skip
         setattr(Tensor, name, lambda self, target=target: astype(self, target))
-    Tensor.T = property(transpose)  # type: ignore[attr-defined]
+    for name, function in OVERLOADS.items():
+        setattr(Tensor, name, _tolerant(function))
+    for name, function in IN_PLACE.items():
+        setattr(Tensor, name, _in_place(_tolerant(function), name))
+    for name, function in {**PROPERTIES, "T": transpose}.items():
+        setattr(Tensor, name, property(function))

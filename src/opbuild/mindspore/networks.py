@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.cell import Trace, location
-from opbuild.mindspore import execution
+from opbuild.mindspore import execution, printing
 from opbuild.mindspore.arguments import ArgumentTypeError
 from opbuild.mindspore.execution import Call, new_trace
 from opbuild.mindspore.tensor import Tensor
@@ -24,6 +24,10 @@ class _Built:
     call: Call | None
     result: Any
     """What the function returned, with ``_Place`` where the network's outputs go."""
+    lines: Sequence[printing.Line]
+    """What it printed."""
+    marks: Sequence[str]
+    """The marks in these lines whose values are the last outputs."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,11 @@ class Networks:
                 if len(self._built) > _LIMIT:
                     self._built.popitem(last=False)
         arrays = built.call([leaf.asnumpy() for leaf in leaves]) if built.call else ()
-        return _fill(built.result, [Tensor.of(array) for array in arrays])
+        tensors = [Tensor.of(array) for array in arrays]
+        printed = dict(zip(built.marks, tensors[len(tensors) - len(built.marks) :], strict=True))
+        for line in built.lines:
+            line.show(printed)
+        return _fill(built.result, tensors)
 
     def clear(self) -> None:
         """Forget every network."""
@@ -74,13 +82,16 @@ class Networks:
     def _trace(self, nest: Any, leaves: Sequence[Tensor]) -> _Built:
         trace = new_trace(self._name)
         traced = [Tensor.of(trace.input(leaf.type)) for leaf in leaves]
-        with trace.active():
+        with trace.active(), printing.kept() as lines:
             args, kwargs = _fill(nest, traced)
             returned = self._function(*args, **kwargs)
             outputs: list[Tensor] = []
             result = _split(returned, outputs)
             symbols = [output.symbol or _constant(trace, output) for output in outputs]
-        return _Built(execution.build(trace.finish(symbols)) if symbols else None, result)
+        printed = printing.marked(lines, trace.symbol)
+        symbols += printed.values()
+        call = execution.build(trace.finish(symbols)) if symbols else None
+        return _Built(call, result, lines, list(printed))
 
 
 def _constant(trace: Trace, output: Tensor) -> Any:

@@ -17,6 +17,7 @@ from opbuild.graph.types import Array, TensorType
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.display import tensor_repr
 from opbuild.mindspore.dtype import Type, to_type
+from opbuild.mindspore.names import missing_method
 
 
 class Tensor:
@@ -169,6 +170,9 @@ class Tensor:
         array = self.asnumpy()
         return array.astype(dtype) if dtype is not None and array.dtype != dtype else array
 
+    def __getattr__(self, name: str) -> Any:
+        raise missing_method(name, lambda: dir(type(self)))
+
     def __len__(self) -> int:
         if not self.shape:
             raise ArgumentTypeError("a tensor without dimensions has no length")
@@ -197,11 +201,12 @@ class Tensor:
 
     def __repr__(self) -> str:
         if self.symbol:
-            return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value= <traced>)"
+            return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value= {self})"
         return tensor_repr(self.asnumpy(), str(self.dtype))
 
     def __str__(self) -> str:
-        return repr(self) if self.symbol else str(self.asnumpy())
+        symbol = self.symbol
+        return f"<traced {symbol.name}>" if symbol else str(self.asnumpy())  # printing puts the value there
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else str(self)

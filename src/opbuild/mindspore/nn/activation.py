@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from opbuild.mindspore.arguments import ArgumentValueError
+from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError
 from opbuild.mindspore.initializer import initializer
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.ops import activation, arithmetic
+from opbuild.mindspore.ops.normalization import lrn
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -224,10 +225,84 @@ class PReLU(Cell):
         return activation.prelu(x, self.w)
 
 
+class Softmin(Cell):
+    """Softmax of the negative along ``axis``."""
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.softmin(x, self.axis)
+
+
+class Softmax2d(Cell):
+    """Softmax over the channels of a tensor of shape (N, C, H, W) or (C, H, W)."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        if x.ndim not in (3, 4):
+            raise TensorShapeError(f"Softmax2d of shape {x.shape}", "it needs 3 or 4 dimensions")
+        return activation.softmax(x, -3)
+
+
+class Hardtanh(Cell):
+    """Elements limited to ``min_val`` and ``max_val``."""
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
+        super().__init__()
+        if min_val >= max_val:
+            raise ArgumentValueError(f"Hardtanh from {min_val} to {max_val}", "the first must be below the second")
+        self.min_val, self.max_val = min_val, max_val
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.hardtanh(x, self.min_val, self.max_val)
+
+
+class Threshold(Cell):
+    """Elements above ``threshold``, and ``value`` elsewhere."""
+
+    def __init__(self, threshold: float, value: float) -> None:
+        super().__init__()
+        self.threshold, self.value = threshold, value
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.threshold(input_x, self.threshold, self.value)
+
+
+class GLU(Cell):
+    """The first half along ``axis`` times the sigmoid of the second."""
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return activation.glu(x, self.axis)
+
+
+class LRN(Cell):
+    """Elements divided by the squares of neighbouring channels: ``ops.lrn``."""
+
+    def __init__(self, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5,
+                 norm_region: str = "ACROSS_CHANNELS") -> None:  # fmt: skip
+        super().__init__()
+        self.arguments = (depth_radius, bias, alpha, beta, norm_region)
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """Apply it."""
+        return lrn(input_x, *self.arguments)
+
+
 _BY_NAME: dict[str, type[Cell]] = {
     "softmax": Softmax, "logsoftmax": LogSoftmax, "relu": ReLU, "relu6": ReLU6, "silu": SiLU, "tanh": Tanh,
     "tanhshrink": Tanhshrink, "gelu": GELU, "fast_gelu": FastGelu, "elu": ELU, "sigmoid": Sigmoid, "softsign": Softsign,
     "prelu": PReLU, "leakyrelu": LeakyReLU, "hswish": HSwish, "hsigmoid": HSigmoid, "logsigmoid": LogSigmoid,
+    "softmin": Softmin, "softmax2d": Softmax2d, "hardtanh": Hardtanh,
     "softshrink": SoftShrink, "hshrink": HShrink, "mish": Mish,
 }  # fmt: skip
 

@@ -178,3 +178,53 @@ class Conv2dTranspose(_Conv):
         # MindSpore adds these rows and columns as zeros after the bias.
         rows, columns = self.output_padding
         return pad(result, (0, columns, 0, rows))
+
+
+class Conv1dTranspose(_Conv):
+    """A transposed convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``."""
+
+    rank = 1
+    transposed = True
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1,
+                 pad_mode: str = "same", padding: int = 0, dilation: int = 1, group: int = 1, has_bias: bool = False,
+                 weight_init: Any = None, bias_init: Any = None, dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        self._prepare(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
+                      weight_init, bias_init, "NCHW", dtype)  # fmt: skip
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        return (self.in_channels, self.out_channels // self.group, 1, *self.kernel_size)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the transposed convolution of a tensor of shape (N, in_channels, length)."""
+        weight = reshaped(self.weight, (self.in_channels, self.out_channels // self.group, *self.kernel_size))
+        return conv_transpose(
+            x, weight, self.bias, self.stride, self.pad_mode, self.padding, 0, self.dilation, self.group, 1
+        )
+
+
+class Conv3dTranspose(_Conv):
+    """A transposed convolution over three spatial axes. Arguments as ``Conv2d``.
+
+    ``output_padding`` makes the output longer at the end, with ``pad_mode`` ``pad`` only.
+    """
+
+    rank = 3
+    transposed = True
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
+                 pad_mode: str = "same", padding: Padding = 0, dilation: Any = 1, group: int = 1,
+                 output_padding: Any = 0, has_bias: bool = False, weight_init: Any = None, bias_init: Any = None,
+                 data_format: str = "NCDHW", dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        self._prepare(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
+                      weight_init, bias_init, data_format, dtype)  # fmt: skip
+        self.output_padding = (output_padding,) * 3 if isinstance(output_padding, int) else tuple(output_padding)
+        if any(self.output_padding) and pad_mode != "pad":
+            raise ArgumentValueError(f"output_padding of Conv3dTranspose is {output_padding}", "use pad_mode='pad'")
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the transposed convolution of a tensor of shape (N, in_channels, depth, height, width)."""
+        return conv_transpose(x, self.weight, self.bias, self.stride, self.pad_mode, self.padding,
+                              self.output_padding, self.dilation, self.group, 3)  # fmt: skip

@@ -9,7 +9,7 @@ from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import initializer
 from opbuild.mindspore.nn.cell import NO_TRAINING, Cell
 from opbuild.mindspore.ops.convolution import only_nchw
-from opbuild.mindspore.ops.normalization import batch_norm, group_norm
+from opbuild.mindspore.ops.normalization import batch_norm, group_norm, instance_norm
 from opbuild.mindspore.ops.structure_primitives import LayerNorm as _LayerNorm
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
@@ -101,6 +101,81 @@ class BatchNorm3d(_BatchNorm):
     """Batch normalization of shape (N, C, D, H, W)."""
 
     ranks = (5,)
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalization; where several devices would train, their batches' statistics are one."""
+
+    ranks = (2, 4)
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.9, affine: bool = True,
+                 gamma_init: Any = "ones", beta_init: Any = "zeros", moving_mean_init: Any = "zeros",
+                 moving_var_init: Any = "ones", use_batch_statistics: bool | None = None,
+                 process_groups: Any = None, dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__(num_features, eps, momentum, affine, gamma_init, beta_init, moving_mean_init,
+                         moving_var_init, use_batch_statistics, dtype=dtype)  # fmt: skip
+        self.process_groups = process_groups
+
+
+class _InstanceNorm(Cell):
+    """Each channel of each sample normalized by its own mean and variance.
+
+    Args:
+        num_features: Number of channels (axis 1).
+        eps: Added to the variance.
+        momentum: Kept for programs that ask; the stored statistics do not change.
+        affine: Whether ``gamma`` and ``beta`` have ``requires_grad``.
+        gamma_init: Initial scale.
+        beta_init: Initial shift.
+        dtype: Element type of the parameters.
+    """
+
+    rank = 0
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True,
+                 gamma_init: Any = "ones", beta_init: Any = "zeros", dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        name = type(self).__name__
+        self.num_features = positive(num_features, f"num_features of {name}")
+        if not 0 <= momentum <= 1:
+            raise ArgumentValueError(f"momentum of {name} is {momentum}", "give a number from 0 to 1")
+        self.eps, self.momentum = eps, momentum
+        shape = (num_features,)
+        self.moving_mean = Parameter(initializer("zeros", shape, dtype), "mean", requires_grad=False)
+        self.moving_variance = Parameter(initializer("ones", shape, dtype), "variance", requires_grad=False)
+        self.gamma = Parameter(initializer(gamma_init, shape, dtype), "gamma", requires_grad=affine)
+        self.beta = Parameter(initializer(beta_init, shape, dtype), "beta", requires_grad=affine)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the normalized tensor."""
+        if x.ndim != self.rank:
+            raise TensorShapeError(f"{type(self).__name__} of shape {x.shape}", f"it needs {self.rank} dimensions")
+        return instance_norm(x, self.gamma, self.beta, self.eps)
+
+    def extend_repr(self) -> str:
+        """Return the layer's arguments."""
+        return (
+            f"num_features={self.num_features}, eps={self.eps}, momentum={self.momentum}, gamma={self.gamma}, "
+            f"beta={self.beta}, moving_mean={self.moving_mean}, moving_variance={self.moving_variance}"
+        )
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Instance normalization of shape (N, C, L)."""
+
+    rank = 3
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Instance normalization of shape (N, C, H, W)."""
+
+    rank = 4
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Instance normalization of shape (N, C, D, H, W)."""
+
+    rank = 5
 
 
 class LayerNorm(Cell):

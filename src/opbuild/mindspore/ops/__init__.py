@@ -2,6 +2,7 @@
 """``ops``: operators as functions (``ops.matmul``) and as classes, the primitives (``ops.MatMul()``)."""
 
 # fmt: off
+from opbuild.mindspore import names
 from opbuild.mindspore.ops.activation import (
     celu, elu, fast_gelu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu, log_softmax,
     logsigmoid, mish, prelu, relu, relu6, selu, sigmoid, silu, softmax, softmin, softplus, softshrink, softsign,
@@ -47,6 +48,18 @@ from opbuild.mindspore.ops.gathering import (
 from opbuild.mindspore.ops.linear import (
     addmm, baddbmm, bias_add, bmm, dense, dot, ger, inner, matmul, mm, mv, outer, tensor_dot,
 )
+from opbuild.mindspore.ops.loss import (
+    binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy, gaussian_nll_loss, huber_loss, kl_div,
+    l1_loss, mse_loss, nll_loss, smooth_l1_loss,
+)
+from opbuild.mindspore.ops.loss_primitives import (
+    BCEWithLogitsLoss, BinaryCrossEntropy, KLDivLoss, L2Loss, NLLLoss, SmoothL1Loss, SoftmaxCrossEntropyWithLogits,
+    SparseSoftmaxCrossEntropyWithLogits,
+)
+from opbuild.mindspore.ops.margin_loss import (
+    cosine_embedding_loss, cosine_similarity, hinge_embedding_loss, margin_ranking_loss, multi_margin_loss,
+    multilabel_soft_margin_loss, soft_margin_loss, triplet_margin_loss,
+)
 from opbuild.mindspore.ops.normalization import (
     batch_norm, dropout, group_norm, layer_norm, lrn,
 )
@@ -55,6 +68,9 @@ from opbuild.mindspore.ops.pooling import (
 )
 from opbuild.mindspore.ops.primitive import (
     Primitive,
+)
+from opbuild.mindspore.ops.printing import (
+    Print,
 )
 from opbuild.mindspore.ops.reduction import (
     all, amax, amin, any, argmax, argmin, argsort, count_nonzero, cumsum, logsumexp, max, mean, min, norm, prod,
@@ -75,6 +91,28 @@ from opbuild.mindspore.ops.structure_primitives import (
 from opbuild.mindspore.tensor import (
     is_tensor,
 )
+
+from opbuild.mindspore.ops.arranging import *  # noqa: F403
+from opbuild.mindspore.ops.assignment import *  # noqa: F403
+from opbuild.mindspore.ops.blocks import *  # noqa: F403
+from opbuild.mindspore.ops.boxes import *  # noqa: F403
+from opbuild.mindspore.ops.decompositions import *  # noqa: F403
+from opbuild.mindspore.ops.diagonals import *  # noqa: F403
+from opbuild.mindspore.ops.elementwise import *  # noqa: F403
+from opbuild.mindspore.ops.matrices import *  # noqa: F403
+from opbuild.mindspore.ops.patches import *  # noqa: F403
+from opbuild.mindspore.ops.random import *  # noqa: F403
+from opbuild.mindspore.ops.scattering import *  # noqa: F403
+from opbuild.mindspore.ops.segments import *  # noqa: F403
+from opbuild.mindspore.ops.selection import *  # noqa: F403
+from opbuild.mindspore.ops.special import *  # noqa: F403
+from opbuild.mindspore.ops.statistics import *  # noqa: F403
+from opbuild.mindspore.ops.volumes import *  # noqa: F403
+from opbuild.mindspore.ops.windows import *  # noqa: F403
+from opbuild.mindspore.ops.primitives import *  # noqa: F403
+from opbuild.mindspore.ops.movement_primitives import *  # noqa: F403
+
+__getattr__ = names.getter(__name__)
 
 __all__ = [  # noqa: RUF022 - in order of the alphabet
     "ACos", "Abs", "Acosh", "AdaptiveAvgPool2D", "Add", "AddN", "Addcdiv", "Addcmul", "AllGather", "AllReduce",
@@ -117,4 +155,12 @@ __all__ = [  # noqa: RUF022 - in order of the alphabet
     "sum", "swapaxes", "swiglu", "take", "tan", "tanh", "tanhshrink", "tensor_dot", "tensor_scatter_update",
     "threshold", "tile", "topk", "transpose", "tril", "triu", "true_divide", "trunc", "tuple_to_array", "unbind",
     "unsqueeze", "unstack", "var", "vstack", "where", "zeros", "zeros_like",
+]
+__all__ += [
+    "BCEWithLogitsLoss", "BinaryCrossEntropy", "KLDivLoss", "L2Loss", "NLLLoss", "Print", "SmoothL1Loss",
+    "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "cross_entropy",
+    "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss",
+    "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "smooth_l1_loss", "soft_margin_loss",
+    "triplet_margin_loss",
 ]

@@ -80,4 +80,4 @@ def scalar_to_tensor(input_x: Any, dtype: Any = None) -> Tensor:
 
 def tuple_to_array(input_x: Any) -> Tensor:
     """Return a tensor of the numbers in a tuple."""
-    return Tensor(np.array(input_x, np.float32 if any(isinstance(item, float) for item in input_x) else np.int64))
+    return Tensor(np.array(input_x, np.float32 if any(isinstance(item, float) for item in input_x) else np.int32))

@@ -34,21 +34,14 @@ def pool(op_type: str, value: Any, kernel_size: Any, stride: Any, pad_mode: str,
 
 
 def max_pool2d(x: Any, kernel_size: Any, stride: Any = None, padding: Padding = 0, dilation: Any = 1,
-               return_indices: bool = False, ceil_mode: bool = False) -> Tensor:  # fmt: skip
-    """Return the greatest element under a window.
-
-    Raises:
-        ArgumentValueError: If ``return_indices`` is set.
-    """
-    no_indices(return_indices)
+               return_indices: bool = False, ceil_mode: bool = False) -> Any:  # fmt: skip
+    """Return the greatest element under a window and, with ``return_indices``, its place in the flattened image."""
     step = kernel_size if stride is None else stride
-    return pool("MaxPool", x, kernel_size, step, "pad", padding, ceil_mode, 2, dilation=dilation)
-
-
-def no_indices(return_indices: bool) -> None:
-    """Refuse ``return_indices``."""
     if return_indices:
-        raise ArgumentValueError("pooling was given return_indices=True", "opbuild returns the pooled values only")
+        from opbuild.mindspore.ops.volumes import with_indices
+
+        return with_indices(x, kernel_size, step, padding, dilation, ceil_mode, 2)
+    return pool("MaxPool", x, kernel_size, step, "pad", padding, ceil_mode, 2, dilation=dilation)
 
 
 def avg_pool2d(input_x: Any, kernel_size: Any = 1, stride: Any = 1, padding: Padding = 0, ceil_mode: bool = False,
@@ -77,25 +70,32 @@ def averaged(value: Any, kernel_size: Any, stride: Any, pad_mode: str, padding: 
 
 def adaptive_avg_pool2d(input: Any, output_size: Any) -> Tensor:  # noqa: A002
     """Return means over windows chosen so that the output has ``output_size``; None keeps an extent."""
-    return _adaptive("ReduceMean", "AveragePool", input, output_size)
+    return adaptive("ReduceMean", "AveragePool", input, output_size)
 
 
-def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Tensor:  # noqa: A002
+def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:  # noqa: A002
     """Return the greatest elements of windows chosen so that the output has ``output_size``; None keeps an extent."""
-    no_indices(return_indices)
-    return _adaptive("ReduceMax", "MaxPool", input, output_size)
+    if return_indices:
+        from opbuild.mindspore.ops.volumes import adaptive_with_indices
+
+        return adaptive_with_indices(input, output_size, 2)
+    return adaptive("ReduceMax", "MaxPool", input, output_size)
 
 
-def _adaptive(reduction: str, pooling: str, value: Any, output_size: Any) -> Tensor:
+def adaptive(reduction: str, pooling: str, value: Any, output_size: Any, rank: int = 2) -> Tensor:
+    """Reduce windows of the last ``rank`` axes that are chosen so that the output has ``output_size``."""
     tensor = need_tensor(value, "adaptive pooling")
-    sizes = (output_size,) * 2 if isinstance(output_size, int) else tuple(output_size)
-    wanted = tuple(extent if size is None else size for size, extent in zip(sizes, tensor.shape[-2:], strict=True))
-    if wanted == (1, 1):
-        return reduce(reduction, tensor, (-2, -1), True)
-    if all(extent % size == 0 for extent, size in zip(tensor.shape[-2:], wanted, strict=True)):
-        window = tuple(extent // size for extent, size in zip(tensor.shape[-2:], wanted, strict=True))
-        return pool(pooling, tensor, window, window, "valid", 0, False, 2)
-    for axis, size in zip((tensor.ndim - 2, tensor.ndim - 1), wanted, strict=True):
+    sizes = (output_size,) * rank if isinstance(output_size, int) or output_size is None else tuple(output_size)
+    sizes = sizes * rank if len(sizes) == 1 else sizes
+    extents = tensor.shape[-rank:]
+    wanted = tuple(extent if size is None else size for size, extent in zip(sizes, extents, strict=True))
+    axes = tuple(range(tensor.ndim - rank, tensor.ndim))
+    if wanted == (1,) * rank:
+        return reduce(reduction, tensor, axes, True)
+    if all(extent % size == 0 for extent, size in zip(extents, wanted, strict=True)):
+        window = tuple(extent // size for extent, size in zip(extents, wanted, strict=True))
+        return pool(pooling, tensor, window, window, "valid", 0, False, rank)
+    for axis, size in zip(axes, wanted, strict=True):
         tensor = _windows(reduction, tensor, axis, size)
     return tensor
 
@@ -135,3 +135,16 @@ def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: st
     return emit(
         "Resize", tensor, None, None, sizes, mode=kind, coordinate_transformation_mode=place, nearest_mode="floor"
     )
+
+
+def resized(value: Any, size: tuple[int, ...], kind: str, align_corners: bool, half_pixel: bool) -> Tensor:
+    """Return a tensor of shape (N, C, ...) resized; without either flag places are divided by the factor alone."""
+    tensor = need_tensor(value, "resize")
+    place = "align_corners" if align_corners else "half_pixel" if half_pixel else "asymmetric"
+    sizes = np.array((*tensor.shape[:2], *size), np.int64)
+    nearest = {"align_corners": "round_prefer_ceil", "half_pixel": "round_prefer_ceil", "asymmetric": "floor"}[place]
+    extra: dict[str, Any] = (
+        {"cubic_coeff_a": -0.5 if half_pixel else -0.75, "exclude_outside": int(half_pixel)} if kind == "cubic" else {}
+    )
+    return emit("Resize", tensor, None, None, sizes, mode=kind, coordinate_transformation_mode=place,
+                nearest_mode=nearest, **extra)  # fmt: skip

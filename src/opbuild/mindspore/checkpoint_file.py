@@ -1,0 +1,239 @@
+"""MindSpore's checkpoint files: parameters by name, in a ``Checkpoint`` message of protobuf.
+
+The message, as MindSpore declares it::
+
+    message Checkpoint { repeated Value value = 1; }
+    message Value { required string tag = 1; oneof value { TensorProto tensor = 2; MapTensorProto maptensor = 3; } }
+    message TensorProto { repeated int64 dims = 1; required string tensor_type = 2; required bytes tensor_content = 3; }
+
+A large tensor is several values of one tag, one after the other. A file may end with ``crc_num`` and ten bytes: the
+CRC-32 of what is before them.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+
+from opbuild.errors import ModelError
+from opbuild.frontend.wire import BYTES, VARINT, delimited, fields, read_varint, varint
+from opbuild.graph.types import Array
+
+CHUNK = 512 << 20
+"""Bytes of a tensor that one value holds at most."""
+
+_VALUE = 1
+_TAG, _TENSOR, _MAP = 1, 2, 3
+_DIMS, _TYPE, _CONTENT = 1, 2, 3
+_CRC_MARK = b"crc_num"
+_CRC_BYTES = 10
+_ENCRYPTED = bytes.fromhex("d85e3a7f")  # what MindSpore begins an encrypted file with
+_TEXT = "str"
+_RANK = 32  # axes of an array, at most
+_BFLOAT16 = "BFloat16"
+_TYPES = {
+    "Bool": "bool", "Int8": "int8", "Int16": "int16", "Int32": "int32", "Int64": "int64", "UInt8": "uint8",
+    "UInt16": "uint16", "UInt32": "uint32", "UInt64": "uint64", "Float16": "float16", "Float32": "float32",
+    "Float64": "float64", _BFLOAT16: "uint16",
+}  # fmt: skip
+_LABELS = {dtype: label for label, dtype in _TYPES.items() if label != _BFLOAT16}
+
+Content = Array | str
+
+
+class CheckpointError(ModelError, ValueError):
+    """A file is no checkpoint, or a damaged one."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A parameter as it stands in a file.
+
+    Attributes:
+        tag: Its name.
+        label: Its element type, in MindSpore's words.
+        shape: Its extents.
+        pieces: Its bytes, in order.
+    """
+
+    tag: str
+    label: str
+    shape: tuple[int, ...]
+    pieces: tuple[memoryview, ...]
+
+    def content(self) -> Content:
+        """Return the values; bfloat16, which opbuild does not have, as float32 of the same values.
+
+        Raises:
+            CheckpointError: If type, shape and bytes do not fit together.
+        """
+        size = sum(map(len, self.pieces))
+        if self.label == _TEXT:
+            return self._text()
+        if self.label not in _TYPES:
+            raise CheckpointError(
+                f"{self.tag!r} has the element type {self.label!r:.40}", f"opbuild reads {', '.join(_TYPES)}"
+            )
+        dtype = np.dtype(_TYPES[self.label]).newbyteorder("<")
+        shape = () if self.shape == (0,) and size else self.shape  # older files write a scalar so
+        if size != math.prod(shape) * dtype.itemsize:
+            raise CheckpointError(
+                f"{self.tag!r} of shape {shape_text(shape)} and type {self.label} has {size} bytes",
+                "the file is damaged: save it again",
+            )
+        array = np.frombuffer(b"".join(self.pieces), dtype).reshape(shape)
+        if self.label == _BFLOAT16:
+            return np.left_shift(array.astype(np.uint32), 16).view(np.float32)
+        return array.astype(dtype.newbyteorder("="))  # a copy: it can be written to
+
+    def _text(self) -> str:
+        try:
+            return b"".join(self.pieces).decode("utf-32-le").rstrip("\0")
+        except UnicodeDecodeError:
+            raise CheckpointError(f"{self.tag!r} is no text", "the file is damaged: save it again") from None
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """Return a shape for a message: a damaged one may have any length."""
+    return str(shape) if len(shape) <= 8 else f"({', '.join(map(str, shape[:8]))}, ...)"
+
+
+def read_records(file: BinaryIO, crc_check: bool = False) -> Iterator[Record]:
+    """Yield the parameters of a file, whose bytes stay in the file until they are asked for.
+
+    Args:
+        file: An open checkpoint.
+        crc_check: Whether to compare the checksum, if there is one.
+
+    Raises:
+        CheckpointError: If the file is no checkpoint, or a damaged one.
+    """
+    try:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except ValueError:
+        raise CheckpointError("the file is empty", "save it again") from None
+    data = memoryview(mapped)
+    if data[:4] == _ENCRYPTED:
+        raise CheckpointError("the file is encrypted", "opbuild has no decryption: save it without enc_key")
+    yield from _joined(_values(_without_crc(data, crc_check)))
+
+
+def has_crc(data: memoryview) -> bool:
+    """Return whether a file ends with a checksum."""
+    return bytes(data[-_CRC_BYTES - len(_CRC_MARK) : -_CRC_BYTES]) == _CRC_MARK
+
+
+def _without_crc(data: memoryview, check: bool) -> memoryview:
+    if not has_crc(data):
+        return data
+    said = int.from_bytes(data[-_CRC_BYTES:], "big")
+    data = data[: -_CRC_BYTES - len(_CRC_MARK)]
+    if check and zlib.crc32(data) != said:
+        raise CheckpointError("the file's checksum does not fit its content", "it is damaged: save it again")
+    return data
+
+
+def _values(data: memoryview) -> Iterator[Record]:
+    """Yield each value of the message; a large tensor is several."""
+    try:
+        for field in fields(data, 0, len(data)):
+            if field.number != _VALUE or field.kind != BYTES:
+                raise ValueError(f"field {field.number} of kind {field.kind} at {field.tag}")
+            yield _value(data, field.value, field.after)
+    except (IndexError, ValueError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(
+            f"the file is no checkpoint of MindSpore, or it is cut off or damaged: {error}",
+            "save it again with mindspore.save_checkpoint",
+        ) from None
+
+
+def _value(data: memoryview, start: int, end: int) -> Record:
+    parts = {field.number: field for field in fields(data, start, end) if field.kind == BYTES}
+    if _TAG not in parts:
+        raise ValueError(f"a parameter without a name at {start}")
+    tag = str(data[parts[_TAG].value : parts[_TAG].after], "utf-8")
+    if _MAP in parts:
+        raise CheckpointError(
+            f"{tag!r:.100} is a MapParameter", "opbuild loads tensors only: leave it out with choice_func"
+        )
+    if _TENSOR not in parts:
+        raise ValueError(f"{tag!r:.100} has no tensor")
+    return _tensor(data, parts[_TENSOR].value, parts[_TENSOR].after, tag)
+
+
+def _tensor(data: memoryview, start: int, end: int, tag: str) -> Record:
+    dims: list[int] = []
+    label = ""
+    content = data[:0]
+    for field in fields(data, start, end):
+        if field.number == _DIMS:
+            dims += _integers(data, field.kind, field.value, field.after)
+        elif field.number == _TYPE and field.kind == BYTES:
+            label = str(data[field.value : field.after], "utf-8")
+        elif field.number == _CONTENT and field.kind == BYTES:
+            content = data[field.value : field.after]
+    if len(dims) > _RANK or any(not 0 <= extent < 1 << 62 for extent in dims):
+        raise ValueError(f"{tag!r:.100} has the shape {shape_text(tuple(dims))}")
+    return Record(tag, label, tuple(dims), (content,))
+
+
+def _integers(data: memoryview, kind: int, position: int, end: int) -> Iterator[int]:
+    """Yield the integers of a field: one, or several packed."""
+    if kind not in (VARINT, BYTES):
+        raise ValueError(f"an extent of kind {kind} at {position}")
+    while position < end:
+        value, position = read_varint(data, position)
+        yield value
+
+
+def _joined(values: Iterator[Record]) -> Iterator[Record]:
+    held: Record | None = None
+    for value in values:
+        if held is not None and value.tag == held.tag:
+            held = Record(held.tag, value.label, value.shape, held.pieces + value.pieces)
+            continue
+        if held is not None:
+            yield held
+        held = value
+    if held is not None:
+        yield held
+
+
+def write_records(file: BinaryIO, contents: Mapping[str, Content], crc_check: bool = False) -> None:
+    """Write parameters as MindSpore does.
+
+    Args:
+        file: What to write to.
+        contents: Arrays and texts by name.
+        crc_check: Whether a checksum is written at the end.
+    """
+    crc = 0
+    for tag, content in contents.items():
+        if isinstance(content, str):
+            dims, label, data = (0,), _TEXT, memoryview(content.encode("utf-32-le"))
+        else:
+            dims, label = content.shape, _LABELS[content.dtype.name]
+            little = np.ascontiguousarray(content, content.dtype.newbyteorder("<"))
+            data = little.reshape(-1).view(np.uint8).data
+        for start in range(0, max(len(data), 1), CHUNK):
+            for piece in _written(tag, dims, label, data[start : start + CHUNK]):
+                file.write(piece)
+                crc = zlib.crc32(piece, crc) if crc_check else 0
+    if crc_check:
+        file.write(_CRC_MARK + crc.to_bytes(_CRC_BYTES, "big"))
+
+
+def _written(tag: str, dims: tuple[int, ...], label: str, content: memoryview) -> tuple[bytes, memoryview]:
+    """Return one value: what is before the content, and the content, which is its end."""
+    extents = b"".join(varint(_DIMS << 3 | VARINT) + varint(extent) for extent in dims)
+    tensor = extents + delimited(_TYPE, label.encode()) + varint(_CONTENT << 3 | BYTES) + varint(len(content))
+    value = delimited(_TAG, tag.encode()) + varint(_TENSOR << 3 | BYTES) + varint(len(tensor) + len(content)) + tensor
+    return varint(_VALUE << 3 | BYTES) + varint(len(value) + len(content)) + value, content

@@ -1,0 +1,209 @@
+"""``mint.nn.functional``: layers as functions, with the arguments of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from opbuild.mindspore import names, ops
+from opbuild.mindspore.arguments import ArgumentValueError
+from opbuild.mindspore.dtype import to_type
+from opbuild.mindspore.ops import matrices, patches, volumes
+from opbuild.mindspore.ops.convolution import conv
+from opbuild.mindspore.ops.scattering import replaced
+from opbuild.mindspore.tensor import Tensor
+
+
+def _padded(padding: Any, rank: int) -> tuple[str, Any]:
+    """Return MindSpore's pad_mode and padding for PyTorch's: words, or one amount for each axis."""
+    if isinstance(padding, str):
+        return padding, 0
+    amounts = (padding,) * rank if isinstance(padding, int) else tuple(padding)
+    amounts = amounts * rank if len(amounts) == 1 else amounts
+    return "pad", tuple(amount for each in amounts for amount in (each, each))
+
+
+def _conv(rank: int) -> Callable[..., Any]:
+    def function(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+                 groups: int = 1) -> Tensor:  # fmt: skip
+        """Return a convolution of a tensor with or without a batch axis."""
+        batched = input if input.ndim == rank + 2 else ops.expand_dims(input, 0)
+        mode, amounts = _padded(padding, rank)
+        result = conv(batched, weight, bias, stride, mode, amounts, dilation, groups, rank)
+        return result if input.ndim == rank + 2 else ops.squeeze(result, 0)
+
+    function.__name__ = function.__qualname__ = f"conv{rank}d"
+    return function
+
+
+def _pool(rank: int) -> Callable[..., Any]:
+    average = (ops.avg_pool1d, ops.avg_pool2d, volumes.avg_pool3d)[rank - 1]
+
+    def function(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+                 count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:  # fmt: skip
+        """Return the mean under a window."""
+        step = kernel_size if stride is None else stride
+        border = padding if isinstance(padding, int) else _padded(padding, rank)[1]
+        more = () if rank == 1 else (divisor_override or 0,)
+        result: Tensor = average(input, kernel_size, step, border, ceil_mode, count_include_pad, *more)
+        return result
+
+    function.__name__ = function.__qualname__ = f"avg_pool{rank}d"
+    return function
+
+
+def _activation(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an activation that may be told to replace the elements of its input."""
+
+    def activation(input: Any, *args: Any, inplace: bool = False, **named: Any) -> Tensor:
+        result: Tensor = function(input, *args, **named)
+        return replaced(input, result, function.__name__) if inplace else result
+
+    activation.__doc__ = function.__doc__
+    return activation
+
+
+def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
+    def activation(input: Any, *args: Any, **named: Any) -> Tensor:
+        return replaced(input, function(input, *args, **named), f"{function.__name__}_")
+
+    activation.__doc__ = function.__doc__
+    return activation
+
+
+def _elu(input: Any, alpha: float = 1.0) -> Tensor:
+    """Return ``x`` where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
+    return ops.elu(input, alpha)
+
+
+def _threshold(input: Any, threshold: float, value: float) -> Tensor:
+    """Return elements above a threshold, and ``value`` elsewhere."""
+    return ops.threshold(input, threshold, value)
+
+
+def _last(dim: int | None, rank: int) -> int:
+    """Return the axis of softmax: if it is None the first of 0, 1 and 3 dimensions, else the second."""
+    return (0 if rank in (0, 1, 3) else 1) if dim is None else dim
+
+
+def log_softmax(input: Any, dim: int | None = None, *, dtype: Any = None) -> Tensor:
+    """Return the logarithm of ``softmax(input, dim)``."""
+    tensor = input if dtype is None else ops.cast(input, to_type(dtype))
+    return ops.log_softmax(tensor, _last(dim, tensor.ndim))
+
+
+def _softmax(input: Any, dim: int | None = None, dtype: Any = None) -> Tensor:
+    """Return ``exp(input)`` divided by its sum along ``dim``."""
+    return ops.softmax(input, _last(dim, input.ndim), dtype=dtype)
+
+
+def _dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Return the tensor: nothing is dropped when a network runs."""
+    return ops.dropout(input, p, training)
+
+
+def _batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
+                training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Tensor:  # fmt: skip
+    """Return the tensor normalized by the mean and variance of each channel (axis 1)."""
+    scale = ops.ones_like(running_mean) if weight is None else weight
+    shift = ops.zeros_like(running_mean) if bias is None else bias
+    return ops.batch_norm(input, running_mean, running_var, scale, shift, training, momentum, eps)
+
+
+def _adaptive(function: Callable[..., Any], rank: int) -> Callable[..., Any]:
+    def pooled(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+        if return_indices and rank == 1:
+            values, places = volumes.adaptive_with_indices(input, output_size, rank)
+            return values, places
+        return function(input, output_size, return_indices) if return_indices else function(input, output_size)
+
+    pooled.__doc__ = function.__doc__
+    return pooled
+
+
+def _one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
+    """Return 1 (int64) at each index along a new last axis; as many classes as there are indices if -1."""
+    count = int(tensor.asnumpy().max()) + 1 if num_classes == -1 else num_classes
+    return ops.cast(ops.one_hot(tensor, count, 1, 0, -1), to_type("int64"))
+
+
+def _max_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+                ceil_mode: bool = False, return_indices: bool = False) -> Any:  # fmt: skip
+    """Return the greatest element under a window and, if asked, its place in the flattened image."""
+    return ops.max_pool2d(input, kernel_size, stride, padding, dilation, return_indices, ceil_mode)
+
+
+def _interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+                 align_corners: bool | None = None, recompute_scale_factor: bool | None = None) -> Tensor:  # fmt: skip
+    """Return a tensor of another size."""
+    return ops.interpolate(input, size, scale_factor, mode, align_corners, recompute_scale_factor)
+
+
+def _pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
+    """Return the tensor with elements added around it: pairs for the last axis first."""
+    return ops.pad(input, pad, mode, value)
+
+
+def _max_unpool2d(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+                  output_size: Any = None) -> Tensor:  # fmt: skip
+    """Return zeros with the elements of a pooled tensor at the places that they came from."""
+    return volumes.max_unpool2d(input, indices, kernel_size, stride, padding, output_size)
+
+
+def _embedding(input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None,
+               norm_type: float = 2.0, scale_grad_by_freq: bool = False) -> Tensor:  # fmt: skip
+    """Return the rows of ``weight`` that ``input`` names.
+
+    Raises:
+        ArgumentValueError: If ``max_norm`` is given, which changes the weights.
+    """
+    if max_norm is not None:
+        raise ArgumentValueError("embedding was given max_norm", "scale the weights once, before they are used")
+    return ops.embedding(input, weight, padding_idx)
+
+
+conv2d = _conv(2)
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "adaptive_avg_pool1d": _adaptive(volumes.adaptive_avg_pool1d, 1),
+    "adaptive_avg_pool2d": _adaptive(ops.adaptive_avg_pool2d, 2),
+    "adaptive_avg_pool3d": _adaptive(volumes.adaptive_avg_pool3d, 3),
+    "adaptive_max_pool1d": _adaptive(volumes.adaptive_max_pool1d, 1),
+    "adaptive_max_pool2d": _adaptive(ops.adaptive_max_pool2d, 2),
+    "avg_pool1d": _pool(1), "avg_pool2d": _pool(2), "avg_pool3d": _pool(3), "batch_norm": _batch_norm,
+    "conv1d": _conv(1), "conv2d": conv2d, "conv3d": _conv(3), "conv_transpose2d": ops.conv_transpose2d,
+    "dropout": _dropout, "dropout2d": _dropout, "elu": _activation(_elu), "elu_": _in_place(_elu),
+    "embedding": _embedding,
+    "flatten": lambda input, start_dim=0, end_dim=-1: ops.flatten(input, start_dim=start_dim, end_dim=end_dim),
+    "fold": patches.fold, "gelu": lambda input, *, approximate="none": ops.gelu(input, approximate),
+    "glu": lambda input, dim=-1: ops.glu(input, dim), "grid_sample": patches.grid_sample, "group_norm": ops.group_norm,
+    "hardtanh": _activation(ops.hardtanh), "hardtanh_": _in_place(ops.hardtanh), "interpolate": _interpolate,
+    "layer_norm": ops.layer_norm,
+    "leaky_relu": lambda input, negative_slope=0.01: ops.leaky_relu(input, negative_slope),
+    "linear": ops.dense, "log_softmax": log_softmax, "logsigmoid": lambda input: ops.logsigmoid(input),
+    "max_pool2d": _max_pool2d, "max_unpool2d": _max_unpool2d, "normalize": matrices.normalize, "one_hot": _one_hot,
+    "pad": _pad, "pixel_shuffle": ops.pixel_shuffle, "prelu": ops.prelu, "relu": _activation(ops.relu),
+    "relu6": _activation(ops.relu6), "relu_": _in_place(ops.relu), "sigmoid": ops.sigmoid,
+    "sigmoid_": _in_place(ops.sigmoid), "silu": _activation(ops.silu), "softmax": _softmax, "tanh": ops.tanh,
+    "threshold": _activation(_threshold), "threshold_": _in_place(_threshold), "unfold": patches.unfold,
+    "upsample": _interpolate,
+}  # fmt: skip
+
+for _name, _function in FUNCTIONS.items():
+    if _function.__qualname__.endswith(("<lambda>", "activation", "pooled")):
+        _function.__name__ = _function.__qualname__ = _name
+        _function.__doc__ = _function.__doc__ or f"Return ``{_name}`` as ``ops`` computes it."
+globals().update(FUNCTIONS)
+
+
+def _losses() -> dict[str, Callable[..., Any]]:
+    """Return the losses that ``ops`` has under the same name."""
+    listed = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy",
+              "kl_div", "mse_loss", "nll_loss", "soft_margin_loss")  # fmt: skip
+    return {name: vars(ops)[name] for name in listed if name in vars(ops)}
+
+
+globals().update(_losses())
+__getattr__ = names.getter(__name__)
+__all__ = [*FUNCTIONS, *_losses()]
+del _name, _function

@@ -1,0 +1,174 @@
+"""``mint.nn``'s layers without parameters: cells that call the functions of ``mint.nn.functional`` and ``ops``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from opbuild.mindspore import ops
+from opbuild.mindspore.arguments import ArgumentTypeError
+from opbuild.mindspore.mint.nn.functional import FUNCTIONS
+from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.ops import loss, patches
+from opbuild.mindspore.ops.shaping import pad
+
+
+def layer(name: str, function: Callable[..., Any], **attributes: Any) -> type[Cell]:
+    """Return the class of a layer without parameters.
+
+    Args:
+        name: Its name.
+        function: Computes it: called with the inputs, and with the attributes by name.
+        attributes: What the constructor takes, in order, with the defaults; ``...`` for one that must be given.
+    """
+    signature = inspect.Signature(
+        [
+            inspect.Parameter(
+                key,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=inspect.Parameter.empty if default is ... else default,
+            )
+            for key, default in attributes.items()
+        ]
+    )
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - becomes a method
+        Cell.__init__(self)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentTypeError(f"mint.nn.{name}(): {error}", f"it takes {signature}") from None
+        bound.apply_defaults()
+        self.attributes = bound.arguments
+
+    def construct(self: Any, *inputs: Any) -> Any:
+        return function(*inputs, **self.attributes)
+
+    members = {"__init__": __init__, "construct": construct, "__module__": __name__,
+               "__doc__": f"{function.__doc__ or name}\n\nA layer: ``{name}{signature}``."}  # fmt: skip
+    return type(name, (Cell,), members)
+
+
+def _padding(mode: str, axes: int) -> Callable[..., Any]:
+    def function(input: Any, padding: Any, value: Any = None) -> Any:
+        """Return the tensor with elements around its last axes: pairs, the last axis first."""
+        amounts = (padding,) * 2 * axes if isinstance(padding, int) else padding
+        return pad(input, amounts, mode, value)
+
+    return function
+
+
+def _resized(mode: str, align: bool | None) -> Callable[..., Any]:
+    def function(input: Any, size: Any, scale_factor: Any) -> Any:
+        """Return images of another size."""
+        return FUNCTIONS["interpolate"](input, size, scale_factor, mode, align)
+
+    return function
+
+
+def _smooth_l1(input: Any, target: Any, reduction: str, beta: float) -> Any:
+    """Return the absolute difference, and a square of it where it is below ``beta``."""
+    return loss.smooth_l1_loss(input, target, beta, reduction)
+
+
+def _kl_div(input: Any, target: Any, reduction: str, log_target: bool) -> Any:
+    """Return the divergence of log-probabilities from probabilities, or from their logarithms."""
+    return loss.kl_div(input, ops.exp(target) if log_target else target, reduction)
+
+
+def _with_logits(input: Any, target: Any, weight: Any, reduction: str, pos_weight: Any) -> Any:
+    """Return the cross entropy of logits and labels."""
+    return loss.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction)
+
+
+def _gelu(input: Any, approximate: str) -> Any:
+    """Return GELU."""
+    return ops.gelu(input, approximate)
+
+
+def _glu(input: Any, dim: int) -> Any:
+    """Return the first half along ``dim`` times the sigmoid of the second."""
+    return ops.glu(input, dim)
+
+
+_POOL: dict[str, Any] = {
+    "kernel_size": ..., "stride": None, "padding": 0, "ceil_mode": False, "count_include_pad": True
+}  # fmt: skip
+_PATCHES: dict[str, Any] = {"kernel_size": ..., "dilation": 1, "padding": 0, "stride": 1}
+_RESIZE: dict[str, Any] = {"size": None, "scale_factor": None}
+
+_TABLE: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+        "AdaptiveAvgPool1d": (FUNCTIONS["adaptive_avg_pool1d"], {"output_size": ...}),
+        "AdaptiveAvgPool2d": (FUNCTIONS["adaptive_avg_pool2d"], {"output_size": ...}),
+        "AdaptiveAvgPool3d": (FUNCTIONS["adaptive_avg_pool3d"], {"output_size": ...}),
+        "AdaptiveMaxPool1d": (FUNCTIONS["adaptive_max_pool1d"], {"output_size": ..., "return_indices": False}),
+        "AdaptiveMaxPool2d": (FUNCTIONS["adaptive_max_pool2d"], {"output_size": ..., "return_indices": False}),
+        "AvgPool1d": (FUNCTIONS["avg_pool1d"], _POOL),
+        "AvgPool2d": (FUNCTIONS["avg_pool2d"], {**_POOL, "divisor_override": None}),
+        "AvgPool3d": (FUNCTIONS["avg_pool3d"], {**_POOL, "divisor_override": None}),
+        "MaxPool2d": (
+            FUNCTIONS["max_pool2d"],
+            {"kernel_size": 1, "stride": None, "padding": 0, "dilation": 1, "return_indices": False,
+             "ceil_mode": False},
+        ),
+        "MaxUnpool2d": (FUNCTIONS["max_unpool2d"], {"kernel_size": ..., "stride": None, "padding": 0}),
+        "BCELoss": (loss.binary_cross_entropy, {"weight": None, "reduction": "mean"}),
+        "BCEWithLogitsLoss": (_with_logits, {"weight": None, "reduction": "mean", "pos_weight": None}),
+        "CosineEmbeddingLoss": (ops.cosine_embedding_loss, {"margin": 0.0, "reduction": "mean"}),
+        "CrossEntropyLoss": (
+            loss.cross_entropy,
+            {"weight": None, "ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0},
+        ),
+        "KLDivLoss": (_kl_div, {"reduction": "mean", "log_target": False}),
+        "L1Loss": (loss.l1_loss, {"reduction": "mean"}),
+        "MSELoss": (loss.mse_loss, {"reduction": "mean"}),
+        "NLLLoss": (loss.nll_loss, {"weight": None, "ignore_index": -100, "reduction": "mean"}),
+        "SmoothL1Loss": (_smooth_l1, {"reduction": "mean", "beta": 1.0}),
+        "SoftMarginLoss": (ops.soft_margin_loss, {"reduction": "mean"}),
+        "ConstantPad1d": (_padding("constant", 1), {"padding": ..., "value": ...}),
+        "ConstantPad2d": (_padding("constant", 2), {"padding": ..., "value": ...}),
+        "ConstantPad3d": (_padding("constant", 3), {"padding": ..., "value": ...}),
+        "ReflectionPad1d": (_padding("reflect", 1), {"padding": ...}),
+        "ReflectionPad2d": (_padding("reflect", 2), {"padding": ...}),
+        "ReflectionPad3d": (_padding("reflect", 3), {"padding": ...}),
+        "ReplicationPad1d": (_padding("replicate", 1), {"padding": ...}),
+        "ReplicationPad2d": (_padding("replicate", 2), {"padding": ...}),
+        "ReplicationPad3d": (_padding("replicate", 3), {"padding": ...}),
+        "ZeroPad1d": (_padding("constant", 1), {"padding": ...}),
+        "ZeroPad2d": (_padding("constant", 2), {"padding": ...}),
+        "ZeroPad3d": (_padding("constant", 3), {"padding": ...}),
+        "ELU": (FUNCTIONS["elu"], {"alpha": 1.0, "inplace": False}),
+        "GELU": (_gelu, {"approximate": "none"}),
+        "GLU": (_glu, {"dim": -1}),
+        "Hardshrink": (ops.hardshrink, {"lambd": 0.5}),
+        "Hardsigmoid": (ops.hardsigmoid, {}),
+        "Hardswish": (ops.hardswish, {}),
+        "Hardtanh": (FUNCTIONS["hardtanh"], {"min_val": -1.0, "max_val": 1.0, "inplace": False}),
+        "LogSigmoid": (ops.logsigmoid, {}),
+        "LogSoftmax": (FUNCTIONS["log_softmax"], {"dim": None}),
+        "Mish": (ops.mish, {}),
+        "ReLU": (ops.relu, {}),
+        "ReLU6": (FUNCTIONS["relu6"], {"inplace": False}),
+        "SELU": (ops.selu, {}),
+        "SiLU": (FUNCTIONS["silu"], {"inplace": False}),
+        "Sigmoid": (ops.sigmoid, {}),
+        "Softmax": (FUNCTIONS["softmax"], {"dim": None}),
+        "Softshrink": (ops.softshrink, {"lambd": 0.5}),
+        "Tanh": (ops.tanh, {}),
+        "Threshold": (FUNCTIONS["threshold"], {"threshold": ..., "value": ..., "inplace": False}),
+        "Flatten": (ops.flatten, {"start_dim": 1, "end_dim": -1}),
+        "Fold": (patches.fold, {"output_size": ..., **_PATCHES}),
+        "Unfold": (patches.unfold, _PATCHES),
+        "PixelShuffle": (ops.pixel_shuffle, {"upscale_factor": ...}),
+        "Upsample": (
+            FUNCTIONS["interpolate"],
+            {**_RESIZE, "mode": "nearest", "align_corners": None, "recompute_scale_factor": None},
+        ),
+        "UpsamplingBilinear2d": (_resized("bilinear", True), _RESIZE),
+        "UpsamplingNearest2d": (_resized("nearest", None), _RESIZE),
+}  # fmt: skip
+
+LAYERS: dict[str, type[Cell]] = {
+    name: layer(name, function, **attributes) for name, (function, attributes) in _TABLE.items()
+}

@@ -1,0 +1,133 @@
+"""What a name that opbuild does not have gets: a sentence that says whose name it is, what to do, and what is nearest.
+
+Modules of this package take ``__getattr__ = names.getter(__name__)``; ``Tensor`` asks ``missing_method``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import opcode
+import sys
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
+
+from opbuild.errors import ModelError
+from opbuild.mindspore.public_names import kind_of
+
+_MODULES_HERE = ("common", "communication", "context", "mint", "nn", "numpy", "ops")
+_CLOSE = 0.75
+"""How alike names are that are shown as nearest, from 0 to 1."""
+
+_SAID: dict[tuple[str, str], tuple[str, str]] = {}
+_MOST_SAID = 4096
+_IMPORT_FROM = opcode.opmap["IMPORT_FROM"]
+
+_ADVICE = {
+    "inference": "MindSpore has it; opbuild has it not yet",
+    "training": "it is for training: train with MindSpore and load the parameters; opbuild builds and runs networks",
+    "data": "reading data sets is MindSpore's: install it for that, and give opbuild's networks arrays or tensors",
+    "parallel": "it splits work over many devices: opbuild has mindspore.communication and "
+    "ops.AllReduce, AllGather, ReduceScatter and Broadcast",
+    "device": "it manages Ascend or GPU devices: opbuild runs on CPUs, leave it out",
+    "sparse": "it is about sparse tensors, which opbuild does not have: use dense ones",
+    "internal": "MindSpore uses it inside and does not document it",
+    "": "MindSpore 2.10 does not have it either",
+}
+"""What to say about a name, by its kind in ``public_names``; the empty kind is no name of MindSpore."""
+
+
+class MissingNameError(ModelError, AttributeError):
+    """A name of MindSpore that opbuild does not have was looked up."""
+
+
+class MissingImportError(ModelError, ImportError):
+    """A name of MindSpore that opbuild does not have was imported."""
+
+
+class MissingModuleError(ModelError, ModuleNotFoundError):
+    """A module of MindSpore that opbuild does not have was imported."""
+
+
+def getter(module: str, public: str = "", lazy: Iterable[str] = ()) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a module.
+
+    Args:
+        module: The module's name.
+        public: What MindSpore calls it, where that is not the name below ``opbuild``.
+        lazy: Modules below it that are imported when they are first used.
+    """
+    modules = frozenset(lazy)
+    owner = public or module.removeprefix("opbuild.")
+
+    def __getattr__(name: str) -> Any:  # noqa: N807 - becomes the module's
+        if name in modules:
+            return importlib.import_module(f"{module}.{name}")
+        if name.startswith("_"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        text, hint = sentence(owner, name, lambda: dir(sys.modules[module]))
+        # Python replaces what an AttributeError says by its own words when a name is imported.
+        raise (MissingImportError if _imports(sys._getframe(1)) else MissingNameError)(text, hint)
+
+    return __getattr__
+
+
+def missing_method(name: str, methods: Callable[[], Iterable[str]]) -> AttributeError:
+    """Return the error of a name that ``Tensor`` does not have."""
+    if name.startswith("_"):
+        return AttributeError(f"'Tensor' object has no attribute {name!r}")
+    return MissingNameError(*sentence("mindspore.Tensor", name, methods))
+
+
+def missing_module(name: str) -> MissingModuleError:
+    """Return the error of a module that opbuild does not have, by the name that MindSpore gives it."""
+    parent, _, leaf = name.rpartition(".")
+    error = MissingModuleError(*sentence(parent, leaf, lambda: _MODULES_HERE if parent == "mindspore" else ()))
+    error.name = name
+    return error
+
+
+def sentence(owner: str, name: str, there: Callable[[], Iterable[str]]) -> tuple[str, str]:
+    """Return the message about a missing name and the hint.
+
+    Args:
+        owner: The module or class that was asked, as MindSpore calls it.
+        name: The name.
+        there: Returns the names that it has here.
+    """
+    said = _SAID.get((owner, name))
+    if said is None:  # programs that only ask with hasattr ask often
+        near = _elsewhere(owner, name) or _nearest(owner, name, there())
+        said = f"opbuild has no {owner}.{name}: {_ADVICE[kind_of(owner, name)]}", near
+        if len(_SAID) < _MOST_SAID:
+            _SAID[owner, name] = said
+    return said
+
+
+def _nearest(owner: str, name: str, there: Iterable[str]) -> str:
+    public = [each for each in there if not each.startswith("_")]
+    folded = {each.lower(): each for each in public}
+    found = difflib.get_close_matches(name, public, n=1, cutoff=_CLOSE) or [
+        folded[each] for each in difflib.get_close_matches(name.lower(), folded, n=1, cutoff=_CLOSE)
+    ]
+    return f"the nearest name here is {_short(owner)}.{found[0]}" if found else ""
+
+
+def _elsewhere(owner: str, name: str) -> str:
+    """Return where opbuild has the very name, among the modules that are confused with each other."""
+    for module in ("mindspore", "mindspore.nn", "mindspore.ops"):
+        there = sys.modules.get(f"opbuild.{module}")
+        if there is not None and module != owner and not name.startswith("_") and name in vars(there):
+            return f"there is {module}.{name}"
+    return ""
+
+
+def _short(owner: str) -> str:
+    return owner.removeprefix("mindspore.")
+
+
+def _imports(frame: FrameType) -> bool:
+    """Return whether the frame is at a ``from ... import``."""
+    code = frame.f_code.co_code
+    return 0 <= frame.f_lasti < len(code) and code[frame.f_lasti] == _IMPORT_FROM

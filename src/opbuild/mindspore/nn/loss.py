@@ -1,0 +1,281 @@
+"""Losses as cells, forward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
+from opbuild.mindspore.execution import cast
+from opbuild.mindspore.nn.activation import get_activation
+from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.ops import loss, margin_loss
+from opbuild.mindspore.ops.activation import log_softmax
+from opbuild.mindspore.ops.arithmetic import abs as absolute
+from opbuild.mindspore.ops.arithmetic import add, div, exp, log, mul, neg, sqrt, square, sub
+from opbuild.mindspore.ops.arithmetic import pow as power
+from opbuild.mindspore.ops.comparison import greater, where
+from opbuild.mindspore.ops.gathering import gather_elements, one_hot
+from opbuild.mindspore.ops.reduction import mean, sum
+from opbuild.mindspore.ops.shaping import ravel, reshaped, squeeze
+from opbuild.mindspore.parameter import Parameter
+from opbuild.mindspore.tensor import Tensor
+
+
+class LossBase(Cell):
+    """What losses share: ``reduction`` is ``mean``, ``sum`` or ``none``. Own losses may derive from it."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        self.reduction = one_of(reduction, loss.REDUCTIONS, f"reduction of {type(self).__name__}")
+
+    def get_axis(self, x: Tensor) -> tuple[int, ...]:
+        """Return all axes of a tensor."""
+        return tuple(range(x.ndim))
+
+    def get_loss(self, x: Tensor, weights: Any = 1.0) -> Tensor:
+        """Return weighted losses, reduced."""
+        weighted = mul(cast(x, "float32"), weights)
+        return cast(loss.reduced(weighted, self.reduction, type(self).__name__), x.type.dtype)
+
+
+class L1Loss(LossBase):
+    """The absolute difference."""
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss."""
+        return loss.l1_loss(logits, labels, self.reduction)
+
+
+class MSELoss(LossBase):
+    """The square of the difference."""
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss."""
+        return self.get_loss(square(sub(logits, labels)))
+
+
+class RMSELoss(LossBase):
+    """The root of the mean square of the difference."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def construct(self, logits: Tensor, label: Tensor) -> Tensor:
+        """Return the loss."""
+        return sqrt(self.get_loss(square(sub(logits, label))))
+
+
+class MAELoss(LossBase):
+    """The absolute difference."""
+
+    def construct(self, logits: Tensor, label: Tensor) -> Tensor:
+        """Return the loss."""
+        return self.get_loss(absolute(sub(logits, label)))
+
+
+class SmoothL1Loss(LossBase):
+    """The absolute difference, and a square of it where it is below ``beta``."""
+
+    def __init__(self, beta: float = 1.0, reduction: str = "none") -> None:
+        super().__init__(reduction)
+        self.beta = beta
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss."""
+        return loss.smooth_l1_loss(logits, labels, self.beta, self.reduction)
+
+
+class HuberLoss(LossBase):
+    """The absolute difference, and a square of it where it is below ``delta``."""
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.delta = delta
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss."""
+        return loss.huber_loss(logits, labels, self.reduction, self.delta)
+
+
+class BCELoss(LossBase):
+    """The cross entropy of probabilities and labels."""
+
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.weight = weight
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss."""
+        return loss.binary_cross_entropy(logits, labels, self.weight, self.reduction)
+
+
+class BCEWithLogitsLoss(LossBase):
+    """The cross entropy of logits and labels."""
+
+    def __init__(self, reduction: str = "mean", weight: Tensor | None = None, pos_weight: Tensor | None = None) -> None:
+        super().__init__(reduction)
+        if isinstance(weight, Parameter) or isinstance(pos_weight, Parameter):
+            raise ArgumentTypeError("BCEWithLogitsLoss was given a Parameter as a weight", "give a Tensor")
+        self.weight, self.pos_weight = weight, pos_weight
+
+    def construct(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
+        """Return the loss."""
+        return loss.binary_cross_entropy_with_logits(input, target, self.weight, self.pos_weight, self.reduction)
+
+
+class NLLLoss(LossBase):
+    """The negative log-probability of the right class."""
+
+    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.weight, self.ignore_index = weight, ignore_index
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss."""
+        return loss.nll_loss(logits, labels, self.weight, self.ignore_index, self.reduction)
+
+
+class CrossEntropyLoss(LossBase):
+    """The cross entropy of logits and classes or probabilities: ``ops.cross_entropy``."""
+
+    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
+                 label_smoothing: float = 0.0) -> None:  # fmt: skip
+        super().__init__(reduction)
+        self.weight, self.ignore_index, self.label_smoothing = weight, ignore_index, label_smoothing
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss."""
+        return loss.cross_entropy(logits, labels, self.weight, self.ignore_index, self.reduction, self.label_smoothing)
+
+
+class SoftmaxCrossEntropyWithLogits(LossBase):
+    """The cross entropy of rows of logits and probabilities, or classes if ``sparse``."""
+
+    def __init__(self, sparse: bool = False, reduction: str = "none") -> None:
+        super().__init__(reduction)
+        self.sparse = sparse
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss."""
+        if self.sparse:
+            labels = cast(one_hot(labels, logits.shape[-1], 1.0, 0.0), "float32")
+        return self.get_loss(loss.softmax_cross_entropy(logits, labels)[0])
+
+
+class KLDivLoss(Cell):
+    """The Kullback-Leibler divergence of log-probabilities from probabilities; ``batchmean`` is a reduction too."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        self.reduction = one_of(reduction, (*loss.REDUCTIONS, "batchmean"), "reduction of KLDivLoss")
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss."""
+        return loss.kl_div(logits, labels, self.reduction)
+
+
+class GaussianNLLLoss(LossBase):
+    """The negative log-likelihood under normal distributions."""
+
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.full, self.eps = full, eps
+
+    def construct(self, logits: Tensor, labels: Tensor, var: Tensor) -> Tensor:
+        """Return the loss."""
+        return loss.gaussian_nll_loss(logits, labels, var, self.full, self.eps, self.reduction)
+
+
+class PoissonNLLLoss(LossBase):
+    """The negative log-likelihood under Poisson distributions."""
+
+    def __init__(self, log_input: bool = True, full: bool = False, eps: float = 1e-08,
+                 reduction: str = "mean") -> None:  # fmt: skip
+        super().__init__(reduction)
+        self.log_input, self.full, self.eps = log_input, full, eps
+
+    def construct(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
+        """Return the loss."""
+        if self.log_input:
+            losses = sub(exp(input), mul(target, input))
+        else:
+            losses = sub(input, mul(target, log(add(input, self.eps))))
+        if self.full:
+            safe = where(greater(target, 1), target, 1.0)
+            stirling = add(sub(mul(safe, log(safe)), safe), mul(log(mul(safe, 2 * 3.141592653589793)), 0.5))
+            losses = add(losses, where(greater(target, 1), stirling, 0.0))
+        return self.get_loss(losses)
+
+
+class DiceLoss(LossBase):
+    """One less the Dice coefficient of two tensors."""
+
+    def __init__(self, smooth: float = 1e-5) -> None:
+        super().__init__()
+        self.smooth = smooth
+
+    def construct(self, logits: Tensor, label: Tensor) -> Tensor:
+        """Return the loss."""
+        x, y = ravel(logits), ravel(label)
+        both = add(add(sum(square(x)), sum(square(y))), self.smooth)
+        return sub(1, div(mul(sum(mul(x, y)), 2), both))
+
+
+class MultiClassDiceLoss(LossBase):
+    """The mean over the channels of their Dice losses."""
+
+    def __init__(self, weights: Tensor | None = None, ignore_indiex: int | None = None,
+                 activation: Any = "softmax") -> None:  # fmt: skip
+        super().__init__()
+        self.binarydiceloss = DiceLoss(1e-5)
+        self.weights, self.ignore_indiex = weights, ignore_indiex
+        self.activation = get_activation(activation) if isinstance(activation, str) else activation
+
+    def construct(self, logits: Tensor, label: Tensor) -> Tensor:
+        """Return the loss."""
+        x: Any = logits if self.activation is None else self.activation(logits)
+        y: Any = label
+        total: Any = 0
+        for channel in range(y.shape[1]):
+            if channel != self.ignore_indiex:
+                part = self.binarydiceloss(x[:, channel], y[:, channel])
+                total = total + (part if self.weights is None else part * self.weights[channel])  # type: ignore[index]
+        result: Tensor = total / y.shape[1]
+        return result
+
+
+class FocalLoss(LossBase):
+    """The cross entropy, less for samples that are well classified."""
+
+    def __init__(self, weight: Tensor | None = None, gamma: float = 2.0, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        if weight is not None and weight.ndim != 1:
+            raise ArgumentValueError(f"weight of FocalLoss has the shape {weight.shape}", "give one for each class")
+        self.weight, self.gamma = weight, gamma
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss."""
+        x, y = (reshaped(item, (*item.shape[:2], item.size // (item.shape[0] * item.shape[1])))
+                for item in (logits, labels))  # fmt: skip
+        logs = log_softmax(x, 1)
+        scale = None if self.weight is None else reshaped(self.weight, (self.weight.size, 1))
+        scaled = logs if scale is None else mul(logs, scale)
+        sparse = labels.shape[1] == 1
+        if sparse:
+            places = cast(y, "int32")
+            logs, scaled = (squeeze(gather_elements(item, 1, places), 1) for item in (logs, scaled))
+        easy = power(sub(1.0, exp(logs)), self.gamma)
+        terms = neg(mul(easy, scaled))
+        return self.get_loss(mean(terms, 1) if sparse else mean(mul(terms, y), -1))
+
+
+class CosineEmbeddingLoss(LossBase):
+    """How far vectors point apart, or together where the label is -1."""
+
+    def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.margin = margin
+
+    def construct(self, logits_x1: Tensor, logits_x2: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss."""
+        return margin_loss.cosine_embedding_loss(logits_x1, logits_x2, labels, self.margin, self.reduction)

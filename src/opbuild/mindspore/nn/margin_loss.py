@@ -1,0 +1,108 @@
+"""Losses with a margin as cells, forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from opbuild.mindspore.nn.loss import LossBase
+from opbuild.mindspore.ops import loss, margin_loss
+from opbuild.mindspore.ops.arithmetic import add, clamp, minimum, sqrt, square, sub
+from opbuild.mindspore.ops.reduction import sum
+from opbuild.mindspore.tensor import Tensor
+
+
+class MarginRankingLoss(LossBase):
+    """How much two inputs are in the wrong order."""
+
+    def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.margin = margin
+
+    def construct(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
+        """Return the loss."""
+        return margin_loss.margin_ranking_loss(input1, input2, target, self.margin, self.reduction)
+
+
+class HingeEmbeddingLoss(LossBase):
+    """Distances of what is alike, and what others are within a margin."""
+
+    def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.margin = margin
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss."""
+        return margin_loss.hinge_embedding_loss(logits, labels, self.margin, self.reduction)
+
+
+class SoftMarginLoss(LossBase):
+    """The logistic loss."""
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss."""
+        return margin_loss.soft_margin_loss(logits, labels, self.reduction)
+
+
+class MultiLabelSoftMarginLoss(LossBase):
+    """The logistic loss of several labels."""
+
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.weight = weight
+
+    def construct(self, x: Tensor, target: Tensor) -> Tensor:
+        """Return the loss."""
+        return margin_loss.multilabel_soft_margin_loss(x, target, self.weight, self.reduction)
+
+
+class MultiMarginLoss(LossBase):
+    """How much other classes come within a margin of the right one."""
+
+    def __init__(self, p: int = 1, margin: float = 1.0, reduction: str = "mean",
+                 weight: Tensor | None = None) -> None:  # fmt: skip
+        super().__init__(reduction)
+        self.p, self.margin, self.weight = p, margin, weight
+
+    def construct(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Return the loss."""
+        chosen = self.weight if weight is None else weight
+        return margin_loss.multi_margin_loss(x, target, self.p, self.margin, chosen, self.reduction)
+
+
+class TripletMarginLoss(LossBase):
+    """How much nearer the negative is than the positive."""
+
+    def __init__(self, p: int = 2, swap: bool = False, eps: float = 1e-06, reduction: str = "mean",
+                 margin: float = 1.0) -> None:  # fmt: skip
+        super().__init__(reduction)
+        self.p, self.swap, self.eps, self.margin = p, swap, eps, margin
+
+    def construct(self, x: Tensor, positive: Tensor, negative: Tensor, margin: Any = 1.0) -> Tensor:
+        """Return the loss."""
+        margin = self.margin if self.margin != 1.0 else margin
+        return margin_loss.triplet_margin_loss(
+            x, positive, negative, margin, self.p, self.eps, self.swap, self.reduction
+        )
+
+
+class TripletMarginWithDistanceLoss(LossBase):
+    """``TripletMarginLoss`` with a distance of one's own; by default the Euclidean one."""
+
+    def __init__(self, distance_function: Callable[[Tensor, Tensor], Tensor] | None = None, swap: bool = False,
+                 reduction: str = "mean", margin: float = 1.0) -> None:  # fmt: skip
+        super().__init__(reduction)
+        self.distance_function = distance_function or _distance
+        self.swap, self.margin = swap, margin
+
+    def construct(self, x: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """Return the loss."""
+        near, far = self.distance_function(x, positive), self.distance_function(x, negative)
+        if self.swap:
+            far = minimum(far, self.distance_function(positive, negative))
+        losses = clamp(add(sub(near, far), self.margin), 0.0, None)
+        return loss.reduced(losses, self.reduction, "TripletMarginWithDistanceLoss")
+
+
+def _distance(first: Tensor, second: Tensor) -> Tensor:
+    return sqrt(sum(square(sub(first, second)), 1))

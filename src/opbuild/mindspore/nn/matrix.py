@@ -1,0 +1,246 @@
+"""Small cells over shapes and matrices."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, axis_in, positive
+from opbuild.mindspore.dtype import float32, to_type
+from opbuild.mindspore.execution import cast, emit
+from opbuild.mindspore.initializer import Uniform, initializer
+from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.ops.arithmetic import add, div, maximum, mul, sqrt, square, sub
+from opbuild.mindspore.ops.comparison import where
+from opbuild.mindspore.ops.creation import arange
+from opbuild.mindspore.ops.gathering import one_hot
+from opbuild.mindspore.ops.linear import matmul
+from opbuild.mindspore.ops.reduction import axes_of, logsumexp, mean, reduce, sum
+from opbuild.mindspore.ops.shaping import cut, reshape, reshaped, roll, swapaxes, tril, triu
+from opbuild.mindspore.parameter import Parameter
+from opbuild.mindspore.tensor import Tensor
+
+
+class BiDense(Cell):
+    """``input1 @ weight @ input2 + bias`` for each row and each output channel.
+
+    Args:
+        in1_channels: Extent of the first input's last axis.
+        in2_channels: Extent of the second input's last axis.
+        out_channels: Extent of the output's last axis.
+        weight_init: Initial weight of shape (out_channels, in1_channels, in2_channels).
+        bias_init: Initial bias.
+        has_bias: Whether there is a bias.
+        dtype: Element type of the parameters.
+    """
+
+    def __init__(self, in1_channels: int, in2_channels: int, out_channels: int, weight_init: Any = None,
+                 bias_init: Any = None, has_bias: bool = True, dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        self.in1_channels = positive(in1_channels, "in1_channels of BiDense")
+        self.in2_channels = positive(in2_channels, "in2_channels of BiDense")
+        self.out_channels = positive(out_channels, "out_channels of BiDense")
+        start = Uniform(1 / math.sqrt(in1_channels))
+        shape = (out_channels, in1_channels, in2_channels)
+        self.weight = Parameter(initializer(start if weight_init is None else weight_init, shape, dtype), "weight")
+        self.bias: Parameter | None = None
+        if has_bias:
+            bias_init = start if bias_init is None else bias_init
+            self.bias = Parameter(initializer(bias_init, (out_channels,), dtype), "bias")
+
+    def construct(self, input1: Tensor, input2: Tensor) -> Tensor:
+        """Return a tensor of shape (..., out_channels)."""
+        rows = input1.size // self.in1_channels
+        first = reshaped(input1, (1, rows, self.in1_channels))
+        second = reshaped(input2, (1, rows, self.in2_channels))
+        result = swapaxes(sum(mul(matmul(first, self.weight), second), 2), 0, 1)
+        result = result if self.bias is None else add(result, self.bias)
+        return reshaped(result, (*input1.shape[:-1], self.out_channels))
+
+
+class ClipByNorm(Cell):
+    """A tensor scaled down so that its Euclidean norm over ``axis`` is ``clip_norm`` at most."""
+
+    def __init__(self, axis: Any = None) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def construct(self, x: Tensor, clip_norm: Any) -> Tensor:
+        """Return the scaled tensor."""
+        norm = sqrt(sum(square(x), self.axis, True))
+        return div(mul(x, clip_norm), maximum(norm, clip_norm))
+
+
+class Norm(Cell):
+    """The Euclidean norm over ``axis``."""
+
+    def __init__(self, axis: Any = (), keep_dims: bool = False) -> None:
+        super().__init__()
+        self.axis, self.keep_dims = axis, keep_dims
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the norm."""
+        return sqrt(sum(square(x), self.axis, self.keep_dims))
+
+
+class OneHot(Cell):
+    """``off_value``, and ``on_value`` at each index."""
+
+    def __init__(self, axis: int = -1, depth: int = 1, on_value: float = 1.0, off_value: float = 0.0,
+                 dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        self.axis, self.depth, self.on_value, self.off_value, self.dtype = axis, depth, on_value, off_value, dtype
+
+    def construct(self, indices: Tensor) -> Tensor:
+        """Return the one-hot tensor."""
+        hot = one_hot(indices, self.depth, float(self.on_value), float(self.off_value), self.axis)
+        return cast(hot, to_type(self.dtype).name)
+
+
+class Roll(Cell):
+    """Elements moved around by ``shift`` along ``axis``."""
+
+    def __init__(self, shift: Any, axis: Any) -> None:
+        super().__init__()
+        self.shift, self.axis = shift, axis
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """Return the moved tensor."""
+        return roll(input_x, self.shift, self.axis)
+
+
+class Unflatten(Cell):
+    """An axis as several, whose extents are ``unflattened_size``."""
+
+    def __init__(self, axis: int, unflattened_size: Any) -> None:
+        super().__init__()
+        if not isinstance(unflattened_size, (tuple, list)):
+            raise ArgumentTypeError(f"unflattened_size of Unflatten is {unflattened_size!r}", "give a tuple")
+        self.axis, self.unflattened_size = axis, tuple(unflattened_size)
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """Return the tensor in its new shape."""
+        place = axis_in(self.axis, input_x.ndim, "Unflatten")
+        return reshape(input_x, (*input_x.shape[:place], *self.unflattened_size, *input_x.shape[place + 1 :]))
+
+
+class Tril(Cell):
+    """The matrix with 0 above a diagonal."""
+
+    def construct(self, x: Tensor, k: int = 0) -> Tensor:
+        """Return the lower triangle."""
+        return tril(x, k)
+
+
+class Triu(Cell):
+    """The matrix with 0 below a diagonal."""
+
+    def construct(self, x: Tensor, k: int = 0) -> Tensor:
+        """Return the upper triangle."""
+        return triu(x, k)
+
+
+class MatrixDiag(Cell):
+    """Matrices with vectors on their diagonals."""
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """Return the matrices."""
+        columns = reshaped(input_x, (*input_x.shape, 1))
+        return mul(columns, Tensor.of(np.eye(input_x.shape[-1], dtype=input_x.type.dtype)))
+
+
+class MatrixDiagPart(Cell):
+    """The diagonals of matrices."""
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """Return the diagonals."""
+        rows, columns = input_x.shape[-2:]
+        found = sum(mul(input_x, Tensor.of(np.eye(rows, columns, dtype=input_x.type.dtype))), -1)
+        least = min(rows, columns)
+        return found if least == rows else cut(found, [0], [least], [-1], [1])
+
+
+class MatrixSetDiag(Cell):
+    """Matrices with their diagonals replaced."""
+
+    def construct(self, input_x: Tensor, diagonal: Tensor) -> Tensor:
+        """Return the matrices."""
+        rows, columns = input_x.shape[-2:]
+        if rows != columns:
+            raise ArgumentValueError(f"MatrixSetDiag of shape {input_x.shape}", "the matrices must be square")
+        on = Tensor.of(np.eye(rows, columns, dtype=bool))
+        return where(on, reshaped(diagonal, (*diagonal.shape, 1)), input_x)
+
+
+class MatMul(Cell):
+    """The product of matrices, each transposed first if asked."""
+
+    def __init__(self, transpose_x1: bool = False, transpose_x2: bool = False) -> None:
+        super().__init__()
+        self.transpose_x1, self.transpose_x2 = transpose_x1, transpose_x2
+
+    def construct(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Return the product."""
+        x1 = swapaxes(x1, -1, -2) if self.transpose_x1 and x1.ndim > 1 else x1
+        x2 = swapaxes(x2, -1, -2) if self.transpose_x2 and x2.ndim > 1 else x2
+        return matmul(x1, x2)
+
+
+class Moments(Cell):
+    """The mean and the variance over ``axis``."""
+
+    def __init__(self, axis: Any = None, keep_dims: bool | None = None) -> None:
+        super().__init__()
+        self.axis, self.keep_dims = () if axis is None else axis, bool(keep_dims)
+
+    def construct(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return both."""
+        axes = axes_of(self.axis, x.ndim, "Moments")
+        wide = cast(x, "float32")
+        center = mean(wide, axes, True)
+        spread = mean(square(sub(wide, center)), axes, self.keep_dims)
+        center = center if self.keep_dims else reduce("ReduceMean", center, axes, False)
+        return cast(center, x.type.dtype), cast(spread, x.type.dtype)
+
+
+class ReduceLogSumExp(Cell):
+    """The logarithm of the sum of exponentials over ``axis``."""
+
+    def __init__(self, axis: Any, keep_dims: bool = False) -> None:
+        super().__init__()
+        self.axis, self.keep_dims = axis, keep_dims
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return it."""
+        return logsumexp(x, self.axis, self.keep_dims)
+
+
+class Range(Cell):
+    """The numbers from ``start`` to below ``limit``, ``delta`` apart."""
+
+    def __init__(self, start: Any, limit: Any = None, delta: Any = 1) -> None:
+        super().__init__()
+        if delta == 0:
+            raise ArgumentValueError("delta of Range is 0", "give another number")
+        self.arguments = (0, start, delta) if limit is None else (start, limit, delta)
+
+    def construct(self) -> Tensor:
+        """Return the numbers."""
+        numbers = arange(*self.arguments)
+        return numbers if numbers.is_floating_point() else cast(numbers, "int32")
+
+
+class L1Regularizer(Cell):
+    """``scale`` times the sum of the absolute values."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        if not 0 < scale < math.inf:
+            raise ArgumentValueError(f"scale of L1Regularizer is {scale}", "give a number above 0")
+        self.scale = scale
+
+    def construct(self, weights: Tensor) -> Tensor:
+        """Return it."""
+        return mul(sum(emit("Abs", weights)), self.scale)

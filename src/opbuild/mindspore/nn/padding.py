@@ -1,0 +1,147 @@
+"""Paddings as cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
+from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.ops.gathering import gather
+from opbuild.mindspore.ops.shaping import cut, pad
+from opbuild.mindspore.tensor import Tensor
+
+
+class Pad(Cell):
+    """Elements around a tensor.
+
+    Args:
+        paddings: A pair (before, after) for each axis, the first axis first.
+        mode: ``CONSTANT`` (zeros), ``REFLECT`` (without the edge) or ``SYMMETRIC`` (with it).
+    """
+
+    def __init__(self, paddings: tuple[tuple[int, int], ...], mode: str = "CONSTANT") -> None:
+        super().__init__()
+        self.mode = one_of(mode, ("CONSTANT", "REFLECT", "SYMMETRIC"), "mode of Pad")
+        if not isinstance(paddings, tuple):
+            raise ArgumentTypeError(f"paddings of Pad is a {type(paddings).__name__}", "give a tuple of pairs")
+        if any(len(pair) != 2 for pair in paddings):
+            raise ArgumentValueError(f"paddings of Pad is {paddings}", "give a pair (before, after) for each axis")
+        self.paddings = paddings
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the padded tensor."""
+        if self.mode == "SYMMETRIC":
+            for axis, pair in enumerate(self.paddings):
+                places = np.pad(np.arange(x.shape[axis]), pair, "symmetric")
+                x = gather(x, Tensor.of(places.astype(np.int64)), axis) if any(pair) else x
+            return x
+        flat = [amount for pair in reversed(self.paddings) for amount in pair]
+        return pad(x, flat, "constant" if self.mode == "CONSTANT" else "reflect")
+
+
+class _Padding(Cell):
+    """Elements before and after the last axes; of a negative padding, elements less.
+
+    Args:
+        padding: An integer, or pairs (before, after), the last axis first.
+    """
+
+    axes = 1
+    mode = "constant"
+    value: float = 0
+
+    def __init__(self, padding: Any) -> None:
+        super().__init__()
+        name = type(self).__name__
+        amounts = (padding,) * 2 * self.axes if isinstance(padding, int) else padding
+        if not isinstance(amounts, tuple) or not all(isinstance(item, int) for item in amounts):
+            raise ArgumentTypeError(f"padding of {name} is {padding!r}", "give an integer or a tuple of integers")
+        if len(amounts) % 2 or len(amounts) > 2 * self.axes:
+            raise ArgumentValueError(f"padding of {name} is {padding}", f"give up to {self.axes} pairs")
+        if self.mode == "reflect" and min(amounts, default=0) < 0:
+            raise ArgumentValueError(f"padding of {name} is {padding}", "give integers of at least 0")
+        self.padding = amounts
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the padded tensor."""
+        added = [max(amount, 0) for amount in self.padding]
+        result = pad(x, added, self.mode, self.value if self.mode == "constant" else None)
+        pairs = zip(self.padding[::2], self.padding[1::2], strict=True)
+        for place, (before, after) in enumerate(pairs, 1):
+            if before < 0 or after < 0:
+                axis = x.ndim - place
+                start, end = max(-before, 0), result.shape[axis] - max(-after, 0)
+                result = cut(result, [start], [end], [axis], [1])
+        return result
+
+
+class _ConstantPad(_Padding):
+    def __init__(self, padding: Any, value: float) -> None:
+        super().__init__(padding)
+        if not isinstance(value, (int, float)):
+            raise ArgumentTypeError(f"value of {type(self).__name__} is {value!r}", "give a number")
+        self.value = value
+
+
+class ConstantPad1d(_ConstantPad):
+    """A value around the last axis."""
+
+
+class ConstantPad2d(_ConstantPad):
+    """A value around the last two axes."""
+
+    axes = 2
+
+
+class ConstantPad3d(_ConstantPad):
+    """A value around the last three axes."""
+
+    axes = 3
+
+
+class ZeroPad2d(_Padding):
+    """Zeros around the last two axes."""
+
+    axes = 2
+
+
+class ReflectionPad1d(_Padding):
+    """The reflection at the edge around the last axis."""
+
+    mode = "reflect"
+
+
+class ReflectionPad2d(_Padding):
+    """The reflection at the edge around the last two axes."""
+
+    axes = 2
+    mode = "reflect"
+
+
+class ReflectionPad3d(_Padding):
+    """The reflection at the edge around the last three axes."""
+
+    axes = 3
+    mode = "reflect"
+
+
+class ReplicationPad1d(_Padding):
+    """The edge around the last axis."""
+
+    mode = "replicate"
+
+
+class ReplicationPad2d(_Padding):
+    """The edge around the last two axes."""
+
+    axes = 2
+    mode = "replicate"
+
+
+class ReplicationPad3d(_Padding):
+    """The edge around the last three axes."""
+
+    axes = 3
+    mode = "replicate"

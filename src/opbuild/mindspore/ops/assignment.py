@@ -1,0 +1,44 @@
+"""Assignment to parameters, and operators that are only marks: no gradient, first this then that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opbuild.mindspore.arguments import ArgumentValueError
+from opbuild.mindspore.execution import cast
+from opbuild.mindspore.ops.arithmetic import add, need_tensor, sub
+from opbuild.mindspore.ops.scattering import replaced
+from opbuild.mindspore.tensor import Tensor
+
+__all__ = [
+    "assign", "assign_add", "assign_sub", "depend", "stop_gradient",
+]  # fmt: skip
+
+
+def assign(variable: Any, value: Any) -> Tensor:
+    """Give a parameter new elements and return it."""
+    given = value if isinstance(value, Tensor) else Tensor(value)
+    target = need_tensor(variable, "assign")
+    if given.shape != target.shape and given.size != 1:
+        raise ArgumentValueError(f"assign of shape {given.shape} to shape {target.shape}", "the shapes must be equal")
+    return replaced(target, cast(given, target.type.dtype), "assign")
+
+
+def assign_add(variable: Any, value: Any) -> Tensor:
+    """Add to the elements of a parameter and return it."""
+    return replaced(variable, add(variable, value), "assign_add")
+
+
+def assign_sub(variable: Any, value: Any) -> Tensor:
+    """Subtract from the elements of a parameter and return it."""
+    return replaced(variable, sub(variable, value), "assign_sub")
+
+
+def depend(value: Any, expr: Any) -> Any:
+    """Return ``value``; ``expr`` was computed before, since Python runs in order."""
+    return value
+
+
+def stop_gradient(value: Any) -> Tensor:
+    """Return the tensor: there are no gradients."""
+    return need_tensor(value, "stop_gradient")

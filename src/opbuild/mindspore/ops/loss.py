@@ -1,0 +1,204 @@
+"""Losses, forward: how far a network's outputs are from what they should be."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from opbuild.frontend.cell import location
+from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, one_of
+from opbuild.mindspore.execution import cast, emit
+from opbuild.mindspore.ops.activation import log_softmax
+from opbuild.mindspore.ops.arithmetic import abs as absolute
+from opbuild.mindspore.ops.arithmetic import add, clamp, div, log, maximum, mul, need_tensor, neg, square, sub
+from opbuild.mindspore.ops.comparison import equal, greater, less, masked_fill, where
+from opbuild.mindspore.ops.gathering import gather, gather_elements, one_hot
+from opbuild.mindspore.ops.reduction import mean, sum
+from opbuild.mindspore.ops.shaping import expand_dims, reshaped, squeeze
+from opbuild.mindspore.tensor import Tensor
+
+REDUCTIONS = ("mean", "sum", "none")
+LEAST = 1e-12
+"""What logarithms of probabilities are taken of at least."""
+
+
+def reduced(losses: Tensor, reduction: str, name: str) -> Tensor:
+    """Return the mean or the sum of losses, or the losses; float16 is summed as float32."""
+    one_of(reduction, REDUCTIONS, f"the reduction of {name}")
+    if reduction == "none":
+        return losses
+    wide = cast(losses, "float32") if losses.type.dtype == "float16" else losses
+    return cast(mean(wide) if reduction == "mean" else sum(wide), losses.type.dtype)
+
+
+def l1_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:  # noqa: A002
+    """Return ``|input - target|``, reduced."""
+    return reduced(absolute(sub(input, target)), reduction, "l1_loss")
+
+
+def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:  # noqa: A002
+    """Return ``(input - target) ** 2``, reduced; integers give float32."""
+    squares = square(sub(input, target))
+    squares = squares if squares.is_floating_point() else cast(squares, "float32")
+    return reduced(squares, reduction, "mse_loss")
+
+
+def smooth_l1_loss(input: Any, target: Any, beta: float = 1.0, reduction: str = "none") -> Tensor:  # noqa: A002
+    """Return ``|d| - beta / 2`` of the differences, and ``d ** 2 / (2 * beta)`` where they are below ``beta``."""
+    distance = absolute(sub(input, target))
+    if beta:
+        near = mul(square(distance), 0.5 / beta)
+        distance = where(less(distance, beta), near, sub(distance, 0.5 * beta))
+    return reduced(distance, reduction, "smooth_l1_loss")
+
+
+def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Tensor:  # noqa: A002
+    """Return ``delta * (|d| - delta / 2)`` of the differences, and ``d ** 2 / 2`` where they are below ``delta``."""
+    distance = absolute(sub(input, target))
+    far = mul(sub(distance, 0.5 * delta), delta)
+    losses = where(less(distance, delta), mul(square(distance), 0.5), far)
+    return reduced(losses, reduction, "huber_loss")
+
+
+def binary_cross_entropy(logits: Any, labels: Any, weight: Any = None, reduction: str = "mean") -> Tensor:
+    """Return the cross entropy of probabilities (``logits``, in spite of the name) and labels, reduced."""
+    x, y = need_tensor(logits, "binary_cross_entropy"), need_tensor(labels, "binary_cross_entropy")
+    right = mul(y, log(clamp(x, LEAST, None)))
+    wrong = mul(sub(1, y), log(clamp(sub(1, x), LEAST, None)))
+    losses = neg(add(right, wrong))
+    return reduced(losses if weight is None else mul(losses, weight), reduction, "binary_cross_entropy")
+
+
+def binary_cross_entropy_with_logits(
+    input: Any,  # noqa: A002
+    target: Any,
+    weight: Any = None,
+    pos_weight: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Return the cross entropy of ``sigmoid(input)`` and labels, reduced, without overflow."""
+    x, y = need_tensor(input, "binary_cross_entropy_with_logits"), target
+    soft = emit("Softplus", neg(x))
+    if pos_weight is not None:
+        soft = mul(soft, add(mul(sub(pos_weight, 1), y), 1))
+    losses = add(mul(sub(1, y), x), soft)
+    losses = losses if weight is None else mul(losses, weight)
+    return reduced(losses, reduction, "binary_cross_entropy_with_logits")
+
+
+def kl_div(logits: Any, labels: Any, reduction: str = "mean") -> Tensor:
+    """Return ``labels * (log(labels) - logits)``, reduced; ``batchmean`` divides the sum by the batch."""
+    x, y = need_tensor(logits, "kl_div"), need_tensor(labels, "kl_div")
+    one_of(reduction, (*REDUCTIONS, "batchmean"), "the reduction of kl_div")
+    positive = greater(y, 0)
+    losses = where(positive, mul(y, sub(log(where(positive, y, 1.0)), x)), 0.0)
+    if reduction == "batchmean":
+        return div(sum(losses), float(x.shape[0]))
+    return reduced(losses, reduction, "kl_div")
+
+
+def cross_entropy(
+    input: Any,  # noqa: A002
+    target: Any,
+    weight: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Return the cross entropy of logits and classes (integers), or of logits and probabilities (floats).
+
+    Args:
+        input: Logits of shape (C,), (N, C) or (N, C, ...).
+        target: Classes, without the axis C; or probabilities of the shape of ``input``.
+        weight: One weight for each class.
+        ignore_index: The class whose samples do not count.
+        reduction: ``mean``, ``sum`` or ``none``.
+        label_smoothing: How much of each label is spread over all classes, from 0 to 1.
+    """
+    logits, labels = need_tensor(input, "cross_entropy"), need_tensor(target, "cross_entropy")
+    if not 0 <= label_smoothing <= 1:
+        raise ArgumentValueError(f"label_smoothing of cross_entropy is {label_smoothing}", "give a number from 0 to 1")
+    axis = 0 if logits.ndim == 1 else 1
+    logs = log_softmax(logits, axis)
+    if not labels.is_floating_point():
+        return nll_loss(logs, labels, weight, ignore_index, reduction, label_smoothing)
+    if labels.shape != logits.shape:
+        raise TensorShapeError(
+            f"cross_entropy of shapes {logits.shape} and {labels.shape}{location()}",
+            "probabilities have the shape of the logits; classes are integers",
+        )
+    classes = logits.shape[axis]
+    if label_smoothing:
+        labels = add(mul(labels, 1 - label_smoothing), label_smoothing / classes)
+    terms = mul(logs, labels)
+    if weight is not None:
+        terms = mul(terms, _by_class(weight, logits.ndim))
+    if reduction == "mean":
+        return div(neg(sum(terms)), float(logits.size // classes))
+    return neg(sum(terms) if reduction == "sum" else sum(terms, axis))
+
+
+def nll_loss(
+    inputs: Any,
+    target: Any,
+    weight: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Return the negative of each sample's log-probability of its class; arguments as ``cross_entropy``'s."""
+    logs, labels = need_tensor(inputs, "nll_loss"), need_tensor(target, "nll_loss")
+    one_of(reduction, REDUCTIONS, "the reduction of nll_loss")
+    axis = 0 if logs.ndim == 1 else 1
+    if labels.shape != logs.shape[:axis] + logs.shape[axis + 1 :]:
+        raise TensorShapeError(
+            f"nll_loss of shapes {logs.shape} and {labels.shape}{location()}",
+            "classes have the shape of the logits without the axis of classes",
+        )
+    ignored = equal(labels, ignore_index)
+    places = masked_fill(labels, ignored, 0)
+    scaled = logs if weight is None else mul(logs, _by_class(weight, logs.ndim))
+    chosen = squeeze(gather_elements(scaled, axis, expand_dims(places, axis)), axis)
+    losses = masked_fill(neg(chosen), ignored, 0)
+    smooth = masked_fill(neg(sum(scaled, axis)), ignored, 0) if label_smoothing else None
+    if reduction != "none":
+        losses, smooth = sum(losses), None if smooth is None else sum(smooth)
+    if reduction == "mean":
+        ones = where(ignored, 0.0, 1.0) if weight is None else masked_fill(gather(weight, places, 0), ignored, 0)
+        count = sum(cast(ones, logs.type.dtype))
+        losses, smooth = div(losses, count), None if smooth is None else div(smooth, count)
+    if smooth is None:
+        return losses
+    return add(mul(losses, 1 - label_smoothing), mul(smooth, label_smoothing / logs.shape[axis]))
+
+
+def _by_class(weight: Any, rank: int) -> Tensor:
+    tensor = need_tensor(weight, "cross_entropy")
+    return tensor if rank == 1 else reshaped(tensor, (tensor.size,) + (1,) * (rank - 2))
+
+
+def softmax_cross_entropy(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
+    """Return the cross entropy of each row of logits and probabilities, and its gradient."""
+    x, y = need_tensor(logits, "softmax_cross_entropy"), need_tensor(labels, "softmax_cross_entropy")
+    logs = log_softmax(x, -1)
+    return neg(sum(mul(y, logs), -1)), sub(emit("Exp", logs), y)
+
+
+def sparse_softmax_cross_entropy(logits: Any, labels: Any) -> Tensor:
+    """Return the mean cross entropy of rows of logits and their classes."""
+    x = need_tensor(logits, "sparse_softmax_cross_entropy")
+    hot = one_hot(labels, x.shape[-1], 1.0, 0.0)
+    return mean(softmax_cross_entropy(x, cast(hot, x.type.dtype))[0])
+
+
+def gaussian_nll_loss(
+    x: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Tensor:
+    """Return the negative log-likelihood of ``target`` under normal distributions, reduced."""
+    tensor, spread = need_tensor(x, "gaussian_nll_loss"), need_tensor(var, "gaussian_nll_loss")
+    if spread.shape == tensor.shape[:-1]:
+        spread = expand_dims(spread, -1)
+    spread = maximum(spread, eps)
+    losses = mul(add(log(spread), div(square(sub(tensor, target)), spread)), 0.5)
+    losses = add(losses, 0.5 * math.log(2 * math.pi)) if full else losses
+    return reduced(losses, reduction, "gaussian_nll_loss")

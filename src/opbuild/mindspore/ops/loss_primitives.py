@@ -1,0 +1,40 @@
+"""Losses as primitives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opbuild.mindspore.ops import loss
+from opbuild.mindspore.ops.arithmetic import mul, square
+from opbuild.mindspore.ops.gathering import gather
+from opbuild.mindspore.ops.primitive import primitive
+from opbuild.mindspore.ops.reduction import sum
+from opbuild.mindspore.tensor import Tensor
+
+
+def _half_of_squares(input_x: Any) -> Tensor:
+    """Return half the sum of the squares."""
+    return mul(sum(square(input_x)), 0.5)
+
+
+def _with_logits(x: Any, y: Any, weight: Any = None, pos_weight: Any = None, *, reduction: str) -> Tensor:
+    """Return the cross entropy of ``sigmoid(x)`` and labels, reduced."""
+    return loss.binary_cross_entropy_with_logits(x, y, weight, pos_weight, reduction)
+
+
+def _nll(x: Any, y: Any, weight: Any, *, reduction: str, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Return the loss and the weights that count."""
+    used = gather(weight, y, 0)
+    return loss.nll_loss(x, y, weight, ignore_index, reduction), sum(used)
+
+
+BCEWithLogitsLoss = primitive("BCEWithLogitsLoss", _with_logits, reduction="mean")
+BinaryCrossEntropy = primitive("BinaryCrossEntropy", loss.binary_cross_entropy, reduction="mean")
+KLDivLoss = primitive("KLDivLoss", loss.kl_div, reduction="mean")
+L2Loss = primitive("L2Loss", _half_of_squares)
+NLLLoss = primitive("NLLLoss", _nll, reduction="mean", ignore_index=-100)
+SmoothL1Loss = primitive("SmoothL1Loss", loss.smooth_l1_loss, beta=1.0, reduction="none")
+SoftmaxCrossEntropyWithLogits = primitive("SoftmaxCrossEntropyWithLogits", loss.softmax_cross_entropy)
+SparseSoftmaxCrossEntropyWithLogits = primitive(
+    "SparseSoftmaxCrossEntropyWithLogits", lambda x, y, is_grad: loss.sparse_softmax_cross_entropy(x, y), is_grad=False
+)

@@ -1,0 +1,365 @@
+# ruff: noqa: PLW0108 - lambdas give arguments the names of MindSpore's attributes
+"""More operators as classes: shapes, gather and scatter, selection, images, poolings.
+
+Each line names MindSpore's class, what computes it, and the attributes of its constructor with MindSpore's defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opbuild.mindspore.dtype import int32, int64, to_type
+from opbuild.mindspore.execution import cast
+from opbuild.mindspore.host import on_data
+from opbuild.mindspore.ops import (
+    arranging,
+    blocks,
+    boxes,
+    creation,
+    diagonals,
+    normalization,
+    patches,
+    pooling,
+    scattering,
+    segments,
+    selection,
+    shaping,
+    volumes,
+)
+from opbuild.mindspore.ops.convolution import conv, conv_transpose
+from opbuild.mindspore.ops.gathering import gather
+from opbuild.mindspore.ops.primitive import Primitive, primitive
+from opbuild.mindspore.tensor import Tensor
+
+# Shapes
+BatchToSpace = primitive(
+    "BatchToSpace",
+    lambda x, block_size, crops: blocks.batch_to_space_nd(x, block_size, crops),
+    block_size=...,
+    crops=...,
+)
+BatchToSpaceND = primitive("BatchToSpaceND", blocks.batch_to_space_nd, block_shape=..., crops=...)
+BatchToSpaceNDV2 = primitive(
+    "BatchToSpaceNDV2",
+    lambda x, block, crops: blocks.batch_to_space_nd(x, shaping.ints(block, "block_shape"), _pairs(crops)),
+)
+ChannelShuffle = primitive("ChannelShuffle", lambda x, group: blocks.channel_shuffle(x, group), group=...)
+ConjugateTranspose = primitive("ConjugateTranspose", shaping.transpose)
+DepthToSpace = primitive("DepthToSpace", blocks.depth_to_space, block_size=...)
+Diag = primitive("Diag", arranging.diag)
+DiagPart = primitive("DiagPart", arranging.diag_part)
+Expand = primitive("Expand", lambda x, shape: shaping.expand(x, shape))
+Fills = primitive("Fills", arranging.fills)
+FillV2 = primitive("FillV2", lambda shape, value: creation.full(shape, value, dtype=value.dtype))
+MatrixBandPart = primitive("MatrixBandPart", arranging.matrix_band_part)
+MatrixDiagPartV3 = primitive("MatrixDiagPartV3", diagonals.matrix_diag_part, align="RIGHT_LEFT")
+MatrixDiagV3 = primitive("MatrixDiagV3", diagonals.matrix_diag, align="RIGHT_LEFT")
+MatrixSetDiagV3 = primitive("MatrixSetDiagV3", diagonals.matrix_set_diag, align="RIGHT_LEFT")
+MirrorPad = primitive("MirrorPad", patches.mirror_pad, mode="REFLECT")
+Padding = primitive("Padding", patches.padding, pad_dim_size=8)
+ParallelConcat = primitive("ParallelConcat", shaping.concat)
+ReverseSequence = primitive("ReverseSequence", arranging.reverse_sequence, seq_dim=..., batch_dim=0)
+SpaceToBatch = primitive(
+    "SpaceToBatch", lambda x, block_size, paddings: blocks.space_to_batch_nd(x, block_size, paddings),
+    block_size=..., paddings=...,
+)  # fmt: skip
+SpaceToBatchND = primitive(
+    "SpaceToBatchND", lambda x, block_shape, paddings: blocks.space_to_batch_nd(x, block_shape, paddings),
+    block_shape=..., paddings=...,
+)  # fmt: skip
+SpaceToDepth = primitive("SpaceToDepth", blocks.space_to_depth, block_size=...)
+SplitV = primitive(
+    "SplitV", lambda x, size_splits, split_dim, num_split: shaping.split(
+        x, _filled(size_splits, x.shape[split_dim]), split_dim),
+    size_splits=..., split_dim=..., num_split=...,
+)  # fmt: skip
+TrilIndices = primitive(
+    "TrilIndices", lambda row, col, offset, dtype: arranging.tril_indices(row, col, offset, dtype=dtype),
+    row=..., col=..., offset=0, dtype=int32,
+)  # fmt: skip
+TriuIndices = primitive(
+    "TriuIndices", lambda row, col, offset, dtype: arranging.triu_indices(row, col, offset, dtype=dtype),
+    row=..., col=..., offset=0, dtype=int32,
+)  # fmt: skip
+TupleToArray = primitive("TupleToArray", creation.tuple_to_array)
+IdentityN = primitive("IdentityN", lambda x: tuple(x))
+
+
+def _pairs(value: Any) -> Any:
+    return value.tolist() if isinstance(value, Tensor) else value
+
+
+def _filled(sizes: Any, extent: int) -> tuple[int, ...]:
+    """Return sizes with what is left for -1."""
+    return tuple(extent - sum(item for item in sizes if item > 0) if item == -1 else item for item in sizes)
+
+
+def _pad_v3(x: Any, paddings: Any, constant_value: Any = 0, mode: str = "constant",
+            paddings_contiguous: bool = True) -> Tensor:  # fmt: skip
+    """Return the tensor with elements added around it: pairs for the last axis first."""
+    amounts = list(shaping.ints(paddings, "the paddings"))
+    if not paddings_contiguous:
+        half = len(amounts) // 2
+        amounts = [item for pair in zip(amounts[:half], amounts[half:], strict=True) for item in pair]
+    value = constant_value.item() if isinstance(constant_value, Tensor) else constant_value
+    names = {"edge": "replicate"}
+    return shaping.pad(x, amounts, names.get(mode, mode), value if mode == "constant" else None)
+
+
+PadV3 = primitive("PadV3", _pad_v3, mode="constant", paddings_contiguous=True)
+
+
+@on_data
+def _fill_diagonal(input_x: Any, fill_value: float, wrap: bool) -> Any:
+    """Return the tensor with ``fill_value`` on its diagonal."""
+    result = input_x.copy()
+    np.fill_diagonal(result, fill_value, wrap)
+    return result
+
+
+FillDiagonal = primitive("FillDiagonal", _fill_diagonal, fill_value=..., wrap=False)
+
+
+def _format_map(x: Any, src_format: str, dst_format: str) -> Tensor:
+    """Return dimensions of one format in another."""
+    table = np.array([src_format.index(letter) for letter in dst_format], np.int32)
+    return gather(Tensor.of(table), Tensor.of(x.asnumpy() % len(table)), 0)
+
+
+def _format_permute(x: Any, src_format: str, dst_format: str) -> Tensor:
+    """Return extents of one format in the order of another."""
+    letters = (
+        src_format if len(x.shape) and x.shape[0] == len(src_format) else src_format.replace("N", "").replace("C", "")
+    )
+    wanted = [letter for letter in dst_format if letter in letters]
+    return gather(x, Tensor.of(np.array([letters.index(letter) for letter in wanted])), 0)
+
+
+DataFormatDimMap = primitive("DataFormatDimMap", _format_map, src_format="NHWC", dst_format="NCHW")
+DataFormatVecPermute = primitive("DataFormatVecPermute", _format_permute, src_format="NHWC", dst_format="NCHW")
+
+
+# Gather and scatter
+def _embedding_lookup(input_params: Any, input_indices: Any, offset: int = 0) -> Tensor:
+    """Return the rows that ``input_indices`` less ``offset`` names."""
+    return gather(input_params, input_indices - offset if offset else input_indices, 0)
+
+
+def _locking(function: Any) -> Any:
+    def scattered(input_x: Any, indices: Any, updates: Any, use_locking: bool) -> Tensor:
+        result: Tensor = function(input_x, indices, updates)
+        return result
+
+    scattered.__doc__ = function.__doc__
+    return scattered
+
+
+EmbeddingLookup = primitive("EmbeddingLookup", _embedding_lookup)
+IndexAdd = primitive(
+    "IndexAdd", lambda x, indices, y, axis, use_lock, check_index_bound: scattering.index_add(x, indices, y, axis),
+    axis=..., use_lock=True, check_index_bound=True,
+)  # fmt: skip
+IndexFill = primitive("IndexFill", scattering.index_fill)
+IndexPut = primitive(
+    "IndexPut", lambda x, v, indices, accumulate: scattering.index_put(x, indices, v, bool(accumulate)), accumulate=0
+)
+InplaceAdd = primitive("InplaceAdd", scattering.inplace_add, indices=...)
+InplaceIndexAdd = primitive("InplaceIndexAdd", scattering.inplace_index_add, axis=...)
+InplaceSub = primitive("InplaceSub", scattering.inplace_sub, indices=...)
+InplaceUpdate = primitive("InplaceUpdate", scattering.inplace_update, indices=...)
+InplaceUpdateV2 = primitive("InplaceUpdateV2", lambda x, indices, v: scattering.inplace_update(x, v, indices))
+ScatterAdd = primitive("ScatterAdd", _locking(scattering.scatter_add), use_locking=False)
+ScatterAddWithAxis = primitive("ScatterAddWithAxis", scattering.scatter_add_with_axis, axis=0)
+ScatterDiv = primitive("ScatterDiv", _locking(scattering.scatter_div), use_locking=False)
+ScatterMax = primitive("ScatterMax", _locking(scattering.scatter_max), use_locking=False)
+ScatterMin = primitive("ScatterMin", _locking(scattering.scatter_min), use_locking=False)
+ScatterMul = primitive("ScatterMul", _locking(scattering.scatter_mul), use_locking=False)
+ScatterNdAdd = primitive("ScatterNdAdd", _locking(scattering.scatter_nd_add), use_locking=False)
+ScatterNdDiv = primitive("ScatterNdDiv", _locking(scattering.scatter_nd_div), use_locking=False)
+ScatterNdMax = primitive("ScatterNdMax", _locking(scattering.scatter_nd_max), use_locking=False)
+ScatterNdMin = primitive("ScatterNdMin", _locking(scattering.scatter_nd_min), use_locking=False)
+ScatterNdMul = primitive("ScatterNdMul", _locking(scattering.scatter_nd_mul), use_locking=False)
+ScatterNdSub = primitive("ScatterNdSub", _locking(scattering.scatter_nd_sub), use_locking=False)
+ScatterNdUpdate = primitive("ScatterNdUpdate", _locking(scattering.scatter_nd_update), use_locking=True)
+ScatterNonAliasingAdd = primitive("ScatterNonAliasingAdd", scattering.scatter_nd_add)
+ScatterSub = primitive("ScatterSub", _locking(scattering.scatter_sub), use_locking=False)
+ScatterUpdate = primitive("ScatterUpdate", _locking(scattering.scatter_update), use_locking=True)
+TensorScatterAdd = primitive("TensorScatterAdd", scattering.tensor_scatter_add)
+TensorScatterDiv = primitive("TensorScatterDiv", scattering.tensor_scatter_div)
+TensorScatterElements = primitive("TensorScatterElements", scattering.tensor_scatter_elements, axis=0, reduction="none")
+TensorScatterMax = primitive("TensorScatterMax", scattering.tensor_scatter_max)
+TensorScatterMin = primitive("TensorScatterMin", scattering.tensor_scatter_min)
+TensorScatterMul = primitive("TensorScatterMul", scattering.tensor_scatter_mul)
+TensorScatterSub = primitive("TensorScatterSub", scattering.tensor_scatter_sub)
+
+# Selection and segments
+Bucketize = primitive(
+    "Bucketize",
+    lambda x, boundaries: selection.bucketize(x, np.asarray(boundaries, np.float64), right=True),
+    boundaries=...,
+)
+InvertPermutation = primitive("InvertPermutation", selection.invert_permutation)
+ListDiff = primitive("ListDiff", selection.list_diff, out_idx=int32)
+LowerBound = primitive("LowerBound", lambda x, values, out_type: _bound(x, values, out_type, False), out_type=int32)
+MaskedScatter = primitive("MaskedScatter", selection.masked_scatter)
+MaskedSelect = primitive("MaskedSelect", selection.masked_select)
+NonZero = primitive("NonZero", selection.nonzero)
+SearchSorted = primitive(
+    "SearchSorted", lambda sequence, values, sorter=None, *, dtype, right: cast(
+        selection.searchsorted(sequence, values, right=right, sorter=sorter), to_type(dtype).name),
+    dtype=int64, right=False,
+)  # fmt: skip
+SegmentMax = primitive("SegmentMax", segments.segment_max)
+SegmentMean = primitive("SegmentMean", segments.segment_mean)
+SegmentMin = primitive("SegmentMin", segments.segment_min)
+SegmentProd = primitive("SegmentProd", segments.segment_prod)
+SegmentSum = primitive("SegmentSum", segments.segment_sum)
+Unique = primitive("Unique", selection.unique)
+UniqueConsecutive = primitive("UniqueConsecutive", lambda x, return_inverse, return_counts, dim: _consecutive(
+    x, return_inverse, return_counts, dim), return_inverse=False, return_counts=False, dim=None)  # fmt: skip
+UniqueWithPad = primitive("UniqueWithPad", selection.unique_with_pad)
+UnsortedSegmentMax = primitive("UnsortedSegmentMax", segments.unsorted_segment_max)
+UnsortedSegmentMin = primitive("UnsortedSegmentMin", segments.unsorted_segment_min)
+UnsortedSegmentProd = primitive("UnsortedSegmentProd", segments.unsorted_segment_prod)
+UnsortedSegmentSum = primitive("UnsortedSegmentSum", segments.unsorted_segment_sum)
+UpperBound = primitive("UpperBound", lambda x, values, out_type: _bound(x, values, out_type, True), out_type=int32)
+
+
+def _bound(sequence: Any, values: Any, out_type: Any, right: bool) -> Tensor:
+    return cast(selection.searchsorted(sequence, values, right=right), to_type(out_type).name)
+
+
+def _consecutive(x: Any, return_inverse: bool, return_counts: bool, dim: int | None) -> Any:
+    values, inverse, counts = selection.unique_consecutive(x, True, True, dim)
+    empty = Tensor.of(np.zeros(0, np.int64))
+    return values, inverse if return_inverse else empty, counts if return_counts else empty
+
+
+@on_data
+def _unravel(indices: Any, dims: Any) -> Any:
+    """Return the coordinates of places in a flattened tensor, a column each."""
+    return np.array(np.unravel_index(indices, tuple(dims))).astype(indices.dtype)
+
+
+@on_data
+def _equal_count(x: Any, y: Any) -> Any:
+    """Return how many elements are equal."""
+    return np.array([(x == y).sum()], x.dtype)
+
+
+EqualCount = primitive("EqualCount", _equal_count)
+UnravelIndex = primitive("UnravelIndex", _unravel)
+
+# Images, boxes, poolings
+AdaptiveAvgPool3D = primitive("AdaptiveAvgPool3D", volumes.adaptive_avg_pool3d, output_size=...)
+AdaptiveMaxPool2D = primitive(
+    "AdaptiveMaxPool2D", lambda x, output_size: volumes.adaptive_with_indices(x, output_size, 2), output_size=...
+)
+AffineGrid = primitive("AffineGrid", patches.affine_grid, align_corners=False)
+BoundingBoxDecode = primitive(
+    "BoundingBoxDecode",
+    boxes.bounding_box_decode,
+    max_shape=...,
+    means=(0.0,) * 4,
+    stds=(1.0,) * 4,
+    wh_ratio_clip=0.016,
+)
+BoundingBoxEncode = primitive("BoundingBoxEncode", boxes.bounding_box_encode, means=(0.0,) * 4, stds=(1.0,) * 4)
+CheckValid = primitive("CheckValid", boxes.check_valid)
+Col2Im = primitive(
+    "Col2Im", lambda x, size, kernel_size, dilation, padding, stride: patches.col2im(
+        x, size, kernel_size, dilation, padding, stride),
+    kernel_size=..., dilation=1, padding=0, stride=1,
+)  # fmt: skip
+GridSampler2D = primitive(
+    "GridSampler2D", lambda x, grid, interpolation_mode, padding_mode, align_corners: patches.grid_sample(
+        x, grid, interpolation_mode, padding_mode, align_corners),
+    interpolation_mode="bilinear", padding_mode="zeros", align_corners=False,
+)  # fmt: skip
+IOU = primitive("IOU", boxes.iou, mode="iou")
+Im2Col = primitive("Im2Col", patches.im2col, ksizes=..., strides=1, dilations=1, pads=0)
+NMSWithMask = primitive("NMSWithMask", boxes.nms_with_mask, iou_threshold=0.5)
+MaxPoolWithArgmaxV2 = primitive(
+    "MaxPoolWithArgmaxV2",
+    lambda x, kernel_size, strides, pads, dilation, ceil_mode, argmax_type: volumes.with_indices(
+        x, kernel_size, strides or kernel_size, pads, dilation, ceil_mode, 2),
+    kernel_size=..., strides=None, pads=0, dilation=(1, 1), ceil_mode=False, argmax_type=int64,
+)  # fmt: skip
+MaxPool3DWithArgmax = primitive(
+    "MaxPool3DWithArgmax",
+    lambda x, ksize, strides, pads, dilation, ceil_mode, data_format, argmax_type: volumes.with_indices(
+        x, ksize, strides, pads, dilation, ceil_mode, 3),
+    ksize=..., strides=..., pads=..., dilation=(1, 1, 1), ceil_mode=False, data_format="NCDHW", argmax_type=int64,
+)  # fmt: skip
+MaxUnpool2D = primitive(
+    "MaxUnpool2D", lambda x, argmax, ksize, strides, pads, output_shape, data_format: volumes.max_unpool2d(
+        x, argmax, ksize, strides, pads, output_shape),
+    ksize=..., strides=0, pads=0, output_shape=(), data_format="NCHW",
+)  # fmt: skip
+MaxUnpool3D = primitive(
+    "MaxUnpool3D", lambda x, argmax, ksize, strides, pads, output_shape, data_format: volumes.max_unpool3d(
+        x, argmax, ksize, strides, pads, output_shape),
+    ksize=..., strides=0, pads=0, output_shape=(), data_format="NCDHW",
+)  # fmt: skip
+AvgPool3D = primitive(
+    "AvgPool3D",
+    lambda x, kernel_size, strides, pad_mode, pad, ceil_mode, count_include_pad, divisor_override, data_format:
+        pooling.averaged(x, kernel_size, strides, pad_mode, pad, ceil_mode, count_include_pad, divisor_override, 3),
+    kernel_size=1, strides=1, pad_mode="valid", pad=0, ceil_mode=False, count_include_pad=True, divisor_override=0,
+    data_format="NCDHW",
+)  # fmt: skip
+MaxPool3D = primitive(
+    "MaxPool3D",
+    lambda x, kernel_size, strides, pad_mode, pad_list, ceil_mode, data_format: pooling.pool(
+        "MaxPool", x, kernel_size, strides, pad_mode, pad_list, bool(ceil_mode), 3),
+    kernel_size=1, strides=1, pad_mode="VALID", pad_list=0, ceil_mode=None, data_format="NCDHW",
+)  # fmt: skip
+Conv3D = primitive(
+    "Conv3D",
+    lambda x, weight, out_channel, kernel_size, mode, pad_mode, pad, stride, dilation, group, data_format: conv(
+        x, weight, None, stride, pad_mode, pad, dilation, group, 3),
+    out_channel=..., kernel_size=..., mode=1, pad_mode="valid", pad=0, stride=1, dilation=1, group=1,
+    data_format="NCDHW",
+)  # fmt: skip
+Conv3DTranspose = primitive(
+    "Conv3DTranspose",
+    lambda x, weight, in_channel, out_channel, kernel_size, mode, pad_mode, pad, stride, dilation, group,
+    output_padding, data_format: conv_transpose(
+        x, weight, None, stride, pad_mode, pad, output_padding, dilation, group, 3),
+    in_channel=..., out_channel=..., kernel_size=..., mode=1, pad_mode="valid", pad=0, stride=1, dilation=1, group=1,
+    output_padding=0, data_format="NCDHW",
+)  # fmt: skip
+
+
+def _dropped(x: Any, keep_prob: float) -> tuple[Tensor, Tensor]:
+    """Return the tensor and a mask of ones if nothing is dropped."""
+    return normalization.dropout(x, 1.0 - keep_prob), creation.ones_like(x, dtype=bool)
+
+
+Dropout2D = primitive("Dropout2D", _dropped, keep_prob=0.5)
+Dropout3D = primitive("Dropout3D", _dropped, keep_prob=0.5)
+
+
+def _resized(mode: str) -> Any:
+    def resized(image: Any, size: Any, align_corners: bool = False, half_pixel_centers: bool = False) -> Tensor:
+        """Return images of another size."""
+        return pooling.resized(image, shaping.ints(size, "the size"), mode, align_corners, half_pixel_centers)
+
+    return resized
+
+
+ResizeBilinearV2 = primitive("ResizeBilinearV2", _resized("linear"), align_corners=False, half_pixel_centers=False)
+ResizeBicubic = primitive("ResizeBicubic", _resized("cubic"), align_corners=False, half_pixel_centers=False)
+ResizeNearestNeighborV2 = primitive(
+    "ResizeNearestNeighborV2", _resized("nearest"), align_corners=False, half_pixel_centers=False
+)
+ResizeLinear1D = primitive(
+    "ResizeLinear1D", lambda x, size, coordinate_transformation_mode: pooling.resized(
+        x, shaping.ints(size, "the size"), "linear", coordinate_transformation_mode == "align_corners",
+        coordinate_transformation_mode == "half_pixel"),
+    coordinate_transformation_mode="align_corners",
+)  # fmt: skip
+
+__all__ = [name for name, value in vars().items() if isinstance(value, type) and issubclass(value, Primitive)]

@@ -1,0 +1,209 @@
+# ruff: noqa: A002 - MindSpore's names
+"""Images: patches, mirrored borders, sampling at points, padding of the last axis."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from opbuild.frontend.cell import location
+from opbuild.graph.types import Array
+from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, integers, one_of
+from opbuild.mindspore.execution import cast
+from opbuild.mindspore.ops.arithmetic import abs as absolute
+from opbuild.mindspore.ops.arithmetic import add, addn, clamp, floor, mul, need_tensor, sub
+from opbuild.mindspore.ops.arithmetic import floor_mod as modulo
+from opbuild.mindspore.ops.arithmetic import round as rounded
+from opbuild.mindspore.ops.comparison import greater, greater_equal, less_equal, logical_and, where
+from opbuild.mindspore.ops.gathering import gather, gather_elements
+from opbuild.mindspore.ops.linear import matmul
+from opbuild.mindspore.ops.pooling import interpolate
+from opbuild.mindspore.ops.scattering import along
+from opbuild.mindspore.ops.shaping import broadcast_to, cut, expand_dims, pad, reshaped, squeeze, swapaxes
+from opbuild.mindspore.tensor import Tensor
+
+__all__ = [
+    "affine_grid", "col2im", "fold", "grid_sample", "mirror_pad", "padding", "unfold", "upsample",
+]  # fmt: skip
+
+
+def _pair(value: Any, what: str) -> tuple[int, ...]:
+    return integers(tuple(value) if isinstance(value, list) else value, 2, what)
+
+
+def _windows(
+    size: tuple[int, ...], kernel: tuple[int, ...], dilation: tuple[int, ...], stride: tuple[int, ...]
+) -> Array:
+    """Return, for each place under a window (rows) and each window (columns), the index in the flattened image."""
+    axes = []
+    for extent, width, gap, step in zip(size, kernel, dilation, stride, strict=True):
+        starts = np.arange(0, extent - gap * (width - 1), step)
+        axes.append(np.add.outer(np.arange(width) * gap, starts))
+    rows, columns = axes
+    places = rows[:, None, :, None] * size[1] + columns[None, :, None, :]
+    return np.ascontiguousarray(places.reshape(prod(kernel), -1))
+
+
+def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
+    """Return the patches under a window as columns, for each sample (N, C * window, windows)."""
+    parts = im2col(input, kernel_size, stride, dilation, padding)
+    return reshaped(parts, (parts.shape[0], parts.shape[1] * parts.shape[2], parts.shape[3]))
+
+
+def im2col(input: Any, ksizes: Any, strides: Any = 1, dilations: Any = 1, pads: Any = 0) -> Tensor:
+    """Return the patches under a window as columns, for each channel (N, C, window, windows)."""
+    kernel, dilated = _pair(ksizes, "the kernel_size"), _pair(dilations, "the dilation")
+    border, step = _pair(pads, "the padding"), _pair(strides, "the stride")
+    tensor = need_tensor(input, "unfold")
+    tensor = pad(tensor, (border[1], border[1], border[0], border[0]))
+    batch, channels, height, width = tensor.shape
+    places = _windows((height, width), kernel, dilated, step)
+    return gather(reshaped(tensor, (batch, channels, height * width)), Tensor.of(places), 2)
+
+
+def fold(
+    input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> Tensor:
+    """Return images made of patches, which are columns; where they overlap they are summed."""
+    tensor = need_tensor(input, "fold")
+    kernel = _pair(kernel_size, "the kernel_size")
+    batched = tensor if tensor.ndim == 3 else expand_dims(tensor, 0)
+    batch, rows, columns = batched.shape
+    parts = reshaped(batched, (batch, rows // prod(kernel), prod(kernel), columns))
+    size = output_size.tolist() if isinstance(output_size, Tensor) else output_size
+    result = _folded(parts, _pair(size, "the output_size"), kernel, _pair(dilation, "the dilation"),
+                     _pair(padding, "the padding"), _pair(stride, "the stride"))  # fmt: skip
+    return result if tensor.ndim == 3 else squeeze(result, 0)
+
+
+def col2im(input_x: Any, output_size: Any, kernel_size: Any, dilation: Any, padding_value: Any, stride: Any) -> Tensor:
+    """Return images made of patches (N, C, window, windows); where they overlap they are summed."""
+    size = output_size.tolist() if isinstance(output_size, Tensor) else output_size
+    pairs = [_pair(each, "an argument of col2im") for each in (size, kernel_size, dilation, padding_value, stride)]
+    return _folded(need_tensor(input_x, "col2im"), *pairs)
+
+
+def _folded(parts: Tensor, size: tuple[int, ...], kernel: tuple[int, ...], dilation: tuple[int, ...],
+            border: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:  # fmt: skip
+    height, width = (extent + 2 * more for extent, more in zip(size, border, strict=True))
+    places = _windows((height, width), kernel, dilation, stride)
+    batch, channels = parts.shape[:2]
+    if parts.shape[2:] != places.shape:
+        raise TensorShapeError(
+            f"fold of patches {parts.shape[2:]} into images of {size}{location()}", f"it needs {places.shape}"
+        )
+    zeros = Tensor.of(np.zeros((batch, channels, height * width), parts.type.dtype))
+    flat = along(zeros, 2, places.reshape(-1).tolist(), reshaped(parts, (batch, channels, places.size)), "add", "fold")
+    images = reshaped(flat, (batch, channels, height, width))
+    starts, ends = list(border), [more + extent for extent, more in zip(size, border, strict=True)]
+    return cut(images, starts, ends, [2, 3], [1, 1])
+
+
+def mirror_pad(input_x: Any, paddings: Any, mode: str = "REFLECT") -> Tensor:
+    """Return the tensor with its elements mirrored at the borders: without (REFLECT) or with the last (SYMMETRIC)."""
+    one_of(mode, ("REFLECT", "SYMMETRIC"), "the mode of MirrorPad")
+    tensor = need_tensor(input_x, "MirrorPad")
+    amounts = paddings.tolist() if isinstance(paddings, Tensor) else paddings
+    for axis, (before, after) in enumerate(amounts):
+        if before or after:
+            extent = np.arange(tensor.shape[axis])
+            places = np.pad(extent, (before, after), "reflect" if mode == "REFLECT" else "symmetric")
+            tensor = gather(tensor, Tensor.of(places), axis)
+    return tensor
+
+
+def padding(x: Any, pad_dim_size: int = 8) -> Tensor:
+    """Return the tensor with its last axis, of extent 1, filled up with zeros."""
+    tensor = need_tensor(x, "Padding")
+    if tensor.shape[-1] != 1:
+        raise ArgumentValueError(f"Padding of shape {tensor.shape}", "the last extent must be 1")
+    return pad(tensor, (0, pad_dim_size - 1))
+
+
+def upsample(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+             align_corners: bool | None = None, recompute_scale_factor: bool | None = None) -> Tensor:  # fmt: skip
+    """Return ``interpolate`` of the tensor."""
+    return interpolate(input, size, scale_factor, mode, align_corners, recompute_scale_factor)
+
+
+def affine_grid(theta: Any, size: Any, align_corners: bool = False) -> Tensor:
+    """Return the points, for ``grid_sample``, that an affine map of each sample takes the places of an image from."""
+    matrix = need_tensor(theta, "affine_grid")
+    spatial = tuple(size)[2:]
+    axes = []
+    for extent in spatial:
+        line = np.linspace(-1, 1, extent) if extent > 1 else np.zeros(1)
+        axes.append(line if align_corners else line * (extent - 1) / extent)
+    grids = [*reversed(np.meshgrid(*axes, indexing="ij")), np.ones(spatial)]
+    base = np.stack(grids, -1).reshape(1, -1, len(spatial) + 1).astype(matrix.type.dtype)
+    points = matmul(Tensor.of(base), swapaxes(matrix, 1, 2))
+    return reshaped(points, (matrix.shape[0], *spatial, len(spatial)))
+
+
+def grid_sample(input: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros",
+                align_corners: bool | None = False) -> Tensor:  # fmt: skip
+    """Return images sampled at the points of ``grid``, whose last axis holds (x, y) from -1 to 1.
+
+    Args:
+        input: Images (N, C, H, W).
+        grid: Points (N, height, width, 2).
+        mode: ``bilinear`` or ``nearest``.
+        padding_mode: What is beyond the image: ``zeros``, ``border`` or ``reflection``.
+        align_corners: Whether -1 and 1 are the centres of the outer elements, or their outer borders.
+    """
+    images, points = need_tensor(input, "grid_sample"), need_tensor(grid, "grid_sample")
+    one_of(mode, ("bilinear", "nearest"), "the mode of grid_sample")
+    one_of(padding_mode, ("zeros", "border", "reflection"), "the padding_mode of grid_sample")
+    if images.ndim != 4 or points.ndim != 4:
+        raise TensorShapeError(f"grid_sample of shapes {images.shape} and {points.shape}", "give 4 dimensions each")
+    height, width = images.shape[2:]
+    places = [
+        _inside(_pixel(squeeze(cut(points, [index], [index + 1], [3], [1]), 3), extent, bool(align_corners)),
+                extent, padding_mode, bool(align_corners))
+        for index, extent in enumerate((width, height))
+    ]  # fmt: skip
+    if mode == "nearest":
+        return _picked(images, rounded(places[0]), rounded(places[1]))
+    left, top = floor(places[0]), floor(places[1])
+    right_share, low_share = sub(places[0], left), sub(places[1], top)
+    parts = []
+    for dx, share_x in ((0.0, sub(1.0, right_share)), (1.0, right_share)):
+        for dy, share_y in ((0.0, sub(1.0, low_share)), (1.0, low_share)):
+            parts.append(mul(_picked(images, add(left, dx), add(top, dy)), expand_dims(mul(share_x, share_y), 1)))
+    return addn(parts)
+
+
+def _pixel(points: Tensor, extent: int, corners: bool) -> Tensor:
+    if corners:
+        return mul(add(points, 1.0), (extent - 1) / 2)
+    return sub(mul(add(points, 1.0), extent / 2), 0.5)
+
+
+def _inside(places: Tensor, extent: int, padding_mode: str, corners: bool) -> Tensor:
+    if padding_mode == "zeros":
+        return places
+    if padding_mode == "reflection":
+        low, span = (0.0, extent - 1.0) if corners else (-0.5, float(extent))
+        away = absolute(sub(places, low))
+        turned = modulo(away, 2 * span) if span else mul(away, 0.0)
+        places = add(where(greater(turned, span), sub(2 * span, turned), turned), low)
+    return clamp(places, 0.0, extent - 1.0)
+
+
+def _picked(images: Tensor, columns: Tensor, rows: Tensor) -> Tensor:
+    """Return the elements at whole places, 0 beyond the image."""
+    batch, channels, height, width = images.shape
+    there = logical_and(
+        logical_and(greater_equal(columns, 0), less_equal(columns, width - 1)),
+        logical_and(greater_equal(rows, 0), less_equal(rows, height - 1)),
+    )
+    column, row = clamp(columns, 0.0, width - 1.0), clamp(rows, 0.0, height - 1.0)
+    flat = cast(add(mul(row, float(width)), column), "int64")
+    index = reshaped(flat, (batch, 1, flat.size // batch))
+    found = gather_elements(
+        reshaped(images, (batch, channels, height * width)), 2, broadcast_to(index, (batch, channels, index.shape[2]))
+    )
+    picked = reshaped(found, (batch, channels, *columns.shape[1:]))
+    return mul(picked, expand_dims(cast(there, images.type.dtype), 1))

@@ -1,0 +1,208 @@
+# ruff: noqa: A002 - MindSpore's names
+"""Random tensors. The numbers differ from MindSpore's; ``set_seed`` and ``seed`` make them repeatable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opbuild.graph.types import Array
+from opbuild.mindspore import initializer
+from opbuild.mindspore.arguments import ArgumentValueError
+from opbuild.mindspore.dtype import to_type
+from opbuild.mindspore.host import not_traced, on_data
+from opbuild.mindspore.ops.arithmetic import need_tensor
+from opbuild.mindspore.ops.shaping import ints
+from opbuild.mindspore.tensor import Tensor
+
+__all__ = [
+    "bernoulli", "choice_with_mask", "gamma", "laplace", "multinomial", "multinomial_with_replacement", "normal",
+    "poisson", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random_categorical",
+    "random_gamma", "random_poisson", "randperm", "shuffle", "standard_laplace", "standard_normal", "uniform",
+]  # fmt: skip
+
+
+def drawn(name: str, values: Any, dtype: Any = None, seed: Any = None) -> Tensor:
+    """Return what ``values`` draws from the generator: that of ``set_seed``, or one that begins at ``seed``.
+
+    Raises:
+        InvalidModelError: While a network is traced: it would be the same numbers in each call.
+    """
+    not_traced(f"ops.{name}")
+    generator = initializer.generator() if seed is None else np.random.default_rng(int(seed) & (2**63 - 1))
+    array = np.asarray(values(generator))
+    name = to_type(dtype).name if dtype is not None else array.dtype.name
+    return Tensor.of(np.ascontiguousarray(array.astype(name)).reshape(array.shape))
+
+
+def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
+    return ints(size[0] if len(size) == 1 else size, "the size") if size else ()
+
+
+def _bound(value: Any) -> Any:
+    return value.asnumpy() if isinstance(value, Tensor) else value
+
+
+def rand(*size: Any, dtype: Any = None, seed: Any = None) -> Tensor:
+    """Return numbers drawn evenly from [0, 1)."""
+    return drawn("rand", lambda generator: generator.random(_shape(size)), dtype or np.float32, seed)
+
+
+def randn(*size: Any, dtype: Any = None, seed: Any = None) -> Tensor:
+    """Return numbers drawn from the normal distribution of mean 0 and deviation 1."""
+    return drawn("randn", lambda generator: generator.standard_normal(_shape(size)), dtype or np.float32, seed)
+
+
+def rand_like(input: Any, seed: Any = None, *, dtype: Any = None) -> Tensor:
+    """Return ``rand`` in the shape (and type) of a tensor."""
+    tensor = need_tensor(input, "rand_like")
+    return rand(*tensor.shape or ((),), dtype=dtype or tensor.dtype, seed=seed)
+
+
+def randn_like(input: Any, seed: Any = None, *, dtype: Any = None) -> Tensor:
+    """Return ``randn`` in the shape (and type) of a tensor."""
+    tensor = need_tensor(input, "randn_like")
+    return randn(*tensor.shape or ((),), dtype=dtype or tensor.dtype, seed=seed)
+
+
+def randint(low: int, high: int, size: Any, seed: Any = None, *, dtype: Any = None) -> Tensor:
+    """Return integers (int64) drawn evenly from ``low`` to below ``high``."""
+    if low >= high:
+        raise ArgumentValueError(f"randint from {low} to below {high}", "low must be below high")
+    shape = ints(size, "the size of randint") if size != () else ()
+    return drawn("randint", lambda generator: generator.integers(low, high, shape), dtype or np.int64, seed)
+
+
+def randint_like(input: Any, low: int, high: int, seed: Any = None, *, dtype: Any = None) -> Tensor:
+    """Return ``randint`` in the shape (and type) of a tensor."""
+    tensor = need_tensor(input, "randint_like")
+    return randint(low, high, tensor.shape, seed, dtype=dtype or tensor.dtype)
+
+
+def randperm(n: Any, seed: Any = 0, offset: int = 0, dtype: Any = np.int64) -> Tensor:
+    """Return the integers below ``n`` in random order."""
+    return drawn("randperm", lambda generator: generator.permutation(int(n)), dtype, seed or None)
+
+
+def shuffle(x: Any, seed: Any = None) -> Tensor:
+    """Return the slices along axis 0 in random order."""
+    tensor = need_tensor(x, "shuffle")
+    return drawn("shuffle", lambda generator: generator.permutation(tensor.asnumpy()), tensor.dtype, seed)
+
+
+def uniform(shape: Any, minval: Any, maxval: Any, seed: Any = None, dtype: Any = np.float32) -> Tensor:
+    """Return numbers drawn evenly from ``minval`` to below ``maxval``."""
+    low, high = _bound(minval), _bound(maxval)
+    full = _full(shape, low, high)
+    if np.dtype(to_type(dtype).name).kind in "iu":
+        return drawn("uniform", lambda generator: generator.integers(low, high, full), dtype, seed)
+    return drawn("uniform", lambda generator: generator.uniform(low, high, full), dtype, seed)
+
+
+def normal(shape: Any, mean: Any, stddev: Any, seed: Any = None) -> Tensor:
+    """Return numbers (float32) drawn from normal distributions."""
+    centre, spread = _bound(mean), _bound(stddev)
+    full = _full(shape, centre, spread)
+    return drawn("normal", lambda generator: generator.normal(centre, spread, full), np.float32, seed)
+
+
+def _full(shape: Any, *parameters: Any) -> tuple[int, ...]:
+    extents = ints(shape, "the shape") if not isinstance(shape, tuple) or shape else ()
+    return np.broadcast_shapes(extents, *(np.shape(item) for item in parameters))
+
+
+def gamma(shape: Any, alpha: Any, beta: Any, seed: Any = None) -> Tensor:
+    """Return numbers (float32) drawn from gamma distributions of shape ``alpha`` and rate ``beta``."""
+    form, scale = _bound(alpha), 1 / np.asarray(_bound(beta))
+    full = ints(shape, "the shape of gamma") + np.broadcast_shapes(np.shape(form), np.shape(scale))
+    return drawn("gamma", lambda generator: generator.gamma(form, scale, full), np.float32, seed)
+
+
+def random_gamma(shape: Any, alpha: Any, seed: Any = None) -> Tensor:
+    """Return numbers drawn from gamma distributions of rate 1, ``shape`` for each element of ``alpha``."""
+    form = need_tensor(alpha, "random_gamma").asnumpy()
+    full = ints(shape, "the shape of random_gamma") + form.shape
+    return drawn("random_gamma", lambda generator: generator.gamma(form, 1.0, full), form.dtype, seed)
+
+
+def poisson(shape: Any, mean: Any, seed: Any = None) -> Tensor:
+    """Return numbers drawn from Poisson distributions."""
+    rate = np.asarray(_bound(mean))
+    full = ints(shape, "the shape of poisson") + rate.shape
+    return drawn("poisson", lambda generator: generator.poisson(rate, full), np.float32, seed)
+
+
+def random_poisson(shape: Any, rate: Any, seed: Any = None, dtype: Any = np.float32) -> Tensor:
+    """Return numbers drawn from Poisson distributions, ``shape`` for each element of ``rate``."""
+    rates = np.asarray(_bound(rate))
+    full = ints(shape, "the shape of random_poisson") + rates.shape
+    return drawn("random_poisson", lambda generator: generator.poisson(rates, full), dtype, seed)
+
+
+def laplace(shape: Any, mean: Any, lambda_param: Any, seed: Any = None) -> Tensor:
+    """Return numbers (float32) drawn from Laplace distributions."""
+    centre, spread = _bound(mean), _bound(lambda_param)
+    full = _full(shape, centre, spread)
+    return drawn("laplace", lambda generator: generator.laplace(centre, spread, full), np.float32, seed)
+
+
+def standard_laplace(shape: Any, seed: Any = None) -> Tensor:
+    """Return numbers drawn from the Laplace distribution of mean 0 and scale 1."""
+    return laplace(shape, 0.0, 1.0, seed)
+
+
+def standard_normal(shape: Any, seed: Any = None) -> Tensor:
+    """Return numbers drawn from the normal distribution of mean 0 and deviation 1."""
+    return normal(shape, 0.0, 1.0, seed)
+
+
+def bernoulli(input: Any, p: Any = 0.5, seed: Any = None) -> Tensor:
+    """Return 1 with probability ``p`` and 0 otherwise, in the shape and type of a tensor."""
+    tensor, chance = need_tensor(input, "bernoulli"), _bound(p)
+    return drawn("bernoulli", lambda generator: generator.random(tensor.shape) < chance, tensor.dtype, seed)
+
+
+def multinomial(input: Any, num_samples: int, replacement: bool = True, seed: Any = None) -> Tensor:
+    """Return indices drawn with the probabilities of each row, as many as ``num_samples`` a row."""
+    weights = need_tensor(input, "multinomial").asnumpy().astype(np.float64)
+
+    def values(generator: Any) -> Array:
+        rows = [generator.choice(row.size, num_samples, replacement, row / row.sum()) for row in np.atleast_2d(weights)]
+        return np.array(rows).reshape((*weights.shape[:-1], num_samples))
+
+    return drawn("multinomial", values, np.int32 if replacement else np.int64, seed)
+
+
+def multinomial_with_replacement(x: Any, seed: int, offset: int, numsamples: int, replacement: bool = False) -> Tensor:
+    """Return indices (int64) drawn with the probabilities of each row."""
+    tensor = multinomial(x, numsamples, True, seed or None)
+    return Tensor.of(tensor.asnumpy().astype(np.int64))
+
+
+def random_categorical(logits: Any, num_sample: int, seed: int = 0, dtype: Any = np.int64) -> Tensor:
+    """Return indices drawn from each row's categorical distribution, given by its logits."""
+    scores = need_tensor(logits, "random_categorical").asnumpy().astype(np.float64)
+
+    def values(generator: Any) -> Array:
+        noise = generator.gumbel(size=(scores.shape[0], num_sample, scores.shape[1]))
+        return np.asarray((scores[:, None] + noise).argmax(-1))
+
+    return drawn("random_categorical", values, dtype, seed or None)
+
+
+def choice_with_mask(input_x: Any, count: int = 256, seed: Any = None) -> tuple[Tensor, Tensor]:
+    """Return the places of ``count`` true elements in random order, and which of these there are."""
+    places = np.argwhere(need_tensor(input_x, "choice_with_mask").asnumpy())
+
+    def values(generator: Any) -> Array:
+        chosen = generator.permutation(places)[:count]
+        return np.concatenate([chosen, np.zeros((count - len(chosen), places.shape[1]), np.int64)])
+
+    chosen = drawn("choice_with_mask", values, np.int32, seed)
+    return chosen, _there(chosen, len(places))
+
+
+@on_data
+def _there(chosen: Any, count: int) -> Any:
+    return np.arange(len(chosen)) < count

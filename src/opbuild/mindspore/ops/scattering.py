@@ -1,0 +1,232 @@
+# ruff: noqa: A002 - MindSpore's names
+"""Scatter: tensors with elements replaced by, or combined with, others at given places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from opbuild.frontend.cell import current
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, axis_in, one_of
+from opbuild.mindspore.execution import cast, emit
+from opbuild.mindspore.host import need_array, on_data
+from opbuild.mindspore.ops.arithmetic import as_operand, div, need_tensor, neg
+from opbuild.mindspore.ops.shaping import broadcast_to, expand_dims, moveaxis, reshaped
+from opbuild.mindspore.parameter import Parameter
+from opbuild.mindspore.tensor import Tensor
+
+__all__ = [
+    "index_add", "index_fill", "inplace_add", "inplace_index_add", "inplace_sub", "inplace_update", "put_",
+    "scatter", "scatter_add", "scatter_div", "scatter_max", "scatter_min", "scatter_mul", "scatter_nd_add",
+    "scatter_nd_div", "scatter_nd_max", "scatter_nd_min", "scatter_nd_mul", "scatter_nd_sub", "scatter_nd_update",
+    "scatter_update", "select_scatter", "slice_scatter", "tensor_scatter_add", "tensor_scatter_div",
+    "tensor_scatter_elements", "tensor_scatter_max", "tensor_scatter_min", "tensor_scatter_mul",
+    "tensor_scatter_sub",
+]  # fmt: skip
+
+_REDUCTIONS = {"none": "none", "add": "add", "mul": "mul", "max": "max", "min": "min"}
+
+
+def _places(value: Any, name: str) -> Tensor:
+    tensor = Tensor(value) if isinstance(value, (int, list, tuple)) else need_tensor(value, name)
+    return cast(tensor, "int64")
+
+
+def at_vectors(tensor: Any, indices: Any, updates: Any, how: str, name: str) -> Tensor:
+    """Return the tensor with ``updates`` combined at the places that the vectors of ``indices`` name."""
+    target, values = need_tensor(tensor, name), need_tensor(updates, name)
+    places = _places(indices, name)
+    if how in ("sub", "div"):  # ONNX has neither
+        if how == "sub":
+            how, values = "add", neg(values)
+        else:
+            ones = Tensor.of(np.ones(target.shape, target.type.dtype))
+            divisor = emit("ScatterND", ones, places, values, reduction="mul")
+            return cast(div(target, divisor), target.type.dtype)
+    return emit("ScatterND", target, places, cast(values, target.type.dtype), reduction=how)
+
+
+def _tensor_scatter(how: str) -> Callable[[Any, Any, Any], Tensor]:
+    def function(input_x: Any, indices: Any, updates: Any) -> Tensor:
+        return at_vectors(input_x, indices, updates, how, f"tensor_scatter_{how}")
+
+    function.__name__ = function.__qualname__ = f"tensor_scatter_{how}"
+    function.__doc__ = f"Return the tensor with ``updates`` combined ({how}) at the places that ``indices`` names."
+    return function
+
+
+tensor_scatter_add, tensor_scatter_sub = _tensor_scatter("add"), _tensor_scatter("sub")
+tensor_scatter_mul, tensor_scatter_div = _tensor_scatter("mul"), _tensor_scatter("div")
+tensor_scatter_max, tensor_scatter_min = _tensor_scatter("max"), _tensor_scatter("min")
+
+
+def replaced(target: Any, result: Tensor, name: str) -> Tensor:
+    """Give a parameter or tensor the elements of ``result`` and return it.
+
+    Raises:
+        ArgumentTypeError: While a network is traced: its parameters stay as they are.
+    """
+    tensor = need_tensor(target, name)
+    if current() is not None:
+        if tensor.symbol is None:
+            raise ArgumentTypeError(
+                f"construct changes a tensor by {name}", "parameters do not change while a network runs: return it"
+            )
+        tensor._value = result._value
+        return tensor
+    array, wanted = tensor.asnumpy(), result.asnumpy()
+    if array.flags.writeable and array.shape == wanted.shape:
+        array[...] = wanted
+    else:
+        tensor._value = wanted.astype(array.dtype)
+    if isinstance(tensor, Parameter):
+        tensor.version += 1
+    return tensor
+
+
+def _scatter_nd(how: str, label: str) -> Callable[..., Tensor]:
+    def function(input_x: Any, indices: Any, updates: Any, use_locking: bool = False) -> Tensor:
+        return replaced(input_x, at_vectors(input_x, indices, updates, how, label), label)
+
+    function.__name__ = function.__qualname__ = label
+    function.__doc__ = f"Combine ({label[11:]}) ``updates`` into a parameter at the places that ``indices`` names."
+    return function
+
+
+scatter_nd_update = _scatter_nd("none", "scatter_nd_update")
+scatter_nd_add, scatter_nd_sub = _scatter_nd("add", "scatter_nd_add"), _scatter_nd("sub", "scatter_nd_sub")
+scatter_nd_mul, scatter_nd_div = _scatter_nd("mul", "scatter_nd_mul"), _scatter_nd("div", "scatter_nd_div")
+scatter_nd_max, scatter_nd_min = _scatter_nd("max", "scatter_nd_max"), _scatter_nd("min", "scatter_nd_min")
+
+
+def _scatter_rows(how: str, label: str) -> Callable[..., Tensor]:
+    def function(input_x: Any, indices: Any, updates: Any) -> Tensor:
+        rows = expand_dims(_places(indices, label), -1)
+        return replaced(input_x, at_vectors(input_x, rows, updates, how, label), label)
+
+    function.__name__ = function.__qualname__ = label
+    function.__doc__ = f"Combine ({label[8:]}) ``updates`` into the rows of a parameter that ``indices`` names."
+    return function
+
+
+scatter_update = _scatter_rows("none", "scatter_update")
+scatter_add, scatter_sub = _scatter_rows("add", "scatter_add"), _scatter_rows("sub", "scatter_sub")
+scatter_mul, scatter_div = _scatter_rows("mul", "scatter_mul"), _scatter_rows("div", "scatter_div")
+scatter_max, scatter_min = _scatter_rows("max", "scatter_max"), _scatter_rows("min", "scatter_min")
+
+
+def tensor_scatter_elements(input_x: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "none") -> Tensor:
+    """Return the tensor with each element of ``updates`` at its own place, but at its index along ``axis``."""
+    tensor = need_tensor(input_x, "scatter")
+    one_of(reduction, tuple(_REDUCTIONS), "the reduction")
+    places = _places(indices, "scatter")
+    values = updates if isinstance(updates, Tensor) else Tensor.of(np.full(places.shape, updates, tensor.type.dtype))
+    if values.shape != places.shape:  # the first elements of a larger source are taken
+        values = values[tuple(slice(extent) for extent in places.shape)]  # type: ignore[index]
+    place = axis_in(axis, tensor.ndim, "scatter")
+    return emit("ScatterElements", tensor, places, cast(values, tensor.type.dtype), axis=place, reduction=reduction)
+
+
+def scatter(input: Any, axis: int, index: Any, src: Any) -> Tensor:
+    """Return ``tensor_scatter_elements(input, index, src, axis)``."""
+    return tensor_scatter_elements(input, index, src, axis)
+
+
+def scatter_add_with_axis(input_x: Any, indices: Any, update: Any, axis: int = 0) -> Tensor:
+    """Return the tensor with elements added at their indices along ``axis``."""
+    return tensor_scatter_elements(input_x, indices, update, axis, "add")
+
+
+def along(tensor: Any, axis: int, index: Any, values: Any, how: str, name: str) -> Tensor:
+    """Return the tensor with slices along ``axis`` replaced by, or combined with, those of ``values``."""
+    target = need_tensor(tensor, name)
+    place = axis_in(axis, target.ndim, name)
+    places = _places(index, name)
+    rows = reshaped(places, (places.size, 1))
+    front = moveaxis(target, place, 0)
+    updates = moveaxis(values, place, 0)
+    return moveaxis(at_vectors(front, rows, updates, how, name), 0, place)
+
+
+def index_add(x: Any, indices: Any, y: Any, axis: int, use_lock: bool = True, check_index_bound: bool = True) -> Tensor:
+    """Add the slices of ``y`` to those along ``axis`` that ``indices`` names; a parameter is changed."""
+    result = along(x, axis, indices, y, "add", "index_add")
+    return replaced(x, result, "index_add") if isinstance(x, Parameter) and current() is None else result
+
+
+def inplace_index_add(var: Any, indices: Any, updates: Any, axis: int) -> Tensor:
+    """Add the slices of ``updates`` to those of a parameter along ``axis``."""
+    return replaced(var, along(var, axis, indices, updates, "add", "inplace_index_add"), "inplace_index_add")
+
+
+def index_fill(x: Any, axis: Any, index: Any, value: Any) -> Tensor:
+    """Return the tensor with ``value`` in the slices along ``axis`` that ``index`` names."""
+    tensor = need_tensor(x, "index_fill")
+    place = axis_in(int(axis), tensor.ndim, "index_fill")
+    shape = list(tensor.shape)
+    shape[place] = _places(index, "index_fill").size
+    number = as_operand(value, tensor.type.dtype)
+    values = broadcast_to(number if isinstance(number, Tensor) else Tensor.of(number), shape)
+    return along(tensor, place, index, values, "none", "index_fill")
+
+
+def inplace_update(x: Any, v: Any, indices: Any) -> Tensor:
+    """Return the tensor with the rows that ``indices`` names replaced by ``v``."""
+    return along(x, 0, indices, v, "none", "inplace_update")
+
+
+def inplace_add(x: Any, v: Any, indices: Any) -> Tensor:
+    """Return the tensor with ``v`` added to the rows that ``indices`` names."""
+    return along(x, 0, indices, v, "add", "inplace_add")
+
+
+def inplace_sub(x: Any, v: Any, indices: Any) -> Tensor:
+    """Return the tensor with ``v`` subtracted from the rows that ``indices`` names."""
+    return along(x, 0, indices, v, "sub", "inplace_sub")
+
+
+def select_scatter(input: Any, src: Any, axis: int, index: int) -> Tensor:
+    """Return the tensor with the slice at ``index`` along ``axis`` replaced by ``src``."""
+    tensor = need_tensor(input, "select_scatter")
+    place = axis_in(axis, tensor.ndim, "select_scatter")
+    return along(tensor, place, [index % tensor.shape[place]], expand_dims(src, place), "none", "select_scatter")
+
+
+def slice_scatter(input: Any, src: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    """Return the tensor with a slice along ``axis`` replaced by ``src``."""
+    tensor = need_tensor(input, "slice_scatter")
+    place = axis_in(axis, tensor.ndim, "slice_scatter")
+    rows = list(range(*slice(start, end, step).indices(tensor.shape[place])))
+    if not rows:
+        return tensor
+    return along(tensor, place, rows, src, "none", "slice_scatter")
+
+
+def put_(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
+    """Replace (or add to) the elements of the flattened tensor that ``index`` names."""
+    return replaced(input, _put(input, index, source, accumulate), "put_")
+
+
+@on_data
+def _put(input: Any, index: Any, source: Any, accumulate: bool) -> Any:
+    flat = need_array(input, "put_").reshape(-1).copy()
+    if accumulate:
+        np.add.at(flat, index.reshape(-1), source.reshape(-1))
+    else:
+        flat[index.reshape(-1)] = source.reshape(-1)
+    return flat.reshape(input.shape)
+
+
+@on_data
+def index_put(input: Any, indices: Any, values: Any, accumulate: Any = False) -> Any:
+    """Return the tensor with ``values`` at the places whose coordinates ``indices`` lists, one tensor an axis."""
+    result = input.copy()
+    if len(indices) > input.ndim:
+        raise ArgumentValueError(f"index_put of {len(indices)} tensors of indices", "give at most one for each axis")
+    if accumulate:
+        np.add.at(result, tuple(indices), values)
+    else:
+        result[tuple(indices)] = values
+    return result

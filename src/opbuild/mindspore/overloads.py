@@ -1,0 +1,323 @@
+# ruff: noqa: A002 - MindSpore's names
+"""Methods of ``Tensor`` that differ from the functions of the same name, or that have no function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from opbuild.mindspore import ops
+from opbuild.mindspore.arguments import ArgumentTypeError
+from opbuild.mindspore.dtype import Type, to_type
+from opbuild.mindspore.host import on_data
+from opbuild.mindspore.ops import decompositions, scattering, selection, statistics
+from opbuild.mindspore.ops.random import drawn
+from opbuild.mindspore.ops.shaping import ints, reshaped
+from opbuild.mindspore.tensor import Tensor
+
+
+def _sizes(size: tuple[Any, ...]) -> tuple[int, ...]:
+    return ints(size[0] if len(size) == 1 else size, "the size") if size else ()
+
+
+def scatter_add(self: Tensor, dim: Any, index: Any, src: Any = None) -> Tensor:
+    """Return the tensor with ``src`` added: ``(dim, index, src)`` along an axis, ``(indices, updates)`` at places."""
+    if isinstance(dim, int):
+        return ops.tensor_scatter_elements(self, index, src, dim, "add")
+    return ops.tensor_scatter_add(self, dim, index)
+
+
+def select(self: Tensor, condition: Any, y: Any) -> Tensor:
+    """Return the slice ``y`` along the axis ``condition``; for a tensor ``where(condition, self, y)``."""
+    if isinstance(condition, Tensor):
+        return ops.where(condition, self, y)
+    return ops.squeeze(ops.narrow(self, condition, y % self.shape[condition], 1), condition)
+
+
+def index_add(self: Tensor, indices: Any, y: Any, axis: Any, use_lock: bool = True, check_index_bound: bool = True,
+              *, alpha: float = 1) -> Tensor:  # fmt: skip
+    """Return the tensor with slices added: ``(indices, y, axis)`` or ``(dim, index, source)``."""
+    if isinstance(indices, int):
+        indices, y, axis = y, axis, indices
+    return scattering.along(self, axis, indices, y if alpha == 1 else ops.mul(y, alpha), "add", "index_add")
+
+
+def index_copy(self: Tensor, dim: int, index: Any, tensor: Any) -> Tensor:
+    """Return the tensor with the slices along ``dim`` that ``index`` names replaced."""
+    return scattering.along(self, dim, index, tensor, "none", "index_copy")
+
+
+def gather(self: Tensor, input_indices: Any, axis: Any, batch_dims: int = 0) -> Tensor:
+    """Return slices: ``(input_indices, axis)``; or elements, each at its own place: ``(dim, index)``."""
+    if isinstance(input_indices, int):
+        return ops.gather_elements(self, input_indices, axis)
+    return ops.gather(self, input_indices, axis, batch_dims)
+
+
+def searchsorted(self: Tensor, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
+    """Return where each value would be inserted so that the tensor stays in order."""
+    return selection.searchsorted(self, v, side=side, sorter=sorter, out_int32=True)  # type: ignore[no-any-return]
+
+
+def trace(self: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Tensor:
+    """Return the sum along a diagonal."""
+    result: Tensor = ops.sum(ops.diagonal(self, offset, axis1, axis2), -1)
+    return ops.cast(result, self.dtype if dtype is None else dtype)
+
+
+def uniform(self: Tensor, from_: Any = 0.0, to: Any = 1.0, generator: Any = None) -> Tensor:
+    """Return numbers drawn evenly from ``from_`` to below ``to``, in the shape and type of the tensor."""
+    low, high = (item.item() if isinstance(item, Tensor) else item for item in (from_, to))
+    return drawn("uniform", lambda random: random.uniform(low, high, self.shape), self.dtype)
+
+
+def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
+    """Return numbers drawn from a normal distribution, in the shape and type of the tensor."""
+    return drawn("normal", lambda random: random.normal(mean, std, self.shape), self.dtype)
+
+
+def log_normal(self: Tensor, mean: float = 1.0, std: float = 2.0) -> Tensor:
+    """Return numbers drawn from a log-normal distribution, in the shape and type of the tensor."""
+    return drawn("log_normal", lambda random: random.lognormal(mean, std, self.shape), self.dtype)
+
+
+def cauchy(self: Tensor, median: float = 0.0, sigma: float = 1.0) -> Tensor:
+    """Return numbers drawn from a Cauchy distribution, in the shape and type of the tensor."""
+    return drawn("cauchy", lambda random: random.standard_cauchy(self.shape) * sigma + median, self.dtype)
+
+
+def exponential(self: Tensor, lambd: float = 1, *, generator: Any = None) -> Tensor:
+    """Return numbers drawn from an exponential distribution, in the shape and type of the tensor."""
+    return drawn("exponential", lambda random: random.exponential(1 / lambd, self.shape), self.dtype)
+
+
+def random_integers(self: Tensor, from_: int = 0, to: int | None = None, *, generator: Any = None) -> Tensor:
+    """Return whole numbers drawn evenly from ``from_`` to below ``to``, in the shape and type of the tensor."""
+    high = to if to is not None else 2**24 if self.is_floating_point() else int(np.iinfo(self.type.dtype).max)
+    return drawn("random", lambda random: random.integers(from_, high, self.shape), self.dtype)
+
+
+def bernoulli(self: Tensor, *, generator: Any = None) -> Tensor:
+    """Return 1 with the probability that each element is, and 0 otherwise."""
+    return drawn("bernoulli", lambda random: random.random(self.shape) < self.asnumpy(), self.dtype)
+
+
+def bernoulli_of(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
+    """Return 1 with probability ``p`` and 0 otherwise, in the shape and type of the tensor."""
+    return ops.bernoulli(self, p)
+
+
+def new_zeros(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
+    """Return zeros of a shape, in the tensor's element type by default."""
+    return ops.zeros(_sizes(size), dtype or self.dtype)
+
+
+def new_ones(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
+    """Return ones of a shape, in the tensor's element type by default."""
+    return ops.ones(_sizes(size), dtype or self.dtype)
+
+
+def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None) -> Tensor:
+    """Return one number in every element of a shape, in the tensor's element type by default."""
+    return ops.full(size, fill_value, dtype=dtype or self.dtype)
+
+
+def new_empty(self: Tensor, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """Return a tensor of a shape, of zeros, in the tensor's element type by default."""
+    return new_zeros(self, *size, dtype=dtype)
+
+
+def fill(self: Tensor, value: Any) -> Tensor:
+    """Return one number in the shape and type of the tensor."""
+    return ops.full_like(self, 0 if value is None else value)
+
+
+def fill_diagonal(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
+    """Return the tensor with a number on its diagonal."""
+    return ops.FillDiagonal(float(fill_value), wrap)(self)  # type: ignore[no-any-return]
+
+
+@on_data
+def choose(self: Any, choices: Any, mode: str = "clip") -> Any:
+    """Return, at each place, the element of the choice that the tensor names."""
+    pool = np.stack([np.asarray(each) for each in choices]) if isinstance(choices, (list, tuple)) else choices
+    kinds: Any = mode
+    return np.choose(self.astype(np.int64), list(pool), mode=kinds)
+
+
+def clone(self: Tensor) -> Tensor:
+    """Return a copy."""
+    return self.copy()
+
+
+def value(self: Tensor) -> Tensor:
+    """Return the tensor."""
+    return self
+
+
+def is_signed(self: Tensor) -> bool:
+    """Return whether the element type has a sign."""
+    return self.type.dtype.startswith(("int", "float"))
+
+
+def allclose(self: Tensor, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Return whether all elements are close to those of another tensor."""
+    return bool(ops.all(ops.isclose(self, other, rtol, atol, equal_nan)))
+
+
+def get_bytes(self: Tensor) -> bytes:
+    """Return the data as bytes."""
+    return self.asnumpy().tobytes()
+
+
+def stride(self: Tensor, dim: int | None = None) -> Any:
+    """Return the elements between neighbours in each dimension, or in one."""
+    steps = [step // self.itemsize for step in self.strides]
+    return steps if dim is None else steps[dim]
+
+
+def storage_offset(self: Tensor) -> int:
+    """Return 0: tensors are dense."""
+    return 0
+
+
+def resize(self: Tensor, *new_shape: Any) -> Tensor:
+    """Return the first elements in another shape, filled up with zeros."""
+    shape = _sizes(new_shape)
+    wanted, flat = int(np.prod(shape, dtype=np.int64)), reshaped(self, (self.size,))
+    flat = ops.pad(flat, (0, wanted - self.size)) if wanted > self.size else ops.narrow(flat, 0, 0, wanted)
+    return reshaped(flat, shape)
+
+
+def sum_to_size(self: Tensor, *size: Any) -> Tensor:
+    """Return the sums over the axes that have extent 1 in ``size``, or are missing there."""
+    shape = _sizes(size)
+    lead = self.ndim - len(shape)
+    axes = [*range(lead), *(lead + axis for axis, extent in enumerate(shape) if extent == 1)]
+    result = statistics.reduce_sum(self, tuple(axes)) if axes else self
+    return reshaped(result, shape)
+
+
+def qr(self: Tensor, some: bool = True) -> Any:
+    """Return an orthogonal and an upper triangular factor."""
+    return decompositions.qr(self, "reduced" if some else "complete")
+
+
+def to(self: Tensor, *args: Any, dtype: Any = None, non_blocking: bool = False, copy: bool = False) -> Tensor:
+    """Return the tensor in another element type; a device is ignored: there is one.
+
+    Raises:
+        ArgumentTypeError: If an argument is neither.
+    """
+    for each in args:
+        if isinstance(each, Tensor):
+            dtype = each.dtype
+        elif isinstance(each, (Type, np.dtype, type)):
+            dtype = each
+        elif not isinstance(each, (str, bool)):
+            raise ArgumentTypeError(f"Tensor.to was given a {type(each).__name__}", "give an element type")
+        elif isinstance(each, str) and each.partition(":")[0].lower() not in ("cpu", "ascend", "gpu", "npu"):
+            dtype = each
+    result = self if dtype is None else ops.cast(self, to_type(dtype))
+    return result.copy() if copy and result is self else result
+
+
+def transpose(self: Tensor, *axes: Any) -> Tensor:
+    """Return the tensor with two axes exchanged, with its axes in an order, or reversed if none is given."""
+    if not axes or axes == (None,):
+        return ops.transpose(self, tuple(reversed(range(self.ndim))))
+    if len(axes) == 2 and all(isinstance(axis, int) for axis in axes):
+        return ops.swapaxes(self, *axes)
+    return ops.transpose(self, _sizes(axes))
+
+
+def squeeze(self: Tensor, axis: Any = None) -> Tensor:
+    """Return the tensor without axes of extent 1: all of them, or those of ``axis`` that have it."""
+    if axis is None or axis == ():
+        return ops.squeeze(self)
+    axes = tuple(item for item in ints(axis, "the axis of squeeze") if self.shape[item] == 1)
+    return ops.squeeze(self, axes) if axes else self
+
+
+def permute(self: Tensor, *dims: Any) -> Tensor:
+    """Return the tensor with its axes in an order."""
+    return ops.transpose(self, _sizes(dims))
+
+
+def unique(self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
+           dim: int | None = None) -> Any:  # fmt: skip
+    """Return the different elements in order (or slices along ``dim``), their places and how often they appear."""
+    return _unique(self, return_inverse, return_counts, dim)
+
+
+@on_data
+def _unique(array: Any, return_inverse: bool, return_counts: bool, dim: int | None) -> Any:
+    found = np.unique(array, return_index=True, return_inverse=True, return_counts=True, axis=dim)
+    results = [found[0]]
+    if return_inverse:
+        results.append(found[2].reshape(array.shape if dim is None else -1))
+    if return_counts:
+        results.append(found[3])
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def turned(self: Tensor) -> Tensor:
+    """Return matrices transposed; vectors as they are."""
+    return ops.adjoint(self) if self.ndim > 1 else self
+
+
+def device(self: Tensor) -> str:
+    """The device that holds the data."""
+    return "CPU"
+
+
+def add(self: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
+    """Return ``self + alpha * other``."""
+    return ops.add(self, other if alpha == 1 else ops.mul(other, alpha))
+
+
+def copy_from(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+    """Return the elements of another tensor in the shape and type of the tensor."""
+    return ops.broadcast_to(ops.cast(src, self.dtype), self.shape)
+
+
+OVERLOADS: dict[str, Callable[..., Any]] = {
+    "allclose": allclose, "bernoulli": bernoulli, "cauchy": cauchy, "choose": choose, "clone": clone, "fill": fill,
+    "fill_diagonal": fill_diagonal, "gather": gather, "get_bytes": get_bytes, "index_add": index_add,
+    "index_put": scattering.index_put, "is_signed": is_signed, "kthvalue": selection.kthvalue,
+    "log_normal": log_normal, "masked_scatter": selection.masked_scatter, "ndimension": Tensor.dim,
+    "nelement": Tensor.numel, "new_empty": new_empty, "new_full": new_full, "new_ones": new_ones,
+    "new_zeros": new_zeros, "permute": permute, "ptp": statistics.ptp, "qr": qr, "resize": resize,
+    "scatter_add": scatter_add, "scatter_div": ops.tensor_scatter_div, "scatter_max": ops.tensor_scatter_max,
+    "scatter_min": ops.tensor_scatter_min, "scatter_mul": ops.tensor_scatter_mul,
+    "scatter_sub": ops.tensor_scatter_sub, "searchsorted": searchsorted, "select": select,
+    "storage_offset": storage_offset, "squeeze": squeeze, "stride": stride, "sum_to_size": sum_to_size,
+    "to": to, "trace": trace,
+    "transpose": transpose, "triangular_solve": decompositions.triangular_solve, "uniform": uniform,
+    "unique": unique, "value": value,
+}  # fmt: skip
+"""Methods by name."""
+
+PROPERTIES: dict[str, Callable[..., Any]] = {
+    "H": turned,
+    "data": value,
+    "device": device,
+    "mH": ops.adjoint,
+    "mT": ops.adjoint,
+}
+"""Properties by name."""
+
+IN_PLACE: dict[str, Callable[..., Any]] = {
+    "add_": add, "copy_": copy_from, "addmm_": ops.addmm,
+    "bernoulli_": bernoulli_of, "clamp_": ops.clamp, "div_": ops.div,
+    "erfinv_": ops.erfinv, "exp_": ops.exp, "exponential_": exponential, "fill_": fill,
+    "fill_diagonal_": fill_diagonal, "floor_": ops.floor, "floor_divide_": ops.floor_divide, "index_add_": index_add,
+    "index_copy_": index_copy, "index_fill_": ops.index_fill, "index_put_": scattering.index_put, "log_": ops.log,
+    "masked_fill_": ops.masked_fill, "masked_scatter_": selection.masked_scatter, "mul_": ops.mul, "normal_": normal,
+    "random_": random_integers, "remainder_": ops.remainder, "scatter_": ops.scatter, "scatter_add_": scatter_add,
+    "sigmoid_": ops.sigmoid, "sign_": ops.sign, "sub_": ops.subtract, "tanh_": ops.tanh, "uniform_": uniform,
+    "zero_": ops.zeros_like,
+}  # fmt: skip
+"""Methods that give the tensor the result of a function."""

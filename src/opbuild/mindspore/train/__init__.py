@@ -1,0 +1,8 @@
+"""What of ``mindspore.train`` concerns networks that run: checkpoints. Nothing is trained here."""
+
+from opbuild.mindspore import names
+from opbuild.mindspore.checkpoint import load_checkpoint, load_param_into_net, save_checkpoint
+
+__getattr__ = names.getter(__name__)
+
+__all__ = ["load_checkpoint", "load_param_into_net", "save_checkpoint"]

@@ -1,0 +1,88 @@
+"""Names of MindSpore that opbuild does not have: what is said, and that nothing that asks for names stumbles."""
+
+from __future__ import annotations
+
+import copy
+import doctest
+import inspect
+import pickle
+from importlib import import_module
+
+import pytest
+
+import opbuild.mindspore as ms
+from opbuild.errors import ModelError
+from opbuild.mindspore import names, nn, ops
+from opbuild.mindspore.public_names import content, kinds
+
+MODULES = [ms, nn, ops, ms.initializer]
+
+
+@pytest.mark.parametrize(
+    ("ask", "says", "hint"),
+    [
+        (lambda: ops.reluu, "no mindspore.ops.reluu: MindSpore 2.10 does not have it either", "ops.relu"),
+        (lambda: nn.relu, "no mindspore.nn.relu", "there is mindspore.ops.relu"),
+        (lambda: ms.Model, "for training: train with MindSpore and load the parameters", ""),
+        (lambda: nn.Adam, "no mindspore.nn.Adam: it is for training", ""),
+        (lambda: ops.csr_add, "sparse tensors", ""),
+        (lambda: ms.dataset, "no mindspore.dataset: reading data sets is MindSpore's", ""),
+        (lambda: ms.Tensor([1]).reshap, "no mindspore.Tensor.reshap", "Tensor.reshape"),
+        (lambda: ms.common.initializer.HeNorma, "mindspore.common.initializer.HeNorma", "initializer.HeNormal"),
+    ],
+)  # fmt: skip
+def test_a_missing_name_says_whose_it_is_and_what_is_nearest(ask, says, hint):
+    """It was a bare AttributeError of 'opbuild.mindspore...', and scripts stopped there."""
+    with pytest.raises(AttributeError) as caught:
+        ask()
+    assert isinstance(caught.value, ModelError)
+    assert says in caught.value.message
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_importing_a_missing_name_says_the_same(module):
+    """Python replaces an AttributeError of a module by 'cannot import name'."""
+    with pytest.raises(ImportError) as caught:
+        exec(f"from {module.__name__} import no_such_name")
+    assert "opbuild has no mindspore" in str(caught.value)
+    assert isinstance(caught.value, ModelError)
+
+
+@pytest.mark.parametrize("owner", [*MODULES, ms.Tensor([1.0]), ms.Parameter([1.0])], ids=lambda owner: str(type(owner)))
+def test_programs_may_still_ask_whether_a_name_is_there(owner):
+    """hasattr, getattr with a default, dir, inspect and doctest go on."""
+    assert not hasattr(owner, "no_such_name")
+    assert getattr(owner, "no_such_name", 3) == 3
+    assert "no_such_name" not in dir(owner)
+    inspect.getmembers(owner)
+    inspect.unwrap(owner)
+    doctest.DocTestFinder().find(owner, name="x")
+
+
+def test_tensors_are_still_copied_and_pickled():
+    """Both ask a half-made tensor for names that it does not have."""
+    for tensor in (ms.Tensor([1.0, 2.0]), ms.Parameter([1.0, 2.0], name="p")):
+        for again in (copy.copy(tensor), copy.deepcopy(tensor), pickle.loads(pickle.dumps(tensor))):
+            assert again.asnumpy().tolist() == [1.0, 2.0]
+
+
+def test_errors_of_missing_names_are_pickled():
+    """Worker processes hand them over."""
+    error = names.missing_module("mindspore.dataset")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize("owner", list(content()["names"]))
+def test_public_names_are_there_or_get_a_sentence(owner):
+    """Every twentieth of each kind."""
+    if owner == "mindspore.Tensor":
+        there = ms.Tensor([1.0])
+    else:
+        try:
+            there = import_module(f"opbuild.{owner}".replace(".common", ""))
+        except ModuleNotFoundError:
+            return
+    for name in [name for listed in kinds(owner).values() for name in listed[::20] if not hasattr(there, name)]:
+        with pytest.raises(AttributeError, match=r"opbuild has no|has no attribute '_"):
+            getattr(there, name)
