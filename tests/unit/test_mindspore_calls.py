@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import opbuild.mindspore as ms
+import opbuild.mindspore.numpy as mnp
 from mindspore_calls import Call, arrays, calls, differences, flat, function, read
 from mindspore_host import graphs  # noqa: F401 - a fixture
 from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.mindspore import Parameter, Tensor, mint, nn, ops
 
-NAMES = {"ms": ms, "nn": nn, "ops": ops, "mint": mint, "np": np, "Tensor": Tensor, "Parameter": Parameter}
+NAMES = {"ms": ms, "nn": nn, "ops": ops, "mint": mint, "mnp": mnp, "np": np, "Tensor": Tensor, "Parameter": Parameter}
 RESULTS = read()
 
 

@@ -265,7 +265,7 @@ def _unique(array: Any, return_inverse: bool, return_counts: bool, dim: int | No
 
 def turned(self: Tensor) -> Tensor:
     """Return matrices transposed; vectors as they are."""
-    return ops.adjoint(self) if self.ndim > 1 else self  # type: ignore[no-any-return]
+    return ops.adjoint(self) if self.ndim > 1 else self
 
 
 def device(self: Tensor) -> str:
@@ -304,8 +304,8 @@ PROPERTIES: dict[str, Callable[..., Any]] = {
     "H": turned,
     "data": value,
     "device": device,
-    "mH": ops.adjoint,
-    "mT": ops.adjoint,
+    "mH": turned,
+    "mT": turned,
 }
 """Properties by name."""
 
