@@ -51,8 +51,8 @@ INTRODUCTION = """# MindSpore's names
 
 MindSpore {version} lists these names as public (`__all__` of its modules, and the attributes of `Tensor` without an
 underscore). Below, for each module: those that work here, which a test calls and compares with the real package, and
-those that inference could use and that opbuild does not have. What is not for inference is left out: {others}. The rules
-that tell them apart are patterns of names in `tools/mindspore_names.py`.
+those that inference could use and that opbuild does not have. What is not for inference is left out: {others}. The
+rules that tell them apart are patterns of names in `tools/mindspore_names.py`.
 
 A name that is not here gets a sentence when it is used: whose it is, what to do, and the nearest name that there is.
 Functions whose result's shape depends on data (`unique`, `nonzero`, `masked_select`), decompositions, special functions
