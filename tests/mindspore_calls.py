@@ -151,9 +151,10 @@ def real_names() -> dict[str, Any]:
     import mindspore as ms
     import mindspore.numpy as mnp
     from mindspore import Parameter, Tensor, mint, nn, ops
+    from mindspore.common import initializer
 
     return {"ms": ms, "nn": nn, "ops": ops, "mint": mint, "mnp": mnp, "np": np, "Tensor": Tensor,
-            "Parameter": Parameter}  # fmt: skip
+            "Parameter": Parameter, "initializer": initializer}  # fmt: skip
 
 
 def asked(call: Call, names: dict[str, Any]) -> list[Any] | None:

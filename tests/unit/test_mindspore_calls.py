@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 
 import opbuild.mindspore as ms
+import opbuild.mindspore.numpy as mnp
 from mindspore_calls import Call, arrays, calls, differences, flat, function, read
 from mindspore_host import graphs  # noqa: F401 - a fixture
 from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.mindspore import Parameter, Tensor, mint, nn, ops
 
-NAMES = {"ms": ms, "nn": nn, "ops": ops, "mint": mint, "np": np, "Tensor": Tensor, "Parameter": Parameter}
+NAMES = {
+    "ms": ms, "nn": nn, "ops": ops, "mint": mint, "mnp": mnp, "np": np, "Tensor": Tensor, "Parameter": Parameter,
+    "initializer": ms.initializer,
+}  # fmt: skip
 RESULTS = read()
 
 
@@ -83,6 +87,16 @@ def test_random_numbers_repeat_with_a_seed():
     drawn = ops.normal((10000,), 2.0, 3.0, seed=1).asnumpy()
     assert abs(drawn.mean() - 2) < 0.2
     assert abs(drawn.std() - 3) < 0.2
+
+
+def test_a_state_of_the_generator_gives_the_same_numbers_again():
+    """Also if it was kept while other numbers were drawn."""
+    ms.manual_seed(7)
+    state = ms.get_rng_state()
+    first = ops.randn(4).asnumpy()
+    assert not np.array_equal(first, ops.randn(4).asnumpy())
+    ms.default_generator.set_state(state)
+    assert np.array_equal(first, ops.randn(4).asnumpy())
 
 
 def test_parameters_that_are_changed_are_seen_by_networks():

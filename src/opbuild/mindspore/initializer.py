@@ -10,7 +10,7 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.mindspore import names
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.dtype import float32, to_type
 from opbuild.mindspore.tensor import Tensor
 
@@ -184,6 +184,89 @@ _BY_NAME: dict[str, type[Initializer]] = {
     XavierNormal,
     "he_uniform": HeUniform, "heuniform": HeUniform, "he_normal": HeNormal, "henormal": HeNormal,
 }  # fmt: skip
+
+
+class Identity(Initializer):
+    """Ones on the diagonal of a matrix, zeros elsewhere."""
+
+    def values(self, shape: tuple[int, ...]) -> Any:
+        """Return the matrix."""
+        if len(shape) != 2:
+            raise ArgumentValueError(f"Identity of shape {shape}", "give two extents")
+        return np.eye(*shape)
+
+
+class Dirac(Initializer):
+    """Convolution weights that give the channels back as they are, in each group."""
+
+    def __init__(self, groups: int = 1) -> None:
+        self.groups = groups
+
+    def values(self, shape: tuple[int, ...]) -> Any:
+        """Return the weights."""
+        if not 3 <= len(shape) <= 5 or shape[0] % self.groups:
+            raise ArgumentValueError(f"Dirac of shape {shape}", "give 3 to 5 extents, the first a multiple of groups")
+        weights = np.zeros(shape)
+        share = shape[0] // self.groups
+        for row in range(shape[0]):
+            if row % share < shape[1]:
+                weights[(row, row % share, *(extent // 2 for extent in shape[2:]))] = 1
+        return weights
+
+
+class Orthogonal(Initializer):
+    """A matrix (the first axis by all others) with orthogonal rows or columns, times ``gain``."""
+
+    def __init__(self, gain: float = 1.0) -> None:
+        self.gain = gain
+
+    def values(self, shape: tuple[int, ...]) -> Any:
+        """Return the matrix in the shape."""
+        rows, columns = shape[0], math.prod(shape[1:])
+        drawn = _RANDOM.generator.standard_normal((max(rows, columns), min(rows, columns)))
+        first, second = np.linalg.qr(drawn)
+        first = first * np.sign(np.diag(second))
+        return self.gain * (first.T if rows < columns else first).reshape(shape)
+
+
+class Sparse(Initializer):
+    """A matrix of normal numbers with a share of zeros in each column."""
+
+    def __init__(self, sparsity: float, sigma: float = 0.01) -> None:
+        self.sparsity = sparsity
+        self.sigma = sigma
+
+    def values(self, shape: tuple[int, ...]) -> Any:
+        """Return the matrix."""
+        if len(shape) != 2:
+            raise ArgumentValueError(f"Sparse of shape {shape}", "give two extents")
+        drawn = _RANDOM.generator.normal(0.0, self.sigma, shape)
+        for column in drawn.T:
+            column[_RANDOM.generator.permutation(shape[0])[: math.ceil(self.sparsity * shape[0])]] = 0
+        return drawn
+
+
+class VarianceScaling(Initializer):
+    """Numbers whose variance is ``scale`` divided by the number of inputs, of outputs, or their mean."""
+
+    def __init__(self, scale: float = 1.0, mode: str = "fan_in", distribution: str = "truncated_normal") -> None:
+        self.scale = scale
+        self.mode = one_of(mode, ("fan_in", "fan_out", "fan_avg"), "the mode of VarianceScaling")
+        kinds = ("uniform", "truncated_normal", "untruncated_normal")
+        self.distribution = one_of(distribution, kinds, "the distribution of VarianceScaling")
+
+    def values(self, shape: tuple[int, ...]) -> Any:
+        """Return numbers drawn from the distribution."""
+        inputs, outputs = fans(shape)
+        share = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2}[self.mode]
+        variance = self.scale / max(share, 1.0)
+        if self.distribution == "uniform":
+            bound = math.sqrt(3 * variance)
+            return _RANDOM.generator.uniform(-bound, bound, shape)
+        if self.distribution == "untruncated_normal":
+            return _RANDOM.generator.normal(0.0, math.sqrt(variance), shape)
+        # Within 2 deviations a normal distribution has 0.7741 of its variance.
+        return TruncatedNormal(math.sqrt(variance) / 0.87962566103423978).values(shape)
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:

@@ -152,6 +152,11 @@ def clone(self: Tensor) -> Tensor:
     return self.copy()
 
 
+def init_data(self: Tensor, slice_index: Any = None, shape: Any = None, opt_shard_group: Any = None) -> Tensor:
+    """Return the tensor: an initializer's numbers are drawn at once."""
+    return self
+
+
 def value(self: Tensor) -> Tensor:
     """Return the tensor."""
     return self
@@ -286,7 +291,7 @@ def copy_from(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
 OVERLOADS: dict[str, Callable[..., Any]] = {
     "allclose": allclose, "bernoulli": bernoulli, "cauchy": cauchy, "choose": choose, "clone": clone, "fill": fill,
     "fill_diagonal": fill_diagonal, "gather": gather, "get_bytes": get_bytes, "index_add": index_add,
-    "index_put": scattering.index_put, "is_signed": is_signed, "kthvalue": selection.kthvalue,
+    "index_put": scattering.index_put, "init_data": init_data, "is_signed": is_signed, "kthvalue": selection.kthvalue,
     "log_normal": log_normal, "masked_scatter": selection.masked_scatter, "ndimension": Tensor.dim,
     "nelement": Tensor.numel, "new_empty": new_empty, "new_full": new_full, "new_ones": new_ones,
     "new_zeros": new_zeros, "permute": permute, "ptp": statistics.ptp, "qr": qr, "resize": resize,
@@ -304,8 +309,8 @@ PROPERTIES: dict[str, Callable[..., Any]] = {
     "H": turned,
     "data": value,
     "device": device,
-    "mH": ops.adjoint,
-    "mT": ops.adjoint,
+    "mH": turned,
+    "mT": turned,
 }
 """Properties by name."""
 

@@ -231,6 +231,14 @@ def tensor(input_data: Any = None, dtype: Any = None) -> Tensor:
     return Tensor(input_data, dtype)
 
 
+def frombuffer(buffer: Any, dtype: Any, count: int = -1, offset: int = 0) -> Tensor:
+    """Return a tensor of the bytes of a buffer: ``count`` elements (all if -1) from byte ``offset`` on."""
+    try:
+        return Tensor.of(np.frombuffer(buffer, to_type(dtype).name, count, offset))
+    except (TypeError, ValueError) as error:
+        raise ArgumentValueError(f"frombuffer can not take this buffer: {error}") from None
+
+
 def is_tensor(obj: object) -> bool:
     """Return whether ``obj`` is a tensor."""
     return isinstance(obj, Tensor)
