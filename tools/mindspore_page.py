@@ -3,7 +3,7 @@
     python tools/mindspore_page.py docs/reference/mindspore_names.md
 
 A name works if opbuild has it and a test calls it: one of ``tests/mindspore_calls.py``, which are compared with what
-the real package gave. Of layers, checkpoints and the context, which are no functions, also other tests of the interface.
+the real package gave. Of layers, checkpoints and the context, also other tests of the interface.
 """
 
 from __future__ import annotations
