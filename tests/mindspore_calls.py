@@ -40,7 +40,7 @@ def calls() -> Iterator[Call]:
     for path in sorted(DATA.glob("mindspore_*.txt")):
         traced = False
         for line in path.read_text().splitlines():
-            if line.startswith("["):
+            if line in ("[traced]", "[data]"):
                 traced = line == "[traced]"
             elif line and not line.startswith("#"):
                 text, inputs, oracle = (*(part.strip() for part in line.split(";")), "")[:3]

@@ -2,8 +2,8 @@
 
     python tools/mindspore_page.py docs/reference/mindspore_names.md
 
-A name works if opbuild has it and a test calls it: the lists of calls below ``tests/data``, the layers and cases of
-``tests/system/mindspore_cases.py``, and the unit tests of the interface.
+A name works if opbuild has it and a test calls it: one of ``tests/mindspore_calls.py``, which are compared with what
+the real package gave. Of layers, checkpoints and the context, also other tests of the interface.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from opbuild.mindspore.public_names import content, kinds
 
 ROOT = Path(__file__).resolve().parents[1]
 CALLED_IN = [
-    *sorted((ROOT / "tests" / "data").glob("mindspore_*.txt")),
     *sorted((ROOT / "tests" / "system").glob("*mindspore*.py")),
     ROOT / "tests" / "system" / "test_run_script.py",
     *sorted((ROOT / "tests" / "unit").glob("test_mindspore*.py")),
     *sorted((ROOT / "examples").glob("*.py")),
 ]
 CALLS_NO_NAMES = {"test_mindspore_names.py", "test_mindspore_page.py"}
+
+OF_ANY_TEST = ("mindspore", "mindspore.nn", "mindspore.mint.nn")
+"""Modules of which any test of the interface counts."""
 
 PREFIXES = {
     "mindspore": (
@@ -42,7 +44,7 @@ PREFIXES = {
     "mindspore.mint.linalg": (r"\bmint\.linalg\.",),
     "mindspore.mint.special": (r"\bmint\.special\.",),
     "mindspore.numpy": (r"\bmnp\.",),
-    "mindspore.Tensor": (r"[\w)\]]\.",),
+    "mindspore.Tensor": (r"(?:\b[xyzw]|Tensor|\)|\])\.",),
     "mindspore.common.initializer": (r"\binitializer\.",),
 }
 """What stands before a name of a module where a test calls it."""
@@ -74,13 +76,15 @@ class Counted(NamedTuple):
     missing: list[str]
 
 
-def called() -> str:
-    """Return the text of everything that calls names."""
+def called(module: str) -> str:
+    """Return the text of everything that calls names of a module."""
     sys.path.insert(0, str(ROOT / "tests"))
     from mindspore_calls import calls
 
-    texts = [path.read_text() for path in CALLED_IN if path.exists() and path.name not in CALLS_NO_NAMES]
-    return "\n".join([*texts, *(call.text for call in calls())])
+    texts = [call.text for call in calls()]
+    if module in OF_ANY_TEST:
+        texts += [path.read_text() for path in CALLED_IN if path.exists() and path.name not in CALLS_NO_NAMES]
+    return "\n".join(texts)
 
 
 def owner_of(module: str) -> object:
@@ -108,8 +112,7 @@ def _shadowed(module: str, name: str) -> bool:
 
 def page() -> str:
     """Return the page."""
-    text = called()
-    counts = {module: counted(module, text) for module in PREFIXES}
+    counts = {module: counted(module, called(module)) for module in PREFIXES}
     lines = [INTRODUCTION.format(version=content()["version"], others=", ".join(KINDS.values()))]
     lines += ["| Module | for inference | work here | share | not for inference |", "|---|---:|---:|---:|---:|"]
     for module, (works, missing) in counts.items():

@@ -37,5 +37,5 @@ def test_a_name_works_only_if_a_test_calls_it(tool):
 @pytest.mark.parametrize("module", ["mindspore.ops", "mindspore.mint", "mindspore.numpy", "mindspore.Tensor"])
 def test_most_names_for_inference_work(tool, module):
     """At least 80% of those that inference can use."""
-    works, missing = tool.counted(module, tool.called())
+    works, missing = tool.counted(module, tool.called(module))
     assert len(works) >= 0.8 * (len(works) + len(missing))
