@@ -80,7 +80,7 @@ def example_model(name: str, seed: int = 0) -> onnx.ModelProto:
     except OSError as error:
         raise InvalidModelError(
             f"the installed onnx {onnx.__version__} has no example network {name!r}: {error.strerror}",
-            "pip install --force-reinstall onnx",
+            "install the onnx package again",
         ) from error
     model.producer_name = PRODUCER
     model.ir_version = max(model.ir_version, 4)  # from 4 on an initializer need not be an input
