@@ -42,14 +42,17 @@ INTRODUCTION = """# MindSpore's names
 MindSpore {version} lists these names as public (`__all__` of its modules, and the attributes of `Tensor` without an
 underscore). Below, for each module: those that work here, each used in an expression or a script whose results are
 compared with the real package's; those that are here and that no such comparison uses; and those that inference could
-use and that are not here. What is not for inference is left out: {others}. The rules that tell
-them apart are patterns of names in `tools/mindspore_names.py`.
+use and that are not here.
+
+What is not for inference is left out: {others}. The
+rules that tell them apart are patterns of names in `tools/mindspore_names.py`.
 
 A name that is not here gets a sentence when it is used: whose it is, what to do, and the nearest name that there is.
 Functions whose result's shape depends on data (`unique`, `nonzero`, `masked_select`), decompositions, special functions
-and random numbers are computed at once; in `construct` under `GRAPH_MODE` they say so. Where MindSpore has no kernel for
-a CPU, as for most of `mint`, the comparison is with the same computed by other functions of it. Of random numbers,
-shapes and element types are compared.
+and random numbers are computed at once; in `construct` under `GRAPH_MODE` they say so.
+
+Where MindSpore has no kernel for a CPU, as for most of `mint`, the comparison is with the same computed by other
+functions of MindSpore. Of random numbers, shapes and element types are compared.
 
 This page is made by `tools/mindspore_page.py` and checked by a test.
 """
