@@ -2,63 +2,57 @@
 
     python tools/mindspore_page.py docs/reference/mindspore_names.md
 
-A name works if opbuild has it and a test calls it: one of ``tests/mindspore_calls.py``, which are compared with what
-the real package gave. Of layers, checkpoints and the context, also other tests of the interface.
+A name works if opbuild has it and something that is compared with the real package uses it: a call of
+``tests/mindspore_calls.py``, a layer of ``tests/system/mindspore_worker.py``, or a script of
+``tests/system/mindspore_scripts``. What opbuild has and nothing compares is a group of its own.
 """
 
 from __future__ import annotations
 
-import re
+import ast
 import sys
 import textwrap
+from collections.abc import Iterable
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 from opbuild.mindspore.public_names import content, kinds
 
-ROOT = Path(__file__).resolve().parents[1]
-CALLED_IN = [
-    *sorted((ROOT / "tests" / "system").glob("*mindspore*.py")),
-    ROOT / "tests" / "system" / "test_run_script.py",
-    *sorted((ROOT / "tests" / "unit").glob("test_mindspore*.py")),
-    *sorted((ROOT / "examples").glob("*.py")),
-]
-CALLS_NO_NAMES = {"test_mindspore_names.py", "test_mindspore_page.py"}
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+SCRIPTS = TESTS / "system" / "mindspore_scripts"
 
-OF_ANY_TEST = ("mindspore", "mindspore.nn", "mindspore.mint.nn")
-"""Modules of which any test of the interface counts."""
+MODULES = (
+    "mindspore", "mindspore.nn", "mindspore.ops", "mindspore.mint", "mindspore.mint.nn",
+    "mindspore.mint.nn.functional", "mindspore.mint.linalg", "mindspore.mint.special", "mindspore.numpy",
+    "mindspore.Tensor", "mindspore.common.initializer",
+)  # fmt: skip
+"""What the page lists; modules for training and for many devices are not among them."""
 
-PREFIXES = {
-    "mindspore": (
-        r"\bms\.",
-        r"\bmindspore\.",
-        r"from mindspore import [^\n]*\b",
-        r"from opbuild\.mindspore import [^\n]*\b",
-    ),
-    "mindspore.nn": (r"\bnn\.",),
-    "mindspore.ops": (r"\bops\.",),
-    "mindspore.mint": (r"\bmint\.",),
-    "mindspore.mint.nn": (r"\bmint\.nn\.",),
-    "mindspore.mint.nn.functional": (r"\bmint\.nn\.functional\.",),
-    "mindspore.mint.linalg": (r"\bmint\.linalg\.",),
-    "mindspore.mint.special": (r"\bmint\.special\.",),
-    "mindspore.numpy": (r"\bmnp\.",),
-    "mindspore.Tensor": (r"(?:\b[xyzw]|Tensor|\)|\])\.",),
-    "mindspore.common.initializer": (r"\binitializer\.",),
-}
-"""What stands before a name of a module where a test calls it."""
+IN_EXPRESSIONS = {
+    "ms": "mindspore", "nn": "mindspore.nn", "ops": "mindspore.ops", "mint": "mindspore.mint",
+    "mnp": "mindspore.numpy", "initializer": "mindspore.common.initializer", "Tensor": "mindspore.Tensor",
+    "Parameter": "mindspore.Parameter", "np": "",
+}  # fmt: skip
+"""What the names stand for that compared expressions use; an empty text for what is not MindSpore's."""
 
 INTRODUCTION = """# MindSpore's names
 
 MindSpore {version} lists these names as public (`__all__` of its modules, and the attributes of `Tensor` without an
-underscore). Below, for each module: those that work here, which a test calls and compares with the real package, and
-those that inference could use and that opbuild does not have. What is not for inference is left out: {others}. The
+underscore). Below, for each module: those that work here, each used in an expression or a script whose results are
+compared with the real package's; those that are here and that no such comparison uses; and those that inference could
+use and that are not here.
+
+What is not for inference is left out: {others}. The
 rules that tell them apart are patterns of names in `tools/mindspore_names.py`.
 
 A name that is not here gets a sentence when it is used: whose it is, what to do, and the nearest name that there is.
 Functions whose result's shape depends on data (`unique`, `nonzero`, `masked_select`), decompositions, special functions
 and random numbers are computed at once; in `construct` under `GRAPH_MODE` they say so.
+
+Where MindSpore has no kernel for a CPU, as for most of `mint`, the comparison is with the same computed by other
+functions of MindSpore. Of random numbers, shapes and element types are compared.
 
 This page is made by `tools/mindspore_page.py` and checked by a test.
 """
@@ -73,18 +67,85 @@ class Counted(NamedTuple):
     """The names of a module that inference can use."""
 
     works: list[str]
+    not_compared: list[str]
     missing: list[str]
 
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return len(self.works) + len(self.not_compared) + len(self.missing)
 
-def called(module: str) -> str:
-    """Return the text of everything that calls names of a module."""
-    sys.path.insert(0, str(ROOT / "tests"))
+
+def used(source: str, names: dict[str, str] | None = None) -> set[str]:
+    """Return the full names of MindSpore's that a program uses.
+
+    Args:
+        source: Its text.
+        names: What the free names of an expression stand for: attributes of its other values are a tensor's. By
+            default names are what the program's imports say, and nothing is known of other values.
+    """
+    tree = ast.parse(source)
+    known = _imported(tree) if names is None else names
+    found = {known[node.id] for node in ast.walk(tree) if isinstance(node, ast.Name) and known.get(node.id)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            full = _full_name(node, known)
+            if full is None and names is not None and not _of_arrays(node.value):
+                full = f"mindspore.Tensor.{node.attr}"
+            found |= {full} if full else set()
+    return found
+
+
+def _imported(tree: ast.AST) -> dict[str, str]:
+    """Return what the names stand for that a program imports."""
+    known: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            known |= {each.asname or each.name.partition(".")[0]: each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            known |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+    return {
+        name: full.replace("mindspore.train.serialization.", "mindspore.") if full.startswith("mindspore") else ""
+        for name, full in known.items()
+    }
+
+
+def _full_name(node: ast.expr, known: dict[str, str]) -> str | None:
+    """Return the dotted name that an expression is; an empty text for another package's, None if it is no name."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id)
+    if not isinstance(node, ast.Attribute):
+        return None
+    owner = _full_name(node.value, known)
+    return f"{owner}.{node.attr}" if owner else owner
+
+
+def _of_arrays(node: ast.expr) -> bool:
+    """Return whether an expression is numpy's: it begins with ``np``, or comes from ``asnumpy()``."""
+    while not isinstance(node, ast.Name):
+        if isinstance(node, ast.Attribute) and node.attr == "asnumpy":
+            return True
+        below = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
+        if not below:
+            return False
+        node = below[0]
+    return node.id == "np"
+
+
+@lru_cache(maxsize=1)
+def compared() -> frozenset[str]:
+    """Return the full names that are used where results are compared with the real package's."""
+    sys.path[:0] = [str(TESTS), str(TESTS / "system")]
+    from mindspore_worker import all_layers
+
     from mindspore_calls import calls
 
-    texts = [call.text for call in calls()]
-    if module in OF_ANY_TEST:
-        texts += [path.read_text() for path in CALLED_IN if path.exists() and path.name not in CALLS_NO_NAMES]
-    return "\n".join(texts)
+    expressions = [call.text.partition("  #")[0] for call in calls()]
+    expressions += [text.partition(" #")[0] for case in all_layers() for text in case.split("  # ")]
+    found = {name for text in expressions for name in used(f"({text})", IN_EXPRESSIONS)}
+    for path in SCRIPTS.glob("*.out"):
+        found |= used(path.with_suffix(".py").read_text())
+    return frozenset(found)
 
 
 def owner_of(module: str) -> object:
@@ -94,15 +155,13 @@ def owner_of(module: str) -> object:
     return import_module(f"opbuild.{module}".replace(".common", ""))
 
 
-def counted(module: str, text: str) -> Counted:
-    """Return which names of a module work."""
-    owner = owner_of(module)
-    found = {name for prefix in PREFIXES[module] for name in re.findall(rf"{prefix}(\w+)\b", text)}
-    if module == "mindspore":
-        found |= set(re.findall(r"\w+", " ".join(re.findall(r"from (?:opbuild\.)?mindspore import ([^\n]*)", text))))
+def counted(module: str, names: Iterable[str]) -> Counted:
+    """Return which names of a module work, if ``names`` are those that are compared."""
+    owner, compared_names = owner_of(module), frozenset(names)
     listed = kinds(module).get("inference", [])
-    works = [name for name in listed if hasattr(owner, name) and name in found and not _shadowed(module, name)]
-    return Counted(works, [name for name in listed if name not in works])
+    here = [name for name in listed if hasattr(owner, name) and not _shadowed(module, name)]
+    works = [name for name in here if f"{module}.{name}" in compared_names]
+    return Counted(works, [name for name in here if name not in works], [name for name in listed if name not in here])
 
 
 def _shadowed(module: str, name: str) -> bool:
@@ -112,17 +171,21 @@ def _shadowed(module: str, name: str) -> bool:
 
 def page() -> str:
     """Return the page."""
-    counts = {module: counted(module, called(module)) for module in PREFIXES}
-    lines = [INTRODUCTION.format(version=content()["version"], others=", ".join(KINDS.values()))]
-    lines += ["| Module | for inference | work here | share | not for inference |", "|---|---:|---:|---:|---:|"]
-    for module, (works, missing) in counts.items():
-        total = len(works) + len(missing)
+    counts = {module: counted(module, compared()) for module in MODULES}
+    others = ", ".join(KINDS.values())
+    lines = [INTRODUCTION.format(version=content()["version"], others=others)]
+    lines += ["| Module | for inference | work | here, not compared | not here | work, share | not for inference |"]
+    lines += ["|---|---:|---:|---:|---:|---:|---:|"]
+    for module, (works, here, missing) in counts.items():
+        total = counts[module].total
         rest = sum(len(names) for kind, names in kinds(module).items() if kind != "inference")
-        lines.append(f"| `{module}` | {total} | {len(works)} | {100 * len(works) // total}% | {rest} |")
-    for module, (works, missing) in counts.items():
-        lines += ["", f"## {module}", "", *_paragraph("Work", works)]
-        if missing:
-            lines += ["", *_paragraph("Not here", missing)]
+        share = 100 * len(works) // total
+        lines.append(f"| `{module}` | {total} | {len(works)} | {len(here)} | {len(missing)} | {share}% | {rest} |")
+    for module, groups in counts.items():
+        lines += ["", f"## {module}"]
+        for title, names in zip(("Work", "Here, not compared", "Not here"), groups, strict=True):
+            if names:
+                lines += ["", *_paragraph(title, names)]
     return "\n".join(lines) + "\n"
 
 

@@ -100,6 +100,7 @@ LAYER_CALLS: dict[str, tuple[str, ...]] = {
     "nn.ReplicationPad1d((2, 1))": ("f32:2,3,4",),
     "nn.ReplicationPad2d((1, 2, 0, 1))": ("f32:2,3,4,5",),
     "nn.ReplicationPad3d(1)": ("f32:2,2,3,4,5",),
+    "nn.ReflectionPad3d((1, 1, 0, 2, 1, 0))": ("f32:2,2,3,4,5",),
     # Images
     "nn.Upsample(size=(6, 8))": ("f32:1,2,3,4",),
     "nn.Upsample(scale_factor=(2.0, 2.0), mode='bilinear', recompute_scale_factor=True)": ("f32:1,2,3,4",),
@@ -124,8 +125,15 @@ LAYER_CALLS: dict[str, tuple[str, ...]] = {
     "nn.MaxPool2d(3, 2, pad_mode='pad', padding=1, return_indices=True)": ("f32:1,3,8,9",),
     "nn.MaxPool1d(3, 2, pad_mode='pad', return_indices=True)": ("f32:1,3,9",),
     "nn.AdaptiveMaxPool2d((2, 3), return_indices=True)": ("f32:1,3,8,9",),
+    "nn.AdaptiveMaxPool3d((2, 3, 1))": ("f32:1,2,4,6,5",),
+    "nn.AvgPool1d(3, 2)": ("f32:2,3,9",),
+    "nn.AvgPool1d(2, 2, pad_mode='same')": ("f32:2,3,9",),
+    "nn.MaxUnpool3d(2)  # net(x, ops.arange(8).reshape(1, 1, 2, 2, 2) * 8)": ("f32:1,1,2,2,2",),
     # Normalizations and convolutions
     "nn.SyncBatchNorm(3)": ("f32:2,3,4,5",),
+    "nn.BatchNorm3d(2)": ("f32:1,2,3,4,5",),
+    "nn.Linear(4, 5)": ("f32:2,3,4",),
+    "nn.Linear(4, 5, False)": ("f32:3,4",),
     "nn.Conv1dTranspose(3, 4, 3)": ("f32:2,3,5",),
     "nn.Conv1dTranspose(3, 4, 3, stride=2, pad_mode='pad', padding=1, has_bias=True)": ("f32:2,3,5",),
     "nn.Conv3dTranspose(3, 4, 3, stride=2)": ("f32:1,3,3,4,5",),

@@ -7,47 +7,16 @@ GRAPH_MODE, with ``layers`` only layers are evaluated: so ``tests/data/mindspore
 import json
 import sys
 import zlib
+from pathlib import Path
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
 from mindspore_cases import LAYERS, all_cases
 from mindspore_layers import LAYER_CALLS
 
-NAMES = {"f": "float", "i": "int", "u": "uint"}
-
-
-def values(spec: str, seed: int) -> np.ndarray:
-    """Return the input that a specification stands for: the same in every process."""
-    dtype, _, shape = spec.partition(":")
-    kind = shape[-1] if shape[-1:].isalpha() else ""
-    extents = tuple(map(int, shape.rstrip("abcdefghijklmnopqrstuvwxyz").split(",")))
-    random = np.random.default_rng(seed)
-    if dtype == "b":
-        return np.ones(extents, bool) if kind == "p" else random.integers(0, 2, extents).astype(bool)
-    name = NAMES[dtype[0]] + dtype[1:]
-    if kind == "n":
-        return random.integers(0, 4, extents).astype(name)
-    if kind == "u":
-        return random.uniform(-0.95, 0.95, extents).astype(name)
-    low = 1 if kind == "p" else -4 if dtype[0] != "u" else 0
-    if dtype[0] != "f" or kind == "s":
-        return random.integers(low, 5, extents).astype(name)
-    data = (
-        np.abs(random.standard_normal(extents)) + 1.05 if kind == "p" else random.standard_normal(extents) * 2
-    ).astype(name)
-    if kind == "q":
-        data.flat[:4] = (np.nan, np.inf, -np.inf, -0.0)
-    return data
-
-
-def flat(result, tensor_type) -> list:
-    """Return tensors as arrays and other leaves as texts, in order."""
-    if isinstance(result, tensor_type):
-        return [np.asarray(result.asnumpy())]
-    if isinstance(result, dict):
-        return [leaf for key in result for leaf in flat(result[key], tensor_type)]
-    if isinstance(result, (tuple, list)):
-        return [leaf for item in result for leaf in flat(item, tensor_type)]
-    return [repr(result)]
+from mindspore_calls import flat, values
 
 
 def all_layers() -> dict[str, tuple[str, ...]]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
+from mindspore_calls import differences
 from processes import environment
 
 HERE = Path(__file__).resolve().parent
@@ -68,18 +68,6 @@ def ours(folder: Path, *arguments: str) -> Results:
     return Results(path)
 
 
-def difference(expected: Any, found: Any) -> str:
-    """Return in which way two leaves differ, or an empty text."""
-    if isinstance(expected, str) or isinstance(found, str):
-        return "" if expected == found else f"{found} is not {expected}"
-    if (expected.dtype, expected.shape) != (found.dtype, found.shape):
-        return f"{found.dtype}{found.shape} is not {expected.dtype}{expected.shape}"
-    tolerance = 1e-2 if expected.dtype == np.float16 else 1e-4
-    first, second = (np.asarray(array, np.float64) for array in (expected, found))
-    close = np.isclose(first, second, rtol=tolerance, atol=tolerance / 10, equal_nan=True)
-    return "" if close.all() else f"{second[~close][:3]} is not {first[~close][:3]}"
-
-
 def compare(expected: Results, found: Results) -> list[str]:
     """Return a line for each case that differs."""
     problems = []
@@ -88,13 +76,8 @@ def compare(expected: Results, found: Results) -> list[str]:
             problems.append(f"{case}: the real package refuses: {said['error']}")
         elif isinstance(found.said[case], dict):
             problems.append(f"{case}: {found.said[case]['error']}")
-        elif len(said) != len(found.said[case]):
-            problems.append(f"{case}: {len(found.said[case])} results, not {len(said)}")
-        else:
-            pairs: list[tuple[npt.NDArray[Any] | str, Any]] = list(
-                zip(expected.leaves(case), found.leaves(case), strict=True)
-            )
-            problems += [f"{case} result {i}: {text}" for i, pair in enumerate(pairs) if (text := difference(*pair))]
+        elif text := differences(expected.leaves(case), found.leaves(case)):
+            problems.append(f"{case}: {text}")
     return problems
 
 

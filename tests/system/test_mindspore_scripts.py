@@ -1,5 +1,6 @@
 """Tutorial-like MindSpore scripts run from start to end and print what MindSpore itself prints.
 
+All run in one process and share its operators: each alone would load and build much the same again.
 What MindSpore 2.10 printed is beside each script; where ``OPBUILD_MINDSPORE_PYTHON`` names an interpreter that has it,
 it is asked again.
 """
@@ -21,13 +22,15 @@ NAMES = ["lenet", "resnet_block", "mlp", "lstm", "transformer", "functions", "ch
 _NUMBER = re.compile(r"(-?\d+\.\d*(?:e[+-]?\d+)?)")
 
 
-def run(folder: Path, *command: str | Path, **variables: str) -> str:
-    """Return what a program printed."""
+def printed(folder: Path, *command: str | Path) -> dict[str, str]:
+    """Run every script in one process and return what each printed."""
     done = subprocess.run(
-        [*map(str, command)], cwd=folder, env=environment(**variables), capture_output=True, text=True, check=False
-    )
+        [*map(str, command), str(SCRIPTS / "run_all.py"), *NAMES],
+        cwd=folder, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    pieces = re.split(r"^#### (\w+)\n", done.stdout, flags=re.MULTILINE)
+    return dict(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
 def parts(text: str) -> tuple[list[str], list[float]]:
@@ -44,25 +47,28 @@ def compare(found: str, expected: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return one folder for all scripts: they share their operators."""
-    return tmp_path_factory.mktemp("scripts")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return what opbuild prints."""
+    return printed(tmp_path_factory.mktemp("ours"), sys.executable, "-m", "opbuild", "run")
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return what the real package prints, where there is one."""
+    interpreter = os.environ.get("OPBUILD_MINDSPORE_PYTHON")
+    if not interpreter:
+        pytest.skip("set OPBUILD_MINDSPORE_PYTHON to an interpreter that has mindspore")
+    return printed(tmp_path_factory.mktemp("theirs"), interpreter)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_script_prints_what_mindspore_prints(folder, name):
+def test_a_script_prints_what_mindspore_prints(ours, name):
     """LeNet, a residual block, dropout, LSTM, transformers, functions, checkpoints."""
-    script = SCRIPTS / f"{name}.py"
-    found = run(folder, sys.executable, "-m", "opbuild", "run", script)
-    compare(found, (SCRIPTS / f"{name}.out").read_text(encoding="utf-8"))
+    compare(ours[name], (SCRIPTS / f"{name}.out").read_text(encoding="utf-8"))
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_kept_of_mindspore_is_what_it_prints(tmp_path, name):
-    """The real package, where there is one: it also loads what opbuild saved."""
-    interpreter = os.environ.get("OPBUILD_MINDSPORE_PYTHON")
-    if not interpreter:
-        pytest.skip("set OPBUILD_MINDSPORE_PYTHON to an interpreter that has mindspore")
-    printed = run(tmp_path, interpreter, SCRIPTS / "run_with_mindspore.py", SCRIPTS / f"{name}.py")
-    compare(printed, (SCRIPTS / f"{name}.out").read_text(encoding="utf-8"))
+def test_what_is_kept_of_mindspore_is_what_it_prints(theirs, name):
+    """The texts beside the scripts are MindSpore's."""
+    compare(theirs[name], (SCRIPTS / f"{name}.out").read_text(encoding="utf-8"))

@@ -1,10 +1,14 @@
-"""set_context and get_context."""
+# ruff: noqa: F811 - a fixture is imported
+"""set_context, get_context and run_check."""
 
 from __future__ import annotations
 
 import pytest
 
-from opbuild.mindspore import context
+import opbuild.mindspore as ms
+from mindspore_host import graphs  # noqa: F401 - a fixture
+from opbuild.errors import BuildError
+from opbuild.mindspore import context, execution
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +65,17 @@ def test_a_device_that_is_not_here_is_said_once(capsys):
     context.set_device("GPU", 1)
     assert capsys.readouterr().err.count("\n") == 1
     assert context.get_context("device_target") == "GPU"
+
+
+def test_run_check_says_whether_an_operator_runs(graphs, monkeypatch, capsys):
+    """And whose check it is: that of another package would mislead."""
+    ms.run_check()
+    assert "opbuild has been installed on platform [CPU] successfully!" in capsys.readouterr().out
+
+    def refused(graph):
+        raise BuildError("no linker was found")
+
+    monkeypatch.setattr(execution, "_EAGER", execution._EagerNetworks())
+    monkeypatch.setattr(execution, "build", refused)
+    ms.run_check()
+    assert "failed.\nno linker was found" in capsys.readouterr().out

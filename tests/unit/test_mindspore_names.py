@@ -28,6 +28,8 @@ MODULES = [ms, nn, ops, ms.initializer]
         (lambda: ops.csr_add, "sparse tensors", ""),
         (lambda: ms.dataset, "no mindspore.dataset: reading data sets is MindSpore's", ""),
         (lambda: ms.Tensor([1]).reshap, "no mindspore.Tensor.reshap", "Tensor.reshape"),
+        (lambda: ms.Tensor.reshap, "no mindspore.Tensor.reshap", "Tensor.reshape"),
+        (lambda: ms.Parameter.csr_to_dense, "no mindspore.Tensor.csr_to_dense", ""),
         (lambda: ms.common.initializer.HeNorma, "mindspore.common.initializer.HeNorma", "initializer.HeNormal"),
     ],
 )  # fmt: skip
@@ -49,7 +51,11 @@ def test_importing_a_missing_name_says_the_same(module):
     assert isinstance(caught.value, ModelError)
 
 
-@pytest.mark.parametrize("owner", [*MODULES, ms.Tensor([1.0]), ms.Parameter([1.0])], ids=lambda owner: str(type(owner)))
+@pytest.mark.parametrize(
+    "owner",
+    [*MODULES, ms.Tensor, ms.Parameter, ms.Tensor([1.0]), ms.Parameter([1.0])],
+    ids=lambda owner: getattr(owner, "__name__", str(type(owner))),
+)
 def test_programs_may_still_ask_whether_a_name_is_there(owner):
     """hasattr, getattr with a default, dir, inspect and doctest go on."""
     assert not hasattr(owner, "no_such_name")
@@ -65,6 +71,15 @@ def test_tensors_are_still_copied_and_pickled():
     for tensor in (ms.Tensor([1.0, 2.0]), ms.Parameter([1.0, 2.0], name="p")):
         for again in (copy.copy(tensor), copy.deepcopy(tensor), pickle.loads(pickle.dumps(tensor))):
             assert again.asnumpy().tolist() == [1.0, 2.0]
+
+
+def test_classes_of_tensors_are_still_pickled_and_subclassed():
+    """They have a type of their own, which answers for names that they do not have."""
+    for each in (ms.Tensor, ms.Parameter, ms.float_, ms.int_, ms.uint):
+        assert pickle.loads(pickle.dumps(each)) is each
+    assert issubclass(type("Own", (ms.Tensor,), {}), ms.Tensor)
+    with pytest.raises(AttributeError, match=r"^type object 'Tensor' has no attribute '_half'$"):
+        ms.Tensor._half  # noqa: B018
 
 
 def test_errors_of_missing_names_are_pickled():

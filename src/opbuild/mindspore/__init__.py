@@ -7,6 +7,7 @@ train them.
 import sys
 
 from opbuild.mindspore import communication, context, dtype, methods, names, nn, ops
+from opbuild.mindspore.check import run_check
 from opbuild.mindspore.checkpoint import load_checkpoint, load_param_into_net, save_checkpoint
 from opbuild.mindspore.context import (
     COMPATIBLE,
@@ -15,9 +16,11 @@ from opbuild.mindspore.context import (
     PYNATIVE_MODE,
     STRICT,
     get_context,
+    get_current_device,
     set_context,
     set_device,
 )  # fmt: skip
+from opbuild.mindspore.conversion import ckpt_to_safetensors, load_checkpoint_async, safetensors_to_ckpt
 from opbuild.mindspore.dtype import (
     Type,
     bool_,
@@ -28,11 +31,13 @@ from opbuild.mindspore.dtype import (
     float16,
     float32,
     float64,
+    float_,
     half,
     int8,
     int16,
     int32,
     int64,
+    int_,
     intc,
     intp,
     long,
@@ -40,6 +45,7 @@ from opbuild.mindspore.dtype import (
     short,
     single,
     ubyte,
+    uint,
     uint8,
     uint16,
     uint32,
@@ -86,6 +92,7 @@ __all__ = [
     "Type",
     "bool_",
     "byte",
+    "ckpt_to_safetensors",
     "communication",
     "context",
     "default_generator",
@@ -96,9 +103,11 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "float_",
     "from_numpy",
     "frombuffer",
     "get_context",
+    "get_current_device",
     "get_rng_state",
     "get_seed",
     "half",
@@ -107,12 +116,14 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "int_",
     "intc",
     "intp",
     "is_tensor",
     "jit",
     "jit_class",
     "load_checkpoint",
+    "load_checkpoint_async",
     "load_param_into_net",
     "long",
     "manual_seed",
@@ -121,6 +132,8 @@ __all__ = [
     "nn",
     "ops",
     "pytype_to_dtype",
+    "run_check",
+    "safetensors_to_ckpt",
     "save_checkpoint",
     "seed",
     "set_context",
@@ -131,6 +144,7 @@ __all__ = [
     "single",
     "tensor",
     "ubyte",
+    "uint",
     "uint8",
     "uint16",
     "uint32",

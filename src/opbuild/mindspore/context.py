@@ -6,7 +6,7 @@ Opbuild obeys the mode and the target and keeps the others as given.
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from opbuild.config import Config
 from opbuild.errors import OptionError
@@ -128,6 +128,18 @@ def _check(name: str, value: Any) -> None:
         except OptionError as error:
             message = f"For 'context.set_context', the argument {error.message}"
             raise ArgumentValueError(message, error.hint) from None
+
+
+class DeviceInfo(NamedTuple):
+    """What ``get_current_device`` returns."""
+
+    device_target: str
+    device_id: int
+
+
+def get_current_device() -> DeviceInfo:
+    """Return the kind and the number of the device that programs run on."""
+    return DeviceInfo(get_context("device_target"), get_context("device_id"))
 
 
 def set_context(**options: Any) -> None:

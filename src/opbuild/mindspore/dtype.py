@@ -41,6 +41,19 @@ class Type:
         return to_type, (self.name,)
 
 
+class Kind(Type):
+    """A kind of numbers: ``mindspore.float_``, ``int_``, ``uint``. Functions that take one take it as of 32 bits."""
+
+    __slots__ = ("public",)
+
+    def __init__(self, public: str, label: str) -> None:
+        super().__init__(public.rstrip("_"), label, 0)
+        self.public = public
+
+    def __reduce__(self) -> str:  # type: ignore[override]
+        return self.public
+
+
 bool_ = Type("bool", "Bool", 9)
 int8 = Type("int8", "Int8", 3)
 int16 = Type("int16", "Int16", 5)
@@ -53,6 +66,8 @@ uint64 = Type("uint64", "UInt64", 13)
 float16 = Type("float16", "Float16", 10)
 float32 = Type("float32", "Float32", 1)
 float64 = Type("float64", "Float64", 11)
+
+float_, int_, uint = Kind("float_", "Float"), Kind("int_", "Int"), Kind("uint", "UInt")
 
 bool = bool_  # noqa: A001 - MindSpore's public name
 int = int32  # noqa: A001
@@ -72,6 +87,8 @@ def to_type(value: object) -> Type:
     Raises:
         ArgumentTypeError: If there is no such element type.
     """
+    if isinstance(value, Kind):
+        value = f"{value.name}32"
     if isinstance(value, Type):
         return value
     if isinstance(value, type) and value in _PYTHON:

@@ -73,6 +73,15 @@ def getter(module: str, public: str = "", lazy: Iterable[str] = ()) -> Callable[
     return __getattr__
 
 
+class Named(type):
+    """The type of ``Tensor``: a name that the class does not have gets the sentence too."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+        raise missing_method(name, lambda: dir(cls))
+
+
 def missing_method(name: str, methods: Callable[[], Iterable[str]]) -> AttributeError:
     """Return the error of a name that ``Tensor`` does not have."""
     if name.startswith("_"):

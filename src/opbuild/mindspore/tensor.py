@@ -16,11 +16,11 @@ from opbuild.frontend.cell import Symbol, location
 from opbuild.graph.types import Array, TensorType
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.display import tensor_repr
-from opbuild.mindspore.dtype import Type, to_type
-from opbuild.mindspore.names import missing_method
+from opbuild.mindspore.dtype import Kind, Type, to_type
+from opbuild.mindspore.names import Named, missing_method
 
 
-class Tensor:
+class Tensor(metaclass=Named):
     """A multi-dimensional array.
 
     Args:
@@ -42,6 +42,7 @@ class Tensor:
         shape: int | Sequence[int] | None = None,
         init: Any = None,
     ) -> None:
+        _no_kind(dtype, "Tensor")
         if init is not None:
             if shape is None:
                 raise ArgumentValueError("a Tensor with 'init' has no shape", "give shape= as well")
@@ -242,6 +243,13 @@ def frombuffer(buffer: Any, dtype: Any, count: int = -1, offset: int = 0) -> Ten
 def is_tensor(obj: object) -> bool:
     """Return whether ``obj`` is a tensor."""
     return isinstance(obj, Tensor)
+
+
+def _no_kind(dtype: Any, name: str) -> None:
+    if isinstance(dtype, Kind):
+        raise ArgumentTypeError(
+            f"{name} was given {dtype!r}", f"it is a kind of types: give {to_type(dtype)!r} or another"
+        )
 
 
 def _data(data: Any, dtype: str | None) -> Array | Symbol:

@@ -22,7 +22,9 @@ class Net(nn.Cell):
 
 
 random = np.random.default_rng(10)
-trained, net = Net(), Net()
+trained = Net()
+with nn.no_init_parameters():
+    net = Net()
 for parameter in trained.get_parameters():
     parameter.set_data(Tensor(random.uniform(0.1, 1, parameter.shape).astype(np.float32)))
 ms.save_checkpoint(trained, "trained.ckpt", append_dict={"epoch": 7, "note": "best"})

@@ -19,6 +19,7 @@ from opbuild.mindspore.nn.activation import (
     PReLU,
     ReLU,
     ReLU6,
+    RReLU,
     SeLU,
     Sigmoid,
     SiLU,
@@ -33,8 +34,8 @@ from opbuild.mindspore.nn.activation import (
     get_activation,
 )  # fmt: skip
 from opbuild.mindspore.nn.attention import MultiheadAttention
-from opbuild.mindspore.nn.basic import Dense, Dropout, Embedding, Flatten, Identity
-from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.nn.basic import Dense, Dropout, Embedding, Flatten, Identity, Linear
+from opbuild.mindspore.nn.cell import Cell, no_init_parameters
 from opbuild.mindspore.nn.combined import (
     Conv2dBnAct,
     DenseBnAct,
@@ -88,6 +89,7 @@ from opbuild.mindspore.nn.loss import (
 from opbuild.mindspore.nn.margin_loss import (
     HingeEmbeddingLoss,
     MarginRankingLoss,
+    MultilabelMarginLoss,
     MultiLabelSoftMarginLoss,
     MultiMarginLoss,
     SoftMarginLoss,
@@ -157,6 +159,7 @@ from opbuild.mindspore.nn.pooling import (
 )  # fmt: skip
 from opbuild.mindspore.nn.recurrent import GRU, LSTM, RNN
 from opbuild.mindspore.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell
+from opbuild.mindspore.nn.special import DiGamma, IGamma, LBeta, LGamma, MatDet, MatInverse
 from opbuild.mindspore.nn.transformer import (
     Transformer,
     TransformerDecoder,
@@ -173,20 +176,22 @@ __all__ = [
     "AvgPool1d", "AvgPool2d", "AvgPool3d", "BCELoss", "BCEWithLogitsLoss", "BatchNorm1d", "BatchNorm2d",
     "BatchNorm3d", "BiDense", "Cell", "CellDict", "CellList", "CentralCrop", "ChannelShuffle", "ClipByNorm",
     "ConstantPad1d", "ConstantPad2d", "ConstantPad3d", "Conv1d", "Conv1dTranspose", "Conv2d", "Conv2dBnAct",
-    "Conv2dTranspose", "Conv3d", "Conv3dTranspose", "CosineEmbeddingLoss", "CrossEntropyLoss",
-    "Dense", "DenseBnAct", "DiceLoss", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "Embedding",
+    "Conv2dTranspose", "Conv3d", "Conv3dTranspose", "CosineEmbeddingLoss", "CrossEntropyLoss", "Dense",
+    "DenseBnAct", "DiGamma", "DiceLoss", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "Embedding",
     "EmbeddingLookup", "FastGelu", "Flatten", "FocalLoss", "GRUCell", "GaussianNLLLoss", "GroupNorm", "HShrink",
-    "HSigmoid", "HSwish", "Hardtanh", "HingeEmbeddingLoss", "HuberLoss", "Identity", "ImageGradients",
-    "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "KLDivLoss", "L1Loss", "L1Regularizer", "LPPool1d",
-    "LPPool2d", "LSTMCell", "LayerNorm", "LeakyReLU", "LogSigmoid", "LogSoftmax", "LossBase", "MAELoss", "MSELoss",
-    "MarginRankingLoss", "MatMul", "MatrixDiag", "MatrixDiagPart", "MatrixSetDiag", "MaxPool1d", "MaxPool2d",
-    "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "Mish", "Moments", "MultiClassDiceLoss",
-    "MultiLabelSoftMarginLoss", "MultiMarginLoss", "MultiheadAttention", "NLLLoss", "Norm", "OneHot", "PReLU",
-    "Pad", "PixelShuffle", "PixelUnshuffle", "PoissonNLLLoss", "RMSELoss", "RNNCell", "Range", "ReLU", "ReLU6",
+    "HSigmoid", "HSwish", "Hardtanh", "HingeEmbeddingLoss", "HuberLoss", "IGamma", "Identity", "ImageGradients",
+    "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "KLDivLoss", "L1Loss", "L1Regularizer", "LBeta",
+    "LGamma", "LPPool1d", "LPPool2d", "LSTMCell", "LayerNorm", "LeakyReLU", "Linear", "LogSigmoid", "LogSoftmax",
+    "LossBase", "MAELoss", "MSELoss", "MarginRankingLoss", "MatDet", "MatInverse", "MatMul", "MatrixDiag",
+    "MatrixDiagPart", "MatrixSetDiag", "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d",
+    "MaxUnpool3d", "Mish", "Moments", "MultiClassDiceLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss",
+    "MultiheadAttention", "MultilabelMarginLoss", "NLLLoss", "Norm", "OneHot", "PReLU", "Pad", "PixelShuffle",
+    "PixelUnshuffle", "PoissonNLLLoss", "RMSELoss", "RNNCell", "RReLU", "Range", "ReLU", "ReLU6",
     "ReduceLogSumExp", "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d",
     "ReplicationPad2d", "ReplicationPad3d", "Roll", "SeLU", "SequentialCell", "SiLU", "Sigmoid", "SmoothL1Loss",
-    "SoftMarginLoss", "SoftShrink", "Softmax", "Softmax2d", "SoftmaxCrossEntropyWithLogits", "Softmin", "Softsign",
-    "SyncBatchNorm", "Tanh", "Tanhshrink", "Threshold", "TimeDistributed", "Transformer", "TransformerDecoder",
-    "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer", "Tril", "TripletMarginLoss",
-    "TripletMarginWithDistanceLoss", "Triu", "Unflatten", "Unfold", "Upsample", "ZeroPad2d", "get_activation",
+    "SoftMarginLoss", "SoftShrink", "Softmax", "Softmax2d", "SoftmaxCrossEntropyWithLogits", "Softmin",
+    "Softsign", "SyncBatchNorm", "Tanh", "Tanhshrink", "Threshold", "TimeDistributed", "Transformer",
+    "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer", "Tril",
+    "TripletMarginLoss", "TripletMarginWithDistanceLoss", "Triu", "Unflatten", "Unfold", "Upsample", "ZeroPad2d",
+    "get_activation", "no_init_parameters",
 ]  # fmt: skip

@@ -8,7 +8,9 @@ from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError
 from opbuild.mindspore.initializer import initializer
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.ops import activation, arithmetic
+from opbuild.mindspore.ops.comparison import less, where
 from opbuild.mindspore.ops.normalization import lrn
+from opbuild.mindspore.ops.random import uniform
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -99,6 +101,21 @@ class LeakyReLU(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """Apply it."""
         return activation.leaky_relu(x, self.alpha)
+
+
+class RReLU(Cell):
+    """``x`` where it is not negative, elsewhere times slopes that each call draws anew."""
+
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3) -> None:
+        super().__init__()
+        if lower > upper:
+            raise ArgumentValueError(f"RReLU from {lower} to {upper}", "lower must not be above upper")
+        self.lower, self.upper = lower, upper
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        slopes = uniform(x.shape, self.lower, self.upper, dtype=x.dtype)
+        return where(less(x, 0), arithmetic.mul(x, slopes), x)
 
 
 class ELU(Cell):

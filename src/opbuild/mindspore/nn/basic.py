@@ -1,4 +1,4 @@
-"""Dense, Flatten, Dropout, Embedding, Identity."""
+"""Dense, Linear, Flatten, Dropout, Embedding, Identity."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opbuild.mindspore.initializer import HeUniform, Uniform, initializer
 from opbuild.mindspore.nn.activation import get_activation
 from opbuild.mindspore.nn.cell import NO_TRAINING, Cell
 from opbuild.mindspore.ops.gathering import embedding, one_hot
-from opbuild.mindspore.ops.linear import bias_add, matmul, product
+from opbuild.mindspore.ops.linear import bias_add, dense, matmul, product
 from opbuild.mindspore.ops.primitive import Primitive
 from opbuild.mindspore.ops.shaping import flatten, reshaped
 from opbuild.mindspore.parameter import Parameter
@@ -72,6 +72,25 @@ class Dense(Cell):
         said = f"input_channels={self.in_channels}, output_channels={self.out_channels}"
         said += f", has_bias={self.has_bias}" if self.has_bias else ""
         return said + (f", activation={self.activation}" if self.activation is not None else "")
+
+
+class Linear(Cell):
+    """``input @ weight.T + bias`` over the last axis."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, weight_init: Any = None,
+                 bias_init: Any = None, dtype: Any = None) -> None:  # fmt: skip
+        super().__init__()
+        positive(in_features, "in_features of Linear")
+        positive(out_features, "out_features of Linear")
+        start = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = Parameter(initializer(start, (out_features, in_features), dtype or float32), "weight")
+        shift = Uniform(1 / math.sqrt(in_features)) if bias_init is None else bias_init
+        self.bias = Parameter(initializer(shift, (out_features,), dtype or float32), "bias") if bias else None
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return a tensor of shape (..., out_features)."""
+        return dense(x, self.weight, self.bias)
 
 
 class Flatten(Cell):

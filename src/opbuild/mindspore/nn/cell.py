@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from opbuild.frontend.cell import current
@@ -266,3 +267,9 @@ class Cell:
             first, *rest = repr(cell).split("\n")
             lines.append("\n".join([f"({key}): {first}", *(f"  {line}" for line in rest)]))
         return f"{name}(\n" + "\n".join(f"  {line}" for line in lines) + "\n)"
+
+
+@contextmanager
+def no_init_parameters() -> Iterator[None]:
+    """Make cells whose parameters are loaded before they are used; here they get their first values all the same."""
+    yield

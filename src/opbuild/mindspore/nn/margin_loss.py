@@ -70,6 +70,14 @@ class MultiMarginLoss(LossBase):
         return margin_loss.multi_margin_loss(x, target, self.p, self.margin, chosen, self.reduction)
 
 
+class MultilabelMarginLoss(LossBase):
+    """How much the other classes come within a margin of the right ones, which are listed and followed by -1."""
+
+    def construct(self, x: Tensor, target: Tensor) -> Tensor:
+        """Return the loss."""
+        return margin_loss.multilabel_margin_loss(x, target, self.reduction)
+
+
 class TripletMarginLoss(LossBase):
     """How much nearer the negative is than the positive."""
 

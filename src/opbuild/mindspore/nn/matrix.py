@@ -168,10 +168,9 @@ class MatrixSetDiag(Cell):
     def construct(self, input_x: Tensor, diagonal: Tensor) -> Tensor:
         """Return the matrices."""
         rows, columns = input_x.shape[-2:]
-        if rows != columns:
-            raise ArgumentValueError(f"MatrixSetDiag of shape {input_x.shape}", "the matrices must be square")
-        on = Tensor.of(np.eye(rows, columns, dtype=bool))
-        return where(on, reshaped(diagonal, (*diagonal.shape, 1)), input_x)
+        front, least = diagonal.shape[:-1], diagonal.shape[-1]
+        spread = reshaped(diagonal, (*front, least, 1) if rows <= columns else (*front, 1, least))
+        return where(Tensor.of(np.eye(rows, columns, dtype=bool)), spread, input_x)
 
 
 class MatMul(Cell):

@@ -10,6 +10,7 @@ from opbuild.mindspore.initializer import initializer
 from opbuild.mindspore.nn.cell import NO_TRAINING, Cell
 from opbuild.mindspore.ops.convolution import only_nchw
 from opbuild.mindspore.ops.normalization import batch_norm, group_norm, instance_norm
+from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.ops.structure_primitives import LayerNorm as _LayerNorm
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
@@ -97,10 +98,23 @@ class BatchNorm2d(_BatchNorm):
     ranks = (4,)
 
 
-class BatchNorm3d(_BatchNorm):
-    """Batch normalization of shape (N, C, D, H, W)."""
+class BatchNorm3d(Cell):
+    """Batch normalization of shape (N, C, D, H, W), by a ``BatchNorm2d`` that has the parameters, as in MindSpore."""
 
-    ranks = (5,)
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.9, affine: bool = True,
+                 gamma_init: Any = "ones", beta_init: Any = "zeros", moving_mean_init: Any = "zeros",
+                 moving_var_init: Any = "ones", use_batch_statistics: bool | None = None,
+                 dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
+        self.bn2d = BatchNorm2d(num_features, eps, momentum, affine, gamma_init, beta_init, moving_mean_init,
+                                moving_var_init, use_batch_statistics, dtype=dtype)  # fmt: skip
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the normalized tensor."""
+        if x.ndim != 5:
+            raise TensorShapeError(f"BatchNorm3d of shape {x.shape}", "it needs 5 dimensions")
+        batch, channels, depth, height, width = x.shape
+        return reshaped(self.bn2d(reshaped(x, (batch, channels, depth * height, width))), x.shape)
 
 
 class SyncBatchNorm(_BatchNorm):

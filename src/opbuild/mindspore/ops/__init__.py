@@ -23,6 +23,9 @@ from opbuild.mindspore.ops.comparison import (
     greater, greater_equal, gt, isclose, isfinite, isinf, isnan, le, less, less_equal, logical_and, logical_not,
     logical_or, logical_xor, lt, masked_fill, ne, not_equal, select, where,
 )
+from opbuild.mindspore.ops.colors import (
+    HSVToRGB, RGBToHSV,
+)
 from opbuild.mindspore.ops.convolution import (
     conv1d, conv2d, conv3d, conv_transpose2d,
 )
@@ -53,15 +56,16 @@ from opbuild.mindspore.ops.loss import (
     l1_loss, mse_loss, nll_loss, smooth_l1_loss,
 )
 from opbuild.mindspore.ops.loss_primitives import (
-    BCEWithLogitsLoss, BinaryCrossEntropy, KLDivLoss, L2Loss, NLLLoss, SmoothL1Loss, SoftmaxCrossEntropyWithLogits,
-    SparseSoftmaxCrossEntropyWithLogits,
+    BCEWithLogitsLoss, BinaryCrossEntropy, KLDivLoss, L2Loss, MultiMarginLoss, MultilabelMarginLoss, NLLLoss,
+    SigmoidCrossEntropyWithLogits, SmoothL1Loss, SoftMarginLoss, SoftmaxCrossEntropyWithLogits,
+    SparseSoftmaxCrossEntropyWithLogits, TripletMarginLoss,
 )
 from opbuild.mindspore.ops.margin_loss import (
     cosine_embedding_loss, cosine_similarity, hinge_embedding_loss, margin_ranking_loss, multi_margin_loss,
-    multilabel_soft_margin_loss, soft_margin_loss, triplet_margin_loss,
+    multilabel_margin_loss, multilabel_soft_margin_loss, soft_margin_loss, triplet_margin_loss,
 )
 from opbuild.mindspore.ops.normalization import (
-    batch_norm, dropout, group_norm, layer_norm, lrn,
+    add_rms_norm, batch_norm, dropout, group_norm, layer_norm, lrn, rms_norm,
 )
 from opbuild.mindspore.ops.pooling import (
     adaptive_avg_pool2d, adaptive_max_pool2d, avg_pool1d, avg_pool2d, interpolate, max_pool2d,
@@ -70,14 +74,14 @@ from opbuild.mindspore.ops.primitive import (
     Primitive,
 )
 from opbuild.mindspore.ops.printing import (
-    Print,
+    Print, print_,
 )
 from opbuild.mindspore.ops.reduction import (
     all, amax, amin, any, argmax, argmin, argsort, count_nonzero, cumsum, logsumexp, max, mean, min, norm, prod,
     sort, std, sum, topk, var,
 )
 from opbuild.mindspore.ops.shaping import (
-    broadcast_to, cast, cat, chunk, concat, expand, expand_dims, flatten, flip, hstack, identity, meshgrid,
+    broadcast_to, cast, cat, chunk, concat, dtype, expand, expand_dims, flatten, flip, hstack, identity, meshgrid,
     moveaxis, movedim, narrow, pad, permute, rank, ravel, repeat_interleave, reshape, roll, shape, size, slice,
     split, squeeze, stack, swapaxes, tile, transpose, tril, triu, unbind, unsqueeze, unstack, vstack,
 )
@@ -157,10 +161,13 @@ __all__ = [  # noqa: RUF022 - in order of the alphabet
     "unsqueeze", "unstack", "var", "vstack", "where", "zeros", "zeros_like",
 ]
 __all__ += [
-    "BCEWithLogitsLoss", "BinaryCrossEntropy", "KLDivLoss", "L2Loss", "NLLLoss", "Print", "SmoothL1Loss",
-    "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "cross_entropy",
+    "BCEWithLogitsLoss", "BinaryCrossEntropy", "HSVToRGB", "KLDivLoss", "L2Loss", "MultiMarginLoss",
+    "MultilabelMarginLoss", "NLLLoss", "Print", "RGBToHSV", "SigmoidCrossEntropyWithLogits", "SmoothL1Loss",
+    "SoftMarginLoss", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits", "TripletMarginLoss",
+    "add_rms_norm", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "dtype",
     "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss",
-    "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "smooth_l1_loss", "soft_margin_loss",
+    "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "print_", "rms_norm",
+    "smooth_l1_loss", "soft_margin_loss",
     "triplet_margin_loss",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from opbuild.mindspore.ops import loss
+from opbuild.mindspore.ops import loss, margin_loss
 from opbuild.mindspore.ops.arithmetic import mul, square
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.primitive import primitive
@@ -22,6 +22,12 @@ def _with_logits(x: Any, y: Any, weight: Any = None, pos_weight: Any = None, *, 
     return loss.binary_cross_entropy_with_logits(x, y, weight, pos_weight, reduction)
 
 
+def _triplet(x: Any, positive: Any, negative: Any, margin: Any, *, p: int, swap: bool, eps: float,
+             reduction: str) -> Tensor:  # fmt: skip
+    """Return how much nearer the negative is than the positive plus a margin, reduced."""
+    return margin_loss.triplet_margin_loss(x, positive, negative, margin, p, eps, swap, reduction)
+
+
 def _nll(x: Any, y: Any, weight: Any, *, reduction: str, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Return the loss and the weights that count."""
     used = gather(weight, y, 0)
@@ -33,8 +39,19 @@ BinaryCrossEntropy = primitive("BinaryCrossEntropy", loss.binary_cross_entropy, 
 KLDivLoss = primitive("KLDivLoss", loss.kl_div, reduction="mean")
 L2Loss = primitive("L2Loss", _half_of_squares)
 NLLLoss = primitive("NLLLoss", _nll, reduction="mean", ignore_index=-100)
+MultiMarginLoss = primitive(
+    "MultiMarginLoss", lambda x, target, weight=None, *, p, margin, reduction: margin_loss.multi_margin_loss(
+        x, target, p, margin, weight, reduction),
+    p=1, margin=1.0, reduction="mean",
+)  # fmt: skip
+MultilabelMarginLoss = primitive("MultilabelMarginLoss", margin_loss.multilabel_margin, reduction="mean")
+SigmoidCrossEntropyWithLogits = primitive(
+    "SigmoidCrossEntropyWithLogits", lambda x, y: loss.binary_cross_entropy_with_logits(x, y, reduction="none")
+)
 SmoothL1Loss = primitive("SmoothL1Loss", loss.smooth_l1_loss, beta=1.0, reduction="none")
+SoftMarginLoss = primitive("SoftMarginLoss", margin_loss.soft_margin_loss, reduction="mean")
 SoftmaxCrossEntropyWithLogits = primitive("SoftmaxCrossEntropyWithLogits", loss.softmax_cross_entropy)
 SparseSoftmaxCrossEntropyWithLogits = primitive(
     "SparseSoftmaxCrossEntropyWithLogits", lambda x, y, is_grad: loss.sparse_softmax_cross_entropy(x, y), is_grad=False
 )
+TripletMarginLoss = primitive("TripletMarginLoss", _triplet, p=2, swap=False, eps=1e-6, reduction="mean")

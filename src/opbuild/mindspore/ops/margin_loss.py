@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.ops.arithmetic import abs as absolute
@@ -98,6 +100,31 @@ def multi_margin_loss(
     hot = one_hot(target, classes, 1.0, 0.0)
     losses = div(sum(mul(terms, sub(1.0, cast(hot, x.type.dtype))), 1), float(classes))
     return reduced(losses, reduction, "multi_margin_loss")
+
+
+def multilabel_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:  # noqa: A002
+    """Return how much the other classes come within a margin of 1 of the right ones, reduced.
+
+    Args:
+        input: Scores, (N, C) or (C).
+        target: Of each row the right classes, followed by -1.
+        reduction: ``mean``, ``sum`` or ``none``.
+    """
+    return multilabel_margin(input, target, reduction)[0]
+
+
+def multilabel_margin(x: Any, target: Any, reduction: str = "mean") -> tuple[Tensor, Tensor]:
+    """Return ``multilabel_margin_loss``, and 1 where a class is right."""
+    scores, classes = need_tensor(x, "multilabel_margin_loss"), need_tensor(target, "multilabel_margin_loss")
+    count = scores.shape[-1]
+    ended = emit("CumSum", cast(less(classes, 0), "int32"), np.asarray(classes.ndim - 1, np.int64))
+    listed = cast(equal(ended, 0), "float32")
+    hot = cast(one_hot(clamp(classes, 0, None), count, 1.0, 0.0), "float32")
+    right = minimum(sum(mul(hot, expand_dims(listed, -1)), -2), 1.0)
+    over = clamp(sub(1.0, sub(expand_dims(scores, -1), expand_dims(scores, -2))), 0.0, None)
+    pairs = mul(expand_dims(right, -1), expand_dims(sub(1.0, right), -2))
+    losses = div(sum(sum(mul(over, cast(pairs, scores.type.dtype)), -1), -1), float(count))
+    return reduced(losses, reduction, "multilabel_margin_loss"), cast(right, "int32")
 
 
 def multilabel_soft_margin_loss(

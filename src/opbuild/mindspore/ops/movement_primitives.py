@@ -252,11 +252,19 @@ def _equal_count(x: Any, y: Any) -> Any:
 EqualCount = primitive("EqualCount", _equal_count)
 UnravelIndex = primitive("UnravelIndex", _unravel)
 
+
 # Images, boxes, poolings
+def _adaptive_max_pool3d(x: Any, output_size: Any) -> tuple[Tensor, Tensor]:
+    """Return the greatest elements of windows that give ``output_size``, a tensor, and their places (int32)."""
+    found, places = volumes.adaptive_with_indices(x, output_size.asnumpy().tolist(), 3)
+    return found, cast(places, "int32")
+
+
 AdaptiveAvgPool3D = primitive("AdaptiveAvgPool3D", volumes.adaptive_avg_pool3d, output_size=...)
 AdaptiveMaxPool2D = primitive(
     "AdaptiveMaxPool2D", lambda x, output_size: volumes.adaptive_with_indices(x, output_size, 2), output_size=...
 )
+AdaptiveMaxPool3D = primitive("AdaptiveMaxPool3D", _adaptive_max_pool3d)
 AffineGrid = primitive("AffineGrid", patches.affine_grid, align_corners=False)
 BoundingBoxDecode = primitive(
     "BoundingBoxDecode",

@@ -79,6 +79,12 @@ def rms_norm(x: Any, gamma: Any, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]
     return mul(mul(tensor, root), scale), root
 
 
+def add_rms_norm(x1: Any, x2: Any, gamma: Any, epsilon: float = 1e-6) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``rms_norm`` of ``x1 + x2``, its reciprocal root, and the sum."""
+    total = add(x1, x2)
+    return (*rms_norm(total, gamma, epsilon), total)
+
+
 def lrn(x: Any, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5,
         norm_region: str = "ACROSS_CHANNELS") -> Tensor:  # fmt: skip
     """Return ``x / (bias + alpha * sum(x**2)) ** beta``, summed over ``2 * depth_radius + 1`` neighbouring channels."""

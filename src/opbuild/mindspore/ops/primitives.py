@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import float32, int32, int64
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.host import on_data
@@ -23,6 +24,7 @@ from opbuild.mindspore.ops import (
     random,
     reduction,
     selection,
+    shaping,
     special,
     statistics,
     windows,
@@ -81,6 +83,8 @@ BesselK1e = primitive("BesselK1e", special.bessel_k1e)
 Betainc = primitive("Betainc", special.betainc)
 Digamma = primitive("Digamma", special.digamma)
 Erfinv = primitive("Erfinv", special.erfinv)
+BesselY0 = primitive("BesselY0", special.bessel_y0)
+BesselY1 = primitive("BesselY1", special.bessel_y1)
 Gcd = primitive("Gcd", special.gcd)
 Igamma = primitive("Igamma", special.igamma)
 Igammac = primitive("Igammac", special.igammac)
@@ -327,6 +331,29 @@ StandardNormal = primitive("StandardNormal", _standard_normal, seed=0, seed2=0)
 TruncatedNormal = primitive("TruncatedNormal", _truncated_normal, dtype=float32, seed=0, seed2=0)
 UniformInt = primitive("UniformInt", _uniform_int, seed=0, seed2=0)
 UniformReal = primitive("UniformReal", _uniform_real, seed=0, seed2=0)
+
+
+@on_data
+def _check_numerics(x: Any) -> Any:
+    """Return the tensor if its elements are finite."""
+    for name, found in (("Inf", np.isinf(x).any()), ("NaN", np.isnan(x).any())):
+        if found:
+            raise ArgumentValueError(f"CheckNumerics was given a tensor with {name} values")
+    return x
+
+
+def _cumulative_log_sum_exp(x: Any, axis: Any, *, exclusive: bool, reverse: bool) -> Tensor:
+    """Return the logarithms of the running sums of ``exp(x)``."""
+    if exclusive:
+        raise ArgumentValueError("CumulativeLogsumexp was given exclusive=True", "opbuild has it for exclusive=False")
+    place = int(axis)
+    turned = shaping.flip(x, (place,)) if reverse else x
+    result = statistics.logcumsumexp(turned, place)
+    return shaping.flip(result, (place,)) if reverse else result
+
+
+CheckNumerics = primitive("CheckNumerics", _check_numerics)
+CumulativeLogsumexp = primitive("CumulativeLogsumexp", _cumulative_log_sum_exp, exclusive=False, reverse=False)
 
 
 # Windows, assignment, marks

@@ -9,10 +9,14 @@ from opbuild.mindspore.tensor import Tensor
 
 
 class Print(Primitive):
-    """Prints each operand on a line of its own, when the network runs; returns the number of operands."""
+    """Prints each operand on a line of its own, when the network runs."""
 
-    def __call__(self, *operands: Any) -> int:
+    def __call__(self, *operands: Any) -> None:
         """Print the operands."""
-        for operand in operands:
-            print(repr(operand) if isinstance(operand, Tensor) else operand)
-        return len(operands)
+        print_(*operands)
+
+
+def print_(*operands: Any) -> None:
+    """Print each operand on a line of its own, when the network runs."""
+    for operand in operands:
+        print(repr(operand) if isinstance(operand, Tensor) else operand)

@@ -9,17 +9,22 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.mindspore import initializer
-from opbuild.mindspore.arguments import ArgumentValueError
+from opbuild.mindspore.arguments import ArgumentValueError, axis_in
 from opbuild.mindspore.dtype import to_type
+from opbuild.mindspore.execution import cast
 from opbuild.mindspore.host import not_traced, on_data
-from opbuild.mindspore.ops.arithmetic import need_tensor
+from opbuild.mindspore.ops.activation import softmax
+from opbuild.mindspore.ops.arithmetic import add, div, need_tensor
+from opbuild.mindspore.ops.gathering import one_hot
+from opbuild.mindspore.ops.reduction import argmax
 from opbuild.mindspore.ops.shaping import ints
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
-    "bernoulli", "choice_with_mask", "gamma", "laplace", "multinomial", "multinomial_with_replacement", "normal",
-    "poisson", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random_categorical",
-    "random_gamma", "random_poisson", "randperm", "shuffle", "standard_laplace", "standard_normal", "uniform",
+    "bernoulli", "choice_with_mask", "gamma", "gumbel_softmax", "laplace", "multinomial",
+    "multinomial_with_replacement", "normal", "poisson", "rand", "rand_like", "randint", "randint_like", "randn",
+    "randn_like", "random_categorical", "random_gamma", "random_poisson", "randperm", "shuffle",
+    "standard_laplace", "standard_normal", "uniform",
 ]  # fmt: skip
 
 
@@ -189,6 +194,26 @@ def random_categorical(logits: Any, num_sample: int, seed: int = 0, dtype: Any =
         return np.asarray((scores[:, None] + noise).argmax(-1))
 
     return drawn("random_categorical", values, dtype, seed or None)
+
+
+def gumbel_softmax(logits: Any, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Tensor:
+    """Return random weights that sum to 1 along ``dim``, the greater where ``logits`` are.
+
+    Args:
+        logits: A tensor of floats.
+        tau: The temperature: near 0, one weight is near 1.
+        hard: Whether the greatest weight is 1 and the others 0.
+        dim: The axis.
+    """
+    tensor = need_tensor(logits, "gumbel_softmax")
+    if not isinstance(tau, float) or tau <= 0:
+        raise ArgumentValueError(f"tau of gumbel_softmax is {tau!r}", "give a float above 0")
+    noise = drawn("gumbel_softmax", lambda generator: generator.gumbel(size=tensor.shape), tensor.dtype)
+    weights = softmax(div(add(tensor, noise), tau), dim)
+    if not hard:
+        return weights
+    place = axis_in(dim, weights.ndim, "gumbel_softmax")
+    return cast(one_hot(argmax(weights, place), weights.shape[place], 1.0, 0.0, place), weights.type.dtype)
 
 
 def choice_with_mask(input_x: Any, count: int = 256, seed: Any = None) -> tuple[Tensor, Tensor]:

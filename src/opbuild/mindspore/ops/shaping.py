@@ -10,7 +10,7 @@ import numpy as np
 
 from opbuild.frontend.cell import current, location
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, axis_in, one_of
-from opbuild.mindspore.dtype import to_type
+from opbuild.mindspore.dtype import Type, to_type
 from opbuild.mindspore.execution import cast as _cast
 from opbuild.mindspore.execution import emit, emit_many
 from opbuild.mindspore.ops.arithmetic import need_tensor
@@ -337,6 +337,11 @@ def shape(input_x: Any) -> tuple[int, ...]:
 def size(input_x: Any) -> int:
     """Return the number of elements."""
     return need_tensor(input_x, "size").size
+
+
+def dtype(input_x: Any) -> Type:
+    """Return the element type."""
+    return need_tensor(input_x, "dtype").dtype
 
 
 def rank(input_x: Any) -> int:

@@ -15,11 +15,13 @@ from opbuild.mindspore.ops.comparison import where
 
 __all__ = [
     "bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e", "bessel_j0", "bessel_j1", "bessel_k0", "bessel_k0e",
-    "bessel_k1", "bessel_k1e", "digamma", "erfinv", "gcd", "i0", "igamma", "igammac", "lcm", "lgamma", "mvlgamma",
-    "nextafter", "polygamma", "population_count", "zeta",
+    "bessel_k1", "bessel_k1e", "bessel_y0", "bessel_y1", "digamma", "erfinv", "gcd", "i0", "igamma", "igammac",
+    "lcm", "lgamma", "mvlgamma", "nextafter", "polygamma", "population_count", "zeta",
 ]  # fmt: skip
 
 _ANGLES = (np.arange(256) + 0.5) * math.pi / 256
+_NODES, _WEIGHTS = ((1 + each) / 2 if index == 0 else each / 2
+                    for index, each in enumerate(np.polynomial.legendre.leggauss(256)))  # fmt: skip
 _STEPS = np.linspace(0, 1, 1025)
 _EULER_MACLAURIN = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
 
@@ -196,6 +198,25 @@ def _second_kind(order: int) -> Any:
     return in_floats(function)
 
 
+def _neumann(order: int) -> Any:
+    """Return the Bessel function Y: one integral oscillates over half a period, another vanishes exponentially."""
+
+    def function(x: Any) -> Any:
+        positive = np.where(x > 0, x, 1.0)[..., None]
+        angles = math.pi * _NODES
+        oscillating = (np.sin(positive * np.sin(angles) - order * angles) * _WEIGHTS).sum(-1)
+        end = np.arcsinh(750 / positive)
+        t = end * _NODES
+        growing = np.exp(order * t) + (-1) ** order * np.exp(-order * t)
+        vanishing = (growing * np.exp(-positive * np.sinh(t)) * _WEIGHTS).sum(-1) * end[..., 0] / math.pi
+        return np.where(x > 0, oscillating - vanishing, np.where(x == 0, -np.inf, np.nan))
+
+    function.__name__ = f"bessel_y{order}"
+    function.__doc__ = f"Return the Bessel function of the second kind of order {order} of each element."
+    return in_floats(function)
+
+
+bessel_y0, bessel_y1 = _neumann(0), _neumann(1)
 bessel_j0, bessel_j1 = _first_kind(0, True), _first_kind(1, True)
 bessel_i0e, bessel_i1e = _first_kind(0, False), _first_kind(1, False)
 bessel_k0e, bessel_k1e = _second_kind(0), _second_kind(1)

@@ -15,11 +15,10 @@ from opbuild.mindspore.mint.nn.weighted import (
     Embedding,
     GroupNorm,
     LayerNorm,
-    Linear,
     PReLU,
     SyncBatchNorm,
 )  # fmt: skip
-from opbuild.mindspore.nn.basic import Identity
+from opbuild.mindspore.nn.basic import Identity, Linear
 from opbuild.mindspore.nn.cell import Cell
 
 globals().update(LAYERS)

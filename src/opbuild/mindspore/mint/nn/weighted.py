@@ -14,7 +14,7 @@ from opbuild.mindspore.mint.nn.functional import FUNCTIONS
 from opbuild.mindspore.nn.basic import Dropout as _Dropout
 from opbuild.mindspore.nn.cell import NO_TRAINING, Cell
 from opbuild.mindspore.nn.combined import Dropout2d as _Dropout2d
-from opbuild.mindspore.ops import batch_norm, conv_transpose2d, dense, group_norm, layer_norm, prelu
+from opbuild.mindspore.ops import batch_norm, conv_transpose2d, group_norm, layer_norm, prelu
 from opbuild.mindspore.ops.convolution import per_axis
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
@@ -22,24 +22,6 @@ from opbuild.mindspore.tensor import Tensor
 
 def _parameter(start: Any, shape: tuple[int, ...], dtype: Any, name: str, requires_grad: bool = True) -> Parameter:
     return Parameter(initializer(start, shape, float32 if dtype is None else dtype), name, requires_grad)
-
-
-class Linear(Cell):
-    """``input @ weight.T + bias`` over the last axis."""
-
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, weight_init: Any = None,
-                 bias_init: Any = None, dtype: Any = None) -> None:  # fmt: skip
-        super().__init__()
-        positive(in_features, "in_features of Linear")
-        positive(out_features, "out_features of Linear")
-        start = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
-        self.weight = _parameter(start, (out_features, in_features), dtype, "weight")
-        shift = Uniform(1 / math.sqrt(in_features)) if bias_init is None else bias_init
-        self.bias = _parameter(shift, (out_features,), dtype, "bias") if bias else None
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return a tensor of shape (..., out_features)."""
-        return dense(x, self.weight, self.bias)
 
 
 class _Conv(Cell):
