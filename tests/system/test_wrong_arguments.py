@@ -177,6 +177,30 @@ def test_run_names_no_other_call_for_what_it_runs(folder: Path, capfd: pytest.Ca
     assert main(["run", "script.py"]) == 1
 
 
+OVER_THE_MODEL: dict[str, tuple[list[str], str]] = {
+    "compile": (["compile", "model.om"], "--output is 'model.om', which is the model"),
+    "atc": (["atc", "model.om", "--framework=5", "--output=link", "--soc_version=host"],
+            "--output is 'link.om', which is the model"),
+    "json": (["compile", "--mode=1", "model.om", "--json=model.om"], "--json is 'model.om'"),
+    "check": (["compile", "--mode=3", "model.om", "--check_report=./model.om"], "--check_report is 'model.om'"),
+    "export": (["cache", "export", "model.om", "--model=model.om"],
+               "the bundle 'model.om' can not be written: it is the model"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", OVER_THE_MODEL)
+def test_nothing_is_written_over_the_model(folder: Path, capfd: pytest.CaptureFixture[str], command: str) -> None:
+    """A model whose name ends with ``.om`` was replaced by what it was built into, and lost."""
+    (folder / "small.onnx").rename("model.om")
+    (folder / "link.om").symlink_to("model.om")
+    before = (folder / "model.om").read_bytes()
+    arguments, message = OVER_THE_MODEL[command]
+    assert said(arguments, capfd)[:2] == (2, message)
+    with pytest.raises(OpbuildError, match=r"output is 'model.om', which is the model"):
+        opbuild.build_offline("model.om", "model", input_shapes={"x": (64, 256)})
+    assert (folder / "model.om").read_bytes() == before
+
+
 def _commands(command: click.Command, name: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     if isinstance(command, click.Group):
         context = click.Context(command)

@@ -12,7 +12,7 @@ from opbuild.cli.option_values import Whole
 from opbuild.cli.options import THREADS
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
-from opbuild.kernel.files import unwritable
+from opbuild.kernel.files import same_file, unwritable
 from opbuild.plural import counted
 
 
@@ -44,6 +44,8 @@ def export(
         raise OptionError("--network and --input_shape are for one model", "give --model")
     if problem := unwritable(bundle):
         raise OptionError(f"the bundle {str(bundle)!r} can not be written: {problem}", "name another file")
+    if model is not None and same_file(model, bundle):
+        raise OptionError(f"the bundle {str(bundle)!r} can not be written: it is the model", "name another file")
     config, target = locate(**place, num_threads=num_threads)
     if model is None:
         done = export_cache(bundle, config, target)

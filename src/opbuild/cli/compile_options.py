@@ -18,6 +18,7 @@ from opbuild.cli.options import CORES, DEFAULT_PLACE, THREADS, one_model
 from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES
 from opbuild.frontend.input_shape import Shape, parse_open_shape
 from opbuild.kernel.file_kinds import OFFLINE, ONNX
+from opbuild.kernel.files import same_file
 from opbuild.kernel.soc_version import BUILDABLE, resolve_soc_version
 
 BUILD, TO_JSON, CHECK, SHOW = 0, 1, 3, 6
@@ -278,6 +279,7 @@ def make_request(given: Mapping[str, Any], defaults: Defaults) -> Request:
     mode = options["mode"] or BUILD
     _require(options, mode, defaults)
     _check_debugging(options)
+    _check_files(options)
     if options["cache_path"] is not None and options["op_compiler_cache_dir"] is not None:
         raise ConflictingOptionsError(
             f"--cache_path is {str(options['cache_path'])!r}, and --op_compiler_cache_dir names another cache",
@@ -332,6 +334,14 @@ def _require(options: Mapping[str, Any], mode: int, defaults: Defaults) -> None:
             allowed = " or ".join(f"--mode={each}" for each in modes)
             given = f"--{name} is given" if options[name] is True else f"--{name} is {str(options[name])!r}"
             raise DependentOptionError(given, f"it is for {allowed} only")
+
+
+def _check_files(options: Mapping[str, Any]) -> None:
+    """Refuse to write over what is read."""
+    read = [options[name] for name in ("model", "om") if options[name] is not None]
+    for name in ("json", "check_report"):
+        if options[name] is not None and any(same_file(options[name], each) for each in read):
+            raise values.bad_value(name, options[name], "it must be another file than the one that is read")
 
 
 def _check_debugging(options: Mapping[str, Any]) -> None:
