@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from opbuild.cli.cache_options import json_option, locate, print_json, size, target_options
-from opbuild.cli.option_values import Whole
+from opbuild.cli.option_values import OnePath, Whole
 from opbuild.cli.options import THREADS
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
@@ -17,8 +17,10 @@ from opbuild.plural import counted
 
 
 @click.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
-@click.option("--model", metavar="MODEL.onnx", type=click.Path(path_type=Path), help="Only what this model needs.")
+@click.argument("bundle", type=OnePath("the file to write"))
+@click.option(
+    "--model", metavar="MODEL.onnx", type=OnePath("the path of an ONNX model"), help="Only what this model needs."
+)
 @click.option("--network", is_flag=True, help="With --model: its stored network and weights too.")
 @click.option("--input_shape", metavar="SHAPES", help='With --model: shapes that it leaves open, "data:1,3,224,224".')
 @click.option("--num_threads", metavar="N", type=Whole(1, 1024),
@@ -65,7 +67,7 @@ def export(
 
 
 @click.command("import")
-@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("bundle", type=OnePath("a file that 'opbuild cache export' wrote"))
 @target_options
 @json_option
 def import_(bundle: Path, as_json: bool, **place: Any) -> None:

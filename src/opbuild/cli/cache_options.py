@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opbuild.cli.option_group import option_group
+from opbuild.cli.option_values import FOLDER, OnePath
 from opbuild.cli.options import cache_path_option
 from opbuild.errors import OptionError
 from opbuild.kernel.files import same_file
@@ -30,7 +31,7 @@ cache_options = option_group(
     click.option(
         "--op_compiler_cache_dir",
         metavar="DIR",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=OnePath(FOLDER, folder=True),
         help="Instead of it: folder with a folder of operators for each target, as 'opbuild atc' has it.",
     ),
 )

@@ -144,16 +144,21 @@ def read_inputs(options: tuple[str, ...]) -> dict[str, Array]:
     """
     arrays: dict[str, Array] = {}
     for option in options:
-        name, _, file = option.rpartition("=")
+        name, separator, file = option.rpartition("=")
+        if not file or (separator and not name):
+            raise OptionError(f"--input is {option!r}", INPUT_FORM)
         if name in arrays:
-            raise OptionError(f"--input gives {name or 'the input'!r} twice", INPUT_FORM)
+            raise OptionError(f"--input gives {repr(name) if name else 'a file without a name'} twice", INPUT_FORM)
         try:
             require_kind(Path(file), ARRAY)
             arrays[name] = np.load(file, allow_pickle=False)
         except FileError as error:
             raise OptionError(f"--input {option}: {error.message}", INPUT_FORM) from error
         except (OSError, ValueError, EOFError) as error:
-            raise OptionError(f"--input {option}: {file!r} is not {ARRAY}: {error}", INPUT_FORM) from error
+            raise OptionError(
+                f"--input {option}: {file!r} is not {ARRAY} of numbers, or it is damaged",
+                "save one: numpy.save(FILE, array)",
+            ) from error
         if not isinstance(arrays[name], np.ndarray):
             raise OptionError(f"--input {option}: {file!r} holds several arrays", INPUT_FORM)
     if "" in arrays and len(arrays) > 1:
@@ -302,7 +307,8 @@ def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:
             np.save(folder / f"{file}.npy", array)
     except OSError as error:
         raise OptionError(
-            f"--output_dir {folder}: can not be written: {error}", "name a folder that you may write to"
+            f"--output_dir is {str(folder)!r}, which can not be written: {error.strerror or error}",
+            "name a folder that you may write to",
         ) from error
 
 
