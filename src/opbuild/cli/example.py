@@ -42,13 +42,10 @@ def example(name: str | None, output: Path | None, seed: int) -> None:
 
 def _show_list() -> None:
     """Print the names of the examples, with their sizes and inputs."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from opbuild.cli.tables import output_console
+    from opbuild.cli.tables import output_console, plain_table
     from opbuild.frontend.example_models import EXAMPLES
 
-    table = Table("example", "MB", "input", box=SIMPLE_HEAD)
+    table = plain_table("example", "MB", "input")
     table.columns[1].justify = "right"
     for name, each in EXAMPLES.items():
         table.add_row(name, str(each.megabytes), f"{each.input}: float32[{','.join(map(str, each.shape))}]")

@@ -40,13 +40,11 @@ def operators(names: tuple[str, ...], kernel: bool, host: bool, dtype: str | Non
 
 
 def _show(records: Sequence[OperatorSupport]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
     from rich.text import Text
 
-    from opbuild.cli.tables import output_console
+    from opbuild.cli.tables import output_console, plain_table
 
-    table = Table("operator", "kernels for", "on the host", "remarks", box=SIMPLE_HEAD)
+    table = plain_table("operator", "kernels for", "on the host", "remarks")
     for record in records:
         table.add_row(*map(Text, row(record)))
     console = output_console()

@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 import statistics
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from opbuild.cli.progress import build_progress
 from opbuild.cli.strict import StorageWatch, stored_in
-from opbuild.cli.tables import output_console
+from opbuild.cli.tables import WHOLE_NAMES, output_console, plain_table
 from opbuild.config import Config
 from opbuild.errors import FileError, InputError, OptionError, ShapeError
 from opbuild.graph.types import TensorType
@@ -120,7 +120,7 @@ def _show(network: Network, data: dict[str, Array], outputs: Mapping[str, Array]
     """Print statistics of the outputs, how long the first ones took, and the latency of further calls."""
     seconds = _timed(network, data, repeat)
     console = output_console()
-    console.print(_statistics(outputs))
+    console.print(_statistics(outputs, console.width))
     report = network.report
     console.print(
         f"first outputs after {first * 1e3:.1f} ms: {counted(report.built, 'operator')} built, {report.reused} reused",
@@ -328,14 +328,22 @@ def _timed(network: Network, data: dict[str, Array], repeat: int) -> list[float]
     return seconds
 
 
-def _statistics(outputs: Mapping[str, Array]) -> Table:
-    table = Table("output", "type", box=SIMPLE_HEAD)
-    for column in ("min", "mean", "max", "std", "not finite"):
-        table.add_column(column, justify="right")
+_FIGURES: dict[str, Callable[[Array], Any]] = {"min": np.min, "mean": np.mean, "max": np.max, "std": np.std}
+
+
+def _statistics(outputs: Mapping[str, Array], width: int) -> Table:
+    """Return a table of outputs; in a narrow terminal their least and greatest values are all that has room."""
+    figures = _FIGURES if width >= WHOLE_NAMES else {name: _FIGURES[name] for name in ("min", "max")}
+    table = plain_table("output", "type")
+    for column in table.columns:
+        column.overflow = "fold"
+        column.min_width = 4
+    for name in (*figures, "not finite"):
+        table.add_column(name, justify="right", no_wrap=True)
     for name, array in outputs.items():
         shape = f"{array.dtype}[{','.join(map(str, array.shape))}]"
         numbers = array.astype(np.float64).ravel()
         finite = numbers[np.isfinite(numbers)]
-        figures = [f"{f(finite):.6g}" for f in (np.min, np.mean, np.max, np.std)] if finite.size else ["-"] * 4
-        table.add_row(name, shape, *figures, str(numbers.size - finite.size))
+        shown = [f"{f(finite):.4g}" if finite.size else "-" for f in figures.values()]
+        table.add_row(Text(name), Text(shape), *shown, str(numbers.size - finite.size))
     return table
