@@ -291,7 +291,7 @@ def require_output_dir(folder: Path | None) -> None:
 
 
 def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:
-    """Write arrays as ``<name>.npy``; what can not be in a file's name becomes ``_``.
+    """Write arrays as ``<name>.npy``, and say where; what can not be in a file's name becomes ``_``.
 
     Raises:
         OptionError: If the folder can not be written.
@@ -305,6 +305,7 @@ def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:
                 file = f"{file}_{index}"
             taken.add(file)
             np.save(folder / f"{file}.npy", array)
+            print(f"{name} is in {folder / file}.npy")
     except OSError as error:
         raise OptionError(
             f"--output_dir is {str(folder)!r}, which can not be written: {error.strerror or error}",
