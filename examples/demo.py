@@ -99,7 +99,7 @@ def show_network(folder: Path, console: Console) -> list[str]:
     cold = run_step(model, folder)
     again = run_step(model, folder)
     edited = run_step(changed, folder)
-    table = Table(box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in ("a new process", "built", "reused", "ready", "call", "all", "error"):
         table.add_column(column, justify="left" if column.startswith("a") else "right", no_wrap=True)
     for label, step in (("cold", cold), ("again", again), (f"{layer} 3x3 -> 5x5", edited)):

@@ -35,7 +35,7 @@ def _end() -> None:
     if interrupts is not None:
         interrupts.say_last()
     else:
-        os.write(2, b"interrupted\n")
+        os.write(2, b"\r\x1b[2Kinterrupted\n" if os.isatty(2) else b"interrupted\n")  # over the ^C
     os._exit(_INTERRUPTED)
 
 

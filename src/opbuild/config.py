@@ -380,6 +380,11 @@ def linker_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "OPBUILD_SIGNING_KEY"}
 
 
+def plain_terminal() -> bool:
+    """Return whether the user wants no colours, or has a terminal without."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
 def compiler_environment() -> dict[str, str]:
     """Return the environment in which compilers run: fixed, so that equal operators give equal objects everywhere.
 

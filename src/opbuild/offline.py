@@ -21,7 +21,7 @@ from opbuild.events import LINKING, PACKING, PREPARING, WRITING
 from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import Graph
 from opbuild.host_nodes import refuse_foreign, servable
-from opbuild.kernel.files import unwritable
+from opbuild.kernel.files import same_file, unwritable
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.program import Program
 from opbuild.kernel.soc_version import resolve_soc_version
@@ -90,7 +90,7 @@ def build_offline(
     """
     path = Path(output)
     path = path if path.suffix == SUFFIX else path.with_name(path.name + SUFFIX)
-    _check_output(path)
+    _check_output(path, model)
     target = resolve_soc_version(soc_version)
     session = open_session(config or Config.from_environment(), target, observer, use_images=False, runs_elsewhere=True)
     clock, shapes = Clock(), as_shapes(input_shapes)
@@ -216,8 +216,10 @@ class _Loaded:
         return ", ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in zip(names, shapes, strict=True))
 
 
-def _check_output(path: Path) -> None:
-    """Refuse a place where no file can be written, before anything is built."""
+def _check_output(path: Path, model: Model | Graph) -> None:
+    """Refuse a place where no file can be written, and the model itself, before anything is built."""
+    if isinstance(model, (str, os.PathLike)) and same_file(model, path):
+        raise OptionError(f"output is {str(path)!r}, which is the model", "name another file to write")
     if problem := unwritable(path):
         raise OptionError(f"output is {str(path)!r}, and {problem}", "name a file in a folder that you may write to")
 

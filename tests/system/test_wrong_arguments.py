@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import io
 import itertools
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 
 import opbuild
+from opbuild.cli.failure import show_failure
 from opbuild.cli.main import main
 from opbuild.cli.main import opbuild as group
 from opbuild.cli.option_values import Whole
@@ -177,6 +180,30 @@ def test_run_names_no_other_call_for_what_it_runs(folder: Path, capfd: pytest.Ca
     assert main(["run", "script.py"]) == 1
 
 
+OVER_THE_MODEL: dict[str, tuple[list[str], str]] = {
+    "compile": (["compile", "model.om"], "--output is 'model.om', which is the model"),
+    "atc": (["atc", "model.om", "--framework=5", "--output=link", "--soc_version=host"],
+            "--output is 'link.om', which is the model"),
+    "json": (["compile", "--mode=1", "model.om", "--json=model.om"], "--json is 'model.om'"),
+    "check": (["compile", "--mode=3", "model.om", "--check_report=./model.om"], "--check_report is 'model.om'"),
+    "export": (["cache", "export", "model.om", "--model=model.om"],
+               "the bundle 'model.om' can not be written: it is the model"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", OVER_THE_MODEL)
+def test_nothing_is_written_over_the_model(folder: Path, capfd: pytest.CaptureFixture[str], command: str) -> None:
+    """A model whose name ends with ``.om`` was replaced by what it was built into, and lost."""
+    (folder / "small.onnx").rename("model.om")
+    (folder / "link.om").symlink_to("model.om")
+    before = (folder / "model.om").read_bytes()
+    arguments, message = OVER_THE_MODEL[command]
+    assert said(arguments, capfd)[:2] == (2, message)
+    with pytest.raises(OpbuildError, match=r"output is 'model.om', which is the model"):
+        opbuild.build_offline("model.om", "model", input_shapes={"x": (64, 256)})
+    assert (folder / "model.om").read_bytes() == before
+
+
 def _commands(command: click.Command, name: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -204,6 +231,95 @@ def test_an_unknown_option_is_named_and_help_is_offered(
     assert "no_such_option" in message
     if name != ("atc",):
         assert hint == f"'opbuild {' '.join(name)} --help' lists what it takes"
+
+
+HELP = "'opbuild {} --help' lists what it takes"
+USAGE: dict[str, tuple[str, str]] = {
+    "run --modle=x": ("there is no option '--modle'", f"did you mean --model? {HELP.format('run')}"),
+    "compile --input_shap=x": ("there is no option '--input_shap'",
+                               f"did you mean --input_shape? {HELP.format('compile')}"),
+    "run small.onnx --input": ("--input needs a value", HELP.format("run")),
+    "cache show": ("NAME is missing", HELP.format("cache show")),
+    "cache lss": ("there is no command 'lss'", f"did you mean ls? {HELP.format('cache')}"),
+    "bild small.onnx": ("there is no command 'bild'", "did you mean build? 'opbuild --help' lists what it takes"),
+    "launch script.py": ("--num_ranks is missing", HELP.format("launch")),
+    "launch -n 2": ("SCRIPT.py is missing", HELP.format("launch")),
+    "build small.onnx more": ("too many arguments: more", HELP.format("build")),
+    "run small.onnx a b": ("too many arguments: a b", HELP.format("run")),
+    "build": ("the model is missing", "give its path: opbuild build MODEL.onnx"),
+    "run": ("the model is missing", "give its path: opbuild run SCRIPT.py|MODEL.onnx|MODEL.om"),
+    "build ''": ("MODEL.onnx is empty", "it must be the path of a file"),
+    "run --model=": ("--model is empty", "it must be the path of a file"),
+    "example squeezenet -o ''": ("--output is empty", "it must be the file to write"),
+    "operators --type=float": ("--type is 'float'",
+                               "it must be bool, uint8, uint16, uint32, uint64, int8, int16, int32, "
+                               "int64, float16, float32 or float64"),
+    "run built.om --workers=2": ("--workers is for models to build, and 'built.om' is built", "leave it out"),
+    "run --seed=1 script.py": ("--seed is for models, and 'script.py' is a script",
+                               "leave it out, or put what is the script's own behind its name"),
+    "build small.onnx --input_shape=x:-1,256": (
+        "--input_shape 'x:-1,256' has the extent '-1'",
+        'give a number: only .om files leave extents open; write it as "data:1,3,224,224", and several inputs as '
+        '"a:1,8;b:1,16"',
+    ),
+    "compile --mode=6": ("--om is missing", "mode 6 needs it: --om=FILE.om"),
+    "compile --mode=6 built.om --om=built.om": (
+        "the file is given twice: 'built.om' and --om 'built.om'", "give it once"
+    ),
+    "atc": ("--model is missing", "mode 0 needs it: --model=FILE.onnx"),
+    "run small.onnx --input garbage.onnx": (
+        "--input garbage.onnx: 'garbage.onnx' is an ONNX model, not a numpy array (.npy)",
+        "give --input NAME=FILE.npy, once for each input that has data",
+    ),
+    "run small.onnx --input x=model.txt": (
+        "--input x=model.txt: 'model.txt' is not a numpy array (.npy) of numbers, or it is damaged",
+        "save one: numpy.save(FILE, array)",
+    ),
+    "run small.onnx --input =x.npy": (
+        "--input is '=x.npy'", "give --input NAME=FILE.npy, once for each input that has data"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", USAGE)
+def test_a_wrong_command_line_is_said_in_one_wording(
+    folder: Path, capfd: pytest.CaptureFixture[str], typed: str
+) -> None:
+    """Click's sentences stood beside opbuild's own: no nearest command, the hint for another one, '.' for nothing."""
+    (folder / "model.txt").write_text("text")
+    assert said(shlex.split(typed), capfd) == (2, *USAGE[typed])
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["build small.onnx", "run small.onnx", "run built.om", "explain small.onnx", "cache ls", "cache export x.bundle",
+     "compile small.onnx", "atc small.onnx --framework=5 --output=out --soc_version=host"],
+)  # fmt: skip
+@pytest.mark.parametrize("option", ["cache_path", "op_compiler_cache_dir", "output_dir"])
+def test_a_file_where_a_folder_must_be_is_refused_by_every_command(
+    folder: Path, capfd: pytest.CaptureFixture[str], command: str, option: str
+) -> None:
+    """``compile`` built all the same, and kept nothing."""
+    words = command.split()
+    found = COMMANDS[tuple(words[:2])] if words[0] == "cache" else COMMANDS[(words[0],)]
+    if option in {each.name for each in found.params}:
+        said_here = said([*words, f"--{option}=small.onnx"], capfd)
+        assert said_here == (2, f"--{option} is 'small.onnx'", "it must be a folder, which is made if it is missing")
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {}])
+def test_errors_have_no_colours_where_none_are_wanted(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    """``NO_COLOR`` held for tables and not for errors."""
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    show_failure(OpbuildError("message", "hint"), terminal)
+    assert ("\x1b" in terminal.getvalue()) == (not variables)
 
 
 @pytest.mark.parametrize("value", ["x", "-1", "1.5", "99999999999999999999", ""])
@@ -288,7 +404,7 @@ def test_no_hint_of_a_command_is_python_and_none_of_python_is_a_commands() -> No
     """Where both can meet an error, it has a hint for each; found for every error in the sources."""
     wrong, looked_at = [], 0
     for path, call in _errors():
-        hint = _texts(call.args[1])
+        hint = re.sub(r"^pip install .*", "", _texts(call.args[1]))
         command = next((_texts(each.value) for each in call.keywords if each.arg == "command"), None)
         looked_at += 1
         if path.parts[0] in STARTERS:

@@ -132,7 +132,7 @@ def test_a_bundle_goes_from_folder_to_folder(
         (("cache", "export", "x", "--model", "absent.onnx"), "absent.onnx"),
         (("cache", "import", "absent"), "there is no file 'absent'"),
         (("cache", "import", "rank_0"), "is a folder"),
-        (("cache", "nothing"), "No such command"),
+        (("cache", "nothing"), "there is no command 'nothing'"),
         (("explain", "absent.onnx"), "absent.onnx"),
     ],
 )

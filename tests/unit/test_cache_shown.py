@@ -132,5 +132,5 @@ def test_a_table_of_a_terminal_keeps_names_whole(
     assert main(["cache", "ls"]) == 0
     shown = capsys.readouterr().out
     for path in (kept / "kernel_meta").glob("*.o"):
-        assert f" {path.stem} " in shown
+        assert f"{path.stem} " in shown
     assert max(map(len, shown.splitlines()[:-2])) <= columns

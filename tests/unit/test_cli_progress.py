@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 from pathlib import Path
 
@@ -187,6 +188,30 @@ def test_the_time_left_follows_from_what_is_done() -> None:
     ]
 
 
+def test_nothing_is_foretold_from_the_first_moment() -> None:
+    """The first kilobytes of 8 MB that took a second to write said "22 s left"."""
+    now = [0.0]
+    state = BuildState(clock=lambda: now[0])
+    state.update(BuildStarted("net", 9, 0))
+    state.update(Working(WRITING, MB // 10, 8 * MB))
+    now[0] = 0.4
+    assert state.left is None
+    now[0] = 2.0
+    state.update(Working(WRITING, 4 * MB, 8 * MB))
+    assert state.left == 2.0
+
+
+def test_the_step_is_whole_in_a_terminal_of_80_characters() -> None:
+    """Its megabytes ended in an ellipsis."""
+    stream = io.StringIO()
+    bar = BarProgress(Console(file=stream, force_terminal=True, width=80, color_system=None), patience=0.0)
+    bar(BuildStarted("inception_v1", 9, 0))
+    bar(Working(WRITING, 100 * MB, 600 * MB))
+    bar._show_later()
+    bar.close()
+    assert re.search(r"100/600 MB +writing the network ", stream.getvalue())
+
+
 def test_a_model_that_takes_long_to_read_is_not_silent() -> None:
     """Lines come before the build starts too; a build that is quick says nothing in between."""
     now = [0.0]
@@ -233,7 +258,7 @@ MB = 10**6
 
 
 def test_packing_linking_and_writing_are_steps_with_names_and_the_time_left_is_theirs_too() -> None:
-    """It said "0 s left" for the 20 s in which 560 MB of weights were packed."""
+    """It said "0 s left" for the 20 s in which 560 MB of weights were packed, and "linking" once all was written."""
     now = [0.0]
     lines: list[str] = []
     progress = LineProgress(lines.append, interval=1000, clock=lambda: now[0])
@@ -249,6 +274,7 @@ def test_packing_linking_and_writing_are_steps_with_names_and_the_time_left_is_t
         (24.0, Working(LINKING)),
         (25.0, Working(WRITING)),
         (26.0, Working(WRITING, 300 * MB, 600 * MB)),
+        (27.0, Working(WRITING, 600 * MB, 600 * MB)),
     ]
     for when, event in steps:
         now[0] = when
@@ -268,6 +294,7 @@ def test_packing_linking_and_writing_are_steps_with_names_and_the_time_left_is_t
         "linking, 24 s",
         "writing the network, 25 s",
         "writing the network: 300 of 600 MB, 26 s, about 1 s left",
+        "writing the network, 27 s",
     ]
 
 
@@ -279,7 +306,7 @@ def test_a_terminal_shows_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     bar(BuildStarted("net", 9, 0))
     bar(Working(PACKING, 100 * MB, 600 * MB))
     bar._show_later()
-    assert "packing weights: 100 of 600 MB" in stream.getvalue()
+    assert re.search(r"100/600 MB +(\x1b\[2m)?packing weights", stream.getvalue())
     for step in (LINKING, WRITING):
         bar(Working(step))
         assert step in stream.getvalue()

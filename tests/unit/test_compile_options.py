@@ -49,9 +49,9 @@ BAD: dict[str, tuple[list[str], str, str]] = {
     "log": (["--log=verbose"], "'verbose'", "debug, info, warning, error or null"),
     "workers": (["--workers=0"], "'0'", "an integer of at least 1"),
     "num_threads": (["--num_threads=1.5"], "'1.5'", "an integer from 1 to 1024"),
-    "dry_run": (["--dry_run=1"], "dry_run", "does not take a value"),
-    "explain": (["--explain=1"], "explain", "does not take a value"),
-    "strict": (["--strict=1"], "strict", "does not take a value"),
+    "dry_run": (["--dry_run=1"], "dry_run", "takes no value"),
+    "explain": (["--explain=1"], "explain", "takes no value"),
+    "strict": (["--strict=1"], "strict", "takes no value"),
 }  # fmt: skip
 """For each option a command line with a bad value, the value as it is shown, and what is allowed."""
 
@@ -136,11 +136,11 @@ def test_an_option_that_decides_nothing_takes_only_what_changes_nothing(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--mdoel=x"], "No such option"),
+        (["--mdoel=x"], "there is no option"),
         (["m.onnx"], "the model is given twice: 'm.onnx' and --model 'm.onnx'"),
-        (["m.onnx", "m.onnx"], "unexpected extra argument (m.onnx)"),
+        (["m.onnx", "m.onnx"], "too many arguments: m.onnx"),
         (["--cache_path=a", "--op_compiler_cache_dir=b"], "--op_compiler_cache_dir names another cache"),
-        (["--model"], "requires an argument"),
+        (["--model"], "needs a value"),
         (["--model=."], "'.' is a folder"),
         (["--output=."], "and it is a folder"),
         (["--framework=0"], "Caffe"),

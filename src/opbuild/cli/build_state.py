@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from opbuild.events import (
     LINKING,
+    PACKING,
     BuildFinished,
     BuildStarted,
     CompileFinished,
@@ -23,6 +24,8 @@ READING, ENDING = "reading the model", "putting the network together"
 """What happens before a build says what it does, and after its operators are there."""
 
 _MB = 10**6
+_FORETELLING = 1.0
+"""Seconds after which what was done says how long the rest takes."""
 
 
 class BuildState:
@@ -110,10 +113,18 @@ class BuildState:
     def step_text(self) -> str:
         """What goes on besides compiling, and how much of it is done; empty if that is all that is awaited."""
         if self._counts_bytes:
-            return f"{self.step.step}: {self.step.done // _MB} of {-(-self.step.total // _MB)} MB"
+            done, total = self.step_megabytes
+            return f"{self.step.step}: {done} of {total} MB"
         if not self.step.total:
             return "" if self.compiling else self.step.step
-        return "" if self.compiling else LINKING  # which comes next
+        if self.compiling:
+            return ""
+        return LINKING if self.step.step == PACKING else self.step.step  # linking comes after packing
+
+    @property
+    def step_megabytes(self) -> tuple[int, int]:
+        """How much of what goes on besides compiling is done, and of how much."""
+        return self.step.done // _MB, -(-self.step.total // _MB)
 
     @property
     def compiled_by(self) -> str:
@@ -129,7 +140,8 @@ class BuildState:
         return 0 < self.step.total > self.step.done
 
     def _left(self, started: float, done: int, total: int) -> float | None:
-        return (self._clock() - started) / done * (total - done) if done else None
+        passed = self._clock() - started
+        return passed / done * (total - done) if done and passed >= _FORETELLING else None
 
 
 def _names(running: list[str]) -> str:

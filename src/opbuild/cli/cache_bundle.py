@@ -8,17 +8,19 @@ from typing import Any
 import click
 
 from opbuild.cli.cache_options import json_option, locate, print_json, size, target_options
-from opbuild.cli.option_values import Whole
+from opbuild.cli.option_values import OnePath, Whole
 from opbuild.cli.options import THREADS
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
-from opbuild.kernel.files import unwritable
+from opbuild.kernel.files import same_file, unwritable
 from opbuild.plural import counted
 
 
 @click.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
-@click.option("--model", metavar="MODEL.onnx", type=click.Path(path_type=Path), help="Only what this model needs.")
+@click.argument("bundle", type=OnePath("the file to write"))
+@click.option(
+    "--model", metavar="MODEL.onnx", type=OnePath("the path of an ONNX model"), help="Only what this model needs."
+)
 @click.option("--network", is_flag=True, help="With --model: its stored network and weights too.")
 @click.option("--input_shape", metavar="SHAPES", help='With --model: shapes that it leaves open, "data:1,3,224,224".')
 @click.option("--num_threads", metavar="N", type=Whole(1, 1024),
@@ -44,6 +46,8 @@ def export(
         raise OptionError("--network and --input_shape are for one model", "give --model")
     if problem := unwritable(bundle):
         raise OptionError(f"the bundle {str(bundle)!r} can not be written: {problem}", "name another file")
+    if model is not None and same_file(model, bundle):
+        raise OptionError(f"the bundle {str(bundle)!r} can not be written: it is the model", "name another file")
     config, target = locate(**place, num_threads=num_threads)
     if model is None:
         done = export_cache(bundle, config, target)
@@ -63,7 +67,7 @@ def export(
 
 
 @click.command("import")
-@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("bundle", type=OnePath("a file that 'opbuild cache export' wrote"))
 @target_options
 @json_option
 def import_(bundle: Path, as_json: bool, **place: Any) -> None:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opbuild.cli.option_group import option_group
+from opbuild.cli.option_values import FOLDER, OnePath
 from opbuild.cli.options import cache_path_option
 from opbuild.errors import OptionError
+from opbuild.kernel.files import same_file
 
 if TYPE_CHECKING:
     from opbuild.config import Config
@@ -29,7 +31,7 @@ cache_options = option_group(
     click.option(
         "--op_compiler_cache_dir",
         metavar="DIR",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=OnePath(FOLDER, folder=True),
         help="Instead of it: folder with a folder of operators for each target, as 'opbuild atc' has it.",
     ),
 )
@@ -108,7 +110,7 @@ def _tell_other_places(config: Config) -> None:
     places, atc = [], atc_cache()
     with suppress(OSError):
         ranks = sorted({path.parents[1] for path in Path().glob("rank_*/kernel_meta/*")})
-        if any(not _same(rank, config.cache_folder) for rank in ranks):
+        if any(not same_file(rank, config.cache_folder) for rank in ranks):
             places.append(f"./{ranks[0]} (--cache_path .)")
         if any(atc.glob("*/*.o")):
             places.append(f"{atc} (--op_compiler_cache_dir {shlex.quote(str(atc))})")
@@ -120,13 +122,6 @@ def _tell_other_places(config: Config) -> None:
 def _say_unless_failed(line: str) -> None:
     if sys.exc_info()[0] is None:  # an error, or what an interrupted command said, stays the last line
         click.echo(line, err=True)
-
-
-def _same(first: Path, second: Path) -> bool:
-    try:
-        return first.samefile(second)
-    except OSError:
-        return False
 
 
 def read_size(text: str | None) -> int | None:

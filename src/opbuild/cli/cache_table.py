@@ -59,18 +59,17 @@ def print_rows(rows: Sequence[dict[str, Any]], host: str) -> None:
         for each in (COLUMNS, *cells):
             left = (cell.ljust(width) for cell, width in zip(each[:3], widths[:3], strict=True))
             right = (cell.rjust(width) for cell, width in zip(each[3:], widths[3:], strict=True))
-            click.echo(f" {'  '.join((*left, *right))}")
+            click.echo("  ".join((*left, *right)))
         return
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
     from rich.text import Text
 
-    from opbuild.cli.tables import output_console
+    from opbuild.cli.tables import WHOLE_NAMES, output_console, plain_table
 
     console = output_console()
     shown = [number for number, name in enumerate(COLUMNS) if name != "variant" or console.width >= _WIDE]
-    table = Table(*(COLUMNS[number] for number in shown), box=SIMPLE_HEAD, pad_edge=False)
+    table = plain_table(*(COLUMNS[number] for number in shown))
     table.columns[0].overflow = "fold"
+    table.columns[0].no_wrap = console.width >= WHOLE_NAMES
     for column in table.columns[-3:]:
         column.justify = "right"
         column.no_wrap = True

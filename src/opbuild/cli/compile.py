@@ -11,9 +11,9 @@ import click
 
 from opbuild.cli.build_log import make_warner
 from opbuild.cli.compile_options import BUILD, CHECK, COMPILE_DEFAULTS, SHOW, Request, compile_options, make_request
-from opbuild.cli.failure import usage_error
 from opbuild.cli.option_values import new_file
 from opbuild.cli.strict import StorageWatch, stored_in
+from opbuild.cli.usage import usage_error
 from opbuild.config import Config
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.input_shape import split_shapes

@@ -16,8 +16,10 @@ from opbuild.cli.option_group import F, option_group
 from opbuild.cli.option_values import Choice, ConflictingOptionsError, DependentOptionError, MissingOptionError
 from opbuild.cli.options import CORES, DEFAULT_PLACE, THREADS, one_model
 from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES
+from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import Shape, parse_open_shape
-from opbuild.kernel.file_kinds import OFFLINE, ONNX
+from opbuild.kernel.file_kinds import OFFLINE, ONNX, kind_of, require_kind
+from opbuild.kernel.files import same_file
 from opbuild.kernel.soc_version import BUILDABLE, resolve_soc_version
 
 BUILD, TO_JSON, CHECK, SHOW = 0, 1, 3, 6
@@ -51,8 +53,6 @@ _PRECISION = Choice(
 )  # fmt: skip
 LOG = Choice(("debug", "info", "warning", "error", "null"))
 _LEVEL = Choice(("0", "1", "2", "3", "4"))
-
-_FOLDER = "a folder, which is made if it is missing"
 
 
 @dataclass(frozen=True)
@@ -204,9 +204,9 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
     ("precision_mode", _PRECISION.check, "MODE", "must_keep_origin_dtype or force_fp32.", "must_keep_origin_dtype"),
     ("op_compiler_cache_mode", Choice(CACHE_MODES).check, "MODE",
      "enable: reuse operators and add to them. force: compile again and replace. disable: neither read nor write.", ""),
-    ("cache_path", lambda o, t: values.path(o, t, _FOLDER), "DIR",
+    ("cache_path", values.folder, "DIR",
      "Folder that holds rank_<id>/, the store of 'opbuild build' and 'opbuild run'.", ""),
-    ("op_compiler_cache_dir", lambda o, t: values.path(o, t, _FOLDER), "DIR",
+    ("op_compiler_cache_dir", values.folder, "DIR",
      "Instead of it: folder with a folder of operators for each target, as ATC has it.", ""),
     ("op_debug_level", lambda o, t: int(_LEVEL.check(o, t)), "0|1|2|3|4",
      "Files for debugging operators; not 0: everything is compiled.", "0"),
@@ -260,7 +260,24 @@ def compile_options(defaults: Defaults) -> Callable[[F], F]:
 
 
 def _argument(context: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
-    return None if text is None else values.input_file("model", text, ONNX)
+    return None if text is None else values.input_file("model", text, ONNX, OFFLINE)
+
+
+def _place_argument(given: Mapping[str, Any], mode: int) -> Mapping[str, Any]:
+    """Return the options with what the argument gives: the model, or the .om file of the modes that read one.
+
+    Raises:
+        OptionError: If it is given twice.
+        FileError: If the argument is no model where one is needed.
+    """
+    path: Path | None = given["argument"]
+    if path is None or not (mode == SHOW or (mode == TO_JSON and kind_of(path) == OFFLINE)):
+        if path is not None:
+            require_kind(path, ONNX)
+        return {**given, "model": one_model(path, given["model"])}
+    if given["om"] is not None:
+        raise OptionError(f"the file is given twice: {str(path)!r} and --om {str(given['om'])!r}", "give it once")
+    return {**given, "om": path}
 
 
 def make_request(given: Mapping[str, Any], defaults: Defaults) -> Request:
@@ -273,11 +290,12 @@ def make_request(given: Mapping[str, Any], defaults: Defaults) -> Request:
     Raises:
         OptionError: If one is missing, or two do not go together.
     """
-    options = {**given, "model": one_model(given["argument"], given["model"])}
+    mode = given["mode"] or BUILD
+    options = dict(_place_argument(given, mode))
     options["op_compiler_cache_mode"] = options["op_compiler_cache_mode"] or defaults.cache_mode
-    mode = options["mode"] or BUILD
     _require(options, mode, defaults)
     _check_debugging(options)
+    _check_files(options)
     if options["cache_path"] is not None and options["op_compiler_cache_dir"] is not None:
         raise ConflictingOptionsError(
             f"--cache_path is {str(options['cache_path'])!r}, and --op_compiler_cache_dir names another cache",
@@ -323,8 +341,8 @@ def _require(options: Mapping[str, Any], mode: int, defaults: Defaults) -> None:
         if options[name] is None:
             if name == "model" and not defaults.atc:
                 raise MissingOptionError("the model is missing", "give its path: opbuild compile MODEL.onnx")
-            takes = next(help_ for option, _, _, help_, _ in _OPTIONS if option == name)
-            raise MissingOptionError(f"--{name} is missing", f"mode {mode} needs it: {takes[0].lower()}{takes[1:]}")
+            metavar = next(metavar for option, _, metavar, _, _ in _OPTIONS if option == name)
+            raise MissingOptionError(f"--{name} is missing", f"mode {mode} needs it: --{name}={metavar}")
     if mode == TO_JSON and (options["om"] is None) == (options["model"] is None):
         raise MissingOptionError("--om is missing", "mode 1 needs one of --om and --model, the file to write as JSON")
     for name, modes in _ONLY.items():
@@ -332,6 +350,14 @@ def _require(options: Mapping[str, Any], mode: int, defaults: Defaults) -> None:
             allowed = " or ".join(f"--mode={each}" for each in modes)
             given = f"--{name} is given" if options[name] is True else f"--{name} is {str(options[name])!r}"
             raise DependentOptionError(given, f"it is for {allowed} only")
+
+
+def _check_files(options: Mapping[str, Any]) -> None:
+    """Refuse to write over what is read."""
+    read = [options[name] for name in ("model", "om") if options[name] is not None]
+    for name in ("json", "check_report"):
+        if options[name] is not None and any(same_file(options[name], each) for each in read):
+            raise values.bad_value(name, options[name], "it must be another file than the one that is read")
 
 
 def _check_debugging(options: Mapping[str, Any]) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from opbuild.cli.option_values import Whole
+from opbuild.cli.option_values import OnePath, Whole
 from opbuild.errors import OptionError
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("-o", "--output", metavar="FILE.onnx", type=click.Path(path_type=Path),
+@click.option("-o", "--output", metavar="FILE.onnx", type=OnePath("the file to write"),
               help="The file to write.  [default: NAME.onnx, here]")  # fmt: skip
 @click.option("--seed", metavar="N", type=Whole(0), default=0, show_default=True, help="Seed of the weights.")
 def example(name: str | None, output: Path | None, seed: int) -> None:
@@ -42,13 +42,10 @@ def example(name: str | None, output: Path | None, seed: int) -> None:
 
 def _show_list() -> None:
     """Print the names of the examples, with their sizes and inputs."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from opbuild.cli.tables import output_console
+    from opbuild.cli.tables import output_console, plain_table
     from opbuild.frontend.example_models import EXAMPLES
 
-    table = Table("example", "MB", "input", box=SIMPLE_HEAD)
+    table = plain_table("example", "MB", "input")
     table.columns[1].justify = "right"
     for name, each in EXAMPLES.items():
         table.add_row(name, str(each.megabytes), f"{each.input}: float32[{','.join(map(str, each.shape))}]")
@@ -68,14 +65,16 @@ def _write(name: str, path: Path, seed: int) -> None:
 
     try:
         if path.is_file() and PRODUCER.encode() not in _beginning(path):
-            raise OptionError(f"{path} is there, and no example network", "give another name: -o FILE.onnx")
+            raise OptionError(f"{str(path)!r} is there, and no example network", "give another name: -o FILE.onnx")
         if path.is_dir():
-            raise OptionError(f"{path} is a folder", f"name a file in it: -o {path / f'{name}.onnx'}")
+            raise OptionError(f"{str(path)!r} is a folder", f"name a file in it: -o {path / f'{name}.onnx'}")
         if not path.parent.is_dir():
-            raise OptionError(f"there is no folder {path.parent}", f"make it: mkdir -p {path.parent}")
+            raise OptionError(f"there is no folder {str(path.parent)!r}", f"make it: mkdir -p {path.parent}")
         publish(path, example_model(name, seed).SerializeToString())
     except OSError as error:
-        raise OptionError(f"{path} can not be written: {error.strerror}", "give another place: -o FILE.onnx") from error
+        raise OptionError(
+            f"{str(path)!r} can not be written: {error.strerror}", "give another place: -o FILE.onnx"
+        ) from error
 
 
 def _beginning(path: Path) -> bytes:

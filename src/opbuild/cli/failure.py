@@ -8,7 +8,7 @@ from typing import TextIO
 
 import click
 
-from opbuild.errors import DTypeError, OpbuildError, OptionError
+from opbuild.errors import DTypeError, OpbuildError
 
 ARGUMENTS = frozenset((
     "cache_path", "debug_dir", "input_shape", "num_threads", "op_compiler_cache_dir", "op_compiler_cache_mode",
@@ -38,12 +38,14 @@ def show_failure(error: OpbuildError, stream: TextIO | None = None) -> None:
         error: What went wrong.
         stream: Where to write; default: the standard error.
     """
+    from opbuild.config import plain_terminal
+
     lines = [click.style(f"error ({kind(error)}): ", fg="red", bold=True) + _indent(message_of(error))]
     hint = error.hint if error.in_python else error.command_hint
     if hint:
         lines.append(click.style("  hint: ", fg="cyan", bold=True) + _indent(hint))
     with suppress(OSError):  # the exit code says it too
-        click.echo("\n".join(lines), file=stream, err=stream is None)
+        click.echo("\n".join(lines), file=stream, err=stream is None, color=False if plain_terminal() else None)
 
 
 def message_of(error: OpbuildError) -> str:
@@ -51,16 +53,6 @@ def message_of(error: OpbuildError) -> str:
     name, _, rest = error.message.partition(" ")
     begins = name in ARGUMENTS and (rest.startswith(_VERBS) or name == "input_shape")
     return f"--{error.message}" if begins and not error.in_python else error.message
-
-
-def usage_error(error: click.UsageError, command: str) -> OptionError:
-    """Return a wrong command line as an error of opbuild, without the lines on usage that click puts before.
-
-    Args:
-        error: What click found.
-        command: The command, as it is typed.
-    """
-    return OptionError(" ".join(error.format_message().split()).rstrip("."), f"'{command} --help' lists what it takes")
 
 
 def _indent(text: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from opbuild.cli.option_values import Whole
+from opbuild.cli.option_values import OnePath, Whole
 
 MOST_RANKS = 1024
 
@@ -36,7 +36,7 @@ class LaunchCommand(click.Command):
     is_flag=True,
     help="Run rank k in device<k>/, which is made, so that it keeps device<k>/rank_<k>/kernel_meta.",
 )
-@click.argument("script", metavar="SCRIPT.py", type=click.Path(path_type=Path))
+@click.argument("script", metavar="SCRIPT.py", type=OnePath("the path of a Python script"))
 @click.argument("arguments", metavar="[ARGUMENTS...]", nargs=-1, type=click.UNPROCESSED)
 def launch(num_ranks: int, per_device_dirs: bool, script: Path, arguments: tuple[str, ...]) -> int:
     """Run SCRIPT.py with ARGUMENTS on N ranks of this host, each a process as 'opbuild run' starts it.

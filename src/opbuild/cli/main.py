@@ -12,9 +12,10 @@ from typing import Any, cast
 
 import click
 
-from opbuild.cli.failure import show_failure, usage_error
+from opbuild.cli.failure import show_failure
 from opbuild.cli.interrupt import INTERRUPTED, INTERRUPTS, Interrupted
 from opbuild.cli.streams import discard, flushed, open_standard_streams, refusal
+from opbuild.cli.usage import typed_command, usage_error
 from opbuild.errors import OpbuildError
 from opbuild.version import __version__
 
@@ -167,7 +168,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         error.show()
         return error.exit_code
     except click.UsageError as error:
-        show_failure(usage_error(error, error.ctx.command_path if error.ctx else "opbuild"))
+        words = sys.argv[1:] if arguments is None else arguments
+        show_failure(usage_error(error, error.ctx.command_path if error.ctx else typed_command(opbuild, words)))
         return error.exit_code
     except click.ClickException as error:
         error.show()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from opbuild.cli.cache_options import json_option, print_json
+from opbuild.cli.option_values import OneOf
 from opbuild.graph.types import DTYPES
 from opbuild.operator_support import OperatorSupport, filtered
 from opbuild.operator_support import operators as supported
@@ -22,7 +23,7 @@ _GROUPS = {
 @click.argument("names", metavar="[OPERATOR]...", nargs=-1)
 @click.option("--kernel", is_flag=True, help="Only those that have kernels.")
 @click.option("--host", is_flag=True, help="Only those that run on the host.")
-@click.option("--type", "dtype", metavar="TYPE", type=click.Choice(DTYPES), default=None,
+@click.option("--type", "dtype", metavar="TYPE", type=OneOf(DTYPES), default=None,
               help="Only what is so for this element type, such as float16.")  # fmt: skip
 @json_option
 def operators(names: tuple[str, ...], kernel: bool, host: bool, dtype: str | None, as_json: bool) -> None:
@@ -39,13 +40,11 @@ def operators(names: tuple[str, ...], kernel: bool, host: bool, dtype: str | Non
 
 
 def _show(records: Sequence[OperatorSupport]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
     from rich.text import Text
 
-    from opbuild.cli.tables import output_console
+    from opbuild.cli.tables import output_console, plain_table
 
-    table = Table("operator", "kernels for", "on the host", "remarks", box=SIMPLE_HEAD)
+    table = plain_table("operator", "kernels for", "on the host", "remarks")
     for record in records:
         table.add_row(*map(Text, row(record)))
     console = output_console()

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import click
 
+from opbuild.cli.usage import name_of
 from opbuild.errors import OptionError
 from opbuild.kernel.file_kinds import require_kind
 from opbuild.kernel.files import unwritable
+
+FOLDER = "a folder, which is made if it is missing"
 
 
 class BadValueError(OptionError):
@@ -127,8 +130,85 @@ class Whole(click.ParamType):  # type: ignore[type-arg]  # older releases of cli
         """
         if isinstance(value, int):
             return value
-        option = max(param.opts, key=len).lstrip("-") if param is not None else ""
+        option = name_of(param).lstrip("-") if param is not None else ""
         return integer(option, value, self.least, self.greatest)
+
+
+class OnePath(click.ParamType):  # type: ignore[type-arg]
+    """A path, for click; an empty one is an error, and not the working folder.
+
+    Args:
+        what: What it is the path of, after "it must be".
+        folder: Whether it must be a folder, or what can be made one.
+    """
+
+    name = "path"
+
+    def __init__(self, what: str, *, folder: bool = False) -> None:
+        self.what = what
+        self.folder = folder
+
+    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the path.
+
+        Raises:
+            EmptyValueError, BadValueError: If it is empty, or no path can be so.
+        """
+        if isinstance(value, Path):
+            return value
+        name = name_of(param).lstrip("-") if param is not None else ""
+        if isinstance(param, click.Argument):
+            return argument(name, value, self.what)
+        return (folder if self.folder else path)(name, value, self.what)
+
+
+class OneOf(click.ParamType):  # type: ignore[type-arg]
+    """One of some words, for click.
+
+    Args:
+        allowed: The words.
+    """
+
+    name = "word"
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        self.choice = Choice(allowed)
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word.
+
+        Raises:
+            EmptyValueError, BadValueError: If it is none of them.
+        """
+        return self.choice.check(name_of(param).lstrip("-") if param is not None else "", value)
+
+
+def argument(name: str, text: str, what: str) -> Path:
+    """Return the path that an argument gives.
+
+    Args:
+        name: How ``--help`` shows the argument.
+        text: What was given.
+        what: What it must be.
+
+    Raises:
+        EmptyValueError: If it is empty.
+    """
+    if not text.strip():
+        raise EmptyValueError(f"{name} is empty", f"it must be {what}")
+    return Path(text)
+
+
+def folder(option: str, text: str, what: str = FOLDER) -> Path:
+    """Return the path of a folder, which need not be there.
+
+    Raises:
+        EmptyValueError, BadValueError: If it is empty, or something else is there.
+    """
+    found = path(option, text, what)
+    if os.path.exists(found) and not os.path.isdir(found):  # noqa: PTH110,PTH112  pathlib's may raise
+        raise bad_value(option, text, f"it must be {what}")
+    return found
 
 
 def path(option: str, text: str, what: str) -> Path:

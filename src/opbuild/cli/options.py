@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from opbuild.cli.option_group import F, option_group
-from opbuild.cli.option_values import Whole
+from opbuild.cli.option_values import FOLDER, OnePath, Whole
+from opbuild.cli.usage import name_of
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
 
@@ -41,8 +42,8 @@ def model_of(argument: Path | None, option: Path | None) -> Path:
     model = one_model(argument, option)
     if model is None:
         context = click.get_current_context()
-        what = next(each for each in context.command.params if isinstance(each, click.Argument)).metavar or ""
-        raise OptionError(f"{what.strip('[]')} is missing", f"'{context.command_path} --help' lists what it takes")
+        what = next(each for each in context.command.params if isinstance(each, click.Argument))
+        raise OptionError("the model is missing", f"give its path: {context.command_path} {name_of(what)}")
     return model
 
 
@@ -53,9 +54,9 @@ def model_arguments(metavar: str = "[MODEL.onnx]") -> Callable[[F], F]:
         metavar: How ``--help`` shows the argument.
     """
     return option_group(
-        click.argument("path", metavar=metavar, required=False, type=click.Path(path_type=Path)),
+        click.argument("path", metavar=metavar, required=False, type=OnePath("the path of a file")),
         click.option(
-            "--model", metavar="FILE", type=click.Path(path_type=Path), help="The model, instead of the argument."
+            "--model", metavar="FILE", type=OnePath("the path of a file"), help="The model, instead of the argument."
         ),
     )
 
@@ -63,7 +64,7 @@ def model_arguments(metavar: str = "[MODEL.onnx]") -> Callable[[F], F]:
 cache_path_option = click.option(
     "--cache_path",
     metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=OnePath(FOLDER, folder=True),
     help=f"Folder that holds rank_<id>/, where what was built is stored.  [default: {DEFAULT_PLACE}]",
 )
 

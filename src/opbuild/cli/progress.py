@@ -111,9 +111,12 @@ class BarProgress:
         state = self.state
         if state.compiling or not state.step.total:
             done, total, count = state.done, state.to_compile or None, f"{state.done}/{state.to_compile}"
+            step = state.step_text
         else:
-            done, total, count = state.step.done, state.step.total, ""
-        left, doing = state.left, ", ".join(filter(None, (state.step_text, state.compiled_by)))
+            done, total = state.step.done, state.step.total
+            step = state.step.step if done < total else state.step_text
+            count = "{}/{} MB".format(*state.step_megabytes)
+        left, doing = state.left, ", ".join(filter(None, (step, state.compiled_by)))
         shown: dict[str, Any] = {
             "network": state.network,
             "count": count if total else "",

@@ -8,8 +8,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from opbuild.cli.option_values import Whole
+from opbuild.cli.option_values import FOLDER, OnePath, Whole
 from opbuild.cli.options import model_arguments, model_of, model_options
+from opbuild.errors import OptionError
 from opbuild.kernel.file_kinds import OFFLINE, ONNX, SCRIPT, kind_of, require_kind
 
 SCRIPT_ENDING, OFFLINE_ENDING = ".py", ".om"
@@ -45,7 +46,7 @@ class RunCommand(click.Command):
 @click.option(
     "--output_dir",
     metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=OnePath(FOLDER, folder=True),
     help="Write each output to DIR/<name>.npy.",
 )
 @click.option(
@@ -70,7 +71,10 @@ def run(path: Path | None, model: Path | None, arguments: tuple[str, ...], **opt
     kind = _kind(path)
     if kind == SCRIPT:
         if given := _given(options):
-            raise click.UsageError(f"{', '.join(given)} stands before the script: such options are for models.")
+            raise OptionError(
+                f"{given[0]} is for models, and {str(path)!r} is a script",
+                "leave it out, or put what is the script's own behind its name",
+            )
         from opbuild.cli.run_script import run_script
 
         return run_script(path, list(arguments))
@@ -79,7 +83,7 @@ def run(path: Path | None, model: Path | None, arguments: tuple[str, ...], **opt
     if kind == OFFLINE:
         build = {name: options.pop(name) for name in BUILD_OPTIONS}
         if given := _given(build):
-            raise click.UsageError(f"{', '.join(given)}: {path} is built already; such options are for other models.")
+            raise OptionError(f"{given[0]} is for models to build, and {str(path)!r} is built", "leave it out")
         run_offline(path, **options)
     else:
         run_model(path, **options)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 import statistics
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from opbuild.cli.progress import build_progress
 from opbuild.cli.strict import StorageWatch, stored_in
-from opbuild.cli.tables import output_console
+from opbuild.cli.tables import WHOLE_NAMES, output_console, plain_table
 from opbuild.config import Config
 from opbuild.errors import FileError, InputError, OptionError, ShapeError
 from opbuild.graph.types import TensorType
@@ -120,7 +120,7 @@ def _show(network: Network, data: dict[str, Array], outputs: Mapping[str, Array]
     """Print statistics of the outputs, how long the first ones took, and the latency of further calls."""
     seconds = _timed(network, data, repeat)
     console = output_console()
-    console.print(_statistics(outputs))
+    console.print(_statistics(outputs, console.width))
     report = network.report
     console.print(
         f"first outputs after {first * 1e3:.1f} ms: {counted(report.built, 'operator')} built, {report.reused} reused",
@@ -144,16 +144,21 @@ def read_inputs(options: tuple[str, ...]) -> dict[str, Array]:
     """
     arrays: dict[str, Array] = {}
     for option in options:
-        name, _, file = option.rpartition("=")
+        name, separator, file = option.rpartition("=")
+        if not file or (separator and not name):
+            raise OptionError(f"--input is {option!r}", INPUT_FORM)
         if name in arrays:
-            raise OptionError(f"--input gives {name or 'the input'!r} twice", INPUT_FORM)
+            raise OptionError(f"--input gives {repr(name) if name else 'a file without a name'} twice", INPUT_FORM)
         try:
             require_kind(Path(file), ARRAY)
             arrays[name] = np.load(file, allow_pickle=False)
         except FileError as error:
             raise OptionError(f"--input {option}: {error.message}", INPUT_FORM) from error
         except (OSError, ValueError, EOFError) as error:
-            raise OptionError(f"--input {option}: {file!r} is not {ARRAY}: {error}", INPUT_FORM) from error
+            raise OptionError(
+                f"--input {option}: {file!r} is not {ARRAY} of numbers, or it is damaged",
+                "save one: numpy.save(FILE, array)",
+            ) from error
         if not isinstance(arrays[name], np.ndarray):
             raise OptionError(f"--input {option}: {file!r} holds several arrays", INPUT_FORM)
     if "" in arrays and len(arrays) > 1:
@@ -286,7 +291,7 @@ def require_output_dir(folder: Path | None) -> None:
 
 
 def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:
-    """Write arrays as ``<name>.npy``; what can not be in a file's name becomes ``_``.
+    """Write arrays as ``<name>.npy``, and say where; what can not be in a file's name becomes ``_``.
 
     Raises:
         OptionError: If the folder can not be written.
@@ -300,9 +305,11 @@ def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:
                 file = f"{file}_{index}"
             taken.add(file)
             np.save(folder / f"{file}.npy", array)
+            print(f"{name} is in {folder / file}.npy")
     except OSError as error:
         raise OptionError(
-            f"--output_dir {folder}: can not be written: {error}", "name a folder that you may write to"
+            f"--output_dir is {str(folder)!r}, which can not be written: {error.strerror or error}",
+            "name a folder that you may write to",
         ) from error
 
 
@@ -322,14 +329,22 @@ def _timed(network: Network, data: dict[str, Array], repeat: int) -> list[float]
     return seconds
 
 
-def _statistics(outputs: Mapping[str, Array]) -> Table:
-    table = Table("output", "type", box=SIMPLE_HEAD)
-    for column in ("min", "mean", "max", "std", "not finite"):
-        table.add_column(column, justify="right")
+_FIGURES: dict[str, Callable[[Array], Any]] = {"min": np.min, "mean": np.mean, "max": np.max, "std": np.std}
+
+
+def _statistics(outputs: Mapping[str, Array], width: int) -> Table:
+    """Return a table of outputs; in a narrow terminal their least and greatest values are all that has room."""
+    figures = _FIGURES if width >= WHOLE_NAMES else {name: _FIGURES[name] for name in ("min", "max")}
+    table = plain_table("output", "type")
+    for column in table.columns:
+        column.overflow = "fold"
+        column.min_width = 4
+    for name in (*figures, "not finite"):
+        table.add_column(name, justify="right", no_wrap=True)
     for name, array in outputs.items():
         shape = f"{array.dtype}[{','.join(map(str, array.shape))}]"
         numbers = array.astype(np.float64).ravel()
         finite = numbers[np.isfinite(numbers)]
-        figures = [f"{f(finite):.6g}" for f in (np.min, np.mean, np.max, np.std)] if finite.size else ["-"] * 4
-        table.add_row(name, shape, *figures, str(numbers.size - finite.size))
+        shown = [f"{f(finite):.4g}" if finite.size else "-" for f in figures.values()]
+        table.add_row(Text(name), Text(shape), *shown, str(numbers.size - finite.size))
     return table

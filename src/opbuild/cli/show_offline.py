@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
-from opbuild.cli.tables import output_console
+from opbuild.cli.tables import output_console, plain_table
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import format_input_shape
@@ -30,17 +28,18 @@ def show(path: Path) -> None:
         InvalidModelError: If it is none, or damaged.
     """
     model = read_offline(path, trust=make_trust(Config.from_environment()))
-    table = Table("", "", box=SIMPLE_HEAD, show_header=False)
+    table = plain_table("", "", header=False)
     table.columns[1].overflow = "fold"
     for name, value in _rows(model):
         table.add_row(Text(name), Text(value))
     console = output_console()
     console.print(table)
-    operators = Table("operator", "nodes", box=SIMPLE_HEAD)
+    operators = plain_table("operator", "nodes")
     operators.columns[0].overflow = operators.columns[1].overflow = "fold"
     for name, nodes in model.build.get("operators", []):
         operators.add_row(Text(name), Text(", ".join(nodes)))
     if operators.row_count:
+        console.print()
         console.print(operators)
 
 

@@ -24,6 +24,15 @@ def output_console() -> Console:
     return console if console.is_terminal else Console(width=LOG_WIDTH)
 
 
+WHOLE_NAMES = 80
+"""Characters in a line from which on names of operators stay whole, so that they can be copied; other columns fold."""
+
+
+def plain_table(*columns: str, header: bool = True) -> Table:
+    """Return a table as commands print them: no empty lines around it, nothing before the first column."""
+    return Table(*columns, box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), show_header=header)
+
+
 PLANNED = {"built": "build", "reused": "reuse", "shared": "share"}
 """What a build that is only planned would do."""
 
@@ -35,17 +44,21 @@ def operators_table(report: Report, *, planned: bool = False) -> Table:
         report: What the build did.
         planned: Whether it is what a build would do.
     """
-    table = Table("operator", "nodes", "", "why", "ms", box=SIMPLE_HEAD)
-    table.columns[0].overflow = "fold"
-    table.columns[4].justify = "right"
+    timed = not planned and any(operator.status == "built" for operator in report.operators)
+    table = plain_table("operator", "nodes", "", "why", *["ms"] * timed)
+    for column in table.columns:
+        column.overflow = "fold"
+    table.columns[0].no_wrap = output_console().width >= WHOLE_NAMES
+    table.columns[-1].justify = "right" if timed else "left"
     for operator in sorted(report.operators, key=lambda operator: (operator.status != "built", -operator.milliseconds)):
-        table.add_row(
+        row = [
             Text(operator.name),
             Text(_nodes(operator.nodes)),
             Text(PLANNED[operator.status] if planned else operator.status, STYLES[operator.status]),
             Text(operator.reason),
-            f"{operator.milliseconds:.0f}" if operator.status == "built" and not planned else "",
-        )
+            Text(f"{operator.milliseconds:.0f}" if operator.status == "built" else ""),
+        ]
+        table.add_row(*row[: len(table.columns)])
     return table
 
 

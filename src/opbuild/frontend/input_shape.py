@@ -31,7 +31,10 @@ def parse_input_shape(text: str) -> dict[str, tuple[int, ...]]:
         for extent in shape:
             if not isinstance(extent, int) or extent == FREE:
                 shown = format_extent(extent)
-                raise OptionError(f"input_shape {text!r} has the extent {shown!r}", f"use whole numbers; {_HINT}")
+                raise OptionError(
+                    f"input_shape {text!r} has the extent {shown!r}",
+                    f"give a number: only .om files leave extents open; {_HINT}",
+                )
         shapes[name] = tuple(extent for extent in shape if isinstance(extent, int))
     return shapes
 

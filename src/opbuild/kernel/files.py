@@ -72,6 +72,14 @@ def unwritable_folder(folder: Path) -> str:
         return f"the folder {str(place)!r} can not be written: {getattr(error, 'strerror', None) or error}"
 
 
+def same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
+    """Return whether two paths lead to one file that is there."""
+    try:
+        return Path(first).samefile(second)
+    except (OSError, ValueError):
+        return False
+
+
 def create(path: Path, buffering: int = -1) -> IO[bytes]:
     """Open a new file for writing; others may read it as the umask says, and never write to it.
 

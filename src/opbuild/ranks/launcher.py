@@ -282,7 +282,7 @@ class _Launcher:
             self._kill_at = 0.0
         elif number == signal.SIGINT:
             with contextlib.suppress(OSError):
-                os.write(2, b"stopping\n")
+                os.write(2, b"\r\x1b[2Kstopping\n" if os.isatty(2) else b"stopping\n")  # over the ^C
         self._signal = self._signal or number
 
     def _failure(self, rank: Rank) -> RankError:
