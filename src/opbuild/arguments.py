@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from opbuild.config import Config
-from opbuild.errors import FileError, InvalidModelError, OptionError
+from opbuild.errors import FileError, InvalidModelError, ModelError, OpbuildError, OptionError
 from opbuild.graph.types import Graph
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.target import Target
@@ -67,12 +67,31 @@ def checks_arguments(function: F) -> F:
             bound = signature.bind(*args, **kwargs)
         if bound is None:
             return function(*args, **kwargs)  # Python's own words name the function
-        for name, value in bound.arguments.items():
-            if value is not None or signature.parameters[name].default is not None:
-                bound.arguments[name] = _read(name, value, kinds[name])
-        return function(*bound.args, **bound.kwargs)
+        try:
+            for name, value in bound.arguments.items():
+                if value is not None or signature.parameters[name].default is not None:
+                    bound.arguments[name] = _read(name, value, kinds[name])
+            return function(*bound.args, **bound.kwargs)
+        except (OptionError, ModelError) as error:
+            raise _without_inside(error)  # noqa: B904 - it is the same error
 
     return cast("F", wrapped)
+
+
+def _without_inside(error: OpbuildError) -> OpbuildError:
+    """Forget where in opbuild an error arose: what is at fault is the user's, and the message names it.
+
+    The frames stay where one is not opbuild's: a function of the user's was called.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            return error
+        trace = trace.tb_next
+    return error.with_traceback(None)
+
+
+_PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 
 
 def _read(name: str, value: Any, kind: Kind) -> Any:

@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -191,6 +192,33 @@ def test_a_range_the_wrong_way_round_is_shown_as_python_writes_it() -> None:
     """The hint was that of the command line."""
     with pytest.raises(ModelError, match=r"hint: give the least extent first: \(1, 8\)"):
         opbuild.build_offline(relu(), "net", ranges={"x": [(8, 1), 3]})
+
+
+def frames(error: BaseException) -> list[str]:
+    """The files of a traceback."""
+    return [os.path.basename(each.filename) for each in traceback.extract_tb(error.__traceback__)]
+
+
+def test_an_error_of_the_users_shows_no_inside_of_opbuild(tmp_path: Path) -> None:
+    """Six frames of opbuild stood between the user's line and ``there is no file``."""
+    with pytest.raises(ModelError) as caught:
+        opbuild.compile(tmp_path / "no.onnx", cache_path=tmp_path)
+    assert frames(caught.value) == ["test_arguments.py", "arguments.py"]
+    with pytest.raises(OptionError) as refused:
+        opbuild.compile("no.onnx", num_threads="2")  # type: ignore[arg-type]
+    assert frames(refused.value) == ["test_arguments.py", "arguments.py"]
+
+
+def test_an_error_of_a_function_of_the_users_shows_where_it_arose() -> None:
+    """An observer's own frames are what the user looks for."""
+
+    def fails(event: object) -> None:
+        raise ModelError("mine")
+
+    with pytest.raises(ModelError, match="mine") as caught:
+        opbuild.compile(relu(), input_shapes={"x": (2, 3)}, op_compiler_cache_mode="disable", observer=fails)
+    assert frames(caught.value)[-1] == "test_arguments.py"
+    assert len(frames(caught.value)) > 2
 
 
 def test_a_name_that_does_not_exist_is_pythons_own_error() -> None:
