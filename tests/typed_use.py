@@ -61,6 +61,12 @@ def builds(model: Path, seen: list[Event]) -> None:
     assert_type(opbuild.load("net.om", verify=False), opbuild.Network)
 
 
+@opbuild.operator("Doubled")
+def doubled(x: Any) -> Any:
+    """A function of the user's."""
+    return x * 2
+
+
 def errors(model: bytes) -> None:
     """The tree is there after ``import opbuild``."""
     try:

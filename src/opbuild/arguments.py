@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from opbuild.config import Config
-from opbuild.errors import InvalidModelError, OptionError
+from opbuild.errors import FileError, InvalidModelError, ModelError, OpbuildError, OptionError
 from opbuild.graph.types import Graph
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.target import Target
@@ -67,12 +67,31 @@ def checks_arguments(function: F) -> F:
             bound = signature.bind(*args, **kwargs)
         if bound is None:
             return function(*args, **kwargs)  # Python's own words name the function
-        for name, value in bound.arguments.items():
-            if value is not None or signature.parameters[name].default is not None:
-                bound.arguments[name] = _read(name, value, kinds[name])
-        return function(*bound.args, **bound.kwargs)
+        try:
+            for name, value in bound.arguments.items():
+                if value is not None or signature.parameters[name].default is not None:
+                    bound.arguments[name] = _read(name, value, kinds[name])
+            return function(*bound.args, **bound.kwargs)
+        except (OptionError, ModelError) as error:
+            raise _without_inside(error)  # noqa: B904 - it is the same error
 
     return cast("F", wrapped)
+
+
+def _without_inside(error: OpbuildError) -> OpbuildError:
+    """Forget where in opbuild an error arose: what is at fault is the user's, and the message names it.
+
+    The frames stay where one is not opbuild's: a function of the user's was called.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            return error
+        trace = trace.tb_next
+    return error.with_traceback(None)
+
+
+_PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 
 
 def _read(name: str, value: Any, kind: Kind) -> Any:
@@ -83,8 +102,9 @@ def _read(name: str, value: Any, kind: Kind) -> Any:
 
 
 def _refused(name: str, value: Any, hint: str) -> OptionError:
-    shown = "None" if value is None else f"{_SHORT.repr(value)}, which is of type {type(value).__name__}"
-    return OptionError(f"{name} is {shown}", hint)
+    if value is None or (isinstance(value, str) and not value):
+        return OptionError(f"{name} is {'None' if value is None else 'empty'}", hint)
+    return OptionError(f"{name} is {_SHORT.repr(value)}, which is of type {type(value).__name__}", hint)
 
 
 _SHORT = Repr()
@@ -176,6 +196,12 @@ def _path(given: Any) -> Any:
     return given
 
 
+def _file(given: Any) -> Any:
+    if not os.fspath(given):  # pathlib takes it for the current folder
+        raise ValueError("no path")
+    return _path(given)
+
+
 def _texts(given: Any) -> Any:
     if isinstance(given, str):
         return given
@@ -203,6 +229,11 @@ def _callable(given: Any) -> Any:
 
 _FILES = (str, os.PathLike, bytes, bytearray, memoryview)
 _MODEL = "give a path, the bytes of a file or an onnx.ModelProto"
+_INSIDE = {
+    "model_proto": "give the onnx.ModelProto that it holds: model.model_proto",
+    "read": "give the path of the file, or what it holds: model.read()",
+}
+"""What to do with an object that has a model, by an attribute: what torch.onnx.export returns, and open files."""
 
 
 def _model(given: Any) -> Any:
@@ -211,9 +242,18 @@ def _model(given: Any) -> Any:
     Raises:
         InvalidModelError: If it is something else.
     """
+    if isinstance(given, str) and not given:  # pathlib takes it for the current folder
+        raise FileError("the path of the model is empty", "give the path of an ONNX model")
+    kind = type(given)
+    message = getattr(getattr(kind, "DESCRIPTOR", None), "full_name", "onnx.ModelProto")
+    if message != "onnx.ModelProto":
+        hint = "make a model of it: onnx.helper.make_model(graph)" if message == "onnx.GraphProto" else _MODEL
+        raise InvalidModelError(f"model is an {message}, not an onnx.ModelProto", hint)
     if isinstance(given, _FILES) or hasattr(given, "SerializeToString"):
         return given
-    kind = type(given)
+    for attribute, hint in _INSIDE.items():
+        if hasattr(given, attribute):
+            raise InvalidModelError(f"model is of type {kind.__name__}, not a model", hint)
     if any(each.__name__ == "Module" and each.__module__.startswith("torch.") for each in kind.__mro__):
         hint = "export it first: torch.onnx.export(module, (example_input,), 'model.onnx'), and give that path"
         raise InvalidModelError(f"model is a torch module ({kind.__name__}), not an ONNX model", hint)
@@ -228,7 +268,7 @@ def _model_or_graph(given: Any) -> Any:
 
 
 _FOLDER = Kind(_path, "give the path of a folder, as text or a pathlib.Path")
-_FILE = Kind(_path, "give the path of a file, as text or a pathlib.Path")
+_FILE = Kind(_file, "give the path of a file, as text or a pathlib.Path")
 _FLAG = Kind(_flag, "give True or False")
 _TEXT = Kind(_of(str), "give text")
 _CONFIG = Kind(_of(Config), "give an opbuild.config.Config, or leave it out")
@@ -249,7 +289,7 @@ _KINDS: Mapping[tuple[str, str], Kind] = {
     ("", "op_compiler_cache_mode"): Kind(_of(str), "give 'enable', 'force' or 'disable'"),
     ("", "op_compiler_cache_dir"): _FOLDER,
     ("", "op_debug_level"): Kind(_whole, "give a whole number from 0 to 4"),
-    ("", "op_debug_config"): _FILE,
+    ("", "op_debug_config"): Kind(_path, _FILE.hint),
     ("", "debug_dir"): _FOLDER,
     ("", "op_select_implmode"): Kind(_of(str), "give 'high_performance' or 'high_precision'"),
     ("", "optypelist_for_implmode"): Kind(_texts, "give operator types such as ['Conv', 'Softmax']"),

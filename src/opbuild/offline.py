@@ -88,8 +88,7 @@ def build_offline(
         OptionError: If an argument is at fault, or the file can not be written.
         BuildError: If an operator can not be built, or the network not linked.
     """
-    path = Path(output)
-    path = path if path.suffix == SUFFIX else path.with_name(path.name + SUFFIX)
+    path = _named(Path(output))
     _check_output(path, model)
     target = resolve_soc_version(soc_version)
     session = open_session(config or Config.from_environment(), target, observer, use_images=False, runs_elsewhere=True)
@@ -216,6 +215,17 @@ class _Loaded:
         return ", ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in zip(names, shapes, strict=True))
 
 
+def _named(output: Path) -> Path:
+    """Return the file to write, with its suffix.
+
+    Raises:
+        OptionError: If only a folder is named.
+    """
+    if output.name in ("", ".."):
+        raise OptionError(f"output is {str(output)!r}, a folder", f"name a file: {str(output / 'model.om')!r}")
+    return output if output.suffix == SUFFIX else output.with_name(output.name + SUFFIX)
+
+
 def _check_output(path: Path, model: Model | Graph) -> None:
     """Refuse a place where no file can be written, and the model itself, before anything is built."""
     if isinstance(model, (str, os.PathLike)) and same_file(model, path):
@@ -245,7 +255,7 @@ def read_graphs(
             name = next(name for name, shape in types.items() if shape is None or min(shape, default=0) < 0)
             raise ShapeError(
                 f"input {name!r} has an open shape",
-                f"give it: input_shapes={{{name!r}: (...)}}",
+                f"give it: input_shapes={{{name!r}: (...)}}; for a file of many sizes give variants or ranges",
                 command=f'give it: --input_shape "{name}:..."',
             )
         if shapes not in signatures:

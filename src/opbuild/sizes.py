@@ -123,7 +123,11 @@ def _scattered(items: Sequence[T]) -> list[T]:
 def _extents(name: str, given: Any) -> Extents:
     low, high = (1, FREE) if given == FREE else (given, given) if isinstance(given, int) else given
     if low < 0 or (high != FREE and high < low):
-        raise ShapeError(f"input {name!r} has the range {low}~{high}", "give the least extent, '~' and the greatest")
+        raise ShapeError(
+            f"input {name!r} has the range {low}~{high}",
+            f"give the least extent first: ({min(low, high)}, {max(low, high)})",
+            command="give the least extent, '~' and the greatest",
+        )
     return int(low), int(high)
 
 

@@ -39,8 +39,8 @@ class Operator:
 
 @checks_arguments
 def operator(
-    op_type: str, domain: str = "custom", *, shape: Shape | None = None, schedule: FunctionType | None = None
-) -> Callable[[FunctionType], Operator]:
+    op_type: str, domain: str = "custom", *, shape: Shape | None = None, schedule: Callable[..., Any] | None = None
+) -> Callable[[Callable[..., Any]], Operator]:
     """Make a function an operator of networks: nodes of this domain and type are built from it.
 
     Without ``shape`` the function is elementwise: it gets one Halide expression for each input and returns one. Its
@@ -69,7 +69,9 @@ def operator(
             "give a type that is an identifier and a domain of your own, such as 'my'",
         )
 
-    def define(function: FunctionType) -> Operator:
+    def define(function: Callable[..., Any]) -> Operator:
+        if not isinstance(function, FunctionType):
+            raise OptionError(f"operator {op_type} is given {function!r}, which is no function", "put it above a def")
         if shape is None and schedule is not None:
             raise OptionError(
                 f"operator {op_type} has a schedule but no shape", "an elementwise operator needs no schedule"
@@ -92,8 +94,8 @@ def operator(
     return define
 
 
-def _source(op_type: str, function: FunctionType, schedule: FunctionType | None, elementwise: bool) -> str:
-    text = source_of(function, *([schedule] if schedule is not None else []))
+def _source(op_type: str, function: FunctionType, schedule: Callable[..., Any] | None, elementwise: bool) -> str:
+    text = source_of(function, *([schedule] if isinstance(schedule, FunctionType) else []))
     return f"{text}\nOPERATORS = {{{op_type!r}: {function.__name__}}}" if elementwise else text
 
 

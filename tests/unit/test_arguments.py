@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import io
 import os
 import subprocess
 import sys
+import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -117,6 +120,12 @@ def test_there_is_a_wrong_value_for_every_argument() -> None:
     }
 
 
+def relu_graph() -> onnx.GraphProto:
+    """What people take out of a model."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ("n", "m")) for name in ("x", "y")]
+    return helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "relu", ends[:1], ends[1:])
+
+
 class Module:
     """Stands for ``torch.nn.Module``."""
 
@@ -154,6 +163,14 @@ Module.__module__ = "torch.nn.modules.module"
         ("compile", {"model": 3}, "^model is 3, which is of type int, not a model(?s:.*)onnx.ModelProto"),
         ("compile", {"model": None}, "^model is None, which is not a model"),
         ("compile", {"model": type("Net", (Module,), {})()}, r"torch module \(Net\), (?s:.*)torch.onnx.export\("),
+        ("compile", {"model": ""}, "^the path of the model is empty"),
+        ("load", {"path": ""}, "^path is empty\n  hint: give the path of a file"),
+        ("compile", {"model": relu_graph()}, r"is an onnx.GraphProto, not (?s:.*)onnx.helper.make_model\(graph\)"),
+        ("compile", {"model": relu_graph().node[0]}, "is an onnx.NodeProto, not"),
+        ("compile", {"model": io.BytesIO(b"x")}, r"of type BytesIO, not (?s:.*)model.read\(\)"),
+        ("compile", {"model": SimpleNamespace(model_proto=None)}, "hint: give the onnx.ModelProto that it holds"),
+        ("build_offline", {"output": "."}, "^output is '.', a folder\n  hint: name a file: 'model.om'"),
+        ("build_offline", {"output": "a/.."}, "^output is 'a/..', a folder"),
         ("compile", {"model": Graph("g", (), (), (), {}, {})}, "use opbuild.compile_graph"),
         ("operator", {"op_type": len}, "^op_type is <built-in function len>"),
     ],
@@ -165,6 +182,45 @@ def test_the_words_say_what_was_given_and_what_to_give(name: str, arguments: Map
         call(name, argument, value)
 
 
+def test_what_is_no_function_can_not_be_an_operator() -> None:
+    """``opbuild.operator("MyOp")(3)`` was an AttributeError from the reading of sources."""
+    with pytest.raises(OptionError, match=r"operator MyOp is given 3, which is no function"):
+        opbuild.operator("MyOp")(3)  # type: ignore[arg-type]
+
+
+def test_a_range_the_wrong_way_round_is_shown_as_python_writes_it() -> None:
+    """The hint was that of the command line."""
+    with pytest.raises(ModelError, match=r"hint: give the least extent first: \(1, 8\)"):
+        opbuild.build_offline(relu(), "net", ranges={"x": [(8, 1), 3]})
+
+
+def frames(error: BaseException) -> list[str]:
+    """The files of a traceback."""
+    return [os.path.basename(each.filename) for each in traceback.extract_tb(error.__traceback__)]
+
+
+def test_an_error_of_the_users_shows_no_inside_of_opbuild(tmp_path: Path) -> None:
+    """Six frames of opbuild stood between the user's line and ``there is no file``."""
+    with pytest.raises(ModelError) as caught:
+        opbuild.compile(tmp_path / "no.onnx", cache_path=tmp_path)
+    assert frames(caught.value) == ["test_arguments.py", "arguments.py"]
+    with pytest.raises(OptionError) as refused:
+        opbuild.compile("no.onnx", num_threads="2")  # type: ignore[arg-type]
+    assert frames(refused.value) == ["test_arguments.py", "arguments.py"]
+
+
+def test_an_error_of_a_function_of_the_users_shows_where_it_arose() -> None:
+    """An observer's own frames are what the user looks for."""
+
+    def fails(event: object) -> None:
+        raise ModelError("mine")
+
+    with pytest.raises(ModelError, match="mine") as caught:
+        opbuild.compile(relu(), input_shapes={"x": (2, 3)}, op_compiler_cache_mode="disable", observer=fails)
+    assert frames(caught.value)[-1] == "test_arguments.py"
+    assert len(frames(caught.value)) > 2
+
+
 def test_a_name_that_does_not_exist_is_pythons_own_error() -> None:
     """It names the function and the argument."""
     with pytest.raises(TypeError, match=r"compile\(\) got an unexpected keyword argument 'threads'"):
@@ -173,9 +229,7 @@ def test_a_name_that_does_not_exist_is_pythons_own_error() -> None:
 
 def relu() -> onnx.ModelProto:
     """A network of one node."""
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ("n", "m")) for name in ("x", "y")]
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "relu", ends[:1], ends[1:])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    return helper.make_model(relu_graph(), opset_imports=[helper.make_opsetid("", 17)])
 
 
 def test_numpys_numbers_and_truth_values_serve(tmp_path: Path) -> None:

@@ -222,6 +222,20 @@ def test_a_grid_is_sampled_where_an_extent_is_1() -> None:
     assert found.tolist() == [[[[5, 5]]]]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_determinants_and_grids_keep_their_element_type(dtype: str) -> None:
+    """Det of float16 and AffineGrid of float16 and float64 were built, and failed when the network was called."""
+    (found,) = on_host("Det", np.array([[[1, 2], [3, 4]], [[2, 0], [0, 3]]], dtype))
+    assert found.dtype == dtype
+    assert np.allclose(found, [-2, 6])
+    theta = np.array([[[1, 0, 0.5], [0, 2, 0]]], dtype)
+    for aligned, across, down in ((0, [-2 / 3, 0, 2 / 3], [-0.5, 0.5]), (1, [-1, 0, 1], [-1, 1])):
+        (grid,) = on_host("AffineGrid", theta, np.array([1, 1, 2, 3]), align_corners=aligned)
+        assert grid.dtype == dtype
+        expected = [[[x + 0.5, 2 * y] for x in across] for y in down]
+        assert np.allclose(grid, [expected], atol=1e-3)
+
+
 def test_zeros_are_quantised_by_a_scale_of_1() -> None:
     """DynamicQuantizeLinear of zeros only; the text leaves the scale open."""
     found, scale, zero = on_host("DynamicQuantizeLinear", np.zeros(3, np.float32), outputs=3)

@@ -239,3 +239,13 @@ def test_bounds_of_a_slice_are_clamped_as_the_text_says(extent: int) -> None:
             last = end if step > 0 or end >= -extent else None
             assert list(taken) == list(range(extent))[start:last:step]
     assert list(sliced(1, -2, -2, -1)) == [0]
+
+
+def test_random_numbers_like_integers_are_refused_when_the_network_is_built() -> None:
+    """They have an element type of their own, or none: it was built, and failed when it was called."""
+    for op_type in ("RandomUniformLike", "RandomNormalLike"):
+        node = Node(op_type, ("x",), ("y",), {}, "draw")
+        with pytest.raises(DTypeError, match="it makes floating-point numbers, not int64: give it the attribute dtype"):
+            infer_node(node, [TensorType("int64", (2,))], [None])
+        node = Node(op_type, ("x",), ("y",), {"dtype": 1}, "draw")
+        assert infer_node(node, [TensorType("int64", (2,))], [None]) == (TensorType("float32", (2,)),)

@@ -337,6 +337,39 @@ def test_print_in_construct_prints_the_values_of_each_run(graphs, capsys, mode):
         assert len(graphs) == 1
 
 
+class Formats(nn.Cell):
+    def __init__(self, spec):
+        super().__init__()
+        self.spec = spec
+
+    def construct(self, x):
+        total = x.sum()
+        print(f"total {total:{self.spec}}|{total}")
+        return x
+
+
+def test_a_format_in_construct_formats_the_value_of_each_run(graphs, capsys):
+    """``f"{loss:.2f}"`` asked a traced tensor for its data."""
+    for spec in (".2f", ">10.3f", "<8", "e", "^+9.1%"):
+        net = Formats(spec)
+        for value in (1.25, 7.5):
+            net(tensor(value))
+            assert capsys.readouterr().out == f"total {value:{spec}}|{value}\n"
+
+
+@pytest.mark.parametrize(("spec", "data"), [("d", [1.0]), (".2f", [1.0, 2.0])])
+def test_a_format_that_does_not_fit_is_refused_while_it_is_traced(graphs, spec, data):
+    """Not when a network that was built prints."""
+
+    class Net(nn.Cell):
+        def construct(self, x):
+            print(f"{x:{spec}}")
+            return x
+
+    with pytest.raises(ValueError, match=r"Unknown format code|of a tensor of shape \(2,\) is not defined"):
+        Net()(tensor(*data))
+
+
 def test_print_of_other_threads_and_files_is_left_alone(graphs, capsys):
     """Only what construct prints to the standard output is kept, and shown at once if it fails."""
 

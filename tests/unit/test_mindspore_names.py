@@ -11,6 +11,8 @@ from importlib import import_module
 import pytest
 
 import opbuild.mindspore as ms
+from mindspore_host import graphs  # noqa: F401 - a fixture
+from opbuild.cli.run_script import mindspore_found_here
 from opbuild.errors import ModelError
 from opbuild.mindspore import names, nn, ops
 from opbuild.mindspore.public_names import content, kinds
@@ -21,9 +23,10 @@ MODULES = [ms, nn, ops, ms.initializer]
 @pytest.mark.parametrize(
     ("ask", "says", "hint"),
     [
-        (lambda: ops.reluu, "no mindspore.ops.reluu: MindSpore 2.10 does not have it either", "ops.relu"),
+        (lambda: ops.reluu, "no mindspore.ops.reluu: MindSpore 2.10 does not list it either", "ops.relu"),
         (lambda: nn.relu, "no mindspore.nn.relu", "there is mindspore.ops.relu"),
-        (lambda: ms.Model, "for training: train with MindSpore and load the parameters", ""),
+        (lambda: ms.value_and_grad, "for training: train with MindSpore and load the parameters", ""),
+        (lambda: ops.GradOperation, "for training", ""),
         (lambda: nn.Adam, "no mindspore.nn.Adam: it is for training", ""),
         (lambda: ops.csr_add, "sparse tensors", ""),
         (lambda: ms.dataset, "no mindspore.dataset: reading data sets is MindSpore's", ""),
@@ -101,3 +104,66 @@ def test_public_names_are_there_or_get_a_sentence(owner):
     for name in [name for listed in kinds(owner).values() for name in listed[::20] if not hasattr(there, name)]:
         with pytest.raises(AttributeError, match=r"opbuild has no|has no attribute '_"):
             getattr(there, name)
+
+
+IMPORTS = """
+from mindspore.ops import operations as P, functional as F, composite as C
+import mindspore.ops.operations as P2
+from mindspore.ops.operations.nn_ops import ReLU
+from mindspore.ops.function.math_func import add
+from mindspore.nn import layer
+from mindspore.nn.layer.conv import Conv2d
+from mindspore.nn.loss.loss import MSELoss
+from mindspore.train import Model
+from mindspore.train.model import Model
+from mindspore.train.serialization import load_checkpoint
+from mindspore.communication import management
+from mindspore.communication.management import init
+from mindspore.common.parameter import Parameter
+"""
+
+
+@pytest.mark.parametrize("line", IMPORTS.strip().splitlines())
+def test_scripts_import_from_the_modules_that_mindspore_has(line):
+    """``from mindspore.ops import operations as P`` said that MindSpore does not have it either."""
+    with mindspore_found_here():
+        exec(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("from mindspore.nn.optim import Adam", "no mindspore.nn.Adam: it is for training"),
+        ("from mindspore.train.callback import LossMonitor", "no mindspore.train.LossMonitor: it is for training"),
+        ("from mindspore import value_and_grad", "no mindspore.value_and_grad: it is for training"),
+    ],
+)
+def test_importing_from_such_a_module_says_what_the_name_is_for(line, says):
+    """Not that there is no such module."""
+    with mindspore_found_here(), pytest.raises(ImportError, match=says):
+        exec(line)
+
+
+def test_no_module_is_the_nearest_name():
+    """``ops.operations`` is ``ops`` itself."""
+    with pytest.raises(AttributeError) as caught:
+        ops.GradOperation  # noqa: B018
+    assert "operations" not in caught.value.hint
+
+
+class Doubled(nn.Cell):
+    def construct(self, x):
+        return x * 2
+
+
+def test_a_model_predicts_and_says_that_it_trains_nothing(graphs):  # noqa: F811
+    """Scripts that only predict stopped at ``from mindspore import Model``."""
+    net = Doubled().set_train()
+    model = ms.Model(net, loss_fn=nn.MSELoss(), metrics={"accuracy"})
+    assert model.predict(ms.Tensor([1.5])).asnumpy().tolist() == [3.0]
+    assert not net.training
+    for method, says in ((model.train, "trains"), (model.fit, "trains"), (model.eval, "reads a data set")):
+        with pytest.raises(ModelError, match=f"^Model.{method.__name__} {says}: opbuild builds and runs networks"):
+            method(1, None)
+    with pytest.raises(TypeError, match="Model was given a int"):
+        ms.Model(3)

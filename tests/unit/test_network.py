@@ -201,7 +201,7 @@ def test_a_torch_tensor_of_another_type_is_told_how_to_become_an_integer() -> No
         ((X[:31],), {}, r"'x' has shape \[31\], the network needs \[32\].*input_shapes=\{'x': \(None,\)\}"),
         ((X.reshape(1, 32),), {}, r"'x' has shape \[1, 32\].*an array of rank 1"),
         ((np.float32(1),), {}, r"'x' has shape \[\].*an array of rank 1; x\[None\] adds a dimension"),
-        ((None,), {}, "'x' is a NoneType, not an array.*give an array of float32"),
+        ((None,), {}, "'x' is None, not an array.*give an array of float32"),
         ((X.astype(object),), {}, "'x' is an array of objects"),
         ((X.astype("U8"),), {}, "'x' is an array of text or times"),
         (("text",), {}, "'x' is a str, not an array"),
@@ -369,3 +369,26 @@ def test_a_network_runs_in_a_forked_child_with_threads_of_its_own() -> None:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     np.testing.assert_array_equal(built.executor.run([x])[0], x * 2 + 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((1, 8, 6, 3), r"the channels stand last here, .*: np.transpose\(x, \(0, 3, 1, 2\)\)"),
+        ((1, 8, 3, 6), r"compile with input_shapes=\{'x': \(1, None, None, 6\)\}"),
+    ],
+)
+def test_an_image_with_its_channels_last_is_to_be_transposed(given, words):
+    """To leave the channels open, as the hint said, helps nobody who has an NHWC array."""
+    endpoint = Endpoint("x", TensorType("float32", (1, 3, 8, 6)))
+    net = Network("image", [endpoint], ["out"], lambda shapes: None, first=((1, 3, 8, 6),))
+    with pytest.raises(InputError, match=words):
+        net(np.zeros(given, np.float32))
+
+
+def test_numbers_with_a_fraction_are_not_cut_to_whole_ones():
+    """A list of floats was taken for int64 and lost its fractions; nothing else is converted silently."""
+    assert as_input([[1, 2]], np.dtype("int64"), "ids").tolist() == [[1, 2]]
+    assert as_input([1, 2], np.dtype("float32"), "x").dtype == np.float32
+    with pytest.raises(InputError, match="'ids' has numbers with a fraction, the network needs int64"):
+        as_input([[1.5, 2.0]], np.dtype("int64"), "ids")

@@ -33,12 +33,23 @@ _PLACES = {
     "mindspore.common.parameter": f"{_FACE}.parameter",
     "mindspore.common.seed": f"{_FACE}.initializer",
     "mindspore.common.tensor": f"{_FACE}.tensor",
-    "mindspore.nn.layer": f"{_FACE}.nn",
-    "mindspore.ops.function": f"{_FACE}.ops",
-    "mindspore.ops.functional": f"{_FACE}.ops",
-    "mindspore.ops.operations": f"{_FACE}.ops",
 }
 """Modules of MindSpore that have another name here; the others have the same below ``opbuild.mindspore``."""
+
+_INNER = {
+    "nn": ("layer", "loss", "optim", "wrap"),
+    "ops": ("composite", "function", "functional", "operations"),
+    "train": ("callback", "metrics", "model"),
+}
+"""Modules of MindSpore whose names, and those of the modules below them, the module above has as well: it stands in."""
+
+
+def _place(fullname: str) -> str:
+    """Return the name here of a module of MindSpore."""
+    parts = fullname.split(".")
+    if len(parts) > 2 and parts[2] in _INNER.get(parts[1], ()):
+        return f"{_FACE}.{parts[1]}"
+    return _PLACES.get(fullname, _FACE + fullname.removeprefix("mindspore"))
 
 
 class MindSporeFinder(MetaPathFinder):
@@ -54,9 +65,8 @@ class MindSporeFinder(MetaPathFinder):
         """
         if fullname.partition(".")[0] != "mindspore":
             return None
-        place = _PLACES.get(fullname, _FACE + fullname.removeprefix("mindspore"))
         try:
-            module = importlib.import_module(place)
+            module = importlib.import_module(_place(fullname))
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith(_FACE):
                 raise

@@ -42,9 +42,11 @@ def same(call: Call) -> Types:
     first = call.type(0)
     if call.node.op_type in ("Softmax", "LogSoftmax", "Hardmax", "LpNormalization"):
         call.axis(call.attr("axis", -1), len(first.shape))
-    if call.attr("dtype", None) is not None:
-        return (TensorType(named_dtype(call, call.attr("dtype", 1)), first.shape),)
-    return (first,)
+    given = call.attr("dtype", None)
+    dtype = first.dtype if given is None else named_dtype(call, given)
+    if call.node.op_type in ("RandomNormalLike", "RandomUniformLike") and not dtype.startswith("float"):
+        call.fail_dtype(f"it makes floating-point numbers, not {dtype}: give it the attribute dtype")
+    return (TensorType(dtype, first.shape),)
 
 
 @rule("Not", "IsNaN", "IsInf")

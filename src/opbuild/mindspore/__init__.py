@@ -56,6 +56,7 @@ from opbuild.mindspore.dtype import (
 )  # fmt: skip
 from opbuild.mindspore.initializer import get_seed, set_seed
 from opbuild.mindspore.jit import jit, jit_class, ms_function, mutable
+from opbuild.mindspore.model import Model
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
 from opbuild.mindspore.seeds import (
     Generator,
@@ -86,6 +87,7 @@ __all__ = [
     "PYNATIVE_MODE",
     "STRICT",
     "Generator",
+    "Model",
     "Parameter",
     "ParameterTuple",
     "Tensor",

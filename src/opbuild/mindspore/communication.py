@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.context import build_config
+
+management = sys.modules[__name__]
+"""MindSpore has these functions in a module of that name too."""
+__path__: list[str] = []  # so that it can be imported
 
 _BACKENDS = ("hccl", "nccl", "mccl", "gloo", "mpi")
 

@@ -33,7 +33,7 @@ _ADVICE = {
     "device": "it manages Ascend or GPU devices: opbuild runs on CPUs, leave it out",
     "sparse": "it is about sparse tensors, which opbuild does not have: use dense ones",
     "internal": "MindSpore uses it inside and does not document it",
-    "": "MindSpore 2.10 does not have it either",
+    "": "MindSpore 2.10 does not list it either",
 }
 """What to say about a name, by its kind in ``public_names``; the empty kind is no name of MindSpore."""
 
@@ -66,7 +66,8 @@ def getter(module: str, public: str = "", lazy: Iterable[str] = ()) -> Callable[
             return importlib.import_module(f"{module}.{name}")
         if name.startswith("_"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        text, hint = sentence(owner, name, lambda: dir(sys.modules[module]))
+        here = sys.modules[module]
+        text, hint = sentence(owner, name, lambda: [each for each, value in vars(here).items() if value is not here])
         # Python replaces what an AttributeError says by its own words when a name is imported.
         raise (MissingImportError if _imports(sys._getframe(1)) else MissingNameError)(text, hint)
 
@@ -108,10 +109,15 @@ def sentence(owner: str, name: str, there: Callable[[], Iterable[str]]) -> tuple
     said = _SAID.get((owner, name))
     if said is None:  # programs that only ask with hasattr ask often
         near = _elsewhere(owner, name) or _nearest(owner, name, there())
-        said = f"opbuild has no {owner}.{name}: {_ADVICE[kind_of(owner, name)]}", near
+        said = f"opbuild has no {owner}.{name}: {_ADVICE[_kind(owner, name)]}", near
         if len(_SAID) < _MOST_SAID:
             _SAID[owner, name] = said
     return said
+
+
+def _kind(owner: str, name: str) -> str:
+    """Return the kind of a name; ``mindspore`` has some of ``ops`` that it does not list: ``value_and_grad``."""
+    return kind_of(owner, name) or (kind_of("mindspore.ops", name) if owner == "mindspore" else "")
 
 
 def _nearest(owner: str, name: str, there: Iterable[str]) -> str:

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from opbuild.frontend.cell import Symbol
 from opbuild.mindspore.tensor import Tensor
 
-_MARK = re.compile(r"Tensor\(shape=\[[\d, ]*\], dtype=\w+, value= <traced (\w+)>\)|<traced (\w+)>")
-"""What ``repr`` and ``str`` give for a traced tensor."""
+_MARK = re.compile(r"Tensor\(shape=\[[\d, ]*\], dtype=\w+, value= <traced (\w+)>\)|<traced (\w+)(?::([^<>]*))?>")
+"""What ``repr``, ``str`` and, with a quoted format, ``format`` give for a traced tensor."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Line:
             name = found[1] or found[2]
             if name not in values:
                 return found[0]
-            return repr(values[name]) if found[1] else str(values[name])
+            return repr(values[name]) if found[1] else format(values[name], unquote(found[3] or ""))
 
         print(_MARK.sub(value, self.text), end="", flush=self.flush)
 

@@ -7,7 +7,9 @@ functions of ``ops``: a tensor itself only holds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -210,7 +212,14 @@ class Tensor(metaclass=Named):
         return f"<traced {symbol.name}>" if symbol else str(self.asnumpy())  # printing puts the value there
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec else str(self)
+        if not spec:
+            return str(self)
+        if not self.symbol:
+            return format(self.item(), spec)
+        if prod(self.shape) != 1:
+            raise _one_only("format()", self.shape)
+        format(np.zeros((), self.symbol.type.dtype).item(), spec)  # what is wrong with it is said while it is traced
+        return f"<traced {self.symbol.name}:{quote(spec, safe='')}>"
 
     def __copy__(self) -> Tensor:
         return self.copy()
@@ -221,10 +230,12 @@ class Tensor(metaclass=Named):
     def _one(self, what: str) -> Any:
         array = self.asnumpy()
         if array.size != 1:
-            raise ArgumentValueError(
-                f"{what} of a tensor of shape {array.shape} is not defined", "reduce it to one element first"
-            )
+            raise _one_only(what, array.shape)
         return array.item()
+
+
+def _one_only(what: str, shape: tuple[int, ...]) -> ArgumentValueError:
+    return ArgumentValueError(f"{what} of a tensor of shape {shape} is not defined", "reduce it to one element first")
 
 
 def tensor(input_data: Any = None, dtype: Any = None) -> Tensor:

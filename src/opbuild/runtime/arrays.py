@@ -31,7 +31,7 @@ def as_input(value: Any, dtype: np.dtype[Any], name: str) -> Array:
         raise InputError(
             f"input {name!r} is an array {what}"
             if is_array
-            else f"input {name!r} is a {type(value).__name__}, not an array",
+            else f"input {name!r} is {_shown_type(value)}, not an array",
             f"give an array of {dtype.name}: a numpy array, or a tensor that speaks DLPack",
         )
     if array.dtype != dtype:
@@ -39,6 +39,19 @@ def as_input(value: Any, dtype: np.dtype[Any], name: str) -> Array:
     if array.flags.c_contiguous and array.flags.aligned:
         return array
     return array.copy(order="C")
+
+
+def _shown_type(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _numbers(value: Any, dtype: np.dtype[Any], name: str) -> Array:
+    """Return Python's numbers, which have no element type of their own, as an array of the network's."""
+    found = np.asarray(value)
+    if found.dtype.kind in "fc" and dtype.kind not in "fc":
+        message = f"input {name!r} has numbers with a fraction, the network needs {dtype}"
+        raise InputError(message, "give whole numbers")
+    return np.asarray(value, dtype)
 
 
 def _to_numpy(value: Any, dtype: np.dtype[Any], name: str) -> Array:
@@ -49,10 +62,12 @@ def _to_numpy(value: Any, dtype: np.dtype[Any], name: str) -> Array:
         if isinstance(value, np.ndarray):
             return np.asarray(value)
         if isinstance(value, (bool, int, float, list, tuple)):
-            return np.asarray(value, dtype)
+            return _numbers(value, dtype, name)
         if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
             return np.asarray(np.from_dlpack(value))
         array = np.asarray(value)
+    except InputError:
+        raise
     except Exception as error:  # whatever the other library raises
         raise InputError(
             f"input {name!r} can not be read as an array: {error}",

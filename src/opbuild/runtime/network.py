@@ -278,9 +278,22 @@ class Network:
         return tuple(Endpoint(port.name, port.type) for port in ports)
 
 
+def _has_channels_last(shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    """Return whether an array would fit if its last dimension stood second: NHWC, where NCHW is expected."""
+    if len(shape) < 3 or expected[1] == FREE or shape[1] == expected[1]:
+        return False
+    moved = (shape[0], shape[-1], *shape[1:-1])
+    return all(e in (FREE, s) for e, s in zip(expected, moved, strict=True))
+
+
 def _how_to_fit(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> tuple[str, str]:
     """Return what to do, in Python and in a command, about an input of a shape that the network does not take."""
     if len(shape) == len(expected):
+        if _has_channels_last(shape, expected):
+            order = (0, len(shape) - 1, *range(1, len(shape) - 1))
+            move = "the channels stand last here, the model has them second"
+            shown = name if name.isidentifier() else "array"
+            return f"{move}: np.transpose({shown}, {order})", f"{move}: transpose the array by {order}"
         wanted = tuple(e if e == s else None for e, s in zip(expected, shape, strict=True))
         return (
             f"the model fixes it; compile with input_shapes={{{name!r}: {wanted}}} to leave it open",

@@ -50,6 +50,11 @@ def _pow(node: Node, inputs: Any) -> Sequence[Array]:
     return (apply("pow", base, exponent.astype(base.dtype)),)
 
 
+@implements("Det")
+def _det(node: Node, inputs: Any) -> Sequence[Array]:
+    return (np.linalg.det(inputs[0].astype(np.float64)).astype(inputs[0].dtype),)
+
+
 @implements(*_PLAIN)
 def _plain(node: Node, inputs: Any) -> Sequence[Array]:
     return (apply(_PLAIN[node.op_type], *inputs),)

@@ -107,6 +107,25 @@ def _placed(place: Array, weight: Array, extent: int, aligned: bool, padding: st
     return np.clip(np.nan_to_num(place), 0, extent - 1).astype(np.int64), weight
 
 
+@implements("AffineGrid")
+def _affine_grid(node: Node, inputs: Any) -> Sequence[Array]:
+    theta, size = inputs
+    extents = [int(extent) for extent in size[2:]]
+    aligned = bool(node.attrs.get("align_corners", 0))
+    lines = [_between(extent, aligned) for extent in extents]
+    axes = np.meshgrid(*lines, indexing="ij")[::-1]  # the innermost dimension comes first
+    points = np.stack([*axes, np.ones(extents)], -1)
+    found = np.einsum("nij,...j->n...i", theta.astype(np.float64), points)
+    return (found.astype(theta.dtype),)
+
+
+def _between(extent: int, aligned: bool) -> Array:
+    """Return the places of ``extent`` pixels between -1 and 1: of their centres, or with the outermost at the ends."""
+    if aligned:
+        return np.linspace(-1.0, 1.0, extent) if extent > 1 else np.zeros(extent)
+    return (2 * np.arange(extent) + 1) / extent - 1
+
+
 @implements("MaxRoiPool")
 def _max_roi_pool(node: Node, inputs: Any) -> Sequence[Array]:
     x, regions = inputs

@@ -1,5 +1,7 @@
 """``nn``: cells, the layers that networks are made of."""
 
+import sys
+
 from opbuild.mindspore import names
 from opbuild.mindspore.nn.activation import (
     CELU,
@@ -169,6 +171,9 @@ from opbuild.mindspore.nn.transformer import (
 )
 
 __getattr__ = names.getter(__name__)
+
+layer = optim = wrap = sys.modules[__name__]
+"""MindSpore has layers in modules of their own too: ``from mindspore.nn import layer``."""
 
 __all__ = [
     "CELU", "ELU", "GELU", "GLU", "GRU", "LRN", "LSTM", "PSNR", "RNN", "SSIM", "AdaptiveAvgPool1d",

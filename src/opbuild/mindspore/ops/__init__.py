@@ -2,6 +2,8 @@
 """``ops``: operators as functions (``ops.matmul``) and as classes, the primitives (``ops.MatMul()``)."""
 
 # fmt: off
+import sys
+
 from opbuild.mindspore import names
 from opbuild.mindspore.ops.activation import (
     celu, elu, fast_gelu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu, log_softmax,
@@ -117,6 +119,9 @@ from opbuild.mindspore.ops.primitives import *  # noqa: F403
 from opbuild.mindspore.ops.movement_primitives import *  # noqa: F403
 
 __getattr__ = names.getter(__name__)
+
+composite = function = functional = operations = sys.modules[__name__]
+"""MindSpore has functions and primitives in modules of their own too: ``from mindspore.ops import operations as P``."""
 
 __all__ = [  # noqa: RUF022 - in order of the alphabet
     "ACos", "Abs", "Acosh", "AdaptiveAvgPool2D", "Add", "AddN", "Addcdiv", "Addcmul", "AllGather", "AllReduce",
