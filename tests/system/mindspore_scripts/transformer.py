@@ -1,4 +1,4 @@
-"""A transformer encoder by ``nn``, the same by hand, and an encoder with a decoder."""
+"""A transformer encoder by ``nn``, and an encoder layer by hand."""
 
 import math
 
@@ -68,10 +68,3 @@ layer = nn.TransformerEncoderLayer(d_model=8, nhead=2, dim_feedforward=16, batch
 encoder = fill(nn.TransformerEncoder(layer, num_layers=2), 7)
 print(list(encoder.parameters_dict())[:4])
 print("by nn:", np.round(encoder(x, src_mask=causal).asnumpy()[1, -1], 3))
-
-attention = fill(nn.MultiheadAttention(8, 4, batch_first=True), 8)
-output, weights = attention(x, x, x)
-print(output.shape, weights.shape, np.round(weights.asnumpy()[0, 0], 3))
-
-whole = fill(nn.Transformer(8, 2, 1, 1, 16, batch_first=True), 9)
-print(np.round(whole(x, x[:, :3]).asnumpy()[0, 0], 3))

@@ -8,9 +8,8 @@ from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError
 from opbuild.mindspore.initializer import initializer
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.ops import activation, arithmetic
-from opbuild.mindspore.ops.comparison import less, where
+from opbuild.mindspore.ops.elementwise import rrelu
 from opbuild.mindspore.ops.normalization import lrn
-from opbuild.mindspore.ops.random import uniform
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -114,8 +113,7 @@ class RReLU(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """Apply it."""
-        slopes = uniform(x.shape, self.lower, self.upper, dtype=x.dtype)
-        return where(less(x, 0), arithmetic.mul(x, slopes), x)
+        return rrelu(x, self.lower, self.upper)
 
 
 class ELU(Cell):

@@ -48,6 +48,7 @@ from opbuild.mindspore.ops.comparison import (
     where,
 )  # fmt: skip
 from opbuild.mindspore.ops.creation import full_like, ones_like, zeros_like
+from opbuild.mindspore.ops.random import drawn
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
@@ -259,10 +260,12 @@ def positive(input: Any) -> Tensor:
 
 
 def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3) -> Tensor:
-    """Return ``input`` where it is not negative, elsewhere times the mean slope: slopes are random only in training."""
+    """Return ``input`` where it is not negative, elsewhere times slopes that each call draws, as in MindSpore."""
     if lower > upper:
         raise ArgumentValueError(f"rrelu from {lower} to {upper}", "lower must not be above upper")
-    return where(less(input, 0), mul(input, (lower + upper) / 2), input)
+    x = need_tensor(input, "rrelu")
+    slopes = lower if lower == upper else drawn("rrelu", lambda g: g.uniform(lower, upper, x.shape), x.dtype)
+    return where(less(x, 0), mul(x, slopes), x)
 
 
 def sgn(input: Any) -> Tensor:
