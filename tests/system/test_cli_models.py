@@ -47,7 +47,7 @@ def test_a_build_names_each_operator_with_its_reason(tmp_path: Path) -> None:
     objects = sorted(path.stem for path in tmp_path.glob("rank_0/kernel_meta/*.o"))
     assert objects
     for name in objects:
-        (line,) = (line for line in done.stdout.splitlines() if f" {name} " in line)
+        (line,) = (line for line in done.stdout.splitlines() if line.startswith(f"{name} "))
         assert " built " in line
         assert "not in the store" in line
     assert f"mlp: {len(objects)} of {len(objects)} operators to compile" in done.stderr

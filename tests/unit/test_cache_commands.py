@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 def test_ls_lists_names_variants_and_sizes(names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Each operator is a line with its whole name; JSON has the same."""
     text = said(capsys, "cache", "ls")
-    assert all(f" {name} " in text for name in names)
+    assert all(f"{name} " in text for name in names)
     assert "tile=2" in text
     assert "2 operators (40.0 KiB), 0 networks (0 B), 0 packed weights (0 B)" in text
     assert sorted(row["name"] for row in as_json(capsys, "cache", "ls")) == names
@@ -53,6 +54,8 @@ def test_an_empty_cache_is_shown_as_such(
     monkeypatch.chdir(tmp_path)
     for command in ("ls", "stats", "verify", "clear"):
         assert said(capsys, "cache", command)
+    for command in (["verify"], ["prune", "--older_than=1d"], ["clear"]):
+        assert re.fullmatch(r"nothing is stored in /.*/rank_0\n", said(capsys, "cache", *command))
     assert as_json(capsys, "cache", "ls") == []
     assert list(tmp_path.iterdir()) == []
 

@@ -75,8 +75,8 @@ def test_the_command_writes_a_model_and_replaces_only_its_own(
     [
         (["resnet5"], "there is no example 'resnet5'", "did you mean resnet50?"),
         (["mine"], "there is no example 'mine'", "there are resnet50, squeezenet"),
-        (["squeezenet", "-o", "."], ". is a folder", "-o squeezenet.onnx"),
-        (["squeezenet", "-o", "no/model.onnx"], "there is no folder no", "mkdir -p no"),
+        (["squeezenet", "-o", "."], "'.' is a folder", "-o squeezenet.onnx"),
+        (["squeezenet", "-o", "no/model.onnx"], "there is no folder 'no'", "mkdir -p no"),
         (["squeezenet", "--seed", "-1"], "--seed", ""),
     ],
 )

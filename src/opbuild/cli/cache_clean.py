@@ -11,6 +11,7 @@ from opbuild.errors import OptionError
 from opbuild.plural import counted
 
 if TYPE_CHECKING:
+    from opbuild.cache import Cache
     from opbuild.store.inventory import Item
 
 _KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo": "memo", "settings": "settings"}
@@ -50,7 +51,7 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
     else:
         left = f", {len(found) - removed} not removed" if repair and removed < len(found) else ""
         end = f"{len(found)} damaged" + (" and removed" if removed and not left else left)
-        click.echo(f"{checked} checked, {end}")
+        click.echo(f"{checked} checked, {end}" if checked else f"nothing is stored in {config.cache_folder}")
     return 1 if removed < len(found) else 0
 
 
@@ -67,10 +68,10 @@ def prune(older_than: str | None, max_size: str | None, as_json: bool, **place: 
     seconds, nbytes = read_span(older_than), read_size(max_size)
     if seconds is None and nbytes is None:
         raise OptionError("prune was not told what to remove", "give --older_than or --max_size")
-    config = locate_place(**place)
+    cache = Cache.of(locate_place(**place))
     with progress_of("removing", "removed", _LEFT) as count:
-        removed = Cache.of(config).prune(older_than=seconds, max_bytes=nbytes, watch=count)
-    _tell(removed, as_json)
+        removed = cache.prune(older_than=seconds, max_bytes=nbytes, watch=count)
+    _tell(removed, as_json, cache)
 
 
 @click.command()
@@ -81,18 +82,21 @@ def clear(as_json: bool, **place: Any) -> None:
     from opbuild.cache import Cache
     from opbuild.cli.count_progress import progress_of
 
-    config = locate_place(**place)
+    cache = Cache.of(locate_place(**place))
     with progress_of("removing", "removed", _LEFT) as count:
-        removed = Cache.of(config).clear(count)
-    _tell(removed, as_json)
+        removed = cache.clear(count)
+    _tell(removed, as_json, cache)
 
 
-def _tell(removed: tuple[Item, ...], as_json: bool) -> None:
+def _tell(removed: tuple[Item, ...], as_json: bool, cache: Cache) -> None:
     count = {name: sum(item.kind == kind for item in removed) for kind, name in _KINDS.items()}
     nbytes = sum(item.nbytes for item in removed)
     if as_json:
         print_json({"operators": count["operator"], "networks": count["network"], "bytes": nbytes,
                     "names": sorted(item.name for item in removed)})  # fmt: skip
+        return
+    if not removed and not cache.folder.is_dir():
+        click.echo(f"nothing is stored in {cache.folder}")
         return
     operators, networks = counted(count["operator"], "operator"), counted(count["network"], "network")
     click.echo(f"{operators} and {networks} removed, {size(nbytes)}")
