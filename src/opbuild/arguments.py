@@ -91,7 +91,7 @@ def _without_inside(error: OpbuildError) -> OpbuildError:
     return error.with_traceback(None)
 
 
-_PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+_PACKAGE = __file__.removesuffix("arguments.py")
 
 
 def _read(name: str, value: Any, kind: Kind) -> Any:

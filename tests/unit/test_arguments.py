@@ -196,7 +196,7 @@ def test_a_range_the_wrong_way_round_is_shown_as_python_writes_it() -> None:
 
 def frames(error: BaseException) -> list[str]:
     """The files of a traceback."""
-    return [os.path.basename(each.filename) for each in traceback.extract_tb(error.__traceback__)]
+    return [Path(each.filename).name for each in traceback.extract_tb(error.__traceback__)]
 
 
 def test_an_error_of_the_users_shows_no_inside_of_opbuild(tmp_path: Path) -> None:
