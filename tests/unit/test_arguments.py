@@ -171,6 +171,11 @@ Module.__module__ = "torch.nn.modules.module"
         ("compile", {"model": SimpleNamespace(model_proto=None)}, "hint: give the onnx.ModelProto that it holds"),
         ("build_offline", {"output": "."}, "^output is '.', a folder\n  hint: name a file: 'model.om'"),
         ("build_offline", {"output": "a/.."}, "^output is 'a/..', a folder"),
+        (
+            "compile",
+            {"model": type("ExportedProgram", (), {"__module__": "torch.export.exported_program"})()},
+            "of type ExportedProgram, not an ONNX model\n  hint: export it to ONNX: torch.onnx.export",
+        ),
         ("compile", {"model": Graph("g", (), (), (), {}, {})}, "use opbuild.compile_graph"),
         ("operator", {"op_type": len}, "^op_type is <built-in function len>"),
     ],
