@@ -57,6 +57,7 @@ REVIEWED = {
     ("frontend/onnx_read.py", "memmap"): "external data, below the model's folder, as an array of numbers",
     ("kernel/writers.py", "CDLL"): "the process itself, for fstatfs",
     ("lowering/lower.py", "import_module"): "modules of this package, from a table in the file",
+    ("mindspore/names.py", "import_module"): "modules of this package, from a list in the code",
     ("runtime/library.py", "CDLL"): "an anonymous file with the bytes that were checked",
     ("runtime/process.py", "CDLL"): "libm, and the process itself, for mallopt",
 }
