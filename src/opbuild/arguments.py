@@ -91,7 +91,7 @@ def _without_inside(error: OpbuildError) -> OpbuildError:
     return error.with_traceback(None)
 
 
-_PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+_PACKAGE = __file__.removesuffix("arguments.py")
 
 
 def _read(name: str, value: Any, kind: Kind) -> Any:
@@ -257,6 +257,9 @@ def _model(given: Any) -> Any:
     if any(each.__name__ == "Module" and each.__module__.startswith("torch.") for each in kind.__mro__):
         hint = "export it first: torch.onnx.export(module, (example_input,), 'model.onnx'), and give that path"
         raise InvalidModelError(f"model is a torch module ({kind.__name__}), not an ONNX model", hint)
+    if kind.__module__.startswith("torch."):
+        hint = "export it to ONNX: torch.onnx.export, and give the path of the file"
+        raise InvalidModelError(f"model is of type {kind.__name__}, not an ONNX model", hint)
     if isinstance(given, Graph):
         raise InvalidModelError("model is a Graph, not an ONNX model", "use opbuild.compile_graph")
     shown = "None, which is" if given is None else f"{_SHORT.repr(given)}, which is of type {kind.__name__},"

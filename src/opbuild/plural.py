@@ -17,3 +17,11 @@ def counted(number: int, thing: str, things: str = "") -> str:
 def verb(number: int, one: str, several: str) -> str:
     """Return the form of a verb that goes with a number of things, e.g. of ``is`` and ``are``."""
     return one if number == 1 else several
+
+
+def size(nbytes: int) -> str:
+    """Return bytes for people: ``2.0 KiB``."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if nbytes >= factor:
+            return f"{nbytes / factor:.1f} {unit}"
+    return f"{nbytes} B"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from opbuild.plural import counted
+from opbuild.plural import counted, size
 
 UNBOUND = "nothing is built before the first call, which brings the shapes of its inputs"
 """What the report of a network says before any signature was bound."""
@@ -100,7 +100,7 @@ class Report:
             ),
             ("started from the stored network", "yes" if self.image else f"no: {self.image_reason}"),
             ("time", f"{self.milliseconds:.0f} ms"),
-            ("memory", f"{self.arena / 2**20:.1f} MiB intermediate, {self.constants / 2**20:.1f} MiB constant"),
+            ("memory", f"{size(self.arena)} intermediate, {size(self.constants)} constant"),
         ]
         details = table(
             ("operator", "nodes", "", "why", "compiled in"),
@@ -131,7 +131,7 @@ class Report:
             if self.image
             else f"not started from a stored network: {self.image_reason}"
         )
-        lines.append(f"memory: {self.arena / 2**20:.1f} MiB intermediate, {self.constants / 2**20:.1f} MiB constant")
+        lines.append(f"memory: {size(self.arena)} intermediate, {size(self.constants)} constant")
         return "\n".join(lines)
 
 

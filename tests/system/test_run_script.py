@@ -191,7 +191,7 @@ def test_a_script_may_catch_errors_as_mindspores(tmp_path, empty):
     ("line", "name"),
     [
         ("import mindspore.dataset as ds", "mindspore.dataset"),
-        ("from mindspore import Model", "mindspore.Model"),
+        ("from mindspore import value_and_grad", "mindspore.value_and_grad"),
         ("from mindspore.nn import Adam", "mindspore.nn.Adam"),
         ("import mindspore as ms; ms.ops.no_such_name", "mindspore.ops.no_such_name"),
     ],

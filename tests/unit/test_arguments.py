@@ -171,6 +171,11 @@ Module.__module__ = "torch.nn.modules.module"
         ("compile", {"model": SimpleNamespace(model_proto=None)}, "hint: give the onnx.ModelProto that it holds"),
         ("build_offline", {"output": "."}, "^output is '.', a folder\n  hint: name a file: 'model.om'"),
         ("build_offline", {"output": "a/.."}, "^output is 'a/..', a folder"),
+        (
+            "compile",
+            {"model": type("ExportedProgram", (), {"__module__": "torch.export.exported_program"})()},
+            "of type ExportedProgram, not an ONNX model\n  hint: export it to ONNX: torch.onnx.export",
+        ),
         ("compile", {"model": Graph("g", (), (), (), {}, {})}, "use opbuild.compile_graph"),
         ("operator", {"op_type": len}, "^op_type is <built-in function len>"),
     ],
@@ -196,7 +201,7 @@ def test_a_range_the_wrong_way_round_is_shown_as_python_writes_it() -> None:
 
 def frames(error: BaseException) -> list[str]:
     """The files of a traceback."""
-    return [os.path.basename(each.filename) for each in traceback.extract_tb(error.__traceback__)]
+    return [Path(each.filename).name for each in traceback.extract_tb(error.__traceback__)]
 
 
 def test_an_error_of_the_users_shows_no_inside_of_opbuild(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from fuzzing import CAMPAIGN
 from opbuild.cache import Cache
-from opbuild.cli.cache_options import size
 from opbuild.cli.main import main
 from opbuild.config import Config
+from opbuild.plural import size
 from opbuild.store.inventory import disk_usage
 from small_network import SmallNetwork
 

@@ -58,6 +58,8 @@ def test_a_report_is_one_short_line_at_the_prompt() -> None:
     """It was every operator and every note in one line of thousands of characters."""
     report = Report("resnet50", OPERATORS, {"TopK": 2}, {"lower": 1.5, "build": 100.0}, notes={"n": "why" * 99})
     assert repr(report) == ("Report(network='resnet50', built=15, reused=15, host=2, image=False, milliseconds=101.5)")
+    small = Report("small", steps={"build": 1.0}, arena=640, constants=3000)
+    assert str(small).endswith("memory: 640 B intermediate, 2.9 KiB constant")  # it was 0.0 MiB
     assert len(str(report).splitlines()) > 30  # ``print`` shows each operator
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from opbuild.cli.cache_options import json_option, locate, print_json, size, target_options
+from opbuild.cli.cache_options import json_option, locate, print_json, target_options
 from opbuild.cli.option_values import OnePath, Whole
 from opbuild.cli.options import THREADS
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
 from opbuild.kernel.files import same_file, unwritable
-from opbuild.plural import counted
+from opbuild.plural import counted, size
 
 
 @click.command()

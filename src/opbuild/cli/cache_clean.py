@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.cache_options import json_option, locate_place, place_options, print_json, read_size, read_span, size
+from opbuild.cli.cache_options import json_option, locate_place, place_options, print_json, read_size, read_span
 from opbuild.errors import OptionError
-from opbuild.plural import counted
+from opbuild.plural import counted, size
 
 if TYPE_CHECKING:
     from opbuild.cache import Cache

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.cache_options import size
 from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.opdesc import canonical_json
-from opbuild.plural import counted
+from opbuild.plural import counted, size
 
 if TYPE_CHECKING:
     from opbuild.cache import Cache

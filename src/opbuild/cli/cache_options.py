@@ -152,14 +152,6 @@ def read_span(text: str | None) -> float | None:
     return float(int(match[1]) * _SPANS[match[2]])
 
 
-def size(nbytes: int) -> str:
-    """Return bytes for people."""
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if nbytes >= factor:
-            return f"{nbytes / factor:.1f} {unit}"
-    return f"{nbytes} B"
-
-
 def span(seconds: float) -> str:
     """Return a span of time for people."""
     for unit, factor in (("d", 86400), ("h", 3600), ("min", 60)):

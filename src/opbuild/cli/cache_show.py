@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.cache_options import json_option, locate_place, place_options, print_json, size
+from opbuild.cli.cache_options import json_option, locate_place, place_options, print_json
 from opbuild.errors import OptionError
 from opbuild.kernel.target import host_target
-from opbuild.plural import counted
+from opbuild.plural import counted, size
 
 if TYPE_CHECKING:
     from opbuild.cache import Stats

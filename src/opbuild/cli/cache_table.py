@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.cache_options import size, span
-from opbuild.plural import counted
+from opbuild.cli.cache_options import span
+from opbuild.plural import counted, size
 
 if TYPE_CHECKING:
     from opbuild.store.inventory import Item
