@@ -364,7 +364,7 @@ def test_hints_are_in_the_idiom_of_the_place(folder: Path, capfd: pytest.Capture
     assert (code, hint) == (3, 'give it: --input_shape "x:..."')
     with pytest.raises(OpbuildError) as caught:
         opbuild.build_offline("small.onnx", "out")
-    assert caught.value.hint == "give it: input_shapes={'x': (...)}"
+    assert caught.value.hint == "give it: input_shapes={'x': (...)}; for a file of many sizes give variants or ranges"
     np.save(folder / "x.npy", np.ones((64, 255), np.float32))
     code, _, hint = said(["run", "small.onnx", "--input", "x=x.npy"], capfd)
     assert code == 4
