@@ -38,7 +38,7 @@ def load_checkpoint(
     choice_func: Choice | None = None,
     crc_check: bool = False,
     remove_redundancy: bool = False,
-    format: str = "ckpt",  # noqa: A002
+    format: str = "ckpt",
 ) -> dict[str, Any]:
     """Return the parameters of a file by name; texts that were saved with them are texts.
 
@@ -102,7 +102,7 @@ def save_checkpoint(
     enc_mode: str = "AES-GCM",
     choice_func: Choice | None = None,
     crc_check: bool = False,
-    format: str = "ckpt",  # noqa: A002
+    format: str = "ckpt",
     **kwargs: Any,
 ) -> None:
     """Write parameters to a file that MindSpore loads; a file of that name is replaced once it is written.
@@ -142,12 +142,12 @@ def save_checkpoint(
             safetensors_file.write_records(file, _arrays(contents))
 
 
-def _no_crc_of(format: str, crc_check: bool, function: str) -> None:  # noqa: A002
+def _no_crc_of(format: str, crc_check: bool, function: str) -> None:
     if crc_check and format != "ckpt":
         raise ArgumentValueError(f"{function} was given crc_check=True", "opbuild has it for format='ckpt' only")
 
 
-def _records(file: BinaryIO, format: str, crc_check: bool) -> Iterator[Record]:  # noqa: A002
+def _records(file: BinaryIO, format: str, crc_check: bool) -> Iterator[Record]:
     if format == "ckpt":
         return checkpoint_file.read_records(file, crc_check)
     return safetensors_file.read_records(file)
@@ -213,7 +213,7 @@ def _path(name: Any, function: str) -> Path:
 
 
 @contextmanager
-def _opened(name: Any, format: str) -> Iterator[BinaryIO]:  # noqa: A002
+def _opened(name: Any, format: str) -> Iterator[BinaryIO]:
     """Open a file to read; what goes wrong inside names it."""
     path = _path(name, "load_checkpoint")
     if not path.name.endswith(format):

@@ -36,7 +36,7 @@ def load_checkpoint_async(
     choice_func: Choice | None = None,
 ) -> ParamDictFuture:
     """Begin ``load_checkpoint`` in a thread; ``result()`` of what is returned waits for it."""
-    format = "safetensors" if str(ckpt_file_name).endswith(".safetensors") else "ckpt"  # noqa: A001
+    format = "safetensors" if str(ckpt_file_name).endswith(".safetensors") else "ckpt"
     pool = ThreadPoolExecutor(1, "load_checkpoint")
     future = pool.submit(load_checkpoint, ckpt_file_name, net, strict_load, filter_prefix, dec_key, dec_mode,
                          specify_prefix, choice_func, format=format)  # fmt: skip

@@ -69,9 +69,9 @@ float64 = Type("float64", "Float64", 11)
 
 float_, int_, uint = Kind("float_", "Float"), Kind("int_", "Int"), Kind("uint", "UInt")
 
-bool = bool_  # noqa: A001 - MindSpore's public name
-int = int32  # noqa: A001
-float = float32  # noqa: A001
+bool = bool_
+int = int32
+float = float32
 byte, short, intc, long, intp = int8, int16, int32, int64, int64
 ubyte, ushort, uintc, uintp = uint8, uint16, uint32, uint64
 half, single, double = float16, float32, float64

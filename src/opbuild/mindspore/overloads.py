@@ -1,4 +1,3 @@
-# ruff: noqa: A002 - MindSpore's names
 """Methods of ``Tensor`` that differ from the functions of the same name, or that have no function."""
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class PixelShuffle(Cell):
         super().__init__()
         self.upscale_factor = positive(upscale_factor, "upscale_factor of PixelShuffle")
 
-    def construct(self, input: Tensor) -> Tensor:  # noqa: A002
+    def construct(self, input: Tensor) -> Tensor:
         """Return the tensor with its channels as pixels."""
         return blocks.pixel_shuffle(input, self.upscale_factor)
 
@@ -51,7 +51,7 @@ class PixelUnshuffle(Cell):
         super().__init__()
         self.downscale_factor = positive(downscale_factor, "downscale_factor of PixelUnshuffle")
 
-    def construct(self, input: Tensor) -> Tensor:  # noqa: A002
+    def construct(self, input: Tensor) -> Tensor:
         """Return the tensor with its pixels as channels."""
         return blocks.pixel_unshuffle(input, self.downscale_factor)
 

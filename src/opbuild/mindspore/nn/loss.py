@@ -118,7 +118,7 @@ class BCEWithLogitsLoss(LossBase):
             raise ArgumentTypeError("BCEWithLogitsLoss was given a Parameter as a weight", "give a Tensor")
         self.weight, self.pos_weight = weight, pos_weight
 
-    def construct(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
+    def construct(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
         return loss.binary_cross_entropy_with_logits(input, target, self.weight, self.pos_weight, self.reduction)
 
@@ -194,7 +194,7 @@ class PoissonNLLLoss(LossBase):
         super().__init__(reduction)
         self.log_input, self.full, self.eps = log_input, full, eps
 
-    def construct(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
+    def construct(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
         if self.log_input:
             losses = sub(exp(input), mul(target, input))

@@ -137,7 +137,7 @@ class AdaptiveAvgPool2d(Cell):
         super().__init__()
         self.output_size = output_size
 
-    def construct(self, input: Tensor) -> Tensor:  # noqa: A002
+    def construct(self, input: Tensor) -> Tensor:
         """Return the pooled tensor."""
         return adaptive_avg_pool2d(input, self.output_size)
 
@@ -149,7 +149,7 @@ class AdaptiveMaxPool2d(Cell):
         super().__init__()
         self.output_size, self.return_indices = output_size, return_indices
 
-    def construct(self, input: Tensor) -> Any:  # noqa: A002
+    def construct(self, input: Tensor) -> Any:
         """Return the pooled tensor, and with ``return_indices`` the places."""
         return adaptive_max_pool2d(input, self.output_size, self.return_indices)
 
@@ -226,7 +226,7 @@ class AdaptiveAvgPool1d(Cell):
         super().__init__()
         self.output_size = positive(output_size, "output_size of AdaptiveAvgPool1d")
 
-    def construct(self, input: Tensor) -> Tensor:  # noqa: A002
+    def construct(self, input: Tensor) -> Tensor:
         """Return the pooled tensor."""
         return adaptive("ReduceMean", "AveragePool", input, self.output_size, 1)
 
@@ -250,7 +250,7 @@ class AdaptiveAvgPool3d(Cell):
         super().__init__()
         self.output_size = output_size
 
-    def construct(self, input: Tensor) -> Tensor:  # noqa: A002
+    def construct(self, input: Tensor) -> Tensor:
         """Return the pooled tensor."""
         return adaptive("ReduceMean", "AveragePool", input, self.output_size, 3)
 
@@ -262,7 +262,7 @@ class AdaptiveMaxPool3d(Cell):
         super().__init__()
         self.output_size, self.return_indices = output_size, return_indices
 
-    def construct(self, input: Tensor) -> Any:  # noqa: A002
+    def construct(self, input: Tensor) -> Any:
         """Return the pooled tensor, and with ``return_indices`` the places."""
         return volumes.adaptive_max_pool3d(input, self.output_size, self.return_indices)
 

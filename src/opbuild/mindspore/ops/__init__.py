@@ -98,25 +98,25 @@ from opbuild.mindspore.tensor import (
     is_tensor,
 )
 
-from opbuild.mindspore.ops.arranging import *  # noqa: F403
-from opbuild.mindspore.ops.assignment import *  # noqa: F403
-from opbuild.mindspore.ops.blocks import *  # noqa: F403
-from opbuild.mindspore.ops.boxes import *  # noqa: F403
-from opbuild.mindspore.ops.decompositions import *  # noqa: F403
-from opbuild.mindspore.ops.diagonals import *  # noqa: F403
-from opbuild.mindspore.ops.elementwise import *  # noqa: F403
-from opbuild.mindspore.ops.matrices import *  # noqa: F403
-from opbuild.mindspore.ops.patches import *  # noqa: F403
-from opbuild.mindspore.ops.random import *  # noqa: F403
-from opbuild.mindspore.ops.scattering import *  # noqa: F403
-from opbuild.mindspore.ops.segments import *  # noqa: F403
-from opbuild.mindspore.ops.selection import *  # noqa: F403
-from opbuild.mindspore.ops.special import *  # noqa: F403
-from opbuild.mindspore.ops.statistics import *  # noqa: F403
-from opbuild.mindspore.ops.volumes import *  # noqa: F403
-from opbuild.mindspore.ops.windows import *  # noqa: F403
-from opbuild.mindspore.ops.primitives import *  # noqa: F403
-from opbuild.mindspore.ops.movement_primitives import *  # noqa: F403
+from opbuild.mindspore.ops.arranging import *
+from opbuild.mindspore.ops.assignment import *
+from opbuild.mindspore.ops.blocks import *
+from opbuild.mindspore.ops.boxes import *
+from opbuild.mindspore.ops.decompositions import *
+from opbuild.mindspore.ops.diagonals import *
+from opbuild.mindspore.ops.elementwise import *
+from opbuild.mindspore.ops.matrices import *
+from opbuild.mindspore.ops.patches import *
+from opbuild.mindspore.ops.random import *
+from opbuild.mindspore.ops.scattering import *
+from opbuild.mindspore.ops.segments import *
+from opbuild.mindspore.ops.selection import *
+from opbuild.mindspore.ops.special import *
+from opbuild.mindspore.ops.statistics import *
+from opbuild.mindspore.ops.volumes import *
+from opbuild.mindspore.ops.windows import *
+from opbuild.mindspore.ops.primitives import *
+from opbuild.mindspore.ops.movement_primitives import *
 
 __getattr__ = names.getter(__name__)
 

@@ -14,7 +14,7 @@ from opbuild.mindspore.ops.comparison import greater, where
 from opbuild.mindspore.tensor import Tensor
 
 
-def relu(input: Any, inplace: bool = False) -> Tensor:  # noqa: A002
+def relu(input: Any, inplace: bool = False) -> Tensor:
     """Return ``max(input, 0)``.
 
     Raises:
@@ -31,12 +31,12 @@ def relu6(x: Any) -> Tensor:
     return emit("Clip", tensor, np.asarray(0, tensor.type.dtype), np.asarray(6, tensor.type.dtype))
 
 
-def sigmoid(input: Any) -> Tensor:  # noqa: A002
+def sigmoid(input: Any) -> Tensor:
     """Return ``1 / (1 + exp(-input))``."""
     return emit("Sigmoid", floating(input, "sigmoid"))
 
 
-def gelu(input: Any, approximate: str = "none") -> Tensor:  # noqa: A002
+def gelu(input: Any, approximate: str = "none") -> Tensor:
     """Return ``input`` times the normal distribution's cumulative function of it.
 
     Args:
@@ -47,7 +47,7 @@ def gelu(input: Any, approximate: str = "none") -> Tensor:  # noqa: A002
     return emit("Gelu", need_tensor(input, "gelu"), approximate=approximate)
 
 
-def silu(input: Any) -> Tensor:  # noqa: A002
+def silu(input: Any) -> Tensor:
     """Return ``input * sigmoid(input)``."""
     return emit("Silu", need_tensor(input, "silu"), domain=OWN)
 
@@ -57,17 +57,17 @@ def mish(x: Any) -> Tensor:
     return emit("Mish", need_tensor(x, "mish"))
 
 
-def hardswish(input: Any) -> Tensor:  # noqa: A002
+def hardswish(input: Any) -> Tensor:
     """Return ``input * relu6(input + 3) / 6``."""
     return emit("HardSwish", need_tensor(input, "hardswish"))
 
 
-def hardsigmoid(input: Any) -> Tensor:  # noqa: A002
+def hardsigmoid(input: Any) -> Tensor:
     """Return ``relu6(input + 3) / 6``."""
     return emit("HardSigmoid", need_tensor(input, "hardsigmoid"), alpha=1.0 / 6.0, beta=0.5)
 
 
-def leaky_relu(input: Any, alpha: float = 0.2) -> Tensor:  # noqa: A002
+def leaky_relu(input: Any, alpha: float = 0.2) -> Tensor:
     """Return ``input`` where it is not negative, ``alpha * input`` elsewhere."""
     return emit("LeakyRelu", need_tensor(input, "leaky_relu"), alpha=float(alpha))
 
@@ -89,7 +89,7 @@ def selu(input_x: Any) -> Tensor:
     return emit("Selu", need_tensor(input_x, "selu"))
 
 
-def softplus(input: Any, beta: float = 1, threshold: float = 20) -> Tensor:  # noqa: A002
+def softplus(input: Any, beta: float = 1, threshold: float = 20) -> Tensor:
     """Return ``log(1 + exp(beta * x)) / beta``, and ``x`` where ``beta * x`` is above ``threshold``."""
     tensor = need_tensor(input, "softplus")
     scaled = tensor if beta == 1 else mul(tensor, float(beta))
@@ -104,7 +104,7 @@ def softsign(x: Any) -> Tensor:
     return emit("Softsign", need_tensor(x, "softsign"))
 
 
-def prelu(input: Any, weight: Any) -> Tensor:  # noqa: A002
+def prelu(input: Any, weight: Any) -> Tensor:
     """Return ``input`` where it is positive, ``weight * input`` elsewhere, one weight or one a channel."""
     tensor, slope = need_tensor(input, "prelu"), need_tensor(weight, "prelu")
     if slope.size > 1 and tensor.ndim > 2:
@@ -112,18 +112,18 @@ def prelu(input: Any, weight: Any) -> Tensor:  # noqa: A002
     return emit("PRelu", tensor, slope)
 
 
-def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:  # noqa: A002
+def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """Return each element limited to ``min_val`` and ``max_val``."""
     tensor = need_tensor(input, "hardtanh")
     return emit("Clip", tensor, np.asarray(min_val, tensor.type.dtype), np.asarray(max_val, tensor.type.dtype))
 
 
-def hardshrink(input: Any, lambd: float = 0.5) -> Tensor:  # noqa: A002
+def hardshrink(input: Any, lambd: float = 0.5) -> Tensor:
     """Return elements whose absolute value is above ``lambd``, and 0 elsewhere."""
     return emit("Shrink", need_tensor(input, "hardshrink"), lambd=float(lambd), bias=0.0)
 
 
-def softshrink(input: Any, lambd: float = 0.5) -> Tensor:  # noqa: A002
+def softshrink(input: Any, lambd: float = 0.5) -> Tensor:
     """Return elements moved by ``lambd`` towards 0, and 0 for those nearer."""
     return emit("Shrink", need_tensor(input, "softshrink"), lambd=float(lambd), bias=float(lambd))
 
@@ -133,18 +133,18 @@ def logsigmoid(x: Any) -> Tensor:
     return neg(emit("Softplus", neg(need_tensor(x, "logsigmoid"))))
 
 
-def tanhshrink(input: Any) -> Tensor:  # noqa: A002
+def tanhshrink(input: Any) -> Tensor:
     """Return ``input - tanh(input)``."""
     return sub(input, tanh(input))
 
 
-def threshold(input: Any, thr: float, value: float) -> Tensor:  # noqa: A002
+def threshold(input: Any, thr: float, value: float) -> Tensor:
     """Return elements above ``thr``, and ``value`` elsewhere."""
     tensor = need_tensor(input, "threshold")
     return emit("Where", greater(tensor, thr), tensor, np.asarray(value, tensor.type.dtype))
 
 
-def softmax(input: Any, axis: int = -1, *, dtype: Any = None) -> Tensor:  # noqa: A002
+def softmax(input: Any, axis: int = -1, *, dtype: Any = None) -> Tensor:
     """Return ``exp(input)`` divided by its sum along ``axis``."""
     return _normalized("Softmax", input, axis, dtype)
 
@@ -173,7 +173,7 @@ def glu(x: Any, axis: int = -1) -> Tensor:
     return mul(first, sigmoid(second))
 
 
-def swiglu(input: Any, dim: int = -1) -> Tensor:  # noqa: A002
+def swiglu(input: Any, dim: int = -1) -> Tensor:
     """Return ``silu`` of the first half along ``dim`` times the second."""
     first, second = _halves(input, dim, "swiglu")
     return mul(silu(first), second)

@@ -48,7 +48,7 @@ def floating(value: Any, name: str) -> Tensor:
 
 
 def _of_floats(op_type: str, domain: str = "") -> Callable[[Any], Tensor]:
-    def function(input: Any) -> Tensor:  # noqa: A002 - MindSpore's name
+    def function(input: Any) -> Tensor:
         return emit(op_type, floating(input, op_type), domain=domain)
 
     function.__name__ = function.__qualname__ = op_type.lower()
@@ -57,7 +57,7 @@ def _of_floats(op_type: str, domain: str = "") -> Callable[[Any], Tensor]:
 
 
 def _of_numbers(op_type: str, domain: str = "") -> Callable[[Any], Tensor]:
-    def function(input: Any) -> Tensor:  # noqa: A002
+    def function(input: Any) -> Tensor:
         return emit(op_type, need_tensor(input, op_type), domain=domain)
 
     function.__name__ = function.__qualname__ = op_type.lower()
@@ -65,7 +65,7 @@ def _of_numbers(op_type: str, domain: str = "") -> Callable[[Any], Tensor]:
     return function
 
 
-abs = absolute = _of_numbers("Abs")  # noqa: A001
+abs = absolute = _of_numbers("Abs")
 neg = negative = _of_numbers("Neg")
 sign = _of_numbers("Sign")
 square = _of_numbers("Square", OWN)
@@ -92,7 +92,7 @@ atanh = arctanh = _of_floats("Atanh")
 
 
 def _rounding(op_type: str, domain: str = "") -> Callable[[Any], Tensor]:
-    def function(input: Any) -> Tensor:  # noqa: A002
+    def function(input: Any) -> Tensor:
         tensor = need_tensor(input, op_type)
         return emit(op_type, tensor, domain=domain) if tensor.is_floating_point() else tensor
 
@@ -107,7 +107,7 @@ trunc = _rounding("Trunc", OWN)
 _round = _rounding("Round")
 
 
-def round(input: Any, *, decimals: int = 0) -> Tensor:  # noqa: A001, A002
+def round(input: Any, *, decimals: int = 0) -> Tensor:
     """Round each element to ``decimals`` places, halves to even."""
     if decimals == 0:
         return _round(input)
@@ -115,44 +115,44 @@ def round(input: Any, *, decimals: int = 0) -> Tensor:  # noqa: A001, A002
     return div(_round(mul(input, scale)), scale)
 
 
-def erfc(input: Any) -> Tensor:  # noqa: A002
+def erfc(input: Any) -> Tensor:
     """Return 1 - erf of each element."""
     return sub(1, erf(input))
 
 
-def log2(input: Any) -> Tensor:  # noqa: A002
+def log2(input: Any) -> Tensor:
     """Return the logarithm to base 2 of each element."""
     return mul(log(input), 1.0 / math.log(2.0))
 
 
-def log10(input: Any) -> Tensor:  # noqa: A002
+def log10(input: Any) -> Tensor:
     """Return the logarithm to base 10 of each element."""
     return mul(log(input), 1.0 / math.log(10.0))
 
 
-def exp2(input: Any) -> Tensor:  # noqa: A002
+def exp2(input: Any) -> Tensor:
     """Return 2 to the power of each element."""
     return pow(2.0, floating(input, "exp2"))
 
 
-def add(input: Any, other: Any) -> Tensor:  # noqa: A002
+def add(input: Any, other: Any) -> Tensor:
     """Return ``input + other``."""
     common, first, second = promotion.operands(input, other, "Add")
     return binary("Or" if common == "bool" else "Add", first, second)
 
 
-def sub(input: Any, other: Any) -> Tensor:  # noqa: A002
+def sub(input: Any, other: Any) -> Tensor:
     """Return ``input - other``; of truth values whether they differ."""
     common, first, second = promotion.operands(input, other, "Sub")
     return binary("Xor" if common == "bool" else "Sub", first, second)
 
 
-def subtract(input: Any, other: Any, *, alpha: float = 1) -> Tensor:  # noqa: A002
+def subtract(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
     """Return ``input - alpha * other``."""
     return sub(input, other if alpha == 1 else mul(other, alpha))
 
 
-def mul(input: Any, other: Any) -> Tensor:  # noqa: A002
+def mul(input: Any, other: Any) -> Tensor:
     """Return ``input * other``."""
     common, first, second = promotion.operands(input, other, "Mul")
     return binary("And" if common == "bool" else "Mul", first, second)
@@ -161,7 +161,7 @@ def mul(input: Any, other: Any) -> Tensor:  # noqa: A002
 multiply = mul
 
 
-def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:  # noqa: A002
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """Return ``input / other``; integers are divided as float32.
 
     Args:
@@ -187,7 +187,7 @@ def true_divide(dividend: Any, divisor: Any) -> Tensor:
     return div(dividend, divisor)
 
 
-def floor_divide(input: Any, other: Any) -> Tensor:  # noqa: A002
+def floor_divide(input: Any, other: Any) -> Tensor:
     """Return the greatest integers not above ``input / other``."""
     return binary("FloorDiv", input, other, OWN)
 
@@ -203,28 +203,28 @@ def floor_mod(x: Any, y: Any) -> Tensor:
     return binary("Mod", first, second, OWN if common.startswith("float") else "")
 
 
-def remainder(input: Any, other: Any) -> Tensor:  # noqa: A002
+def remainder(input: Any, other: Any) -> Tensor:
     """Return ``floor_mod(input, other)``."""
     return floor_mod(input, other)
 
 
-def fmod(input: Any, other: Any) -> Tensor:  # noqa: A002
+def fmod(input: Any, other: Any) -> Tensor:
     """Return the remainder of a division rounded towards zero; it has the sign of ``input``."""
     common, first, second = promotion.operands(input, other, "fmod")
     return emit("Mod", as_operand(first, common), as_operand(second, common), fmod=1)
 
 
-def pow(input: Any, exponent: Any) -> Tensor:  # noqa: A001, A002
+def pow(input: Any, exponent: Any) -> Tensor:
     """Return ``input`` to the power of ``exponent``."""
     return binary("Pow", input, exponent)
 
 
-def maximum(input: Any, other: Any) -> Tensor:  # noqa: A002
+def maximum(input: Any, other: Any) -> Tensor:
     """Return the greater of two elements; NaN where either is NaN."""
     return binary("Max", input, other)
 
 
-def minimum(input: Any, other: Any) -> Tensor:  # noqa: A002
+def minimum(input: Any, other: Any) -> Tensor:
     """Return the smaller of two elements; NaN where either is NaN."""
     return binary("Min", input, other)
 
@@ -234,7 +234,7 @@ def squared_difference(x: Any, y: Any) -> Tensor:
     return binary("SquaredDifference", x, y, OWN)
 
 
-def atan2(input: Any, other: Any) -> Tensor:  # noqa: A002
+def atan2(input: Any, other: Any) -> Tensor:
     """Return the angle of the point (``other``, ``input``)."""
     common, first, second = promotion.operands(input, other, "atan2")
     return binary("Atan2", first, second, OWN, common if common.startswith("float") else "float32")
@@ -253,33 +253,33 @@ def addn(x: Sequence[Tensor]) -> Tensor:
     return total
 
 
-def addcmul(input: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Tensor:  # noqa: A002
+def addcmul(input: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Tensor:
     """Return ``input + value * tensor1 * tensor2``."""
     return add(input, mul(mul(tensor1, tensor2), value))
 
 
-def addcdiv(input: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Tensor:  # noqa: A002
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Tensor:
     """Return ``input + value * tensor1 / tensor2``."""
     return add(input, mul(div(tensor1, tensor2), value))
 
 
-def lerp(input: Any, end: Any, weight: Any) -> Tensor:  # noqa: A002
+def lerp(input: Any, end: Any, weight: Any) -> Tensor:
     """Return ``input + weight * (end - input)``."""
     return add(input, mul(weight, sub(end, input)))
 
 
-def logaddexp(input: Any, other: Any) -> Tensor:  # noqa: A002
+def logaddexp(input: Any, other: Any) -> Tensor:
     """Return ``log(exp(input) + exp(other))``."""
     high = maximum(input, other)
     return add(high, log1p(exp(neg(abs(sub(input, other))))))
 
 
-def hypot(input: Any, other: Any) -> Tensor:  # noqa: A002
+def hypot(input: Any, other: Any) -> Tensor:
     """Return ``sqrt(input**2 + other**2)``."""
     return sqrt(add(square(input), square(other)))
 
 
-def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002
+def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
     """Return each element limited to ``min`` and ``max``; a limit of None is none.
 
     Raises:

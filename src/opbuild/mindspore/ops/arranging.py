@@ -1,4 +1,3 @@
-# ruff: noqa: A001, A002 - MindSpore's names
 """More functions of shapes: splitting, joining, diagonals, blocks and patches."""
 
 from __future__ import annotations
@@ -293,7 +292,7 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = np.int64) 
     return Tensor.of(np.array(np.triu_indices(row, offset, col)).astype(to_type(dtype).name))
 
 
-def vander(x: Any, N: int | None = None) -> Tensor:  # noqa: N803
+def vander(x: Any, N: int | None = None) -> Tensor:
     """Return powers of each element as a row, the highest first."""
     tensor = need_tensor(x, "vander")
     count = tensor.size if N is None else N

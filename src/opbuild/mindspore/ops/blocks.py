@@ -1,4 +1,3 @@
-# ruff: noqa: A002 - MindSpore's names
 """Blocks of images as channels or as samples, and back."""
 
 from __future__ import annotations

@@ -12,32 +12,32 @@ from opbuild.mindspore.ops.arithmetic import OWN, abs, add, as_operand, binary, 
 from opbuild.mindspore.tensor import Tensor
 
 
-def equal(input: Any, other: Any) -> Tensor:  # noqa: A002
+def equal(input: Any, other: Any) -> Tensor:
     """Return whether elements are equal."""
     return binary("Equal", input, other)
 
 
-def not_equal(input: Any, other: Any) -> Tensor:  # noqa: A002
+def not_equal(input: Any, other: Any) -> Tensor:
     """Return whether elements differ."""
     return binary("NotEqual", input, other, OWN)
 
 
-def less(input: Any, other: Any) -> Tensor:  # noqa: A002
+def less(input: Any, other: Any) -> Tensor:
     """Return ``input < other``."""
     return _ordered("Less", input, other)
 
 
-def less_equal(input: Any, other: Any) -> Tensor:  # noqa: A002
+def less_equal(input: Any, other: Any) -> Tensor:
     """Return ``input <= other``."""
     return _ordered("LessOrEqual", input, other)
 
 
-def greater(input: Any, other: Any) -> Tensor:  # noqa: A002
+def greater(input: Any, other: Any) -> Tensor:
     """Return ``input > other``."""
     return _ordered("Greater", input, other)
 
 
-def greater_equal(input: Any, other: Any) -> Tensor:  # noqa: A002
+def greater_equal(input: Any, other: Any) -> Tensor:
     """Return ``input >= other``."""
     return _ordered("GreaterOrEqual", input, other)
 
@@ -50,37 +50,37 @@ def _ordered(op_type: str, first: Any, second: Any) -> Tensor:
     return binary(op_type, first, second, dtype="uint8" if common == "bool" else common)
 
 
-def logical_and(input: Any, other: Any) -> Tensor:  # noqa: A002
+def logical_and(input: Any, other: Any) -> Tensor:
     """Return whether both elements are true."""
     return binary("And", input, other, dtype="bool")
 
 
-def logical_or(input: Any, other: Any) -> Tensor:  # noqa: A002
+def logical_or(input: Any, other: Any) -> Tensor:
     """Return whether any of two elements is true."""
     return binary("Or", input, other, dtype="bool")
 
 
-def logical_xor(input: Any, other: Any) -> Tensor:  # noqa: A002
+def logical_xor(input: Any, other: Any) -> Tensor:
     """Return whether exactly one of two elements is true."""
     return binary("Xor", input, other, dtype="bool")
 
 
-def logical_not(input: Any) -> Tensor:  # noqa: A002
+def logical_not(input: Any) -> Tensor:
     """Return whether an element is false."""
     return emit("Not", cast(need_tensor(input, "logical_not"), "bool"))
 
 
-def isnan(input: Any) -> Tensor:  # noqa: A002
+def isnan(input: Any) -> Tensor:
     """Return whether an element is NaN."""
     return _of_float("IsNaN", input, False)
 
 
-def isinf(input: Any) -> Tensor:  # noqa: A002
+def isinf(input: Any) -> Tensor:
     """Return whether an element is an infinity."""
     return _of_float("IsInf", input, False)
 
 
-def isfinite(input: Any) -> Tensor:  # noqa: A002
+def isfinite(input: Any) -> Tensor:
     """Return whether an element is neither an infinity nor NaN."""
     return _of_float("IsFinite", input, True, OWN)
 
@@ -92,7 +92,7 @@ def _of_float(op_type: str, value: Any, of_integers: bool, domain: str = "") -> 
     return Tensor.of(np.full(tensor.shape, of_integers))
 
 
-def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:  # noqa: A002
+def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
     """Return ``|input - other| <= atol + rtol * |other|``; with ``equal_nan`` NaN is close to NaN."""
     first, second = need_tensor(input, "isclose"), need_tensor(other, "isclose")
     near = less_equal(abs(sub(first, second)), add(mul(abs(second), rtol), atol))
@@ -100,14 +100,14 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
     return logical_or(close, logical_and(isnan(first), isnan(second))) if equal_nan else close
 
 
-def where(condition: Any, input: Any, other: Any) -> Tensor:  # noqa: A002
+def where(condition: Any, input: Any, other: Any) -> Tensor:
     """Return elements of ``input`` where ``condition`` is true and of ``other`` elsewhere."""
     chosen = cast(need_tensor(condition, "where"), "bool")
     common, first, second = promotion.operands(input, other, "where")
     return emit("Where", chosen, as_operand(first, common), as_operand(second, common))
 
 
-def select(condition: Any, input: Any, other: Any) -> Tensor:  # noqa: A002
+def select(condition: Any, input: Any, other: Any) -> Tensor:
     """Return ``where(condition, input, other)``."""
     return where(condition, input, other)
 
@@ -119,17 +119,17 @@ def masked_fill(input_x: Any, mask: Any, value: Any) -> Tensor:
     return emit("Where", cast(need_tensor(mask, "masked_fill"), "bool"), as_operand(value, dtype), tensor)
 
 
-def bitwise_and(input: Any, other: Any) -> Tensor:  # noqa: A002
+def bitwise_and(input: Any, other: Any) -> Tensor:
     """Return the bits set in both."""
     return _bits("BitwiseAnd", "And", input, other)
 
 
-def bitwise_or(input: Any, other: Any) -> Tensor:  # noqa: A002
+def bitwise_or(input: Any, other: Any) -> Tensor:
     """Return the bits set in any."""
     return _bits("BitwiseOr", "Or", input, other)
 
 
-def bitwise_xor(input: Any, other: Any) -> Tensor:  # noqa: A002
+def bitwise_xor(input: Any, other: Any) -> Tensor:
     """Return the bits set in exactly one."""
     return _bits("BitwiseXor", "Xor", input, other)
 
@@ -139,17 +139,17 @@ def _bits(op_type: str, of_bool: str, first: Any, second: Any) -> Tensor:
     return binary(of_bool if common == "bool" else op_type, first, second)
 
 
-def bitwise_not(input: Any) -> Tensor:  # noqa: A002
+def bitwise_not(input: Any) -> Tensor:
     """Return the bits that are not set; of truth values the opposite."""
     tensor = need_tensor(input, "bitwise_not")
     return emit("Not" if tensor.type.dtype == "bool" else "BitwiseNot", tensor)
 
 
-def bitwise_left_shift(input: Any, other: Any) -> Tensor:  # noqa: A002
+def bitwise_left_shift(input: Any, other: Any) -> Tensor:
     """Return ``input`` shifted left by ``other`` bits."""
     return binary("ShiftLeft", input, other, OWN)
 
 
-def bitwise_right_shift(input: Any, other: Any) -> Tensor:  # noqa: A002
+def bitwise_right_shift(input: Any, other: Any) -> Tensor:
     """Return ``input`` shifted right by ``other`` bits."""
     return binary("ShiftRight", input, other, OWN)

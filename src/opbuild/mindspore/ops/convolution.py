@@ -68,7 +68,7 @@ def _explicit(padding: Padding, rank: int, what: str) -> tuple[int, ...]:
     raise ArgumentValueError(f"the padding of {what} is {padding!r}", f"give 1, {rank} or {2 * rank} integers")
 
 
-def conv(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,  # noqa: A002
+def conv(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
          dilation: Any = 1, groups: int = 1, rank: int = 2) -> Tensor:  # fmt: skip
     """Return a convolution over ``rank`` spatial axes.
 
@@ -106,25 +106,25 @@ def conv(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: s
     return emit("Conv", *operands, **attrs)
 
 
-def conv1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,  # noqa: A002
+def conv1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
            dilation: Any = 1, groups: int = 1) -> Tensor:  # fmt: skip
     """Return a convolution over one spatial axis; see ``conv``."""
     return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, 1)
 
 
-def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,  # noqa: A002
+def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
            dilation: Any = 1, groups: int = 1) -> Tensor:  # fmt: skip
     """Return a convolution over two spatial axes; see ``conv``."""
     return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, 2)
 
 
-def conv3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,  # noqa: A002
+def conv3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
            dilation: Any = 1, groups: int = 1) -> Tensor:  # fmt: skip
     """Return a convolution over three spatial axes; see ``conv``."""
     return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, 3)
 
 
-def conv_transpose(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid",  # noqa: A002
+def conv_transpose(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid",
                    padding: Padding = 0, output_padding: Any = 0, dilation: Any = 1, groups: int = 1,
                    rank: int = 2) -> Tensor:  # fmt: skip
     """Return a transposed convolution; ``weight`` has the shape (C, O / groups, ...).
@@ -158,7 +158,7 @@ def conv_transpose(input: Any, weight: Any, bias: Any = None, stride: Any = 1, p
     return emit("ConvTranspose", *operands, **attrs)
 
 
-def conv_transpose2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Padding = 0,  # noqa: A002
+def conv_transpose2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Padding = 0,
                      output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:  # fmt: skip
     """Return a transposed convolution over two spatial axes; see ``conv_transpose``."""
     return conv_transpose(input, weight, bias, stride, "pad", padding, output_padding, dilation, groups)

@@ -32,24 +32,24 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None) -> Tensor:
     return Tensor.of(np.full(ints(size, "the shape of full"), value, _name(dtype, to_type(type(value)).name)))
 
 
-def fill(type: Any, shape: Any, value: Any) -> Tensor:  # noqa: A002
+def fill(type: Any, shape: Any, value: Any) -> Tensor:
     """Return one number in every element of a tensor of an element type and shape."""
     return full(shape, value, dtype=type)
 
 
-def zeros_like(input: Any, *, dtype: Any = None) -> Tensor:  # noqa: A002
+def zeros_like(input: Any, *, dtype: Any = None) -> Tensor:
     """Return zeros of the shape (and type) of a tensor."""
     tensor = need_tensor(input, "zeros_like")
     return zeros(tensor.shape, dtype or tensor.dtype)
 
 
-def ones_like(input: Any, *, dtype: Any = None) -> Tensor:  # noqa: A002
+def ones_like(input: Any, *, dtype: Any = None) -> Tensor:
     """Return ones of the shape (and type) of a tensor."""
     tensor = need_tensor(input, "ones_like")
     return ones(tensor.shape, dtype or tensor.dtype)
 
 
-def full_like(input: Any, fill_value: Any, *, dtype: Any = None) -> Tensor:  # noqa: A002
+def full_like(input: Any, fill_value: Any, *, dtype: Any = None) -> Tensor:
     """Return one number in every element, in the shape (and type) of a tensor."""
     tensor = need_tensor(input, "full_like")
     return full(tensor.shape, fill_value, dtype=dtype or tensor.dtype)

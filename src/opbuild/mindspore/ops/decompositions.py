@@ -1,4 +1,3 @@
-# ruff: noqa: A002, N803 - MindSpore's names
 """Decompositions of matrices and solutions of linear equations, which numpy computes on data."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: A002 - MindSpore's names
 """Elementwise functions that are made of other operators."""
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def _cum_sum(x: Any, axis: Any, exclusive: bool, reverse: bool) -> Tensor:
     return emit("CumSum", tensor, np.asarray(int(axis), np.int64), exclusive=int(exclusive), reverse=int(reverse))
 
 
-def _top_k(x: Any, k: int, sorted: bool) -> tuple[Tensor, Tensor]:  # noqa: A002
+def _top_k(x: Any, k: int, sorted: bool) -> tuple[Tensor, Tensor]:
     """Return the ``k`` greatest elements along the last axis and their indices."""
     return reduction.topk(x, k, sorted=sorted)
 

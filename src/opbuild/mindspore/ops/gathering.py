@@ -32,17 +32,17 @@ def gather(input_params: Any, input_indices: Any, axis: int, batch_dims: int = 0
     return emit("Gather", tensor, _indices(input_indices, "gather"), axis=axis_in(axis, tensor.ndim, "gather"))
 
 
-def index_select(input: Any, axis: int, index: Any) -> Tensor:  # noqa: A002
+def index_select(input: Any, axis: int, index: Any) -> Tensor:
     """Return ``gather(input, index, axis)``."""
     return gather(input, index, axis)
 
 
-def take(input: Any, index: Any) -> Tensor:  # noqa: A002
+def take(input: Any, index: Any) -> Tensor:
     """Return the elements of the flattened tensor that ``index`` names."""
     return gather(ravel(input), index, 0)
 
 
-def gather_elements(input: Any, dim: int, index: Any) -> Tensor:  # noqa: A002
+def gather_elements(input: Any, dim: int, index: Any) -> Tensor:
     """Return, for each element of ``index``, the element at its place but at that index along ``dim``."""
     tensor = need_tensor(input, "gather_elements")
     axis = axis_in(dim, tensor.ndim, "gather_elements")
@@ -86,7 +86,7 @@ def _number(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) else value
 
 
-def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Tensor:  # noqa: A002
+def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Tensor:
     """Return the rows of ``weight`` that ``input`` names; ``padding_idx`` matters only to training."""
     ids, table = _indices(input, "embedding"), need_tensor(weight, "embedding")
     rows = emit("Gather", table, ids, axis=0)

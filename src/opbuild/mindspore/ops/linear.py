@@ -14,7 +14,7 @@ from opbuild.mindspore.ops.arithmetic import add, mul, need_tensor
 from opbuild.mindspore.tensor import Tensor
 
 
-def matmul(input: Any, other: Any) -> Tensor:  # noqa: A002
+def matmul(input: Any, other: Any) -> Tensor:
     """Return the matrix product, with numpy's rules for vectors and stacks of matrices."""
     first, second = need_tensor(input, "matmul"), need_tensor(other, "matmul")
     common = promotion.promote(first.type.dtype, second.type.dtype)
@@ -45,7 +45,7 @@ def bmm(input_x: Any, mat2: Any) -> Tensor:
     return product(input_x, mat2, False, False, "bmm", None)
 
 
-def mm(input: Any, mat2: Any) -> Tensor:  # noqa: A002
+def mm(input: Any, mat2: Any) -> Tensor:
     """Return the product of two matrices."""
     return product(input, mat2, False, False, "mm", 2)
 
@@ -55,7 +55,7 @@ def mv(mat: Any, vec: Any) -> Tensor:
     return matmul(mat, vec)
 
 
-def dot(input: Any, other: Any) -> Tensor:  # noqa: A002
+def dot(input: Any, other: Any) -> Tensor:
     """Return the sums of products over the last axis of ``input`` and the last but one of ``other``."""
     first, second = need_tensor(input, "dot"), need_tensor(other, "dot")
     if second.ndim < 3:
@@ -63,7 +63,7 @@ def dot(input: Any, other: Any) -> Tensor:  # noqa: A002
     return tensor_dot(first, second, ((first.ndim - 1,), (second.ndim - 2,)))
 
 
-def inner(input: Any, other: Any) -> Tensor:  # noqa: A002
+def inner(input: Any, other: Any) -> Tensor:
     """Return the sums of products over the last axes."""
     first, second = need_tensor(input, "inner"), need_tensor(other, "inner")
     if 0 in (first.ndim, second.ndim):
@@ -96,7 +96,7 @@ def _matrix(tensor: Tensor, perm: tuple[int, ...], shape: tuple[int, int]) -> Te
     return emit("Reshape", ordered, np.array(shape, np.int64))
 
 
-def outer(input: Any, vec2: Any) -> Tensor:  # noqa: A002
+def outer(input: Any, vec2: Any) -> Tensor:
     """Return the products of each element of a vector with each of another."""
     first, second = need_tensor(input, "outer"), need_tensor(vec2, "outer")
     return mul(emit("Reshape", first, np.array([-1, 1], np.int64)), second)
@@ -105,12 +105,12 @@ def outer(input: Any, vec2: Any) -> Tensor:  # noqa: A002
 ger = outer
 
 
-def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:  # noqa: A002
+def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return ``beta * input + alpha * (mat1 @ mat2)``."""
     return _scaled_sum(input, mm(mat1, mat2), beta, alpha)
 
 
-def baddbmm(input: Any, batch1: Any, batch2: Any, beta: float = 1, alpha: float = 1) -> Tensor:  # noqa: A002
+def baddbmm(input: Any, batch1: Any, batch2: Any, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return ``beta * input + alpha * (batch1 @ batch2)``."""
     return _scaled_sum(input, bmm(batch1, batch2), beta, alpha)
 
@@ -120,7 +120,7 @@ def _scaled_sum(tensor: Any, result: Tensor, beta: float, alpha: float) -> Tenso
     return add(tensor if beta == 1 else mul(tensor, beta), result)
 
 
-def dense(input: Any, weight: Any, bias: Any = None) -> Tensor:  # noqa: A002
+def dense(input: Any, weight: Any, bias: Any = None) -> Tensor:
     """Return ``input @ weight.T + bias``, the weight of shape (out, in)."""
     tensor, matrix = need_tensor(input, "dense"), need_tensor(weight, "dense")
     result = product(_rows(tensor), matrix, False, True, "dense", 2)

@@ -31,19 +31,19 @@ def reduced(losses: Tensor, reduction: str, name: str) -> Tensor:
     return cast(mean(wide) if reduction == "mean" else sum(wide), losses.type.dtype)
 
 
-def l1_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:  # noqa: A002
+def l1_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
     """Return ``|input - target|``, reduced."""
     return reduced(absolute(sub(input, target)), reduction, "l1_loss")
 
 
-def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:  # noqa: A002
+def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
     """Return ``(input - target) ** 2``, reduced; integers give float32."""
     squares = square(sub(input, target))
     squares = squares if squares.is_floating_point() else cast(squares, "float32")
     return reduced(squares, reduction, "mse_loss")
 
 
-def smooth_l1_loss(input: Any, target: Any, beta: float = 1.0, reduction: str = "none") -> Tensor:  # noqa: A002
+def smooth_l1_loss(input: Any, target: Any, beta: float = 1.0, reduction: str = "none") -> Tensor:
     """Return ``|d| - beta / 2`` of the differences, and ``d ** 2 / (2 * beta)`` where they are below ``beta``."""
     distance = absolute(sub(input, target))
     if beta:
@@ -52,7 +52,7 @@ def smooth_l1_loss(input: Any, target: Any, beta: float = 1.0, reduction: str = 
     return reduced(distance, reduction, "smooth_l1_loss")
 
 
-def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Tensor:  # noqa: A002
+def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """Return ``delta * (|d| - delta / 2)`` of the differences, and ``d ** 2 / 2`` where they are below ``delta``."""
     distance = absolute(sub(input, target))
     far = mul(sub(distance, 0.5 * delta), delta)
@@ -70,7 +70,7 @@ def binary_cross_entropy(logits: Any, labels: Any, weight: Any = None, reduction
 
 
 def binary_cross_entropy_with_logits(
-    input: Any,  # noqa: A002
+    input: Any,
     target: Any,
     weight: Any = None,
     pos_weight: Any = None,
@@ -98,7 +98,7 @@ def kl_div(logits: Any, labels: Any, reduction: str = "mean") -> Tensor:
 
 
 def cross_entropy(
-    input: Any,  # noqa: A002
+    input: Any,
     target: Any,
     weight: Any = None,
     ignore_index: int = -100,

@@ -52,7 +52,7 @@ def hinge_embedding_loss(inputs: Any, targets: Any, margin: float = 1.0, reducti
     return reduced(losses, reduction, "hinge_embedding_loss")
 
 
-def soft_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:  # noqa: A002
+def soft_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
     """Return ``log(1 + exp(-target * input))``, reduced."""
     return reduced(emit("Softplus", neg(mul(target, input))), reduction, "soft_margin_loss")
 
@@ -83,7 +83,7 @@ def triplet_margin_loss(
 
 
 def multi_margin_loss(
-    input: Any,  # noqa: A002
+    input: Any,
     target: Any,
     p: int = 1,
     margin: float = 1,
@@ -102,7 +102,7 @@ def multi_margin_loss(
     return reduced(losses, reduction, "multi_margin_loss")
 
 
-def multilabel_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:  # noqa: A002
+def multilabel_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
     """Return how much the other classes come within a margin of 1 of the right ones, reduced.
 
     Args:
@@ -128,7 +128,7 @@ def multilabel_margin(x: Any, target: Any, reduction: str = "mean") -> tuple[Ten
 
 
 def multilabel_soft_margin_loss(
-    input: Any,  # noqa: A002
+    input: Any,
     target: Any,
     weight: Any = None,
     reduction: str = "mean",

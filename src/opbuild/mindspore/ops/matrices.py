@@ -1,4 +1,3 @@
-# ruff: noqa: A002 - MindSpore's names
 """Linear algebra: more products and norms, and decompositions, which numpy computes on data."""
 
 from __future__ import annotations
@@ -136,7 +135,7 @@ def trace(input: Any) -> Tensor:
     return reduce("ReduceSum", diagonal(tensor), None, False)
 
 
-def norm(A: Any, ord: Any = None, dim: Axis = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:  # noqa: N803
+def norm(A: Any, ord: Any = None, dim: Axis = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Return the norm of vectors, or of matrices if an order is given with two axes.
 
     Args:
@@ -179,7 +178,7 @@ def _power_norm(tensor: Tensor, order: float, axes: tuple[int, ...], keepdims: b
     return pow(reduce("ReduceSum", pow(size, order), axes, keepdims), 1 / order)
 
 
-def matrix_norm(A: Any, ord: Any = "fro", axis: Any = (-2, -1), keepdims: bool = False, *, dtype: Any = None) -> Tensor:  # noqa: N803
+def matrix_norm(A: Any, ord: Any = "fro", axis: Any = (-2, -1), keepdims: bool = False, *, dtype: Any = None) -> Tensor:
     """Return the norm of matrices: ``fro``, ``nuc``, or of order 1, -1, 2, -2, ``inf`` or ``-inf``."""
     tensor = _typed(A, "matrix_norm", dtype)
     row, column = axes_of(axis, tensor.ndim, "matrix_norm")

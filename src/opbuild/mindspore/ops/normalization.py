@@ -29,7 +29,7 @@ def batch_norm(input_x: Any, running_mean: Any, running_var: Any, weight: Any, b
     return emit("BatchNormalization", *operands, epsilon=float(eps))
 
 
-def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:  # noqa: A002
+def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
     """Return the tensor normalized over its last axes, whose extents are ``normalized_shape``."""
     tensor = need_tensor(input, "layer_norm")
     extents = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
@@ -49,7 +49,7 @@ def normalized(tensor: Tensor, weight: Any, bias: Any, axis: int, eps: float) ->
     return emit("LayerNormalization", *operands, axis=axis, epsilon=float(eps))
 
 
-def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:  # noqa: A002
+def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
     """Return the tensor normalized over each group of channels (axis 1)."""
     tensor = need_tensor(input, "group_norm")
     channels = tensor.shape[1]
@@ -65,7 +65,7 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
     return result if bias is None else add(result, reshaped(need_tensor(bias, "group_norm"), per_channel))
 
 
-def instance_norm(input: Any, weight: Any, bias: Any, eps: float = 1e-5) -> Tensor:  # noqa: A002
+def instance_norm(input: Any, weight: Any, bias: Any, eps: float = 1e-5) -> Tensor:
     """Return the tensor normalized over each channel of each sample."""
     operands = [need_tensor(item, "instance_norm") for item in (input, weight, bias)]
     return emit("InstanceNormalization", *operands, epsilon=float(eps))
@@ -94,7 +94,7 @@ def lrn(x: Any, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, be
     return emit("LRN", need_tensor(x, "lrn"), size=size, alpha=float(alpha) * size, beta=float(beta), bias=float(bias))
 
 
-def dropout(input: Any, p: float = 0.5, training: bool = True, seed: int | None = None) -> Tensor:  # noqa: A002
+def dropout(input: Any, p: float = 0.5, training: bool = True, seed: int | None = None) -> Tensor:
     """Return the tensor: nothing is dropped when a network runs.
 
     Raises:

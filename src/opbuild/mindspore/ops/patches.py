@@ -1,4 +1,3 @@
-# ruff: noqa: A002 - MindSpore's names
 """Images: patches, mirrored borders, sampling at points, padding of the last axis."""
 
 from __future__ import annotations

@@ -68,12 +68,12 @@ def averaged(value: Any, kernel_size: Any, stride: Any, pad_mode: str, padding: 
     return mul(result, prod(per_axis(kernel_size, rank, "the kernel_size")) / divisor)
 
 
-def adaptive_avg_pool2d(input: Any, output_size: Any) -> Tensor:  # noqa: A002
+def adaptive_avg_pool2d(input: Any, output_size: Any) -> Tensor:
     """Return means over windows chosen so that the output has ``output_size``; None keeps an extent."""
     return adaptive("ReduceMean", "AveragePool", input, output_size)
 
 
-def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:  # noqa: A002
+def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
     """Return the greatest elements of windows chosen so that the output has ``output_size``; None keeps an extent."""
     if return_indices:
         from opbuild.mindspore.ops.volumes import adaptive_with_indices
@@ -111,7 +111,7 @@ def _windows(reduction: str, tensor: Tensor, axis: int, size: int) -> Tensor:
     return concat([reduce(reduction, part, axis, True) for part in parts], axis)
 
 
-def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",  # noqa: A002
+def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
                 align_corners: bool | None = None, recompute_scale_factor: bool | None = None) -> Tensor:  # fmt: skip
     """Return a tensor of shape (N, C, ...) resized to ``size`` or by ``scale_factor``.
 

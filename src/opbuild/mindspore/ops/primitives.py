@@ -103,7 +103,7 @@ def _count_nonzero(x: Any, dims: Any) -> Tensor:
     return reduction.count_nonzero(x, () if dims is None else dims, False, int64)
 
 
-def _histogram_fixed_width(x: Any, range: Any, nbins: int, dtype: str) -> Any:  # noqa: A002 - MindSpore's name
+def _histogram_fixed_width(x: Any, range: Any, nbins: int, dtype: str) -> Any:
     """Return how many elements fall into each of ``nbins`` equal parts of a range."""
     return selection.histogram_fixed_width(x, range, nbins)
 
@@ -128,7 +128,7 @@ def _std(x: Any, axis: Any, unbiased: bool, keep_dims: bool) -> tuple[Tensor, Te
 
 
 @on_data
-def _nth(input: Any, n: Any, reverse: bool) -> Any:  # noqa: A002 - MindSpore's name
+def _nth(input: Any, n: Any, reverse: bool) -> Any:
     """Return the ``n``-th smallest (or greatest) element along the last axis."""
     ordered = np.sort(input, -1)
     place = int(np.asarray(n))
@@ -213,7 +213,7 @@ def _qr(x: Any, full_matrices: bool) -> Any:
     return decompositions.qr(x, "complete" if full_matrices else "reduced")
 
 
-def _lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool, unpack_pivots: bool) -> Any:  # noqa: N803
+def _lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool, unpack_pivots: bool) -> Any:
     """Return the permutation and the triangles of an LU decomposition."""
     return decompositions.lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots)
 

@@ -1,4 +1,3 @@
-# ruff: noqa: A002 - MindSpore's names
 """Random tensors. The numbers differ from MindSpore's; ``set_seed`` and ``seed`` make them repeatable."""
 
 from __future__ import annotations

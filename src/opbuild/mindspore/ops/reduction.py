@@ -43,7 +43,7 @@ def axes_of(axis: Axis, rank: int, name: str) -> tuple[int, ...]:
     return axes
 
 
-def sum(input: Any, dim: Axis = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:  # noqa: A001, A002
+def sum(input: Any, dim: Axis = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Return the sum over ``dim``; truth values and small integers are summed as int64."""
     tensor = need_tensor(input, "sum")
     if dtype is not None:
@@ -58,7 +58,7 @@ def mean(x: Any, axis: Axis = None, keep_dims: bool = False) -> Tensor:
     return reduce("ReduceMean", need_tensor(x, "mean"), axis, keep_dims)
 
 
-def prod(input: Any, axis: Axis = None, keep_dims: bool = False, dtype: Any = None) -> Tensor:  # noqa: A002
+def prod(input: Any, axis: Axis = None, keep_dims: bool = False, dtype: Any = None) -> Tensor:
     """Return the product over ``axis``."""
     tensor = need_tensor(input, "prod")
     if dtype is not None:
@@ -68,17 +68,17 @@ def prod(input: Any, axis: Axis = None, keep_dims: bool = False, dtype: Any = No
     return reduce("ReduceProd", tensor, axis, keep_dims)
 
 
-def amax(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:  # noqa: A002
+def amax(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the greatest element over ``axis``."""
     return reduce("ReduceMax", need_tensor(input, "amax"), axis, keepdims)
 
 
-def amin(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:  # noqa: A002
+def amin(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the smallest element over ``axis``."""
     return reduce("ReduceMin", need_tensor(input, "amin"), axis, keepdims)
 
 
-def max(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:  # noqa: A001, A002
+def max(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:
     """Return the greatest element along ``axis`` and its index.
 
     Of the whole tensor (and index 0) if ``axis`` is None.
@@ -88,7 +88,7 @@ def max(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Te
     return amax(input, axis, keepdims), index_of("ArgMax", need_tensor(input, "max"), axis, keepdims, "int64")
 
 
-def min(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:  # noqa: A001, A002
+def min(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:
     """Return the smallest element along ``axis`` and its index.
 
     Of the whole tensor (and index 0) if ``axis`` is None.
@@ -98,12 +98,12 @@ def min(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Te
     return amin(input, axis, keepdims), index_of("ArgMin", need_tensor(input, "min"), axis, keepdims, "int64")
 
 
-def argmax(input: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:  # noqa: A002
+def argmax(input: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return the index (int64) of the greatest element along ``dim``; in the flattened tensor if ``dim`` is None."""
     return index_of("ArgMax", need_tensor(input, "argmax"), dim, keepdim, "int64")
 
 
-def argmin(input: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:  # noqa: A002
+def argmin(input: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the index (int32) of the smallest element along ``axis``; in the flattened tensor if ``axis`` is None."""
     return index_of("ArgMin", need_tensor(input, "argmin"), axis, keepdims, "int32")
 
@@ -117,12 +117,12 @@ def index_of(op_type: str, tensor: Tensor, axis: int | None, keepdims: bool, dty
     return cast(emit(op_type, tensor, axis=axis, keepdims=int(keepdims)), dtype)
 
 
-def all(input: Any, axis: Axis = None, keep_dims: bool = False) -> Tensor:  # noqa: A001, A002
+def all(input: Any, axis: Axis = None, keep_dims: bool = False) -> Tensor:
     """Return whether all elements over ``axis`` are true."""
     return _logical("ReduceMin", input, axis, keep_dims)
 
 
-def any(input: Any, axis: Axis = None, keep_dims: bool = False) -> Tensor:  # noqa: A001, A002
+def any(input: Any, axis: Axis = None, keep_dims: bool = False) -> Tensor:
     """Return whether any element over ``axis`` is true."""
     return _logical("ReduceMax", input, axis, keep_dims)
 
@@ -132,7 +132,7 @@ def _logical(op_type: str, value: Any, axis: Axis, keepdims: bool) -> Tensor:
     return cast(reduce(op_type, cast(truth, "int32"), axis, keepdims), "bool")
 
 
-def var(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> Tensor:  # noqa: A002
+def var(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> Tensor:
     """Return the variance over ``axis``; the divisor is the number of elements less ``ddof``."""
     tensor = floating(input, "var")
     axes = axes_of(axis, tensor.ndim, "var")
@@ -143,12 +143,12 @@ def var(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = Fa
     return div(reduce("ReduceSum", spread, axes, keepdims), float(count - int(ddof)))
 
 
-def std(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> Tensor:  # noqa: A002
+def std(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> Tensor:
     """Return the standard deviation over ``axis``."""
     return sqrt(var(input, axis, ddof, keepdims))
 
 
-def logsumexp(input: Any, dim: Axis, keepdim: bool = False) -> Tensor:  # noqa: A002
+def logsumexp(input: Any, dim: Axis, keepdim: bool = False) -> Tensor:
     """Return the logarithm of the sum of ``exp(input)`` over ``dim``, without overflow."""
     tensor = floating(input, "logsumexp")
     high = reduce("ReduceMax", tensor, dim, True)
@@ -162,7 +162,7 @@ def logsumexp(input: Any, dim: Axis, keepdim: bool = False) -> Tensor:  # noqa: 
     return emit("Reshape", kept, np.array(shape, np.int64))
 
 
-def norm(A: Any, ord: Any = None, dim: Axis = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:  # noqa: A002, N803
+def norm(A: Any, ord: Any = None, dim: Axis = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Return the vector norm over ``dim``: ``ord`` None or 2 (Euclidean), 1, ``inf`` or ``-inf``.
 
     Raises:
@@ -194,11 +194,11 @@ def count_nonzero(x: Any, axis: Axis = (), keep_dims: bool = False, dtype: Any =
 
 
 def topk(
-    input: Any,  # noqa: A002
+    input: Any,
     k: int,
     dim: int | None = None,
     largest: bool = True,
-    sorted: bool = True,  # noqa: A002
+    sorted: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Return the ``k`` greatest (or smallest) elements along ``dim`` and their indices (int32)."""
     tensor = need_tensor(input, "topk")
@@ -220,7 +220,7 @@ def sort(input_x: Any, axis: int = -1, descending: bool = False) -> tuple[Tensor
     return topk(tensor, tensor.shape[axis_in(axis, tensor.ndim, "sort")], axis, descending)
 
 
-def argsort(input: Any, axis: int = -1, descending: bool = False) -> Tensor:  # noqa: A002
+def argsort(input: Any, axis: int = -1, descending: bool = False) -> Tensor:
     """Return the indices (int32) that sort the tensor along ``axis``."""
     return sort(input, axis, descending)[1]
 

@@ -1,4 +1,3 @@
-# ruff: noqa: A002 - MindSpore's names
 """Scatter: tensors with elements replaced by, or combined with, others at given places."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: A002 - MindSpore's names
 """Selection by values: what comes out depends on the data, so numpy computes it."""
 
 from __future__ import annotations

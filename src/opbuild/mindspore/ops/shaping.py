@@ -48,7 +48,7 @@ def reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return emit("Reshape", tensor, _vector(*shape), allowzero=1)
 
 
-def reshape(input: Any, shape: Any) -> Tensor:  # noqa: A002
+def reshape(input: Any, shape: Any) -> Tensor:
     """Return the elements in another shape; one extent may be -1.
 
     Raises:
@@ -64,7 +64,7 @@ def reshape(input: Any, shape: Any) -> Tensor:  # noqa: A002
     return reshaped(tensor, tuple(wanted))
 
 
-def transpose(input: Any, dims: Any) -> Tensor:  # noqa: A002
+def transpose(input: Any, dims: Any) -> Tensor:
     """Return the tensor with its axes in the order ``dims``."""
     tensor = need_tensor(input, "transpose")
     perm = tuple(axis_in(axis, tensor.ndim, "transpose") for axis in ints(dims, "the order of transpose"))
@@ -73,12 +73,12 @@ def transpose(input: Any, dims: Any) -> Tensor:  # noqa: A002
     return tensor if perm == tuple(range(tensor.ndim)) else emit("Transpose", tensor, perm=perm)
 
 
-def permute(input: Any, axis: Any) -> Tensor:  # noqa: A002
+def permute(input: Any, axis: Any) -> Tensor:
     """Return ``transpose(input, axis)``."""
     return transpose(input, axis)
 
 
-def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:  # noqa: A002
+def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:
     """Return the tensor with two axes exchanged."""
     tensor = need_tensor(input, "swapaxes")
     perm = list(range(tensor.ndim))
@@ -101,7 +101,7 @@ def movedim(x: Any, source: Any, destination: Any) -> Tensor:
 moveaxis = movedim
 
 
-def squeeze(input: Any, axis: Any = None) -> Tensor:  # noqa: A002
+def squeeze(input: Any, axis: Any = None) -> Tensor:
     """Return the tensor without axes of extent 1: all of them, or those named."""
     tensor = need_tensor(input, "squeeze")
     if axis is None or axis == ():
@@ -120,12 +120,12 @@ def expand_dims(input_x: Any, axis: int) -> Tensor:
     return reshaped(tensor, (*tensor.shape[:place], 1, *tensor.shape[place:]))
 
 
-def unsqueeze(input: Any, dim: int) -> Tensor:  # noqa: A002
+def unsqueeze(input: Any, dim: int) -> Tensor:
     """Return ``expand_dims(input, dim)``."""
     return expand_dims(input, dim)
 
 
-def flatten(input: Any, order: str = "C", *, start_dim: int = 1, end_dim: int = -1) -> Tensor:  # noqa: A002
+def flatten(input: Any, order: str = "C", *, start_dim: int = 1, end_dim: int = -1) -> Tensor:
     """Return the tensor with the axes from ``start_dim`` to ``end_dim`` as one."""
     tensor = need_tensor(input, "flatten")
     one_of(order, ("C", "F"), "order")
@@ -141,7 +141,7 @@ def flatten(input: Any, order: str = "C", *, start_dim: int = 1, end_dim: int = 
     return reshaped(tensor, (*tensor.shape[:start], prod(tensor.shape[start : end + 1]), *tensor.shape[end + 1 :]))
 
 
-def ravel(input: Any) -> Tensor:  # noqa: A002
+def ravel(input: Any) -> Tensor:
     """Return all elements as a vector."""
     tensor = need_tensor(input, "ravel")
     return reshaped(tensor, (tensor.size,))
@@ -199,7 +199,7 @@ def split(tensor: Any, split_size_or_sections: Any, axis: int = 0) -> tuple[Tens
     return emit_many("Split", (tensor, _vector(*sizes)), {"axis": place}, outputs=len(sizes))
 
 
-def chunk(input: Any, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
+def chunk(input: Any, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
     """Return the tensor in at most ``chunks`` parts of one extent along ``axis``."""
     tensor = need_tensor(input, "chunk")
     extent = tensor.shape[axis_in(axis, tensor.ndim, "chunk")]
@@ -215,7 +215,7 @@ def unstack(input_x: Any, axis: int = 0) -> tuple[Tensor, ...]:
 unbind = unstack
 
 
-def tile(input: Any, dims: Any) -> Tensor:  # noqa: A002
+def tile(input: Any, dims: Any) -> Tensor:
     """Return the tensor repeated ``dims`` times along its axes."""
     tensor, repeats = need_tensor(input, "tile"), ints(dims, "the repeats of tile")
     if len(repeats) > tensor.ndim:
@@ -224,7 +224,7 @@ def tile(input: Any, dims: Any) -> Tensor:  # noqa: A002
     return emit("Tile", tensor, _vector(*repeats))
 
 
-def repeat_interleave(input: Any, repeats: int, axis: int | None = None) -> Tensor:  # noqa: A002
+def repeat_interleave(input: Any, repeats: int, axis: int | None = None) -> Tensor:
     """Return the tensor with each slice along ``axis`` ``repeats`` times."""
     tensor = need_tensor(input, "repeat_interleave")
     tensor, place = (ravel(tensor), 0) if axis is None else (tensor, axis_in(axis, tensor.ndim, "repeat_interleave"))
@@ -234,7 +234,7 @@ def repeat_interleave(input: Any, repeats: int, axis: int | None = None) -> Tens
     return reshaped(broadcast_to(wide, shape), final)
 
 
-def broadcast_to(input: Any, shape: Any) -> Tensor:  # noqa: A002
+def broadcast_to(input: Any, shape: Any) -> Tensor:
     """Return the tensor repeated to ``shape``; -1 keeps an extent."""
     tensor, wanted = need_tensor(input, "broadcast_to"), list(ints(shape, "the shape of broadcast_to"))
     shift = len(wanted) - tensor.ndim
@@ -274,7 +274,7 @@ def pad(input_x: Any, padding: Any, mode: str = "constant", value: Any = None) -
     return emit("Pad", tensor, _vector(*before, *after), *([] if fill is None else [fill]), mode=modes[mode])
 
 
-def flip(input: Any, dims: Any) -> Tensor:  # noqa: A002
+def flip(input: Any, dims: Any) -> Tensor:
     """Return the tensor with the order of elements along ``dims`` reversed."""
     tensor = need_tensor(input, "flip")
     axes = [axis_in(axis, tensor.ndim, "flip") for axis in ints(dims, "the axes of flip")]
@@ -282,7 +282,7 @@ def flip(input: Any, dims: Any) -> Tensor:  # noqa: A002
     return cut(tensor, [-1] * len(axes), [least] * len(axes), axes, [-1] * len(axes))
 
 
-def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:  # noqa: A002
+def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
     """Return the tensor with elements moved around by ``shifts`` along ``dims``."""
     tensor = need_tensor(input, "roll")
     if dims is None:
@@ -303,7 +303,7 @@ def cut(
     return emit("Slice", tensor, _vector(*starts), _vector(*ends), _vector(*axes), _vector(*steps))
 
 
-def slice(input_x: Any, begin: Any, size: Any) -> Tensor:  # noqa: A001
+def slice(input_x: Any, begin: Any, size: Any) -> Tensor:
     """Return ``size`` elements from ``begin`` along each axis; a size of -1 takes the rest."""
     tensor, first, sizes = need_tensor(input_x, "slice"), ints(begin, "begin"), ints(size, "size")
     ends = [
@@ -318,7 +318,7 @@ def slice(input_x: Any, begin: Any, size: Any) -> Tensor:  # noqa: A001
     return cut(tensor, first, ends, axes, [1] * len(axes))
 
 
-def narrow(input: Any, axis: int, start: int, length: int) -> Tensor:  # noqa: A002
+def narrow(input: Any, axis: int, start: int, length: int) -> Tensor:
     """Return ``length`` elements from ``start`` along ``axis``."""
     tensor = need_tensor(input, "narrow")
     place = axis_in(axis, tensor.ndim, "narrow")
@@ -349,7 +349,7 @@ def rank(input_x: Any) -> int:
     return need_tensor(input_x, "rank").ndim
 
 
-def cast(input: Any, dtype: Any) -> Tensor:  # noqa: A002
+def cast(input: Any, dtype: Any) -> Tensor:
     """Return the tensor in another element type."""
     tensor = Tensor(input) if isinstance(input, (int, float)) else need_tensor(input, "cast")
     return _cast(tensor, to_type(dtype).name)
@@ -376,11 +376,11 @@ def meshgrid(*inputs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
     return tuple(grids)
 
 
-def tril(input: Any, diagonal: int = 0) -> Tensor:  # noqa: A002
+def tril(input: Any, diagonal: int = 0) -> Tensor:
     """Return the matrix with 0 above a diagonal."""
     return emit("Trilu", need_tensor(input, "tril"), np.asarray(diagonal, np.int64), upper=0)
 
 
-def triu(input: Any, diagonal: int = 0) -> Tensor:  # noqa: A002
+def triu(input: Any, diagonal: int = 0) -> Tensor:
     """Return the matrix with 0 below a diagonal."""
     return emit("Trilu", need_tensor(input, "triu"), np.asarray(diagonal, np.int64), upper=1)

@@ -1,4 +1,3 @@
-# ruff: noqa: A002 - MindSpore's names
 """Special functions: gamma, zeta, Bessel and their kin, computed on data."""
 
 from __future__ import annotations

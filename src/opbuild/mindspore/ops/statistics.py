@@ -1,4 +1,3 @@
-# ruff: noqa: A002 - MindSpore's names
 """More reductions and running functions: medians, quantiles, differences, sums without NaN."""
 
 from __future__ import annotations

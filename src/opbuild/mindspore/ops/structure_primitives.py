@@ -96,7 +96,7 @@ def _layer_norm(
     return arithmetic.add(arithmetic.mul(plain, gamma), beta), mean, variance
 
 
-def _dropout(x: Any, keep_prob: float, Seed0: int, Seed1: int) -> tuple[Tensor, Tensor]:  # noqa: N803
+def _dropout(x: Any, keep_prob: float, Seed0: int, Seed1: int) -> tuple[Tensor, Tensor]:
     """Return the tensor and a mask of ones if nothing is dropped."""
     return normalization.dropout(x, 1.0 - keep_prob), creation.ones_like(x)
 

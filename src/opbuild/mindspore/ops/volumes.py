@@ -1,4 +1,3 @@
-# ruff: noqa: A002 - MindSpore's names
 """Poolings of one and three axes, of greatest elements with their places and back, and of powers."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: A002 - MindSpore's names
 """Windows and sequences of numbers: they hold data at once."""
 
 from __future__ import annotations
