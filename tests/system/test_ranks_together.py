@@ -94,8 +94,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("ranks"))
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("example", ["all_reduce.py", "data_parallel.py"])
+@pytest.mark.parametrize(("example", "ranks"), [("all_reduce.py", 4), ("data_parallel.py", 2)])
 def test_an_example_runs_under_launch(example: str, ranks: int, cache: str, tmp_path: Path) -> None:
     """Each checks its results against numpy or one rank alone, and ends with 0."""
     done = run([*LAUNCH, str(ranks), str(ROOT / "examples" / example)], tmp_path, MS_COMPILER_CACHE_PATH=cache)
@@ -104,9 +103,9 @@ def test_an_example_runs_under_launch(example: str, ranks: int, cache: str, tmp_
 
 
 @needs_mpi
-@pytest.mark.parametrize(("example", "ranks"), [("all_reduce.py", 4), ("data_parallel.py", 2)])
+@pytest.mark.parametrize(("example", "ranks"), [("all_reduce.py", 2)])
 def test_an_example_runs_under_mpiexec(example: str, ranks: int, cache: str, tmp_path: Path) -> None:
-    """The same scripts, the same results; ranks come from MPI's environment."""
+    """The same results; ranks come from MPI's environment. The guide's blocks run the other example, with four."""
     command = [*MPI, str(ranks), sys.executable, "-m", "opbuild", "run", str(ROOT / "examples" / example)]
     done = run(command, tmp_path, MS_COMPILER_CACHE_PATH=cache)
     assert done.returncode == 0, done.stderr
