@@ -11,7 +11,7 @@ from damaged_cache import Damage, World, in_child, walk
 from fuzzing import CAMPAIGN
 
 SEED = int(os.environ.get("OPBUILD_FUZZ_SEED", "0")) or (int(time.time()) if CAMPAIGN else 80)
-DAMAGES = max(CAMPAIGN, 2000) if CAMPAIGN else 30
+DAMAGES = max(CAMPAIGN, 2000) if CAMPAIGN else 16
 
 pytestmark = [pytest.mark.timeout(7200)] if CAMPAIGN else []
 

@@ -39,7 +39,7 @@ from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 
 LEVELS = levels()
-TREES = (CAMPAIGN or 36) // len(LEVELS)
+TREES = (CAMPAIGN or 24) // len(LEVELS)
 START = int(os.environ.get("OPBUILD_FUZZ_SEED", "0")) or (int(time.time()) * 1000 if CAMPAIGN else 1)
 BATCH = 12
 
@@ -88,7 +88,7 @@ def test_networks_of_trees_give_what_their_operations_give_one_by_one() -> None:
     options = {mode: Options(impl_mode=mode) for mode in ("high_performance", "high_precision")}
     reference = Reference(LEVELS["host"])
     alive = (one for one in map(tree, count(START + 90_000_000)) if is_alive(one))
-    for one in islice(alive, CAMPAIGN // 20 or 10):
+    for one in islice(alive, CAMPAIGN // 20 or 6):
         graph, feeds = as_graph(one)
         mode = "high_precision" if one.refined else "high_performance"
         program = lower(optimize(graph, evaluate), host_target(), options[mode])

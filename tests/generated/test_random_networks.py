@@ -28,7 +28,7 @@ from opbuild.errors import BuildError, OpbuildError, RunError
 
 Array = npt.NDArray[Any]
 
-NETWORKS = CAMPAIGN or 24
+NETWORKS = CAMPAIGN or 14
 FIRST = int(os.environ.get("OPBUILD_FUZZ_SEED", "0"))
 MOST_NOISE = 32
 """How often the error that a value is said to have may be exceeded: the estimates are of single roundings."""

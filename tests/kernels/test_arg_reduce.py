@@ -1,4 +1,7 @@
-"""ArgMax and ArgMin give numpy's positions, of the first or the last of equal elements."""
+"""ArgMax and ArgMin give numpy's positions, of the first or the last of equal elements.
+
+A campaign runs every type with each operator and order, the suite half of the combinations.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from kernels.combinations import crossed
 from kernels.lowered import random, run_node
 from opbuild.graph.types import Node
 
@@ -35,9 +39,10 @@ def test_any_axis_of_any_length(op_type: str, shape: Sequence[int]) -> None:
         check(op_type, random(*shape), axis, keepdims=axis % 2)
 
 
-@pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin"])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8", "int8"])
-@pytest.mark.parametrize("last", [0, 1])
+DTYPES = ("float32", "float64", "int32", "int64", "uint8", "int8")
+
+
+@pytest.mark.parametrize(("last", "dtype", "op_type"), crossed(2, (0, 1), DTYPES, ("ArgMax", "ArgMin")))
 def test_ties_go_to_the_first_or_the_last(op_type: str, dtype: str, last: int) -> None:
     """Few distinct values make many ties; zeros of both signs are equal."""
     x = random(37, 50, dtype=dtype) // 2 * 2

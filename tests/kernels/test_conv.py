@@ -1,4 +1,7 @@
-"""Direct convolution: every geometry, every register tile, epilogues, and the first layer."""
+"""Direct convolution: every geometry, every register tile, epilogues, and the first layer.
+
+A campaign runs every tile with every division and number of threads, the suite a part of the combinations.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernels.combinations import crossed
 from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
 from opbuild.kernel.expression import ACC, arg
@@ -61,21 +65,21 @@ def test_one_dimensional_convolution_is_a_row() -> None:
     assert_close(run_node("Conv", [x], [w], expected.shape, pads=(1, 2), strides=(2,)), expected)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(
-    ("data", "weights", "attrs"),
-    [
-        ((1, 3, 37, 41), (24, 3, 7, 7), {"pads": (3, 3, 3, 3), "strides": (2, 2)}),
-        ((2, 1, 5, 3), (16, 1, 3, 3), {"pads": (1, 1, 1, 1)}),
-        ((1, 4, 20, 20), (40, 4, 3, 3), {"dilations": (2, 2)}),
-        ((1, 3, 1, 1), (8, 3, 1, 1), {}),
-        ((1, 2, 9, 30), (16, 2, 4, 3), {"pads": (0, 2, 3, 1), "strides": (1, 3)}),
-    ],
-)
+FIRST_LAYERS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((1, 3, 37, 41), (24, 3, 7, 7), {"pads": (3, 3, 3, 3), "strides": (2, 2)}),
+    ((2, 1, 5, 3), (16, 1, 3, 3), {"pads": (1, 1, 1, 1)}),
+    ((1, 4, 20, 20), (40, 4, 3, 3), {"dilations": (2, 2)}),
+    ((1, 3, 1, 1), (8, 3, 1, 1), {}),
+    ((1, 2, 9, 30), (16, 2, 4, 3), {"pads": (0, 2, 3, 1), "strides": (1, 3)}),
+]
+
+
+@pytest.mark.parametrize(("layer", "threads"), crossed(2, FIRST_LAYERS, (1, 2)))
 def test_first_layer_reads_a_plain_image(
-    data: tuple[int, ...], weights: tuple[int, ...], attrs: dict[str, Any], threads: int
+    layer: tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], threads: int
 ) -> None:
     """Few channels are read as they lie, padding included."""
+    data, weights, attrs = layer
     x, w, bias = numbers(*data), numbers(*weights, seed=1), numbers(weights[0], seed=2)
     expected = convolve(x, w, bias, **attrs)
     program = lower_node("Conv", [x], [w, bias], expected.shape, threads, **attrs)
@@ -83,13 +87,16 @@ def test_first_layer_reads_a_plain_image(
     assert_close(run_node("Conv", [x], [w, bias], expected.shape, threads, **attrs), expected)
 
 
-@pytest.mark.parametrize(("divide", "parts"), [("range", 1), ("range", 2), ("range", 3), ("both", 2)])
-@pytest.mark.parametrize(("width", "blocks"), sorted({tile[:2] for tile in tiles.DIRECT_TILES}))
-def test_every_tile_writes_its_output_and_nothing_else(width: int, blocks: int, divide: str, parts: int) -> None:
+DIVISIONS = [("range", 1), ("range", 2), ("range", 3), ("both", 2)]
+
+
+@pytest.mark.parametrize(("size", "way"), crossed(3, sorted({tile[:2] for tile in tiles.DIRECT_TILES}), DIVISIONS))
+def test_every_tile_writes_its_output_and_nothing_else(size: tuple[int, int], way: tuple[str, int]) -> None:
     """At the least extents of a tile, and where it does not divide them, nothing outside the output changes.
 
     There are extents of which ranges are rows, and some of which they are blocks.
     """
+    (width, blocks), (divide, parts) = size, way
     tile = tiles.DirectTile(width, blocks, 0, divide, parts)
     desc = conv_descriptors.direct("Conv", (1, 1), (1, 1), (1, 1), Epilogue(RELU), tile)
     several = (
@@ -156,10 +163,10 @@ def test_no_position_and_no_block_are_legal_for_the_smallest_tile() -> None:
         check_canaries(out)
 
 
-@pytest.mark.parametrize(("width", "count"), [tile[:2] for tile in tiles.ROW_TILES])
-@pytest.mark.parametrize("parts", [1, 3])
-def test_every_tile_of_a_first_layer_writes_its_output_and_nothing_else(width: int, count: int, parts: int) -> None:
+@pytest.mark.parametrize(("size", "parts"), crossed(2, [tile[:2] for tile in tiles.ROW_TILES], (1, 3)))
+def test_every_tile_of_a_first_layer_writes_its_output_and_nothing_else(size: tuple[int, int], parts: int) -> None:
     """At its least extents, with more tasks than rows and with a last group of rows that is not full."""
+    width, count = size
     tile = tiles.FirstTile(width, count, 8, parts)
     desc = conv_descriptors.first_layer((3, 3), (2, 1), (1, 1), (1, 1), Epilogue(), tile)
     w = numbers(16 * count, 2, 3, 3, seed=1)

@@ -1,4 +1,7 @@
-"""Operators that move elements, on every element size, between canaries."""
+"""Operators that move elements, on every element size, between canaries.
+
+A campaign copies every element size from every source, the suite half of the combinations.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from kernels.combinations import crossed
 from kernels.harness import check_canaries, dims_of, guarded, run_desc, run_program
 from kernels.lowered import program_of, random, run_node
 from opbuild.graph.types import Node
@@ -61,8 +65,7 @@ def _reinterpreted(array: Array, shape: list[int], strides: list[int]) -> Array:
     return np.asarray(Holder())
 
 
-@pytest.mark.parametrize("name", SOURCES)
-@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "int64"])
+@pytest.mark.parametrize(("dtype", "name"), crossed(2, ("uint8", "int16", "float32", "int64"), [*SOURCES]))
 def test_any_strides_are_copied(name: str, dtype: str) -> None:
     """Rows, repeated elements, square blocks, single elements; each element size has its own kernels."""
     for shape in ((3, 5, 7), (4, 33, 40), (17, 6, 70)):

@@ -1,4 +1,7 @@
-"""Depthwise and grouped convolution: any division of channels into groups."""
+"""Depthwise and grouped convolution: any division of channels into groups.
+
+A campaign runs every tile with every division and number of groups, the suite a part of the combinations.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernels.combinations import crossed
 from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
 from opbuild.kernel.expression import ACC
@@ -42,12 +46,13 @@ def test_depthwise_equals_numpy(data: tuple[int, ...], kernel: tuple[int, int], 
 
 
 DIVISIONS = [("rows", 1), ("rows", 2), ("blocks", 3), ("both", 2)]
+WIDTHS = sorted({tile[0] for tile in tiles.SINGLE_TILES})
 
 
-@pytest.mark.parametrize("width", sorted({tile[0] for tile in tiles.SINGLE_TILES}))
-@pytest.mark.parametrize(("divide", "parts"), DIVISIONS)
-def test_every_depthwise_tile_writes_its_output_and_nothing_else(width: int, divide: str, parts: int) -> None:
+@pytest.mark.parametrize(("width", "way"), crossed(2, WIDTHS, DIVISIONS))
+def test_every_depthwise_tile_writes_its_output_and_nothing_else(width: int, way: tuple[str, int]) -> None:
     """At the least extent of a tile, and where it does not divide the row, nothing outside the output changes."""
+    divide, parts = way
     epilogue = Epilogue(("clip", ACC, ("const", "float32", "0.0"), ("const", "float32", "6.0")))
     tile = tiles.PlaneTile(width, divide, parts)
     desc = conv_descriptors.depthwise((3, 3), (1, 1), (1, 1), epilogue, tile)
@@ -64,13 +69,10 @@ def test_every_depthwise_tile_writes_its_output_and_nothing_else(width: int, div
         assert_close(out.view, np.clip(expected, 0, 6))
 
 
-@pytest.mark.parametrize("width", sorted({tile[0] for tile in tiles.SINGLE_TILES}))
-@pytest.mark.parametrize(("divide", "parts"), DIVISIONS)
-@pytest.mark.parametrize("groups", [1, 2, 5])
-def test_every_grouped_tile_writes_its_output_and_nothing_else(
-    width: int, divide: str, parts: int, groups: int
-) -> None:
+@pytest.mark.parametrize(("width", "way", "groups"), crossed(4, WIDTHS, DIVISIONS, (1, 2, 5)))
+def test_every_grouped_tile_writes_its_output_and_nothing_else(width: int, way: tuple[str, int], groups: int) -> None:
     """For groups of a block and of parts of blocks, channels in any order, nothing outside the output changes."""
+    divide, parts = way
     outputs, inputs = 48 if groups == 1 else 40, 10 * groups
     masked = outputs // groups % 16 != 0
     desc = conv_descriptors.grouped(
@@ -91,23 +93,23 @@ def test_every_grouped_tile_writes_its_output_and_nothing_else(
             assert_close(result[None, :outputs], convolve(plain[None], weights, group=groups))
 
 
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "groups"),
-    [
-        (112, 112, 4),
-        (24, 112, 4),
-        (96, 256, 2),
-        (128, 128, 32),
-        (64, 64, 8),
-        (60, 20, 20),
-        (12, 36, 3),
-        (30, 30, 3),
-        (8, 16, 8),
-    ],
-)
-@pytest.mark.parametrize("kernel", [1, 3])
-def test_grouped_equals_numpy(inputs: int, outputs: int, groups: int, kernel: int) -> None:
+GROUPED = [
+    (112, 112, 4),
+    (24, 112, 4),
+    (96, 256, 2),
+    (128, 128, 32),
+    (64, 64, 8),
+    (60, 20, 20),
+    (12, 36, 3),
+    (30, 30, 3),
+    (8, 16, 8),
+]
+
+
+@pytest.mark.parametrize(("channels", "kernel"), crossed(2, GROUPED, (1, 3)))
+def test_grouped_equals_numpy(channels: tuple[int, int, int], kernel: int) -> None:
     """Groups of any number of channels, blocks or parts of blocks."""
+    inputs, outputs, groups = channels
     pads = (kernel // 2,) * 4
     x, w = numbers(1, inputs, 6, 9), numbers(outputs, inputs // groups, kernel, kernel, seed=1)
     expected = convolve(x, w, pads=pads, group=groups)

@@ -1,4 +1,7 @@
-"""Every operation of expressions, on every type, against numpy: special values, extremes and a sweep."""
+"""Every operation of expressions, on every type, against numpy: special values, extremes and a sweep.
+
+A campaign adds the float16 forms of all functions, which are float32's, and longer chains.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import halide as hl
 import numpy as np
 import pytest
 
+from fuzzing import CAMPAIGN
 from opbuild.backend.halide.definition import TYPES
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.kernel.expression import OPERATIONS, Expression, arg, const
@@ -146,6 +150,8 @@ def test_functions_of_one_float_agree_with_numpy_everywhere(dtype: str) -> None:
     cases += [
         ((name, arg(0), *(const(p, dtype) for p in given)), dtype) for name, (given, _) in WITH_PARAMETERS.items()
     ]
+    if dtype == "float16" and not CAMPAIGN:
+        cases = cases[::3]  # they are float32's, between conversions
     references = {**UNARY, **{name: f for name, (_, f) in WITH_PARAMETERS.items()}}
     for (expression, _), got in zip(cases, evaluate(cases, [x]), strict=True):
         with np.errstate(all="ignore"):
@@ -167,7 +173,8 @@ def test_functions_of_two_floats_agree_with_numpy_everywhere(dtype: str) -> None
     a, b = (np.ravel(v) for v in np.meshgrid(s, s))
     a = np.concatenate([a, random.normal(0, 3, 999)]).astype(dtype)
     b = np.concatenate([b, random.normal(0, 3, 999)]).astype(dtype)
-    cases = [((name, arg(0), arg(1)), dtype) for name in BINARY]
+    names = [name for name in BINARY if CAMPAIGN or dtype != "float16" or name not in ("pow", "atan2")]
+    cases = [((name, arg(0), arg(1)), dtype) for name in names]
     for (expression, _), got in zip(cases, evaluate(cases, [a, b]), strict=True):
         name = expression[0]
         with np.errstate(all="ignore"):
@@ -195,16 +202,17 @@ def test_what_follows_a_function_in_a_chain_still_sees_nan_and_infinity(dtype: s
     # float16 goes through float32's functions; what could lose a NaN there is the conversion.
     names = [*UNARY] if dtype != "float16" else ["exp", "log", "sqrt", "abs", "floor", "relu", "tanh"]
     plain = evaluate([((name, arg(0)), dtype) for name in names], [x])
-    followers: dict[str, Callable[[Any], Any]] = {"is_nan": np.isnan, "is_inf": np.isinf, "is_finite": np.isfinite}
-    for follower, reference in followers.items():
-        results = evaluate([((follower, (name, arg(0))), "bool") for name in names], [x])
-        for name, got, value in zip(names, results, plain, strict=True):
-            np.testing.assert_array_equal(got, reference(value), err_msg=f"{follower} of {name} {dtype}")
-    limits = evaluate([(("max", (name, arg(0)), const(0.0, dtype)), dtype) for name in names], [x])
-    relus = evaluate([(("relu", (name, arg(0))), dtype) for name in names], [x])
-    for name, limit, relu, value in zip(names, limits, relus, plain, strict=True):
-        np.testing.assert_array_equal(limit, np.maximum(value, 0), err_msg=f"max of {name} {dtype}")
-        np.testing.assert_array_equal(relu, np.maximum(value, 0), err_msg=f"relu of {name} {dtype}")
+    followers: dict[str, tuple[tuple[Expression, ...], str, Callable[[Any], Any]]] = {
+        **{name: ((), "bool", reference) for name, reference in CLASSES.items()},
+        "max": ((const(0.0, dtype),), dtype, lambda value: np.maximum(value, 0)),
+        "relu": ((), dtype, lambda value: np.maximum(value, 0)),
+    }
+    for turn, (follower, (others, result, reference)) in enumerate(followers.items()):
+        # In the suite, two of the five follow each function.
+        mine = [at for at in range(len(names)) if CAMPAIGN or dtype == "float16" or (at + turn) % 5 in (0, 2)]
+        results = evaluate([((follower, (names[at], arg(0)), *others), result) for at in mine], [x])
+        for at, got in zip(mine, results, strict=True):
+            np.testing.assert_array_equal(got, reference(plain[at]), err_msg=f"{follower} of {names[at]} {dtype}")
 
 
 def integers(dtype: str) -> tuple[np.ndarray, np.ndarray]:
@@ -355,7 +363,7 @@ def test_a_tower_of_functions_compiles_soon(dtype: str) -> None:
     """
     one, half = const(1.5, dtype), const(0.5, dtype)
     tower: Expression = ("pow", ("add", ("mul", arg(0), one), half), const(-0.5, dtype))
-    for operation in ("exp", "sigmoid", "tanh", "gelu", "softplus", "mish", "sin", "erf") * 2:
+    for operation in ("exp", "sigmoid", "tanh", "gelu", "softplus", "mish", "sin", "erf") * (2 if CAMPAIGN else 1):
         tower = ("clip", (operation, tower), const(0.1, dtype), one)
     (got,) = evaluate([(tower, dtype)], [np.linspace(0, 4, 33).astype(dtype)])
     assert got.dtype == dtype

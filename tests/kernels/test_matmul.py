@@ -1,4 +1,7 @@
-"""Matrix products of any shape, on operands that lie anywhere, are numpy's."""
+"""Matrix products of any shape, on operands that lie anywhere, are numpy's.
+
+A campaign runs every shape in every layout, the suite a part of the combinations.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from kernels.combinations import crossed
 from kernels.harness import run_program
 from kernels.lowered import program_of, random, run_node, variants
 from opbuild.graph.types import Graph, Node, TensorType
@@ -38,8 +42,7 @@ def product(a: Array, b: Array, constant: bool, threads: int = 2) -> Array:
     return actual
 
 
-@pytest.mark.parametrize("m", [1, 2, 3, 4, 7, 8, 12, 13, 25])
-@pytest.mark.parametrize("n", [2, 31, 33, 64, 130])
+@pytest.mark.parametrize(("m", "n"), crossed(2, (1, 2, 3, 4, 7, 8, 12, 13, 25), (2, 31, 33, 64, 130)))
 def test_constant_weights_are_packed_for_any_number_of_rows_and_columns(m: int, n: int) -> None:
     """Every tile of rows is reached, below, at and beyond its height; columns need not fill a panel."""
     product(random(m, 37), random(37, n, seed=1), constant=True)
@@ -70,11 +73,10 @@ def test_batches_broadcast_as_numpy_does(a: Sequence[int], b: Sequence[int]) -> 
     product(random(*a), random(*b, seed=1), constant=True)
 
 
-@pytest.mark.parametrize(
-    "shape", [(20, 15, 40), (20, 16, 16), (20, 33, 47), (5, 64, 31), (70, 20, 260), (13, 5, 7), (1, 40, 33)]
-)
-@pytest.mark.parametrize("left", [False, True])
-@pytest.mark.parametrize("right", [False, True])
+SHAPES = ((20, 15, 40), (20, 16, 16), (20, 33, 47), (5, 64, 31), (70, 20, 260), (13, 5, 7), (1, 40, 33))
+
+
+@pytest.mark.parametrize(("shape", "left", "right"), crossed(2, SHAPES, (False, True), (False, True)))
 def test_transposed_operands_are_read_where_they_lie(shape: tuple[int, int, int], left: bool, right: bool) -> None:
     """A value that is a transposed view of memory gives the same product, whichever layout the kernel takes."""
     m, k, n = shape

@@ -1,4 +1,7 @@
-"""Reductions over any axes are numpy's, special values and integers included."""
+"""Reductions over any axes are numpy's, special values and integers included.
+
+A campaign runs every reduction of every type along all axes, the suite a part of the combinations.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from kernels.combinations import crossed
 from kernels.lowered import program_of, random, run_node
 from opbuild.graph.types import Node
 from opbuild.kernel.program import HostCall
@@ -49,26 +53,27 @@ def check(op_type: str, x: Array, axes: Sequence[int], keepdims: int = 1) -> Non
         np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.parametrize("op_type", sorted(REFERENCES))
-@pytest.mark.parametrize("axes", [(3,), (1, 2)])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("dtype", "axes", "op_type"), crossed(2, ("float32", "float64"), ((3,), (1, 2)), sorted(REFERENCES))
+)
 def test_every_reduction_along_rows_and_across_columns(op_type: str, axes: tuple[int, ...], dtype: str) -> None:
     """Both layouts of every reduction, with rows and columns that are no multiple of a vector."""
     check(op_type, abs(random(2, 3, 5, 77, dtype=dtype)) + 0.1, axes)
 
 
-@pytest.mark.parametrize("axes", [axes for count in range(1, 5) for axes in combinations(range(4), count)])
-@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (3, 1, 2, 20), (2, 2, 3, 130)])
+AXES = [axes for count in range(1, 5) for axes in combinations(range(4), count)]
+
+
+@pytest.mark.parametrize(("shape", "axes"), crossed(2, ((2, 3, 4, 5), (3, 1, 2, 20), (2, 2, 3, 130)), AXES))
 def test_any_axes(axes: tuple[int, ...], shape: tuple[int, ...]) -> None:
     """Reduced and kept axes in every order, neighbours merged, axes of one element anywhere."""
     check("ReduceSum", random(*shape), axes, keepdims=len(axes) % 2)
 
 
-@pytest.mark.parametrize(
-    "op_type", ["ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceSumSquare"]
-)
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
-@pytest.mark.parametrize("axes", [(1,), (0,)])
+OF_INTEGERS = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceSumSquare")
+
+
+@pytest.mark.parametrize(("axes", "dtype", "op_type"), crossed(2, ((1,), (0,)), ("int32", "int64"), OF_INTEGERS))
 def test_integers(op_type: str, dtype: str, axes: tuple[int, ...]) -> None:
     """Integers are reduced in their own type and wrap as numpy's do."""
     check(op_type, random(37, 40, dtype=dtype), axes)

@@ -1,10 +1,14 @@
-"""Winograd's convolution: all chunkings, extents that tiles do not divide, residuals, special values."""
+"""Winograd's convolution: all chunkings, extents that tiles do not divide, residuals, special values.
+
+A campaign runs each case with one thread and with two.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from kernels.combinations import crossed
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
 from opbuild.kernel.expression import ACC, arg
 from opbuild.lowering import conv_descriptors, conv_weights, tiles
@@ -33,10 +37,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("data", "outputs"), CASES)
-def test_winograd_equals_the_direct_sum(data: tuple[int, ...], outputs: int, threads: int) -> None:
+@pytest.mark.parametrize(("case", "threads"), crossed(2, CASES, (1, 2)))
+def test_winograd_equals_the_direct_sum(case: tuple[tuple[int, ...], int], threads: int) -> None:
     """Extents that tiles and chunks do not divide give numpy's result, and the halo stays zero."""
+    data, outputs = case
     x, w, bias = numbers(*data), numbers(outputs, data[1], 3, 3, seed=1), numbers(outputs, seed=2)
     expected = convolve(x, w, bias, pads=PADS)
     program = lower_node("Conv", [x], [w, bias], expected.shape, threads, pads=PADS)

@@ -1,4 +1,7 @@
-"""What holds of every descriptor: its key says all of it, in one way, and reads back."""
+"""What holds of every descriptor: its key says all of it, in one way, and reads back.
+
+A campaign tries up to a thousand descriptors for each property, the suite thirty.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fuzzing import CAMPAIGN
 from opbuild.kernel.debug import OPTIONS, flags_of
 from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand, canonical_json
 from opbuild.kernel.target import Target
 from samples import IDENTITY, key_of
 
+EXAMPLES = min(CAMPAIGN, 1000) or 30
 FEATURES = ("avx", "avx2", "avx512", "avx512_skylake", "avxvnni", "f16c", "fma", "sse41")
 
 words = st.text("abcdefxyz_", min_size=1, max_size=8)
@@ -45,6 +50,7 @@ descs = st.builds(
 )
 
 
+@settings(max_examples=EXAMPLES)
 @given(descs)
 def test_a_descriptor_reads_back_from_its_json(desc: OpDesc) -> None:
     """Components survive JSON, and give the same descriptor and the same key (F36)."""
@@ -60,6 +66,7 @@ def reordered(value: Any) -> Any:
     return [reordered(item) for item in value] if isinstance(value, list) else value
 
 
+@settings(max_examples=EXAMPLES)
 @given(descs)
 def test_the_order_in_which_mappings_were_made_does_not_matter(desc: OpDesc) -> None:
     """Equal descriptors have equal keys, however they were put together (F40)."""
@@ -80,7 +87,7 @@ def mutations(value: Any) -> list[Any]:
     return [value + 1 if isinstance(value, int) else value + "x"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=EXAMPLES)
 @given(descs)
 def test_every_field_of_a_descriptor_changes_its_key(desc: OpDesc) -> None:
     """Whichever field differs, in whichever operand and dimension, the key differs and says where (F27)."""
@@ -96,6 +103,7 @@ def test_every_field_of_a_descriptor_changes_its_key(desc: OpDesc) -> None:
             assert difference.startswith(field.name), difference
 
 
+@settings(max_examples=EXAMPLES)
 @given(descs, descs)
 def test_keys_are_equal_exactly_if_descriptors_are(one: OpDesc, other: OpDesc) -> None:
     """No two descriptors share a key, and no descriptor has two."""
@@ -103,6 +111,7 @@ def test_keys_are_equal_exactly_if_descriptors_are(one: OpDesc, other: OpDesc) -
     assert (one == other) == (key_of(one).first_difference(key_of(other)) is None)
 
 
+@settings(max_examples=EXAMPLES)
 @given(values)
 def test_canonical_json_is_one_text_for_equal_values(value: Any) -> None:
     """The text does not depend on the order of insertion, and holds the value."""
@@ -110,6 +119,7 @@ def test_canonical_json_is_one_text_for_equal_values(value: Any) -> None:
     assert json.loads(canonical_json(value)) == value
 
 
+@settings(max_examples=EXAMPLES)
 @given(descs, st.sets(st.sampled_from(FEATURES), min_size=1), st.data())
 def test_every_feature_of_the_target_changes_the_key(desc: OpDesc, features: set[str], data: st.DataObject) -> None:
     """Code for one machine more or less capable, or of another kind, is another object (F25, F38)."""
@@ -121,6 +131,7 @@ def test_every_feature_of_the_target_changes_the_key(desc: OpDesc, features: set
     assert changed in str(key_of(desc, target).first_difference(key_of(desc, other)))
 
 
+@settings(max_examples=EXAMPLES)
 @given(descs, st.sets(st.sampled_from(sorted(OPTIONS))), st.sets(st.sampled_from(sorted(OPTIONS))))
 def test_debug_options_that_decide_code_are_in_the_key(desc: OpDesc, some: set[str], others: set[str]) -> None:
     """Keys differ exactly if the options that decide the code do (F27)."""

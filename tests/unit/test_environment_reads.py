@@ -22,6 +22,8 @@ COPIED_FOR_CHILDREN: dict[str, str] = {}
 
 def reads(source: str) -> Iterator[int]:
     """Yield the lines of a program that mention the process's environment, however ``os`` was imported."""
+    if not any(name in source for name in READERS):
+        return  # most files, and parsing takes long
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and node.attr in READERS and isinstance(node.value, ast.Name):
             yield node.lineno
@@ -181,7 +183,8 @@ def test_every_variable_that_halide_reads_is_known_and_kept_from_it() -> None:
     found = {
         name.decode()
         for path in HalideCompiler.files()
-        for name in re.findall(rb"\bHL_[A-Z0-9_]{2,}\b", path.read_bytes())
+        # "HL_" first, which is found fast in a hundred megabytes.
+        for name in re.findall(rb"HL_(?<!\wHL_)[A-Z0-9_]{2,}\b", path.read_bytes())
     }
     assert found - NOT_VARIABLES == HALIDE_READS
     assert not HALIDE_READS & set(compiler_environment())

@@ -1,4 +1,7 @@
-"""Example networks: valid models with the inputs that are listed, and outputs that tell right from wrong."""
+"""Example networks: valid models with the inputs that are listed, and outputs that tell right from wrong.
+
+The suite makes each with one of two seeds, a campaign with both.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
+from kernels.combinations import crossed
 from opbuild.cli.main import main
 from opbuild.frontend.example_models import EXAMPLES, PRODUCER, example_model, light_path
 
@@ -31,8 +35,7 @@ def test_an_example_is_listed_with_its_own_input_and_size(name: str) -> None:
     assert abs(4e-6 * elements - EXAMPLES[name].megabytes) <= 1
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(("name", "seed"), crossed(2, SMALL, (0, 1)))
 def test_the_outputs_of_an_example_vary(name: str, seed: int) -> None:
     """Before Softmax they spread by 1 to 6 for normally distributed inputs; the packaged constants give one value."""
     model = example_model(name, seed)
