@@ -110,14 +110,14 @@ def test_a_model_runs_on_given_data_and_its_outputs_are_written(built: Path, tmp
     np.testing.assert_allclose(np.load(file), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_random_inputs_repeat_with_their_seed(built: Path, tmp_path: Path) -> None:
-    """Two runs with one seed write the same bytes, another seed writes others."""
+def test_random_inputs_repeat_with_their_seed(built: Path, tmp_path: Path, here: Here) -> None:
+    """Two runs with one seed, in two processes, write the same bytes; another seed writes others."""
     written = []
     for index, seed in enumerate(("1", "1", "2")):
-        done = opbuild(
-            built, "run", "mlp.onnx", "--seed", seed, "--repeat", "1", "--output_dir", str(tmp_path / str(index))
-        )
-        assert done.returncode == 0, done.stderr
+        out = str(tmp_path / str(index))
+        arguments = ("run", "mlp.onnx", "--seed", seed, "--repeat", "1", "--output_dir", out)
+        code = here(built, *arguments)[0] if index else opbuild(built, *arguments).returncode
+        assert code == 0
         written.append(next((tmp_path / str(index)).iterdir()).read_bytes())
     assert written[0] == written[1] != written[2]
 
