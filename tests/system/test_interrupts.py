@@ -17,6 +17,8 @@ import networks
 from fuzzing import CAMPAIGN
 from interrupted import Interrupted, interrupt, left_running
 
+pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
+
 SCRIPT = """
 import time
 import numpy as np

@@ -19,6 +19,8 @@ from opbuild.kernel.interfaces import Found, Missing
 from opbuild.store.disk import DiskStore
 from samples import conv, entry_of, key_of
 
+pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
+
 ROUNDS = max(CAMPAIGN, 200)
 
 IMPORTS = max(CAMPAIGN, 50)
