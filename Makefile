@@ -37,7 +37,9 @@ unit: $(STAMP) ## Run the tests; TESTS=tests/unit/test_cli.py or ARGS=-x narrow 
 # Seeds begin at OPBUILD_FUZZ_SEED; hours for thousands: TESTS=tests/generated/test_random_networks.py narrows it.
 COUNT ?= 1000
 campaign: TESTS = tests/generated tests/property tests/system/test_surroundings.py tests/system/test_killed_resnet50.py \
-  tests/system/test_any_size.py tests/system/test_light_networks.py tests/kernels \
+  tests/system/test_any_size.py tests/system/test_light_networks.py tests/system/test_stop_points.py \
+  tests/system/test_killed_network.py tests/system/test_races.py tests/system/test_interrupts.py \
+  tests/system/test_offline_models.py tests/system/test_cache_modes.py tests/kernels \
   tests/unit/test_onnx_networks.py tests/unit/test_example_models.py
 campaign: $(STAMP) ## Try COUNT=1000 random networks, mutated models, damages, surroundings, expressions; print the counts
 	OPBUILD_FUZZ=$(COUNT) $(BIN)/python -m pytest -s $(TESTS) $(ARGS)

@@ -1,7 +1,7 @@
 # ruff: noqa: E402  a program as well as a module: it has to find the package first
 """The crash test: kill -9 at every step by which a build changes files, one after the other, then run again.
 
-    python tests/stopped_builds.py [--every] [--json] [SCENARIO...]
+    python tests/stopped_builds.py [--every | --part] [--json] [SCENARIO...]
 
 prints for each scenario how many steps it takes, at how many points it was killed, and what became of them. Each point
 is a fork of one warm process, killed by itself; another fork then runs without the fault. Operators come from a compile
@@ -232,10 +232,14 @@ class Campaign:
         folder: Where.
         reference: Where everything was built.
         every: Whether to kill before and after each step; else before each, and after a thread's last.
+        part: Whether to kill at a third of the points, with each kind of step among them.
     """
 
-    def __init__(self, scenario: Scenario, folder: Path, reference: Place, *, every: bool = False) -> None:
-        self._scenario, self._folder, self._reference, self._every = scenario, folder, reference, every
+    def __init__(
+        self, scenario: Scenario, folder: Path, reference: Place, *, every: bool = False, part: bool = False
+    ) -> None:
+        self._scenario, self._folder, self._reference = scenario, folder, reference
+        self._every, self._part = every, part
         self._number = 0
         self._outcomes: Counter[str] = Counter()
         self._problems: list[str] = []
@@ -250,8 +254,11 @@ class Campaign:
             self._problems.append(f"without a fault it ended with {status}, and escaped: {escaped}")
         clean = self._recovered(place)
         points = self._points(steps)
-        for step, when in points:
-            self._kill(step, when, clean)
+        kinds: set[tuple[str, str]] = set()
+        for number, (step, when) in enumerate(points):
+            if not self._part or number % 3 == 0 or (step.kind, when) not in kinds:
+                kinds.add((step.kind, when))
+                self._kill(step, when, clean)
         return {
             "scenario": self._scenario.name,
             "steps": len(steps),
@@ -358,12 +365,13 @@ class Campaign:
         return f"{made}, {'what was left behind swept' if left else 'nothing left behind'}"
 
 
-def campaign(names: Sequence[str] = (), *, every: bool = False) -> list[dict[str, Any]]:
+def campaign(names: Sequence[str] = (), *, every: bool = False, part: bool = False) -> list[dict[str, Any]]:
     """Run the scenarios and return the figures of each.
 
     Args:
         names: Which; all if there are none.
         every: Whether to kill before and after each step.
+        part: Whether to kill at a third of the points.
     """
     with tempfile.TemporaryDirectory(prefix="stopped-builds-") as folder:
         model = Path(folder, "small.onnx")
@@ -372,15 +380,16 @@ def campaign(names: Sequence[str] = (), *, every: bool = False) -> list[dict[str
         reference.make()
         subprocess.run([sys.executable, __file__, "--reference", folder], check=True)
         figures = []
-        for links in (False, True):
+        chosen = [scenario for scenario in scenarios(reference) if not names or scenario.name in names]
+        for links in sorted({scenario.links for scenario in chosen}):
             with replayed_compiles(reference.cache / "rank_0", links=links):
                 warm = Place(Path(folder, f"warm{links}"), model)
                 warm.make()
                 warm.compile()
                 gc.freeze()  # what lies there is not touched by collections, so forks share it
-                for scenario in scenarios(reference):
-                    if scenario.links == links and (not names or scenario.name in names):
-                        figures.append(Campaign(scenario, Path(folder), reference, every=every).run())
+                for scenario in chosen:
+                    if scenario.links == links:
+                        figures.append(Campaign(scenario, Path(folder), reference, every=every, part=part).run())
         return figures
 
 
@@ -410,7 +419,7 @@ def main() -> None:
         build_reference(Path(arguments[1]))
         return
     names = [argument for argument in arguments if not argument.startswith("--")]
-    figures = campaign(names, every="--every" in arguments)
+    figures = campaign(names, every="--every" in arguments, part="--part" in arguments)
     if "--json" in arguments:
         print(json.dumps(figures))
     else:

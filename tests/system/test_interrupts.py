@@ -1,8 +1,12 @@
-"""Ctrl-C: an answer at once, one line at the end, no traceback, nothing left running, whatever a command is doing."""
+"""Ctrl-C: an answer at once, one line at the end, no traceback, nothing left running, whatever a command is doing.
+
+The suite interrupts each command once; ``make campaign`` at many moments.
+"""
 
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from pathlib import Path
 
@@ -12,6 +16,8 @@ import pytest
 import networks
 from fuzzing import CAMPAIGN
 from interrupted import Interrupted, interrupt, left_running
+
+pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
 SCRIPT = """
 import time
@@ -42,12 +48,21 @@ END = 3.0
 """Seconds until the end on a machine that tests other things too; half a second is promised where it is quiet."""
 
 
-def folder_with_models(folder: Path) -> Path:
-    """Write what the commands take into a folder."""
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the commands take."""
+    folder = tmp_path_factory.mktemp("models")
     onnx.save(networks.light("squeezenet"), folder / "net.onnx")
     onnx.save(networks.mlp(), folder / "mlp.onnx")
     (folder / "script.py").write_text(SCRIPT)
     return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, models: Path) -> Path:
+    """A new folder with what the commands take."""
+    shutil.copytree(models, tmp_path, dirs_exist_ok=True)
+    return tmp_path
 
 
 def check(what: Interrupted, folder: Path, name: str) -> None:
@@ -66,12 +81,11 @@ def check(what: Interrupted, folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_that_is_interrupted_at_any_moment_ends_at_once_with_one_line(name: str, tmp_path: Path) -> None:
+def test_a_command_that_is_interrupted_at_any_moment_ends_at_once_with_one_line(name: str, folder: Path) -> None:
     """130, ``stopping`` and one last line, no traceback - also while modules are loaded - and no process left (F03)."""
-    folder = folder_with_models(tmp_path)
     arguments, seconds = COMMANDS[name]
     pick = random.Random(f"{name} {CAMPAIGN}")
-    for number in range(max(2, CAMPAIGN // 20)):
+    for number in range(max(1, CAMPAIGN // 20)):
         cache = str(folder / f"cache{number}")
         what = interrupt(arguments, folder, pick.uniform(0, seconds), MS_COMPILER_CACHE_PATH=cache,
                          ASCEND_CACHE_PATH=cache, XDG_CACHE_HOME=cache)  # fmt: skip
@@ -99,18 +113,16 @@ def test_the_answer_does_not_wait_for_a_library_that_is_at_work(tmp_path: Path) 
     assert (what.code, what.end < END) == (130, True)
 
 
-def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_ends_at_once(folder: Path) -> None:
     """Who asks twice does not want to wait for files to be closed."""
-    folder = folder_with_models(tmp_path)
     what = interrupt(["run", "mlp.onnx", "--repeat", "1000000"], folder, 1.5, times=2, MS_COMPILER_CACHE_PATH="cache")
     assert what.code == 130
     assert what.said[-1].startswith("interrupted")
     assert "Traceback" not in " ".join(what.said)
 
 
-def test_a_script_has_ctrl_c_to_itself(tmp_path: Path) -> None:
+def test_a_script_has_ctrl_c_to_itself(folder: Path) -> None:
     """A script that closes what it opened is not ended before it did: it gets ``KeyboardInterrupt``, as from Python."""
-    folder = folder_with_models(tmp_path)
     what = interrupt(["run", "script.py"], folder, 2.0, MS_COMPILER_CACHE_PATH="cache")
     assert (what.code, what.said) == (130, ["interrupted"])
     assert (folder / "closed").exists()

@@ -1,9 +1,11 @@
-"""Races, counted: two writers of one key, and a bundle that is imported while operators are compiled."""
+"""Races, counted: two writers of one key, and a bundle that is imported while operators are compiled.
+
+The suite runs some hundred rounds of each, ``make campaign`` a thousand and more.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -11,21 +13,24 @@ from pathlib import Path
 
 import pytest
 
+from fuzzing import CAMPAIGN
 from opbuild.backend.fake import fake_object
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.store.disk import DiskStore
 from samples import conv, entry_of, key_of
 
-ROUNDS = 1000
+pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
-IMPORTS = int(os.environ.get("OPBUILD_TEST_IMPORTS", "150"))
+ROUNDS = max(CAMPAIGN, 200)
+
+IMPORTS = max(CAMPAIGN, 50)
 """Rounds of importing beside compiling, a few milliseconds each; 1,000 take ten seconds."""
 
 
 def test_two_writers_of_one_key_leave_one_writers_entry_or_a_miss(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """1,000 rounds in lockstep, each writer with bytes of its own: never a mixed entry (F11, F13)."""
+    """Rounds in lockstep, each writer with bytes of its own: never a mixed entry (F11, F13)."""
     key = key_of(conv())
     entries = {
         (writer, parity): entry_of(conv(), code=(writer * 40 + str(parity)).encode(), milliseconds=float(parity))[1]

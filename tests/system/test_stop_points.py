@@ -1,4 +1,7 @@
-"""The crash test: killed at every step by which a build changes files, one after the other, a build needs no help."""
+"""The crash test: killed at every step by which a build changes files, one after the other, a build needs no help.
+
+The suite kills at a third of the steps, with each kind among them; ``make campaign`` at all.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 
 import stopped_builds
+from fuzzing import CAMPAIGN
 
 EVERYTHING = bool(os.environ.get("OPBUILD_TEST_EVERYTHING"))
 SCENARIOS = ("build", "offline model")
@@ -21,7 +25,8 @@ SCENARIOS = ("build", "offline model")
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What the program says that kills builds."""
-    command = [sys.executable, stopped_builds.__file__, "--json", *(["--every"] if EVERYTHING else SCENARIOS)]
+    chosen = ["--every"] if EVERYTHING else SCENARIOS if CAMPAIGN else ["--part", *SCENARIOS]
+    command = [sys.executable, stopped_builds.__file__, "--json", *chosen]
     output = tmp_path_factory.mktemp("stopped") / "figures.json"
     with output.open("wb") as file:
         subprocess.run(command, stdout=file, check=False)
@@ -34,7 +39,9 @@ def test_a_kill_at_any_step_needs_no_cleaning_and_loses_no_finished_operator(fig
     """F03, F04, F10: right results, what was published stays, and after the next ageing nothing is left behind."""
     for each in figures:
         assert each["problems"] == [], each["scenario"]
-        assert sum(each["outcomes"].values()) == each["points"]
+        killed = sum(each["outcomes"].values())
+        assert killed == each["points"] or not (EVERYTHING or CAMPAIGN)
+        assert killed >= each["points"] / 3
 
 
 def test_every_write_and_rename_is_a_stop_point(figures: list[dict[str, Any]]) -> None:

@@ -33,7 +33,7 @@ pytestmark = [
     *([pytest.mark.timeout(14400)] if CAMPAIGN else []),
 ]
 
-SAMPLES = CAMPAIGN // 50 or 3
+SAMPLES = CAMPAIGN // 50 or 2
 """Random surroundings; each takes about a second."""
 
 ERROR = 40
@@ -117,6 +117,7 @@ def base(small_network: SmallNetwork, tmp_path_factory: pytest.TempPathFactory) 
     shutil.copy2(small_network.path, folder / "small.onnx")
     np.save(folder / "x.npy", small_network.x)
     np.save(folder / "y.npy", small_network.y)
+    shutil.copytree(small_network.cache, folder / "cache")
     config = Config(cache_path=folder / "cache", workers=2, num_threads=2)
     opbuild.compile(folder / "small.onnx", cache_path=folder / "cache", input_shapes={"x": SHAPE})
     opbuild.build_offline(folder / "small.onnx", folder / "small.om", input_shapes={"x": SHAPE}, config=config)

@@ -70,19 +70,19 @@ def test_weights_are_mapped_and_shared_between_signatures(cache: Path) -> None:
 
 def test_two_networks_in_one_process_run_with_their_own_threads(cache: Path) -> None:
     """``num_threads`` belongs to the network: one with a single thread starts none, another keeps its three."""
-    x = networks.light_input("squeezenet")
+    model = networks.mlp(batch=64)
+    x = networks.random_input(model)["x"]
 
     def tasks() -> set[int]:
         """Return the threads that are not Python's: those of a build and of its compile server come and go."""
         ours = {thread.native_id for thread in threading.enumerate()}
         return {int(each.name) for each in Path("/proc/self/task").iterdir()} - ours
 
-    path = networks.light_path("squeezenet")
     before = tasks()
-    one = opbuild.compile(path, cache_path=cache, num_threads=1)
+    one = opbuild.compile(model, cache_path=cache, num_threads=1)
     one(x)
     assert not tasks() - before
-    three = opbuild.compile(path, cache_path=cache, num_threads=3)
+    three = opbuild.compile(model, cache_path=cache, num_threads=3)
     three(x)
     assert len(tasks() - before) == 2
     one(x)
