@@ -42,7 +42,7 @@ def test_users_folders_ranks_and_locales_agree(tmp_path: Path) -> None:
     plain = digest_in(tmp_path / "a")
     odd = digest_in(
         tmp_path / "b" / "c",
-        HOME="/nonexistent",
+        HOME=str(tmp_path / "nowhere"),
         USER="somebody",
         TMPDIR=str(tmp_path),
         PATH="/bin",

@@ -113,8 +113,8 @@ def test_the_folder_of_a_killed_job_goes_with_a_later_one(tmp_path: Path, monkey
     assert [path.name for path in tmp_path.iterdir()] == [young.path.name]
 
 
-def test_a_job_without_a_place_for_its_folder_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_without_a_place_for_its_folder_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names what to set."""
-    monkeypatch.setattr(job_folder.tempfile, "gettempdir", lambda: "/nonexistent")
+    monkeypatch.setattr(job_folder.tempfile, "gettempdir", lambda: str(tmp_path / "missing"))
     with pytest.raises(RankError, match="TMPDIR"):
         JobFolder()
