@@ -191,7 +191,7 @@ def least_memory(tmp_path_factory: pytest.TempPathFactory) -> int:
 
 
 @pytest.mark.parametrize(
-    ("kind", "more", "said"), [("cold", 45, "ulimit -v"), ("cold", 7, "right"), ("om", 45, "right")]
+    ("kind", "more", "said"), [("cold", 45, "ulimit -v"), ("cold", 400, "right"), ("om", 45, "right")]
 )
 def test_a_little_address_space_is_enough_or_an_error_names_the_limit(
     base: Base, least_memory: int, tmp_path: Path, kind: str, more: int, said: str
