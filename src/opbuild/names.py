@@ -13,10 +13,19 @@ def nearest(name: Any, known: Iterable[str]) -> str:
         name: What was given.
         known: What there is.
     """
+    near = close_to(name, known) if isinstance(name, str) else ""
+    return f"did you mean {near!r}? " if near else ""
+
+
+def close_to(name: str, known: Iterable[str]) -> str:
+    """Return the name that is nearest, whatever the case of its letters; empty if none is near.
+
+    Args:
+        name: What was given.
+        known: What there is.
+    """
     from difflib import get_close_matches
 
-    if not isinstance(name, str):
-        return ""
     spelled = {each.lower(): each for each in known}
     near = get_close_matches(name.lower(), spelled, 1)
-    return f"did you mean {spelled[near[0]]!r}? " if near else ""
+    return spelled[near[0]] if near else ""

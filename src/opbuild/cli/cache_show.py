@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from opbuild.cache import Stats
     from opbuild.store.inventory import Kind
 
-_NAMES = {"operator": "operators", "image": "networks", "weight": "packed weights", "memo": "models known"}
+_NAMES: dict[Kind, str] = {
+    "operator": "operators",
+    "image": "networks",
+    "weight": "packed weights",
+    "memo": "models known",
+}
 
 _THINGS: dict[Kind, tuple[str, str]] = {
     "operator": ("operator", ""), "image": ("network", ""), "weight": ("packed weight", ""),
@@ -108,7 +113,7 @@ def stats(as_json: bool, **place: Any) -> None:
         print_json(_stats_json(numbers))
         return
     for kind, name in _NAMES.items():
-        click.echo(f"{name:<16} {numbers.count[kind]:>8}   {size(numbers.nbytes[kind]):>10}")  # type: ignore[index]
+        click.echo(f"{name:<16} {numbers.count[kind]:>8}   {size(numbers.nbytes[kind]):>10}")
     click.echo(f"{'other files':<16} {'':>8}   {size(numbers.others):>10}")
     click.echo(f"{'together':<16} {'':>8}   {size(numbers.total):>10}   in {config.cache_folder}")
     counters = numbers.counters

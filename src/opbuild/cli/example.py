@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 import click
 
 from opbuild.cli.option_values import OnePath, Whole
 from opbuild.errors import OptionError
+from opbuild.names import close_to
 
 
 @click.command()
@@ -28,11 +28,9 @@ def example(name: str | None, output: Path | None, seed: int) -> None:
         _show_list()
         return
     if name not in EXAMPLES:
-        near = difflib.get_close_matches(name, EXAMPLES, 1)
-        raise OptionError(
-            f"there is no example {name!r}",
-            f"did you mean {near[0]}?" if near else f"there are {', '.join(EXAMPLES)}",
-        )
+        near = close_to(name, EXAMPLES)
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(EXAMPLES)}"
+        raise OptionError(f"there is no example {name!r}", hint)
     path = output if output is not None else Path(f"{name}.onnx")
     _write(name, path, seed)
     made = EXAMPLES[name]

@@ -134,7 +134,7 @@ class Whole(click.ParamType):  # type: ignore[type-arg]  # older releases of cli
         return integer(option, value, self.least, self.greatest)
 
 
-class OnePath(click.ParamType):  # type: ignore[type-arg]
+class OnePath(click.ParamType):  # type: ignore[type-arg]  # as above
     """A path, for click; an empty one is an error, and not the working folder.
 
     Args:
@@ -162,7 +162,7 @@ class OnePath(click.ParamType):  # type: ignore[type-arg]
         return (folder if self.folder else path)(name, value, self.what)
 
 
-class OneOf(click.ParamType):  # type: ignore[type-arg]
+class OneOf(click.ParamType):  # type: ignore[type-arg]  # as above
     """One of some words, for click.
 
     Args:

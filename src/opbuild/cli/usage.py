@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 
 import click
 
 from opbuild.errors import OptionError
+from opbuild.names import close_to
 
 
 def usage_error(error: click.UsageError, command: str) -> OptionError:
@@ -74,5 +74,5 @@ def _commands(context: click.Context | None) -> Iterable[str]:
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f"did you mean {near[0]}? " if near else ""
+    near = close_to(word, known)
+    return f"did you mean {near}? " if near else ""
