@@ -41,7 +41,7 @@ NO_LIMIT = 100_000
 _MEASURED = """
 import json, os, resource, sys, time
 from pathlib import Path
-from opbuild.cache import Cache
+from opbuild.cache.folder import Cache
 name, folder, model = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 cache = Cache(folder / "rank_0" / "kernel_meta", folder / "rank_0" / "network_meta")
 
@@ -51,7 +51,7 @@ def build():
 
 def explain():
     from opbuild.config import Config
-    from opbuild.preview import preview
+    from opbuild.offline.preview import preview
     return preview(Path(model), input_shapes={"x": (64, 256)}, config=Config.from_environment(cache_path=folder))
 
 def ls():
@@ -62,7 +62,7 @@ def ls():
 
 work = {"build": build, "explain": explain, "ls": ls, "stats": cache.stats, "verify": lambda: list(cache.problems()),
         "prune": lambda: cache.prune(older_than=1e9), "clear": cache.clear}[name]
-import opbuild.api, opbuild.preview
+import opbuild.api, opbuild.offline.preview
 before = resource.getrusage(resource.RUSAGE_SELF)
 started = time.perf_counter()
 answer = work()

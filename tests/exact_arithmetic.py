@@ -1,7 +1,7 @@
 """Every operation of expressions whose result is exact or rounded once, in numpy: what kernels must give bit for bit.
 
-Written from the definitions in ``kernel/expression.py`` and ``docs/concepts/operators.md``, and not with the project's
-own code: integers wrap, truncate and never trap, float16 is computed in float32 and rounded once.
+Written from the definitions in ``operations/expression.py`` and ``docs/concepts/operators.md``, and not with the
+project's own code: integers wrap, truncate and never trap, float16 is computed in float32 and rounded once.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from opbuild.backend.halide.definition import TYPES
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.graph.elementwise import INTEGER_OPERATIONS
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.expression import OPERATIONS, Expression, arg, children, const, dtype_of, rebuild, walk
 from opbuild.kernel.target import host_target, parse_target, runs_here
+from opbuild.operations.expression import OPERATIONS, Expression, arg, children, const, dtype_of, rebuild, walk
 
 CARRIER = {"bool": "uint8", "float16": "uint16", "uint64": "int64"}
 """Types that Halide's Python buffers do not carry travel as others of their size."""

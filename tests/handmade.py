@@ -13,8 +13,8 @@ import numpy as np
 
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.kernel.program import Buffer, KernelCall, Port, Program, View
 from opbuild.kernel.target import host_target
+from opbuild.program import Buffer, KernelCall, Port, Program, View
 from opbuild.runtime.executor import Evaluate, Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.link import find_linker, link

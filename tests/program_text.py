@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.program import Buffer, HostCall, KernelCall, Program, View
+from opbuild.program import Buffer, HostCall, KernelCall, Program, View
 
 
 def described(program: Program, *, packed: bool = False) -> dict[str, Any]:

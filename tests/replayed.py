@@ -11,8 +11,8 @@ from unittest import mock
 
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.builder.resting import RESTING
-from opbuild.digest import fast_file
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.platform.digest import fast_file
 from opbuild.runtime.link import link
 
 

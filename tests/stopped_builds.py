@@ -35,12 +35,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
-from opbuild import bundling
-from opbuild.cache import Cache
+from opbuild.cache import bundling
+from opbuild.cache.folder import Cache
 from opbuild.config import Config
-from opbuild.digest import fast
 from opbuild.kernel.target import host_target
-from opbuild.offline import build_offline, load
+from opbuild.offline.products import build_offline, load
+from opbuild.platform.digest import fast
 from opbuild.store.ageing import age
 from opbuild.store.policy import Policy, create_policy_file
 from replayed import replayed_compiles

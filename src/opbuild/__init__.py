@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from opbuild.api import compile, compile_graph  # noqa: A004  as in torch.compile
-    from opbuild.offline import build_offline, load
+    from opbuild.offline.products import build_offline, load
     from opbuild.operator_support import OperatorSupport, operators
     from opbuild.report import Report
     from opbuild.runtime.network import Network
-    from opbuild.user_operator import operator
+    from opbuild.user_operators.decorator import operator
 
 __all__ = [
     "Network",
@@ -33,11 +33,11 @@ __all__ = [
 ]
 
 _WHERE = {
-    "build_offline": "opbuild.offline",
-    "load": "opbuild.offline",
+    "build_offline": "opbuild.offline.products",
+    "load": "opbuild.offline.products",
     "compile": "opbuild.api",
     "compile_graph": "opbuild.api",
-    "operator": "opbuild.user_operator",
+    "operator": "opbuild.user_operators.decorator",
     "operators": "opbuild.operator_support",
     "OperatorSupport": "opbuild.operator_support",
     "Network": "opbuild.runtime.network",
@@ -51,7 +51,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     from opbuild.errors import BuildError
-    from opbuild.limits import named
+    from opbuild.platform.limits import named
 
     with named(BuildError, "opbuild can not be loaded"):
         return getattr(import_module(_WHERE[name]), name)

@@ -14,14 +14,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from opbuild.arguments import ShapesGiven, as_shapes, checks_arguments
-from opbuild.background import begin
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.target import Target
-from opbuild.limits import names_limits
 from opbuild.linking import link_build, linker_for
-from opbuild.model_source import Model, ModelSource
+from opbuild.models.source import Model, ModelSource
+from opbuild.platform.background import begin
+from opbuild.platform.limits import names_limits
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.image import ImageKey
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.builder.result import BuildResult
     from opbuild.events import Observer
-    from opbuild.kernel.program import Program
     from opbuild.lowering.context import Options
+    from opbuild.program import Program
 
 __all__ = ["Network", "Report", "compile", "compile_graph"]
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opbuild.cgroups import cpu_limit
 from opbuild.errors import OptionError
-from opbuild.places import Place, atc_place, user_place
-from opbuild.starters import started_rank
+from opbuild.platform.cgroups import cpu_limit
+from opbuild.platform.places import Place, atc_place, user_place
+from opbuild.platform.starters import started_rank
 
 CACHE_MODES = ("enable", "force", "disable")
 IMPLEMENTATION_MODES = ("high_performance", "high_precision")

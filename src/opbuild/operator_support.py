@@ -16,11 +16,11 @@ import numpy as np
 from opbuild.arguments import checks_arguments
 from opbuild.errors import ModelError, OptionError, RunError
 from opbuild.graph.types import Graph
-from opbuild.host_nodes import host_nodes
-from opbuild.kernel.program import HostCall
 from opbuild.kernel.target import host_target
-from opbuild.names import nearest
+from opbuild.offline.host_nodes import host_nodes
+from opbuild.program import HostCall
 from opbuild.session import evaluate
+from opbuild.text.names import nearest
 
 if TYPE_CHECKING:
     from opbuild.frontend.onnx_examples import Example

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from opbuild.plural import counted, size
+from opbuild.text.plural import counted, size
 
 UNBOUND = "nothing is built before the first call, which brings the shapes of its inputs"
 """What the report of a network says before any signature was bound."""
@@ -87,7 +87,7 @@ class Report:
         return f"Report(network={self.network!r}, {shown}, image={self.image}, milliseconds={self.milliseconds:.1f})"
 
     def _repr_html_(self) -> str:
-        from opbuild.notebook import folded, table, titled
+        from opbuild.text.notebook import folded, table, titled
 
         if not self.steps:
             return titled(f"Build of {self.network}: {UNBOUND}")

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from opbuild.config import Config, quota_environment
 from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
+from opbuild.files.trust import PRIVATE, Trust, trusted
+from opbuild.graph import user_operators
 from opbuild.graph.types import COLLECTIVES, Array, Node, TensorType
-from opbuild.kernel import user_operators
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
 from opbuild.kernel.target import Target, host_target, parse_target, runs_here
-from opbuild.kernel.trust import PRIVATE, Trust, trusted
-from opbuild.own_sources import own_sources, own_sources_edited
+from opbuild.platform.own_sources import own_sources, own_sources_edited
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import ImageKey, ImageStore

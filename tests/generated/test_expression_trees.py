@@ -33,10 +33,10 @@ from kernels.harness import run_program
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.backend.host.expression import evaluate_expression
 from opbuild.graph.passes.pipeline import optimize
-from opbuild.kernel.expression import Expression, arg, children, rebuild, walk
 from opbuild.kernel.target import host_target
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
+from opbuild.operations.expression import Expression, arg, children, rebuild, walk
 
 LEVELS = levels()
 TREES = (CAMPAIGN or 24) // len(LEVELS)

@@ -19,12 +19,12 @@ from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Array, Graph
-from opbuild.kernel.program import Program
 from opbuild.kernel.target import parse_target
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.mindspore import context, execution, nn, ops
 from opbuild.mindspore.tensor import Tensor
+from opbuild.program import Program
 from program_text import described, in_short
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "system"))

@@ -25,8 +25,8 @@ import numpy.typing as npt
 
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.program import KernelCall, Program, View
 from opbuild.kernel.target import Target, host_target
+from opbuild.program import KernelCall, Program, View
 from opbuild.runtime.support import support_parts
 
 Array = npt.NDArray[Any]

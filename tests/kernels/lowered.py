@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from kernels.harness import run_program
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.program import KernelCall, Program
 from opbuild.kernel.target import host_target
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
+from opbuild.program import KernelCall, Program
 
 Array = npt.NDArray[Any]
 

@@ -14,10 +14,10 @@ from kernels.one_node import assert_close, convolve
 from opbuild.graph.passes.shuffle import fuse_channel_shuffle
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.program import View
 from opbuild.kernel.target import host_target
 from opbuild.lowering.lower import lower
 from opbuild.lowering.reorder import PARALLEL_ELEMENTS, channel_table, in_order
+from opbuild.program import View
 
 
 def shuffled(x: Array, groups: int) -> Array:

@@ -13,12 +13,12 @@ import pytest
 from kernels.combinations import crossed
 from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
-from opbuild.kernel.expression import ACC, arg
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering import conv_descriptors, tiles
 from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.conv_weights import pack_direct
 from opbuild.lowering.epilogue import Epilogue
+from opbuild.operations.expression import ACC, arg
 
 RELU = ("relu", ACC)
 RESIDUAL = ("relu", ("add", arg(0), ACC))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from kernels.one_node import assert_close, lower_node, run_node
-from opbuild.kernel.expression import ACC, arg
-from opbuild.kernel.program import HostCall
+from opbuild.operations.expression import ACC, arg
+from opbuild.program import HostCall
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:

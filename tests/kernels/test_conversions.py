@@ -27,7 +27,7 @@ from expression_trees import (
 )
 from fuzzing import CAMPAIGN
 from opbuild.backend.host.elementwise import cast as host_cast
-from opbuild.kernel.expression import OPERATIONS, REFINED, Expression, arg, const
+from opbuild.operations.expression import OPERATIONS, REFINED, Expression, arg, const
 
 LEVELS = {name: level for name, level in levels().items() if CAMPAIGN or name in ("sse4.1", "host")}
 LARGE = frozenset(("acosh", "asinh", "atan2", "atanh", "gelu_tanh", "mish", "pow", "sinh", "softplus", "tan"))

@@ -15,8 +15,8 @@ from kernels.combinations import crossed
 from kernels.harness import check_canaries, dims_of, guarded, run_desc, run_program
 from kernels.lowered import program_of, random, run_node
 from opbuild.graph.types import Node
-from opbuild.kernel.program import KernelCall, View
 from opbuild.lowering.transfer import copy
+from opbuild.program import KernelCall, View
 
 Array = npt.NDArray[Any]
 

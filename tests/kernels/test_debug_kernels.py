@@ -21,7 +21,7 @@ from kernels.harness import Guarded, HalideBuffer, check_canaries, dims_of, guar
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.config import Config
 from opbuild.errors import RunError
-from opbuild.kernel import user_operators
+from opbuild.graph import user_operators
 from opbuild.kernel.debug import LEVELS
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.kernel.runtime_desc import runtime_desc

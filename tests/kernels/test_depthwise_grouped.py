@@ -13,10 +13,10 @@ import pytest
 from kernels.combinations import crossed
 from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
-from opbuild.kernel.expression import ACC
 from opbuild.lowering import conv_descriptors, tiles
 from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.epilogue import Epilogue
+from opbuild.operations.expression import ACC
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:

@@ -11,10 +11,10 @@ import pytest
 from kernels.harness import run_program
 from kernels.lowered import program_of, random, variants
 from opbuild.graph.types import Node
-from opbuild.kernel.expression import arg, const
 from opbuild.kernel.opdesc import FREE
-from opbuild.kernel.program import KernelCall, View
 from opbuild.lowering.rules.elementwise import describe
+from opbuild.operations.expression import arg, const
+from opbuild.program import KernelCall, View
 
 Array = npt.NDArray[Any]
 

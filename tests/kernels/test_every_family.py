@@ -26,11 +26,11 @@ from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.program import KernelCall, Program
 from opbuild.kernel.target import Target, host_target
 from opbuild.lowering.available import Available, Kernels, Unlimited
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
+from opbuild.program import KernelCall, Program
 
 EXTENTS = (0, 1, 2, 3, 6, 7, 8, 9, 13, 15, 16, 17, 31, 33)
 """Tiles have 1, 2, 4, 6, 7, 8, 16 or 32 steps: these are below, at and beside multiples of each."""

@@ -9,7 +9,7 @@ import pytest
 
 from kernels.lowered import program_of, random, run_node, variants
 from opbuild.graph.types import Node
-from opbuild.kernel.expression import ACC, arg
+from opbuild.operations.expression import ACC, arg
 
 
 @pytest.mark.parametrize("trans_a", [0, 1])

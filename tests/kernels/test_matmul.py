@@ -16,13 +16,13 @@ from kernels.combinations import crossed
 from kernels.harness import run_program
 from kernels.lowered import program_of, random, run_node, variants
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.expression import ACC, arg, const
-from opbuild.kernel.program import HostCall
 from opbuild.kernel.target import host_target
 from opbuild.lowering.context import Lowering, Options
 from opbuild.lowering.matrix_variant import choose
 from opbuild.lowering.rules.matmul import matmul
 from opbuild.lowering.strided import seen_as
+from opbuild.operations.expression import ACC, arg, const
+from opbuild.program import HostCall
 
 Array = npt.NDArray[Any]
 NODE = Node("MatMul", ("a", "b"), ("y",), {}, "product")

@@ -10,10 +10,10 @@ import pytest
 from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, run_node
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.program import HostCall, View
 from opbuild.kernel.target import host_target
 from opbuild.lowering.lower import lower
 from opbuild.lowering.reorder import from_blocked, to_blocked
+from opbuild.program import HostCall, View
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:

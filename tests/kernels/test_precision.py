@@ -25,9 +25,9 @@ from opbuild.backend.host.evaluate import evaluate
 from opbuild.graph.passes.float32 import force_float32
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.expression import REFINED, Expression, arg, const
 from opbuild.kernel.target import host_target
 from opbuild.lowering.lower import lower
+from opbuild.operations.expression import REFINED, Expression, arg, const
 
 Array = npt.NDArray[Any]
 MODES = ("high_performance", "high_precision")

@@ -16,7 +16,7 @@ import pytest
 from kernels.combinations import crossed
 from kernels.lowered import program_of, random, run_node
 from opbuild.graph.types import Node
-from opbuild.kernel.program import HostCall
+from opbuild.program import HostCall
 
 Array = npt.NDArray[Any]
 

@@ -13,8 +13,8 @@ from onnx import helper
 import opbuild
 from made_modules import write_and_import
 from opbuild.errors import CompileError, ModelError, OptionError
-from opbuild.kernel import user_operators
-from opbuild.user_operator import operator
+from opbuild.graph import user_operators
+from opbuild.user_operators.decorator import operator
 
 SOURCE = '''
 import halide as hl

@@ -10,9 +10,9 @@ import pytest
 
 from kernels.combinations import crossed
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
-from opbuild.kernel.expression import ACC, arg
 from opbuild.lowering import conv_descriptors, conv_weights, tiles
 from opbuild.lowering.epilogue import Epilogue
+from opbuild.operations.expression import ACC, arg
 
 TOLERANCE = 2e-5
 """F(4 x 4) multiplies by up to 8 in its transforms; its rounding error is several times that of the direct sum."""

@@ -10,21 +10,21 @@ import pytest
 
 from fuzzing import CAMPAIGN, INPUTS, Change, changed, changed_json, fuzz, to_bytes
 from handmade import build, chain
-from opbuild.bundling import _unpack
-from opbuild.digest import fast
+from opbuild.cache.bundling import _unpack
 from opbuild.errors import OpbuildError
+from opbuild.files.mapping import digest_of, map_file
+from opbuild.files.trust import PRIVATE
 from opbuild.kernel.elf import NotAnObjectError, read_symbols
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.target import host_target
-from opbuild.kernel.trust import PRIVATE
+from opbuild.offline.file import PackedWeights, read_offline, write_offline
+from opbuild.offline.format import LIBRARY, Section, open_container, write_container
+from opbuild.platform.digest import fast
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.files import digest_of, map_file
 from opbuild.runtime.image import Image, ImageKey, ImageStore, seal, seal_text, unseal
 from opbuild.runtime.inspect import read as read_network
 from opbuild.runtime.library import Library
-from opbuild.runtime.offline import PackedWeights, read_offline, write_offline
-from opbuild.runtime.offline_format import LIBRARY, Section, open_container, write_container
 from opbuild.runtime.weights import WeightStore
 from opbuild.store import inspect
 from opbuild.store.ageing import weights_of

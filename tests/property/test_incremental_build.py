@@ -16,10 +16,10 @@ from opbuild.builder.build import Builder
 from opbuild.builder.client import CompileServer
 from opbuild.builder.resting import Resting
 from opbuild.config import Config
-from opbuild.digest import sha256
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import FilesState
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.platform.digest import sha256
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
 from samples import TARGET, conv, needed

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from fuzzing import CAMPAIGN
 from opbuild.kernel.debug import OPTIONS, flags_of
 from opbuild.kernel.key import make_key
-from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand, canonical_json
+from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.kernel.target import Target
+from opbuild.text.canonical import canonical_json
 from samples import IDENTITY, key_of
 
 EXAMPLES = min(CAMPAIGN, 1000) or 30

@@ -17,7 +17,7 @@ import pytest
 
 import opbuild
 from forked import CanNotBeSetUpError, in_fork, mount, own_mounts
-from opbuild.cache import Cache
+from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import OpbuildError, OptionError
 from small_network import SHAPE, Built, SmallNetwork

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
-from opbuild.runtime import files
+from opbuild.files import mapping as files
 from processes import build_and_run
 
 SIZE = 32 * 1024

@@ -83,9 +83,9 @@ from opbuild.backend.fake import FakeCompiler, fake_object
 from opbuild.builder import build
 from opbuild.builder.build import Builder
 from opbuild.builder.resting import Resting
-from opbuild.bundling import export_cache, import_bundle
+from opbuild.cache.bundling import export_cache, import_bundle
 from opbuild.config import Config
-from opbuild.digest import sha256
+from opbuild.platform.digest import sha256
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.claims import FolderClaims
 from opbuild.store.disk import DiskStore

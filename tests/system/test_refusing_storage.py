@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.bundling import export_cache
+from opbuild.cache.bundling import export_cache
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.kernel.target import host_target
-from opbuild.offline import build_offline
+from opbuild.offline.products import build_offline
 from refusing_storage import REFUSALS, RefusingStorage, watched
 from small_network import SHAPE, SmallNetwork
 

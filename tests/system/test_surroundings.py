@@ -23,7 +23,7 @@ import pytest
 import opbuild
 from forked import CanNotBeSetUpError
 from fuzzing import CAMPAIGN
-from opbuild.cache import Cache
+from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from small_network import SHAPE, SmallNetwork
 from surroundings import Ended, Surroundings, run_in

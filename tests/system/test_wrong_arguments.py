@@ -22,8 +22,8 @@ from opbuild.cli.main import main
 from opbuild.cli.main import opbuild as group
 from opbuild.cli.option_values import Whole
 from opbuild.errors import FileError, OpbuildError
-from opbuild.kernel import file_kinds
-from opbuild.plural import counted, verb
+from opbuild.files import kinds as file_kinds
+from opbuild.text.plural import counted, verb
 from small_network import SHAPE, SmallNetwork
 
 SOURCE = Path(opbuild.__file__).parent
@@ -392,11 +392,11 @@ def _errors() -> Iterator[tuple[Path, ast.Call]]:
                 yield path.relative_to(SOURCE), node
 
 
-SCRIPTS = ("mindspore", "user_operator.py", "operator_source.py")
+SCRIPTS = ("mindspore", "user_operators")
 """Whose errors only programs meet."""
 STARTERS = ("ranks",)
 """What only a command can start."""
-COMMANDS_ONLY = ("bundling.py",)
+COMMANDS_ONLY = ("cache",)
 """Whose errors only commands meet."""
 
 

@@ -12,7 +12,7 @@ import pytest
 from aged_entries import fill, left
 from opbuild.config import Config
 from opbuild.events import Warned
-from opbuild.kernel.usage import mark_used
+from opbuild.files.usage import mark_used
 from opbuild.session import open_session
 from opbuild.store import ageing
 from opbuild.store.ageing import age, choose, weights_of

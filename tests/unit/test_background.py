@@ -9,8 +9,8 @@ import time
 import pytest
 
 from forked import in_fork
-from opbuild import limits
-from opbuild.background import Background, begin
+from opbuild.platform import limits
+from opbuild.platform.background import Background, begin
 
 
 def refuse(_: threading.Thread) -> None:

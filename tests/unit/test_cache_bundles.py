@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.bundling import export_cache, import_bundle
-from opbuild.cache import Cache
+from opbuild.cache.bundling import export_cache, import_bundle
+from opbuild.cache.folder import Cache
 from opbuild.config import Config
-from opbuild.digest import fast
 from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.target import Target
+from opbuild.platform.digest import fast
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
 from samples import IDENTITY, TARGET, conv, entry_of, key_of

@@ -15,7 +15,7 @@ from opbuild.cli.cache_options import read_size, read_span, span
 from opbuild.cli.main import main
 from opbuild.errors import OptionError
 from opbuild.kernel.target import host_target
-from opbuild.plural import size
+from opbuild.text.plural import size
 from samples import stored
 from small_network import SmallNetwork
 

@@ -13,7 +13,7 @@ from opbuild.config import Config, quota_environment
 from opbuild.errors import OptionError
 from opbuild.mindspore import context
 from opbuild.mindspore.arguments import ArgumentValueError
-from opbuild.places import atc_place, user_place
+from opbuild.platform.places import atc_place, user_place
 from opbuild.session import log_warnings, open_session
 from samples import Recorder
 

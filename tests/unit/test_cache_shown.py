@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from fuzzing import CAMPAIGN
-from opbuild.cache import Cache
+from opbuild.cache.folder import Cache
 from opbuild.cli.main import main
 from opbuild.config import Config
-from opbuild.plural import size
 from opbuild.store.inventory import disk_usage
+from opbuild.text.plural import size
 from small_network import SmallNetwork
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.cache import Cache
+from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.store import counters

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.cgroups import cpu_limit
 from opbuild.config import Config, available_cores, compiler_environment
 from opbuild.errors import OptionError
+from opbuild.platform.cgroups import cpu_limit
 
 
 def test_defaults() -> None:

@@ -13,9 +13,9 @@ from opbuild.graph.constants import Constants, Deferred
 from opbuild.graph.passes import batchnorm
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Array, Graph, TensorType
-from opbuild.kernel.program import Buffer
 from opbuild.kernel.target import parse_target
 from opbuild.lowering.lower import lower
+from opbuild.program import Buffer
 
 TARGET = parse_target("x86-64-linux-avx-avx2-f16c-fma-sse41")
 

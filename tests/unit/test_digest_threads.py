@@ -10,7 +10,7 @@ import sys
 import pytest
 from blake3 import blake3
 
-from opbuild import digest
+from opbuild.platform import digest
 
 DATA = bytes(range(256)) * 80_000
 
@@ -28,7 +28,7 @@ def test_a_fork_takes_digests() -> None:
 
 LIMITED = """
 import os, resource, sys, threading
-from opbuild.digest import fast
+from opbuild.platform.digest import fast
 if os.geteuid() == 0:
     user = 300_000 + os.getpid()
     os.setgroups([]); os.setgid(user); os.setuid(user)

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from opbuild.config import Config
-from opbuild.model_source import ModelSource
+from opbuild.models.source import ModelSource
 from opbuild.session import open_session
 from small_network import SmallNetwork
 

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from opbuild.backend.fake import fake_object
-from opbuild.digest import sha256
 from opbuild.kernel.elf import NotAnObjectError
 from opbuild.kernel.entry import make_entry, read_entry
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
+from opbuild.platform.digest import sha256
 from samples import conv, entry_of, key_of
 
 

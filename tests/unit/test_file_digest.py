@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.digest import fast
-from opbuild.runtime import files
-from opbuild.runtime.files import digest_of
+from opbuild.files import mapping as files
+from opbuild.files.mapping import digest_of
+from opbuild.platform.digest import fast
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from opbuild.graph.elementwise import split_epilogue
 from opbuild.graph.passes.fuse import MAX_OPERANDS, MAX_OPERATIONS, fuse
 from opbuild.graph.passes.infer import infer_node
 from opbuild.graph.types import Array, Graph, Node, TensorType
-from opbuild.kernel.expression import ACC, arg, const, operations
+from opbuild.operations.expression import ACC, arg, const, operations
 
 
 def graph_of(

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from opbuild.cache import Cache
+from opbuild.cache.folder import Cache
 from opbuild.config import Config
-from opbuild.kernel import usage
+from opbuild.files import usage
 from opbuild.store import ageing
 from opbuild.store.ageing import age
 from opbuild.store.disk import DiskStore

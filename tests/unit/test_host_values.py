@@ -12,7 +12,7 @@ from opbuild.backend.host.evaluate import evaluate
 from opbuild.backend.host.expression import evaluate_expression
 from opbuild.errors import RunError, UnsupportedOperatorError
 from opbuild.graph.types import Node
-from opbuild.kernel.expression import ACC, OPERATIONS, arg, const
+from opbuild.operations.expression import ACC, OPERATIONS, arg, const
 
 SPECIAL = np.array([-np.inf, -2.5, -1, -0.0, 0, 0.5, 1.5, 2.5, 88.8, np.inf, np.nan], np.float32)
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from fuzzing import MEMORY
-from opbuild import bundling
-from opbuild.cache import Cache
+from opbuild.cache import bundling
+from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import InvalidModelError, OpbuildError
-from opbuild.kernel import limits
+from opbuild.files import most_bytes as limits
 from opbuild.kernel.target import host_target
-from opbuild.offline import build_offline, load
+from opbuild.offline.products import build_offline, load
 from opbuild.store.disk import DiskStore
 from samples import conv, entry_of
 from small_network import SmallNetwork

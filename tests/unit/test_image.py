@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from forked import in_fork
 from handmade import Built, build, chain, counting, expected_chain
 from opbuild.errors import BuildError
+from opbuild.files import mapping as files
+from opbuild.files import private as private_files
 from opbuild.graph.types import Node, TensorType
-from opbuild.kernel import private_files
-from opbuild.kernel.program import Buffer, HostCall, KernelCall, Port, Program, View
-from opbuild.runtime import files
+from opbuild.program import Buffer, HostCall, KernelCall, Port, Program, View
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image, ImageKey, ImageStore, seal, unseal
 from opbuild.runtime.library import Library

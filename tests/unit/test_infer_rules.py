@@ -19,7 +19,7 @@ from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.infer import has_rule, infer, infer_node, register_rule
 from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Array, Graph, Node, TensorType
-from opbuild.kernel.expression import OPERATIONS
+from opbuild.operations.expression import OPERATIONS
 
 Case = tuple[str, onnx.ModelProto, list[Array], list[Array], float]
 

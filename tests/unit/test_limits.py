@@ -10,7 +10,7 @@ import pytest
 
 from forked import in_fork
 from opbuild.errors import BuildError, ModelError
-from opbuild.limits import hint_for, hint_for_signal, named, names_limits, suspected
+from opbuild.platform.limits import hint_for, hint_for_signal, named, names_limits, suspected
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from handmade import (
     parallel_program,
 )
 from opbuild.errors import LinkError
-from opbuild.kernel.private_files import private_stem
+from opbuild.files.private import private_stem
 from opbuild.runtime import library as library_module
 from opbuild.runtime.library import Library
 from opbuild.runtime.link import find_linker, link

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 
 from handmade import build, chain
-from opbuild.digest import fast
 from opbuild.errors import OpbuildError
-from opbuild.kernel.program import View
 from opbuild.kernel.target import host_target
-from opbuild.offline import load
+from opbuild.offline.file import PackedWeights, write_offline
+from opbuild.offline.format import PLAN, Section, open_container, write_container
+from opbuild.offline.products import load
+from opbuild.platform.digest import fast
+from opbuild.program import View
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image, ImageKey, ImageStore, seal_text, unseal
 from opbuild.runtime.library import Library
-from opbuild.runtime.offline import PackedWeights, write_offline
-from opbuild.runtime.offline_format import PLAN, Section, open_container, write_container
 from opbuild.runtime.record import Record, problem
 
 SIZE = 64 * 1024  # elements: the weights have a file of their own

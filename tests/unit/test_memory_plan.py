@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opbuild.graph.types import Node, TensorType
-from opbuild.kernel.program import Buffer, HostCall, Program, View
+from opbuild.program import Buffer, HostCall, Program, View
 from opbuild.runtime.memory_plan import MemoryPlan, plan
 from opbuild.runtime.record import ALIGNMENT
 

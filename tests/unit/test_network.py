@@ -17,7 +17,7 @@ import pytest
 from handmade import ADD, build, chain, counting, dense, expected_chain, parallel_program
 from opbuild.errors import InputError, RunError
 from opbuild.graph.types import Array, Node, TensorType
-from opbuild.kernel.program import Buffer, BufferKind, HostCall, KernelCall, Port, Program, View
+from opbuild.program import Buffer, BufferKind, HostCall, KernelCall, Port, Program, View
 from opbuild.report import Report
 from opbuild.runtime.arrays import as_input
 from opbuild.runtime.endpoint import Endpoint

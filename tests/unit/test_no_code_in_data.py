@@ -55,7 +55,7 @@ REVIEWED = {
     ("cli/run_script.py", "run_path"): "the script that the user names",
     ("cli/run_script.py", "runpy"): "the script that the user names",
     ("frontend/onnx_read.py", "memmap"): "external data, below the model's folder, as an array of numbers",
-    ("kernel/writers.py", "CDLL"): "the process itself, for fstatfs",
+    ("files/writers.py", "CDLL"): "the process itself, for fstatfs",
     ("lowering/lower.py", "import_module"): "modules of this package, from a table in the file",
     ("mindspore/names.py", "import_module"): "modules of this package, from a list in each package",
     ("runtime/library.py", "CDLL"): "an anonymous file with the bytes that were checked",

@@ -17,10 +17,10 @@ from handmade import Built, build, chain, expected_chain
 from opbuild.errors import InvalidModelError, OptionError, ShapeError, TargetError
 from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.kernel.target import Target, host_target, needed_of_machine, runs_here
-from opbuild.offline import load
-from opbuild.runtime import offline_format
-from opbuild.runtime.offline import PackedWeights, read_offline, write_offline
-from opbuild.runtime.offline_format import ABOUT, LIBRARY, MACHINE, PLAN, WEIGHTS, Section, open_container
+from opbuild.offline import format as offline_format
+from opbuild.offline.file import PackedWeights, read_offline, write_offline
+from opbuild.offline.format import ABOUT, LIBRARY, MACHINE, PLAN, WEIGHTS, Section, open_container
+from opbuild.offline.products import load
 from opbuild.runtime.record import Record
 
 SIZES = (64, 4096)

@@ -14,8 +14,8 @@ import opbuild
 from opbuild.cli.env import write_problem
 from opbuild.cli.main import main
 from opbuild.config import Config
+from opbuild.files.trust import Trust
 from opbuild.kernel.target import host_target, parse_target
-from opbuild.kernel.trust import Trust
 from samples import Recorder, stored
 from small_network import SHAPE, SmallNetwork
 

@@ -10,7 +10,7 @@ import pytest
 
 from made_modules import write_and_import
 from opbuild.errors import OptionError
-from opbuild.operator_source import source_of
+from opbuild.user_operators.source import source_of
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from opbuild import own_sources as own_sources_module
 from opbuild.backend.fake import FakeCompiler
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.builder import build as build_module
@@ -18,6 +17,7 @@ from opbuild.builder.resting import Resting
 from opbuild.config import Config
 from opbuild.kernel.identity import files_state, identify
 from opbuild.kernel.key import CompilerIdentity
+from opbuild.platform import own_sources as own_sources_module
 from opbuild.store.memory import MemoryStore
 from samples import TARGET, conv, key_of, needed
 
@@ -178,7 +178,7 @@ def test_sources_of_opbuild_that_change_in_a_running_process_are_noticed(
     source = tmp_path / "package" / "lowering" / "lower.py"
     source.parent.mkdir(parents=True)
     source.write_text("before")
-    monkeypatch.setattr(own_sources_module, "__file__", str(tmp_path / "package" / "own_sources.py"))
+    monkeypatch.setattr(own_sources_module, "__file__", str(tmp_path / "package" / "platform" / "own_sources.py"))
     own_sources_module._first.cache_clear()
     try:
         assert not own_sources_module.own_sources_edited()

@@ -15,16 +15,16 @@ import pytest
 
 from handmade import build, chain
 from opbuild.builder.client import server_environment
-from opbuild.bundling import export_cache, import_bundle
+from opbuild.cache.bundling import export_cache, import_bundle
 from opbuild.config import Config, linker_environment
 from opbuild.errors import BuildError, InvalidModelError, OptionError
+from opbuild.files.mapping import digest_of, map_file
+from opbuild.files.trust import PRIVATE, SHORTEST_KEY, SignatureError, Trust, make_trust
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found, Missing
-from opbuild.kernel.trust import PRIVATE, SHORTEST_KEY, SignatureError, Trust, make_trust
-from opbuild.runtime.files import digest_of, map_file
+from opbuild.offline.format import SIGNATURE, WEIGHTS, Section, open_container, write_container
 from opbuild.runtime.image import Image, ImageKey, ImageStore, seal, unseal
-from opbuild.runtime.offline_format import SIGNATURE, WEIGHTS, Section, open_container, write_container
 from opbuild.session import open_session
 from opbuild.store import inspect
 from opbuild.store.bundle import read_bundle, write_bundle
@@ -300,7 +300,7 @@ def test_the_key_is_nowhere_to_be_seen(tmp_path: Path, monkeypatch: pytest.Monke
 def test_without_a_key_nothing_of_openssl_is_loaded() -> None:
     """A start without a key pays nothing: neither hmac nor OpenSSL is imported."""
     program = (
-        "import sys; from opbuild.config import Config; from opbuild.kernel.trust import trusted\n"
+        "import sys; from opbuild.config import Config; from opbuild.files.trust import trusted\n"
         "import opbuild.runtime.image\n"
         "trusted(Config())[1].sign('a')\n"
         "print([name for name in ('hmac', '_hashlib') if name in sys.modules])"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from opbuild.files.private import PREFIX
 from opbuild.kernel.interfaces import Found, Missing
-from opbuild.kernel.private_files import PREFIX
 from opbuild.store import publish
 from opbuild.store.disk import DiskStore
 from samples import conv, entry_of

@@ -18,14 +18,14 @@ import pytest
 
 from aged_entries import fill, left
 from counted_calls import counted_calls
-from opbuild import cache as cache_module
-from opbuild import model_source
 from opbuild.builder import build
 from opbuild.builder.explain import Effort, Explainer
-from opbuild.cache import Cache
+from opbuild.cache import folder as cache_module
+from opbuild.cache.folder import Cache
 from opbuild.cli.main import main
-from opbuild.kernel.files import count_written
-from opbuild.runtime import files
+from opbuild.files import mapping as files
+from opbuild.files.writing import count_written
+from opbuild.models import source as model_source
 from opbuild.store import ageing, measured, removal
 from opbuild.store.ageing import age, age_after_build
 from opbuild.store.disk import DiskStore

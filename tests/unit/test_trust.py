@@ -13,13 +13,13 @@ from handmade import build, chain
 from opbuild import events
 from opbuild.config import Config
 from opbuild.errors import InvalidModelError, OptionError
-from opbuild.kernel.files import create, inside, write_new
+from opbuild.files.most_bytes import MEMO
+from opbuild.files.trust import PRIVATE, SETTING, Trust, UntrustedError, make_trust
+from opbuild.files.writing import create, inside, write_new
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found, Missing
-from opbuild.kernel.limits import MEMO
-from opbuild.kernel.trust import PRIVATE, SETTING, Trust, UntrustedError, make_trust
+from opbuild.offline.format import WEIGHTS, Section, open_container, write_container
 from opbuild.runtime.image import Image, ImageKey, ImageStore
-from opbuild.runtime.offline_format import WEIGHTS, Section, open_container, write_container
 from opbuild.session import open_session
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.disk import DiskStore

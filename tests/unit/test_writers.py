@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.digest import fast
-from opbuild.kernel import writers
-from opbuild.kernel.writers import is_unwritten
-from opbuild.runtime import files
-from opbuild.runtime.files import Known, digest_of, state_of
+from opbuild.files import mapping as files
+from opbuild.files import writers
+from opbuild.files.mapping import Known, digest_of, state_of
+from opbuild.files.writers import is_unwritten
+from opbuild.platform.digest import fast
 
 EXT4, TMPFS, OVERLAY = 0xEF53, 0x01021994, 0x794C7630
 

@@ -14,9 +14,9 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from opbuild.digest import sha256
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import Target
+from opbuild.platform.digest import sha256
 
 
 class FakeCompiler:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
 from types import TracebackType
 
-from opbuild.background import Background
 from opbuild.builder.client import CompileServer
 from opbuild.builder.debug import debugged
 from opbuild.builder.decide import Rebuild, UpToDate, decide
@@ -22,6 +21,7 @@ from opbuild.builder.work import Work
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import BuildStarted, CompileStarted, Event, Observer, Waiting, Warned, ignore
+from opbuild.files.trust import make_trust
 from opbuild.kernel.debug import NO_DEBUG, Debug, flags_of
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import FilesState, files_state, identify
@@ -30,7 +30,7 @@ from opbuild.kernel.key import CompilerIdentity, Key, make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
 from opbuild.kernel.target import Target
-from opbuild.kernel.trust import make_trust
+from opbuild.platform.background import Background
 
 Shapes = Mapping[OpDesc, Sequence[Sequence[int]]]
 

@@ -17,7 +17,7 @@ from opbuild.builder.wire import Unpacker, pack
 from opbuild.config import compiler_environment
 from opbuild.errors import BuildError
 from opbuild.kernel.identity import FilesState
-from opbuild.limits import hint_for, hint_for_signal, suspected
+from opbuild.platform.limits import hint_for, hint_for_signal, suspected
 
 _CHUNK = 1 << 16
 _SHOWN_OUTPUT = 2000

@@ -16,7 +16,7 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.plural import counted, verb
+from opbuild.text.plural import counted, verb
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder

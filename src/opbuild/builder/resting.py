@@ -12,10 +12,10 @@ import threading
 from collections.abc import Hashable
 from pathlib import Path
 
-from opbuild.background import begin
 from opbuild.builder.bytecode import forget_outdated
 from opbuild.builder.client import CompileServer, server_environment
 from opbuild.kernel.identity import FilesState
+from opbuild.platform.background import begin
 
 IDLE_SECONDS = 10.0
 """How long a server rests before it is ended; it holds about 100 MB of memory."""

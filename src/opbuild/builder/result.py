@@ -10,8 +10,8 @@ from opbuild.errors import BuildError, CompileError, CompileForbiddenError
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.limits import suspected
-from opbuild.plural import counted
+from opbuild.platform.limits import suspected
+from opbuild.text.plural import counted
 
 _SHOWN_NODES = 3
 _SHOWN_OPERATORS = 20

@@ -40,7 +40,7 @@ from opbuild.builder.wire import REPLACED, Unpacker, pack
 from opbuild.kernel.identity import FilesState, files_state
 from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.limits import hint_for, hint_for_signal, suspected
+from opbuild.platform.limits import hint_for, hint_for_signal, suspected
 
 _CHUNK = 1 << 16
 _ORPHAN_CHECK_SECONDS = 1.0

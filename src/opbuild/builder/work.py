@@ -6,7 +6,6 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from opbuild.background import Background
 from opbuild.builder.client import CompileServer, ServerEndedError
 from opbuild.builder.debug import debug_files, split_answer
 from opbuild.builder.explain import Explainer
@@ -21,7 +20,8 @@ from opbuild.kernel.elf import NotAnObjectError
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Claims, Folder
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.plural import counted, verb
+from opbuild.platform.background import Background
+from opbuild.text.plural import counted, verb
 
 _SERVERS_AT_MOST = 2
 """A server that was killed from outside (out of memory, say) is replaced once; its finished operators are kept."""

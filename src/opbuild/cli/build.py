@@ -12,7 +12,7 @@ from rich.console import Console
 from opbuild.cli.options import model_arguments, model_of, model_options
 from opbuild.cli.strict import StorageWatch, stored_in
 from opbuild.config import Config
-from opbuild.plural import counted
+from opbuild.text.plural import counted
 
 
 @click.command()

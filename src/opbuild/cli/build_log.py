@@ -13,10 +13,10 @@ from opbuild.cli.progress import build_progress
 from opbuild.cli.tables import operators_table, output_console
 from opbuild.config import Config
 from opbuild.events import CompileFinished, CompileStarted, Event, Observer, Taken, Warned
-from opbuild.kernel.trust import make_trust
-from opbuild.plural import counted
+from opbuild.files.trust import make_trust
+from opbuild.offline.file import read_offline
 from opbuild.report import OperatorReport, Report
-from opbuild.runtime.offline import read_offline
+from opbuild.text.plural import counted
 
 LEVELS = ("debug", "info", "warning", "error", "null")
 """From most to least; ``error`` and ``null`` print the same, since an error that ends the command is always shown."""

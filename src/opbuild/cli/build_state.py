@@ -18,7 +18,7 @@ from opbuild.events import (
     Waiting,
     Working,
 )
-from opbuild.plural import counted
+from opbuild.text.plural import counted
 
 READING, ENDING = "reading the model", "putting the network together"
 """What happens before a build says what it does, and after its operators are there."""

@@ -11,9 +11,9 @@ from opbuild.cli.cache_options import json_option, locate, print_json, target_op
 from opbuild.cli.option_values import OnePath, Whole
 from opbuild.cli.options import THREADS
 from opbuild.errors import OptionError
+from opbuild.files.writing import same_file, unwritable
 from opbuild.frontend.input_shape import parse_input_shape
-from opbuild.kernel.files import same_file, unwritable
-from opbuild.plural import counted, size
+from opbuild.text.plural import counted, size
 
 
 @click.command()
@@ -40,7 +40,7 @@ def export(
 
     Where it is imported, they are found without a compiler: bake it into an image.
     """
-    from opbuild.bundling import export_cache, export_model
+    from opbuild.cache.bundling import export_cache, export_model
 
     if model is None and (network or input_shape):
         raise OptionError("--network and --input_shape are for one model", "give --model")
@@ -76,7 +76,7 @@ def import_(bundle: Path, as_json: bool, **place: Any) -> None:
     It is checked whole first: if it is for another target, or anything in it is not what was exported, nothing is
     imported.
     """
-    from opbuild.bundling import import_bundle
+    from opbuild.cache.bundling import import_bundle
 
     config, target = locate(**place)
     done = import_bundle(bundle, config, target)

@@ -8,10 +8,10 @@ import click
 
 from opbuild.cli.cache_options import json_option, locate_place, place_options, print_json, read_size, read_span
 from opbuild.errors import OptionError
-from opbuild.plural import counted, size
+from opbuild.text.plural import counted, size
 
 if TYPE_CHECKING:
-    from opbuild.cache import Cache
+    from opbuild.cache.folder import Cache
     from opbuild.store.inventory import Item
 
 _KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo": "memo", "settings": "settings"}
@@ -27,7 +27,7 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
 
     Exits with 1 if something is damaged and stays.
     """
-    from opbuild.cache import Cache
+    from opbuild.cache.folder import Cache
     from opbuild.cli.count_progress import progress_of
 
     config = locate_place(**place)
@@ -62,7 +62,7 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
 @json_option
 def prune(older_than: str | None, max_size: str | None, as_json: bool, **place: Any) -> None:
     """Remove what was not used for long, or least recently; networks go before operators."""
-    from opbuild.cache import Cache
+    from opbuild.cache.folder import Cache
     from opbuild.cli.count_progress import progress_of
 
     seconds, nbytes = read_span(older_than), read_size(max_size)
@@ -79,7 +79,7 @@ def prune(older_than: str | None, max_size: str | None, as_json: bool, **place: 
 @json_option
 def clear(as_json: bool, **place: Any) -> None:
     """Remove everything that is stored; settings stay, and a build under way keeps what it has read."""
-    from opbuild.cache import Cache
+    from opbuild.cache.folder import Cache
     from opbuild.cli.count_progress import progress_of
 
     cache = Cache.of(locate_place(**place))

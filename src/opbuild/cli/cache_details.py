@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opbuild.kernel.interfaces import Reason
-from opbuild.kernel.opdesc import canonical_json
-from opbuild.plural import counted, size
+from opbuild.text.canonical import canonical_json
+from opbuild.text.plural import counted, size
 
 if TYPE_CHECKING:
-    from opbuild.cache import Cache
+    from opbuild.cache.folder import Cache
     from opbuild.runtime.inspect import Description
     from opbuild.store.inventory import Item
 
@@ -23,7 +23,7 @@ _LISTED = ("operators", "key")
 
 def details_of(cache: Cache, item: Item) -> dict[str, Any]:
     """Return what there is to say of an item, as ``--json`` shows it."""
-    from opbuild.cache import folder_of, problem_of
+    from opbuild.cache.folder import folder_of, problem_of
     from opbuild.store.inspect import summarize
 
     problem = problem_of(item, cache.trust)

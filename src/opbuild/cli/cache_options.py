@@ -16,7 +16,7 @@ from opbuild.cli.option_group import option_group
 from opbuild.cli.option_values import FOLDER, OnePath
 from opbuild.cli.options import cache_path_option
 from opbuild.errors import OptionError
-from opbuild.kernel.files import same_file
+from opbuild.files.writing import same_file
 
 if TYPE_CHECKING:
     from opbuild.config import Config

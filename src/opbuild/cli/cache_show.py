@@ -11,10 +11,10 @@ import click
 from opbuild.cli.cache_options import json_option, locate_place, place_options, print_json
 from opbuild.errors import OptionError
 from opbuild.kernel.target import host_target
-from opbuild.plural import counted, size
+from opbuild.text.plural import counted, size
 
 if TYPE_CHECKING:
-    from opbuild.cache import Stats
+    from opbuild.cache.folder import Stats
     from opbuild.store.inventory import Kind
 
 _NAMES: dict[Kind, str] = {
@@ -35,7 +35,7 @@ _THINGS: dict[Kind, tuple[str, str]] = {
 @json_option
 def ls(as_json: bool, **place: Any) -> None:
     """List operators and networks, the last used first, and sum up what is stored, packed weights too."""
-    from opbuild.cache import Cache
+    from opbuild.cache.folder import Cache
     from opbuild.cli.cache_table import print_rows, row_of
     from opbuild.cli.count_progress import progress_of
     from opbuild.store.at_once import at_once
@@ -81,7 +81,7 @@ def show(name: str, as_json: bool, **place: Any) -> None:
 
     NAME may be the beginning of a name.
     """
-    from opbuild.cache import Cache
+    from opbuild.cache.folder import Cache
     from opbuild.cli.cache_details import details_of, print_details
 
     config = locate_place(**place)
@@ -105,7 +105,7 @@ def show(name: str, as_json: bool, **place: Any) -> None:
 @json_option
 def stats(as_json: bool, **place: Any) -> None:
     """Show how much is stored, how often it was found, and the compile time that this saved."""
-    from opbuild.cache import Cache
+    from opbuild.cache.folder import Cache
 
     config = locate_place(**place)
     numbers = Cache.of(config).stats()

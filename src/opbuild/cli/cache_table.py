@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opbuild.cli.cache_options import span
-from opbuild.plural import counted, size
+from opbuild.text.plural import counted, size
 
 if TYPE_CHECKING:
     from opbuild.store.inventory import Item
@@ -29,7 +29,7 @@ def row_of(item: Item, weights: Mapping[str, Item]) -> dict[str, Any]:
         item: The item.
         weights: Packed weights, by digest.
     """
-    from opbuild.cache import folder_of
+    from opbuild.cache.folder import folder_of
     from opbuild.store.ageing import weights_of
     from opbuild.store.inspect import summarize
 

@@ -17,7 +17,7 @@ from opbuild.cli.usage import usage_error
 from opbuild.config import Config
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.input_shape import split_shapes
-from opbuild.plural import counted
+from opbuild.text.plural import counted
 
 
 class StrictCommand(click.Command):
@@ -92,7 +92,7 @@ def _arguments(request: Request, config: Config) -> Mapping[str, Any]:
 
 def _build(request: Request) -> None:
     from opbuild.cli.build_log import build_log
-    from opbuild.offline import build_offline
+    from opbuild.offline.products import build_offline
 
     config = make_config(request)
     with build_log(request.log, explain=request.explain) as log:
@@ -107,7 +107,7 @@ def _build(request: Request) -> None:
 
 def _preview(request: Request) -> None:
     from opbuild.cli.tables import operators_table, output_console
-    from opbuild.preview import preview
+    from opbuild.offline.preview import preview
 
     config = make_config(request)
     report = preview(cast("Path", request.model), **_arguments(request, config), observer=make_warner(request.log))
@@ -126,7 +126,7 @@ def _preview(request: Request) -> None:
 def _check(request: Request) -> None:
     """Check a model, write what was found, and fail if an offline model can not have one of its operators."""
     from opbuild.cli.show_offline import write_report
-    from opbuild.preview import check
+    from opbuild.offline.preview import check
 
     if not request.dry_run:
         new_file("check_report", str(request.check_report), "the JSON file to write")

@@ -17,9 +17,9 @@ from opbuild.cli.option_values import Choice, ConflictingOptionsError, Dependent
 from opbuild.cli.options import CORES, DEFAULT_PLACE, THREADS, one_model
 from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES
 from opbuild.errors import OptionError
+from opbuild.files.kinds import OFFLINE, ONNX, kind_of, require_kind
+from opbuild.files.writing import same_file
 from opbuild.frontend.input_shape import Shape, parse_open_shape
-from opbuild.kernel.file_kinds import OFFLINE, ONNX, kind_of, require_kind
-from opbuild.kernel.files import same_file
 from opbuild.kernel.soc_version import BUILDABLE, resolve_soc_version
 
 BUILD, TO_JSON, CHECK, SHOW = 0, 1, 3, 6

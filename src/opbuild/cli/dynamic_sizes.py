@@ -10,7 +10,7 @@ from itertools import count
 from opbuild.cli.option_values import ConflictingOptionsError, DependentOptionError, EmptyValueError, bad_value
 from opbuild.frontend.input_shape import Shape, format_input_shape
 from opbuild.kernel.opdesc import FREE
-from opbuild.plural import counted
+from opbuild.text.plural import counted
 
 MOST = 100
 """Values of each option at most, as ATC has it."""

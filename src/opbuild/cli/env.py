@@ -15,10 +15,10 @@ import click
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.config import Config
 from opbuild.errors import BuildError, OpbuildError
-from opbuild.kernel.files import write_new
-from opbuild.kernel.private_files import private_path
+from opbuild.files.private import private_path
+from opbuild.files.trust import trusted
+from opbuild.files.writing import write_new
 from opbuild.kernel.target import host_target
-from opbuild.kernel.trust import trusted
 from opbuild.runtime.link import find_linker
 from opbuild.version import __version__
 

@@ -8,7 +8,7 @@ import click
 
 from opbuild.cli.option_values import OnePath, Whole
 from opbuild.errors import OptionError
-from opbuild.names import close_to
+from opbuild.text.names import close_to
 
 
 @click.command()
@@ -58,8 +58,8 @@ def _write(name: str, path: Path, seed: int) -> None:
     Raises:
         OptionError: If something else has the name, or the file can not be written.
     """
+    from opbuild.files.private import publish
     from opbuild.frontend.example_models import PRODUCER, example_model
-    from opbuild.kernel.private_files import publish
 
     try:
         if path.is_file() and PRODUCER.encode() not in _beginning(path):

@@ -10,7 +10,7 @@ import click
 from opbuild.cli.cache_options import json_option, locate, print_json, target_options
 from opbuild.cli.options import model_arguments, model_of, num_threads_option
 from opbuild.frontend.input_shape import parse_open_shape, split_shapes
-from opbuild.plural import counted
+from opbuild.text.plural import counted
 
 
 @click.command()
@@ -38,7 +38,7 @@ def explain(
     """
     from opbuild.cli.build_log import make_warner
     from opbuild.cli.tables import operators_table, output_console
-    from opbuild.preview import preview
+    from opbuild.offline.preview import preview
 
     model = model_of(path, model)
     config, target = locate(**place, num_threads=num_threads)

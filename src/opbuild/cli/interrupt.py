@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from opbuild.background import begin
+from opbuild.platform.background import begin
 
 INTERRUPTED = 130
 """The exit code of a command that was interrupted."""

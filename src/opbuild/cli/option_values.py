@@ -12,8 +12,8 @@ import click
 
 from opbuild.cli.usage import name_of
 from opbuild.errors import OptionError
-from opbuild.kernel.file_kinds import require_kind
-from opbuild.kernel.files import unwritable
+from opbuild.files.kinds import require_kind
+from opbuild.files.writing import unwritable
 
 FOLDER = "a folder, which is made if it is missing"
 

@@ -13,7 +13,6 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Column
 from rich.text import Text
 
-from opbuild.background import begin
 from opbuild.cli.build_state import BuildState
 from opbuild.cli.interrupt import INTERRUPTS
 from opbuild.events import (
@@ -23,7 +22,8 @@ from opbuild.events import (
     Observer,
     Warned,
 )
-from opbuild.plural import counted
+from opbuild.platform.background import begin
+from opbuild.text.plural import counted
 
 QUIET_SECONDS = 10.0
 """A build without a terminal never stays silent for longer than this."""

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from opbuild.cli.option_values import FOLDER, OnePath, Whole
 from opbuild.cli.options import model_arguments, model_of, model_options
 from opbuild.errors import OptionError
-from opbuild.kernel.file_kinds import OFFLINE, ONNX, SCRIPT, kind_of, require_kind
+from opbuild.files.kinds import OFFLINE, ONNX, SCRIPT, kind_of, require_kind
 
 SCRIPT_ENDING, OFFLINE_ENDING = ".py", ".om"
 BUILD_OPTIONS = ("cache_path", "workers", "forbid_compile")

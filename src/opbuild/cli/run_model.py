@@ -20,11 +20,11 @@ from opbuild.cli.strict import StorageWatch, stored_in
 from opbuild.cli.tables import WHOLE_NAMES, output_console, plain_table
 from opbuild.config import Config
 from opbuild.errors import FileError, InputError, OptionError, ShapeError
+from opbuild.files.kinds import ARRAY, require_kind
+from opbuild.files.writing import unwritable_folder
 from opbuild.graph.types import TensorType
-from opbuild.kernel.file_kinds import ARRAY, require_kind
-from opbuild.kernel.files import unwritable_folder
 from opbuild.kernel.opdesc import FREE
-from opbuild.plural import counted
+from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
     from opbuild.runtime.endpoint import Endpoint
@@ -102,7 +102,7 @@ def run_offline(
         InputError, ShapeError: If the data does not fit the network's inputs.
         InvalidModelError, TargetError: If the file is damaged, or not for this machine.
     """
-    from opbuild.offline import open_offline
+    from opbuild.offline.products import open_offline
 
     require_output_dir(output_dir)
     given = read_inputs(inputs)

@@ -18,7 +18,7 @@ from types import ModuleType, TracebackType
 from opbuild.cli.interrupt import INTERRUPTS
 from opbuild.config import Config
 from opbuild.errors import OpbuildError, OptionError
-from opbuild.kernel.file_kinds import SCRIPT, require_kind
+from opbuild.files.kinds import SCRIPT, require_kind
 
 _FACE = "opbuild.mindspore"
 _SKIPPED = (str(Path(__file__).resolve().parents[1]), "<frozen ", runpy.__file__)

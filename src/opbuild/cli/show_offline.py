@@ -12,10 +12,10 @@ from rich.text import Text
 from opbuild.cli.tables import output_console, plain_table
 from opbuild.config import Config
 from opbuild.errors import OptionError
+from opbuild.files.trust import make_trust
 from opbuild.frontend.input_shape import format_input_shape
-from opbuild.kernel.trust import make_trust
-from opbuild.runtime.offline import OfflineModel, read_offline
-from opbuild.runtime.offline_format import GRAPH, LIBRARY, PLAN, PROGRAM, WEIGHTS
+from opbuild.offline.file import OfflineModel, read_offline
+from opbuild.offline.format import GRAPH, LIBRARY, PLAN, PROGRAM, WEIGHTS
 
 SHOWN_SIGNATURES = 8
 _KINDS = ((LIBRARY, "library"), (WEIGHTS, "weights"), (PLAN, "plans"), (PROGRAM, "tables for C"), (GRAPH, "graph"))

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from opbuild.errors import BuildError, OpbuildError, OptionError
-from opbuild.limits import hint_for
+from opbuild.platform.limits import hint_for
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """How a write ends where there is no room; files that have a name are reported where they are written."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import Event, Warned
-from opbuild.plural import counted, verb
+from opbuild.text.plural import counted, verb
 
 
 class StorageWatch:
@@ -56,7 +56,7 @@ def stored_in(config: Config, watch: StorageWatch) -> str:
         config: The build's settings.
         watch: What observed it.
     """
-    from opbuild.kernel.trust import trusted
+    from opbuild.files.trust import trusted
 
     if not config.uses_cache:
         return ""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from opbuild.errors import OptionError
-from opbuild.names import close_to
+from opbuild.text.names import close_to
 
 
 def usage_error(error: click.UsageError, command: str) -> OptionError:

@@ -19,7 +19,7 @@ from opbuild.frontend.onnx_single import evaluate_single
 from opbuild.frontend.portable import PortableModel
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
-from opbuild.plural import counted
+from opbuild.text.plural import counted
 
 __all__ = ["DeclaredValue", "ModelFile", "OnnxModel", "load_model"]
 

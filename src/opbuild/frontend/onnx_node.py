@@ -12,9 +12,9 @@ from onnx import AttributeProto, GraphProto, NodeProto
 
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.frontend.onnx_read import DataFiles, to_array
+from opbuild.graph import user_operators
 from opbuild.graph.types import Node
-from opbuild.kernel import user_operators
-from opbuild.plural import counted
+from opbuild.text.plural import counted
 
 
 @dataclass(frozen=True)

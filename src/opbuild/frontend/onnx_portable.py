@@ -10,9 +10,9 @@ from opbuild.frontend.onnx_bind import opsets
 from opbuild.frontend.onnx_read import DataFiles, to_array
 from opbuild.frontend.onnx_upgrade import upgrades
 from opbuild.frontend.portable import Declared, NotPortableError, PortableModel
+from opbuild.graph import user_operators
 from opbuild.graph.passes.infer import has_rule
 from opbuild.graph.types import Array, Node
-from opbuild.kernel import user_operators
 
 
 def to_portable(

@@ -13,11 +13,11 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, numpy_helper
 
 from opbuild.errors import DTypeError, InvalidModelError, UnsupportedOperatorError
+from opbuild.files.kinds import ONNX, require_kind
+from opbuild.files.writing import inside
 from opbuild.frontend.onnx_wire import PLACE, without_large_tensors
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array
-from opbuild.kernel.file_kinds import ONNX, require_kind
-from opbuild.kernel.files import inside
 
 OLDEST_OPSET = 7
 

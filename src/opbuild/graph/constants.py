@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbuild.digest import fast
 from opbuild.graph.types import Array, TensorType
+from opbuild.platform.digest import fast
 
 
 @dataclass(frozen=True, eq=False)

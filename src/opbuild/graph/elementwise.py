@@ -14,10 +14,10 @@ from functools import reduce
 
 import numpy as np
 
+from opbuild.graph import user_operators
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import DTYPES, Array, Node, TensorType
-from opbuild.kernel import user_operators
-from opbuild.kernel.expression import OPERATIONS, Expression, arg, const, from_json, substitute, walk
+from opbuild.operations.expression import OPERATIONS, Expression, arg, const, from_json, substitute, walk
 
 LITERALS = frozenset((-1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, math.inf, -math.inf))
 """Scalar constants that are compiled in: bounds, exponents, halves. Every network has them, and kernels get shorter."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.digest import fast
 from opbuild.graph.types import Graph, Node
-from opbuild.kernel.opdesc import canonical_json
+from opbuild.platform.digest import fast
+from opbuild.text.canonical import canonical_json
 
 
 def graph_digest(graph: Graph) -> str:

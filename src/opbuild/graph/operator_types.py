@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterable
 
 from opbuild.errors import OptionError
+from opbuild.graph import user_operators
 from opbuild.graph.passes.infer import types_with_rule
-from opbuild.kernel import user_operators
 
 WITHOUT_RULE = frozenset((
     "AffineGrid", "Attention", "BitCast", "BlackmanWindow", "CausalConvWithState", "CenterCropPad", "Col2Im",

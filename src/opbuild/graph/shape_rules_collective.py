@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opbuild.graph.shape_rules import Call, Types, rule
 from opbuild.graph.types import COLLECTIVES, TensorType
-from opbuild.plural import counted
+from opbuild.text.plural import counted
 
 REDUCED = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64")
 """Element types that are reduced over ranks."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.shape_rules import Call, Types, broadcast, named_dtype, rule, same_dtype
 from opbuild.graph.types import TensorType
-from opbuild.kernel.expression import OPERATIONS
-from opbuild.plural import counted
+from opbuild.operations.expression import OPERATIONS
+from opbuild.text.plural import counted
 
 _PREDICATES = frozenset(
     [

@@ -6,7 +6,7 @@ from math import prod
 
 from opbuild.graph.shape_rules import Call, Shape, Types, broadcast, rule, same_dtype
 from opbuild.graph.types import TensorType
-from opbuild.plural import counted
+from opbuild.text.plural import counted
 
 
 @rule("Reshape")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opbuild.graph.shape_rules import Call, Shape, Types, broadcast, rule, same_dtype
 from opbuild.graph.types import TensorType
-from opbuild.plural import counted
+from opbuild.text.plural import counted
 
 
 def _product(call: Call, a: Shape, b: Shape) -> Shape:

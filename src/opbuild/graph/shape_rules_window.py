@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from opbuild.graph.shape_rules import Call, Shape, Types, rule, same_dtype
 from opbuild.graph.types import MOST_ELEMENTS, TensorType
-from opbuild.plural import counted
+from opbuild.text.plural import counted
 
 POOLS = ("MaxPool", "AveragePool", "LpPool")
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from opbuild.plural import counted
+from opbuild.text.plural import counted
 
 Array = npt.NDArray[Any]
 Attribute: TypeAlias = Any

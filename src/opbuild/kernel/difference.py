@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from opbuild.digest import fast
-from opbuild.kernel.opdesc import canonical_json
+from opbuild.platform.digest import fast
+from opbuild.text.canonical import canonical_json
 
 _OTHER_FAMILY = 8
 """How far apart two kernel families are, in fields: what they compile is written in different files."""

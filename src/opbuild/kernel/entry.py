@@ -15,11 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from opbuild.digest import sha256
+from opbuild.files.trust import SignatureError, Trust
 from opbuild.kernel.elf import NotAnObjectError, read_symbols
 from opbuild.kernel.key import Key
-from opbuild.kernel.opdesc import FREE, OpDesc, Operand, canonical_json
-from opbuild.kernel.trust import SignatureError, Trust
+from opbuild.kernel.opdesc import FREE, OpDesc, Operand
+from opbuild.platform.digest import sha256
+from opbuild.text.canonical import canonical_json
 
 SUFFIXES = (".o", ".info", ".json")
 """The three files in the order in which they are published."""

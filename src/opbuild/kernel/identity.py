@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opbuild.digest import fast, fast_file
 from opbuild.errors import BuildError
+from opbuild.files.private import publish
+from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.key import CompilerIdentity
-from opbuild.kernel.private_files import publish
-from opbuild.kernel.trust import PRIVATE, Trust
+from opbuild.platform.digest import fast, fast_file
 
 if TYPE_CHECKING:
     from opbuild.kernel.interfaces import Compiler

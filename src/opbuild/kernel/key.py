@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from opbuild.digest import sha256
 from opbuild.kernel.difference import first_change
-from opbuild.kernel.opdesc import OpDesc, canonical_json
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import Target
+from opbuild.platform.digest import sha256
+from opbuild.text.canonical import canonical_json
 
 KEY_FORMAT = 1
 """Raise this whenever the meaning of a component, the form of an entry or the call convention of kernels changes; old

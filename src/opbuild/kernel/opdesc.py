@@ -9,10 +9,11 @@ signature is bound, is what keeps an extent below a tile from writing outside a 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from opbuild.text.canonical import canonical_json
 
 FREE = -1
 """An extent or a stride that is read from the buffer at run time; as ``max``: no upper limit."""
@@ -180,11 +181,6 @@ class OpDesc:
                 if problem:
                     return f"{operand.name} dimension {index}: {problem}"
         return None
-
-
-def canonical_json(value: Any) -> str:
-    """Return JSON with sorted keys and no spaces: one text for equal values, whatever the order they were made in."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

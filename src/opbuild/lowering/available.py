@@ -14,12 +14,13 @@ from dataclasses import replace
 from math import log2
 from typing import Any, Protocol
 
-from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand, canonical_json
-from opbuild.kernel.program import View
+from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.lowering.matrix_variant import PANEL
 from opbuild.lowering.operands import BLOCK
 from opbuild.lowering.reorder import from_blocked, to_blocked
 from opbuild.lowering.transfer import copy
+from opbuild.program import View
+from opbuild.text.canonical import canonical_json
 
 VECTOR = 16
 

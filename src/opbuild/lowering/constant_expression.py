@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from opbuild.kernel.expression import Expression, children
+from opbuild.operations.expression import Expression, children
 
 GREATEST = float(np.finfo(np.float32).max)
 

@@ -6,17 +6,17 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from opbuild.digest import fast
 from opbuild.errors import ShapeError
 from opbuild.graph.constants import Constants
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
-from opbuild.kernel.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, View
 from opbuild.kernel.target import Target
 from opbuild.lowering.available import Kernels
 from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, blocks, dense_strides
 from opbuild.lowering.reorder import channel_table, for_type, from_blocked, in_order, to_blocked
 from opbuild.lowering.transfer import copy
+from opbuild.platform.digest import fast
+from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, View
 
 MakeCall = Callable[[tuple[View, ...]], tuple[OpDesc, tuple[View, ...]]]
 """Makes the descriptor once the views are known; it may collapse or reorder dimensions of the views."""

@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from opbuild.digest import fast
 from opbuild.graph.types import Array, Node
-from opbuild.kernel.expression import ACC, Expression, children, from_json, is_refined, operations, rebuild, walk
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, Operand
 from opbuild.lowering.constant_expression import evaluate_scalar
 from opbuild.lowering.context import Lowering, NotServedError
 from opbuild.lowering.operands import BLOCK, Blocked, OperandRef, Plain, blocks
+from opbuild.operations.expression import ACC, Expression, children, from_json, is_refined, operations, rebuild, walk
+from opbuild.platform.digest import fast
 
 Kind = Literal["residual", "channel", "scalar"]
 

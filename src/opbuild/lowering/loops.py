@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opbuild.kernel.opdesc import FREE, Dim
-from opbuild.kernel.program import View
+from opbuild.program import View
 
 Dims = tuple[tuple[int, int], ...]
 

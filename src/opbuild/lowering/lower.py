@@ -7,11 +7,11 @@ from importlib import import_module
 from opbuild.errors import ShapeError
 from opbuild.graph.elementwise import split_epilogue
 from opbuild.graph.types import Graph, Node
-from opbuild.kernel.program import Program
+from opbuild.graph.user_operators import find
 from opbuild.kernel.target import Target
-from opbuild.kernel.user_operators import find
 from opbuild.lowering.context import RULES, Lowering, NotServedError, Options
 from opbuild.lowering.rules.user import lower_user
+from opbuild.program import Program
 
 MODULES = (
     "conv",

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.types import Array, TensorType
-from opbuild.kernel.expression import Expression, canonical, operations
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.matrix_variant import PANEL, SERIAL, choose
 from opbuild.lowering.operands import Plain, Storage, dense_strides
 from opbuild.lowering.strided import broadcast, made, merge, padded, seen_as, with_inner_stride
+from opbuild.operations.expression import Expression, canonical, operations
 
 BATCH_RANK = 2
 """Batch dimensions of kernels whose right operand is no constant."""

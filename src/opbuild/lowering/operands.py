@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from opbuild.graph.types import Array
-from opbuild.kernel.program import BufferKind, View
+from opbuild.program import BufferKind, View
 
 BLOCK = 16
 """Channels in a block: one AVX-512 vector of float32; two vectors with AVX2, four with NEON."""

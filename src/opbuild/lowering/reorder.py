@@ -9,8 +9,8 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
-from opbuild.kernel.program import View
 from opbuild.lowering.operands import BLOCK
+from opbuild.program import View
 
 Made = tuple[OpDesc, tuple[View, ...]]
 Dims = tuple[tuple[int, int], ...]

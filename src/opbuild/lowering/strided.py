@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc
-from opbuild.kernel.program import View
 from opbuild.lowering.operands import Plain
+from opbuild.program import View
 
 Strides = tuple[int, ...]
 

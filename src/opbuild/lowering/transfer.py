@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.kernel.program import View
 from opbuild.lowering.loops import Loops, collapse, inner_dim, vector_width
+from opbuild.program import View
 
 Made = tuple[OpDesc, tuple[View, ...]]
 

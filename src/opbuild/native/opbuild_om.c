@@ -1,4 +1,4 @@
-/* Reads what opbuild/runtime/offline_format.py and offline_program.py write; their heads describe the layout. */
+/* Reads what opbuild/offline/format.py and program_json.py write; their heads describe the layout. */
 #define _GNU_SOURCE
 #include "opbuild_om.h"
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opbuild.background import begin
+from opbuild.platform.background import begin
 
 SOCKET = "hub"
 LONGEST_LINE = 1 << 16

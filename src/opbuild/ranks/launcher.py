@@ -17,8 +17,8 @@ from typing import IO, cast
 
 from opbuild.config import available_cores
 from opbuild.errors import OptionError, RankError
-from opbuild.kernel.file_kinds import SCRIPT, require_kind
-from opbuild.limits import hint_for, named
+from opbuild.files.kinds import SCRIPT, require_kind
+from opbuild.platform.limits import hint_for, named
 from opbuild.ranks.environment import rank_environment
 from opbuild.ranks.folder import JobFolder
 from opbuild.ranks.guard import Guard

@@ -20,12 +20,12 @@ import numpy as np
 from opbuild.config import Config
 from opbuild.errors import RankError
 from opbuild.graph.types import Array
-from opbuild.plural import counted
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine, widened_dtype
 from opbuild.ranks.folder import JobFolder, remove_folder
 from opbuild.ranks.hub import difference
 from opbuild.ranks.progress import progress_of
 from opbuild.ranks.waiting import Waiter
+from opbuild.text.plural import counted
 
 DESCRIPTION = 256
 """Bytes in which ranks tell each other what they do."""

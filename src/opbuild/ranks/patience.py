@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from opbuild.errors import RankError
-from opbuild.plural import counted
 from opbuild.ranks.progress import Snapshot
+from opbuild.text.plural import counted
 
 FIRST_LINE = 3.0
 EACH_LINE = 10.0

@@ -13,8 +13,8 @@ from typing import Any
 
 from opbuild.config import Config
 from opbuild.events import BuildFinished, BuildStarted, CompileFinished, CompileStarted, Event, Observer, Taken, Waiting
-from opbuild.kernel.limits import MEMO
-from opbuild.kernel.trust import Trust, parse_json
+from opbuild.files.most_bytes import MEMO
+from opbuild.files.trust import Trust, parse_json
 
 FOLDER = "progress"
 NOT_WAITING = -1

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from opbuild.graph.types import Array
-from opbuild.kernel.program import View
+from opbuild.program import View
 
 HEADER = np.dtype(
     [

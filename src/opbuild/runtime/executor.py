@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from opbuild.errors import LinkError, OpbuildError, RunError
+from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array, Node
-from opbuild.kernel.program import HostCall, Port, View
-from opbuild.limits import hint_for
+from opbuild.platform.limits import hint_for
+from opbuild.program import HostCall, Port, View
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
-from opbuild.runtime.files import anonymous
 from opbuild.runtime.library import Library, last_error
 from opbuild.runtime.order_check import OrderCheck
 from opbuild.runtime.record import CHECKED_ORDER, KernelStep, Record

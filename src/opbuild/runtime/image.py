@@ -20,17 +20,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from opbuild.digest import fast, fast_of
+from opbuild.files.mapping import verified
+from opbuild.files.most_bytes import NETWORK
+from opbuild.files.private import publish
+from opbuild.files.trust import PRIVATE, Trust, parse_json
+from opbuild.files.usage import mark_used
 from opbuild.graph.types import Array
-from opbuild.kernel.limits import NETWORK
-from opbuild.kernel.opdesc import canonical_json
-from opbuild.kernel.private_files import publish
-from opbuild.kernel.trust import PRIVATE, Trust, parse_json
-from opbuild.kernel.usage import mark_used
-from opbuild.runtime.files import verified
+from opbuild.platform.digest import fast, fast_of
 from opbuild.runtime.record import Record
 from opbuild.runtime.record_json import from_json, to_json
 from opbuild.runtime.weights import Constants, WeightStore, load_constants
+from opbuild.text.canonical import canonical_json
 
 FORMAT = 2
 """Raised whenever the files' layout or meaning changes; it is part of the key."""

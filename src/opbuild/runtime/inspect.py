@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from opbuild.digest import fast
+from opbuild.files.mapping import digest_file
+from opbuild.files.most_bytes import NETWORK
+from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError
 from opbuild.graph.types import TensorType
 from opbuild.kernel.interfaces import Reason
-from opbuild.kernel.limits import NETWORK
-from opbuild.kernel.program import HostCall
-from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, UntrustedError
-from opbuild.runtime.files import digest_file
+from opbuild.platform.digest import fast
+from opbuild.program import HostCall
 from opbuild.runtime.image import size_and_digest, unseal
 from opbuild.runtime.record_json import from_json
 

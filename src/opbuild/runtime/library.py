@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from opbuild.errors import LinkError
-from opbuild.limits import hint_for
+from opbuild.platform.limits import hint_for
 from opbuild.runtime.process import show_mathematics
 
 _MESSAGE_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)

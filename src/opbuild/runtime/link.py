@@ -23,8 +23,8 @@ from pathlib import Path
 
 from opbuild.config import linker_environment
 from opbuild.errors import LinkError
-from opbuild.kernel.private_files import private_stem, sweep
-from opbuild.limits import hint_for
+from opbuild.files.private import private_stem, sweep
+from opbuild.platform.limits import hint_for
 from opbuild.runtime.run_program import run_program
 
 TIMEOUT = 120.0

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbuild.kernel.program import Buffer, Call, KernelCall, Program, View
+from opbuild.program import Buffer, Call, KernelCall, Program, View
 from opbuild.runtime.record import ALIGNMENT
 
 

@@ -12,14 +12,14 @@ import numpy as np
 from opbuild.errors import BuildError, InputError, RunError
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import FREE
-from opbuild.limits import hint_for, named
-from opbuild.names import nearest
-from opbuild.plural import counted, verb
+from opbuild.platform.limits import hint_for, named
 from opbuild.report import Report
 from opbuild.runtime.arrays import as_input
 from opbuild.runtime.endpoint import Endpoint, shape_text
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.request import read_request
+from opbuild.text.names import nearest
+from opbuild.text.plural import counted, verb
 
 Shapes = tuple[tuple[int, ...], ...]
 """The shape of each input, in order: what one binding of a network serves."""
@@ -197,7 +197,7 @@ class Network:
         return f"<opbuild network {self.name} ({inputs}) -> ({outputs})>"
 
     def _repr_html_(self) -> str:
-        from opbuild.notebook import table, titled
+        from opbuild.text.notebook import table, titled
 
         sides = (("input", self.inputs), ("output", self.outputs))
         rows = [(side, each.name, each.dtype.name, shape_text(each.shape)) for side, ends in sides for each in ends]

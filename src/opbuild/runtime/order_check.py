@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.types import Array
-from opbuild.kernel.program import View
+from opbuild.program import View
 from opbuild.runtime.library import Library, remember_error
 
 DIFFERS = 1

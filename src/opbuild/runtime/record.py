@@ -16,7 +16,7 @@ import numpy as np
 from opbuild.errors import BuildError
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.program import BufferKind, HostCall, KernelCall, Port, Program, View
+from opbuild.program import BufferKind, HostCall, KernelCall, Port, Program, View
 
 if TYPE_CHECKING:
     from opbuild.runtime.memory_plan import MemoryPlan

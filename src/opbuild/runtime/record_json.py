@@ -7,7 +7,7 @@ from typing import Any
 
 from opbuild.graph.node_json import node_from_json, node_to_json
 from opbuild.graph.types import DTYPES
-from opbuild.kernel.program import HostCall, Port, View
+from opbuild.program import HostCall, Port, View
 from opbuild.runtime.record import Constant, KernelStep, Record, Storage, problem, type_from_json, type_to_json
 
 KINDS = ("input", "output", "constant", "temporary")

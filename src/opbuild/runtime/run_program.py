@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
-from opbuild.limits import hint_for_signal, suspected
+from opbuild.platform.limits import hint_for_signal, suspected
 
 _CHUNK = 1 << 16
 _POLL = 0.001

@@ -18,18 +18,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opbuild.digest import fast
 from opbuild.errors import BuildError
 from opbuild.events import Watch, unwatched
+from opbuild.files.mapping import anonymous, map_file, verified
+from opbuild.files.private import publish
+from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import Array
-from opbuild.kernel.opdesc import canonical_json
-from opbuild.kernel.private_files import publish
-from opbuild.kernel.program import Buffer, Program
-from opbuild.kernel.trust import PRIVATE, Trust
-from opbuild.plural import counted
-from opbuild.runtime.files import anonymous, map_file, verified
+from opbuild.platform.digest import fast
+from opbuild.program import Buffer, Program
 from opbuild.runtime.process import keep_freed_memory
 from opbuild.runtime.record import ALIGNMENT, Constant
+from opbuild.text.canonical import canonical_json
+from opbuild.text.plural import counted
 
 SMALL = 64 * 1024
 """Bytes below which a constant has no file of its own."""

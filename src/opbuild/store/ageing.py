@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-from opbuild.kernel.files import written
-from opbuild.kernel.limits import MEMO, NETWORK
-from opbuild.kernel.private_files import is_rubbish, sweep
-from opbuild.kernel.trust import PRIVATE, Trust, parse_json
-from opbuild.kernel.usage import is_used_here
+from opbuild.files.most_bytes import MEMO, NETWORK
+from opbuild.files.private import is_rubbish, sweep
+from opbuild.files.trust import PRIVATE, Trust, parse_json
+from opbuild.files.usage import is_used_here
+from opbuild.files.writing import written
 from opbuild.store.inspect import read_quietly
 from opbuild.store.inventory import LOOKED_AT, Inventory, Item, folders_of, survey, tidy
 from opbuild.store.measured import FEW_FILES, Measured, add, forget, remember, remembered

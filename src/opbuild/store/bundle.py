@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from opbuild.digest import fast
 from opbuild.errors import BuildError, OptionError
-from opbuild.kernel.files import create
+from opbuild.files.most_bytes import LISTING
+from opbuild.files.private import private_path, sweep
+from opbuild.files.trust import PRIVATE, SignatureError, Trust, parse_json
+from opbuild.files.writing import create
 from opbuild.kernel.key import CompilerIdentity
-from opbuild.kernel.limits import LISTING
-from opbuild.kernel.opdesc import canonical_json
-from opbuild.kernel.private_files import private_path, sweep
-from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, parse_json
+from opbuild.platform.digest import fast
+from opbuild.text.canonical import canonical_json
 
 OPERATORS, NETWORKS = "kernel_meta/", "network_meta/"
 """What names of files begin with."""

@@ -19,7 +19,7 @@ import stat
 from functools import lru_cache
 from pathlib import Path
 
-from opbuild.kernel.files import make_folder
+from opbuild.files.writing import make_folder
 from opbuild.kernel.interfaces import Claim, Holder
 from opbuild.kernel.key import Key
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opbuild.kernel.files import make_folder
-from opbuild.kernel.private_files import publish
-from opbuild.kernel.trust import Trust
+from opbuild.files.private import publish
+from opbuild.files.trust import Trust
+from opbuild.files.writing import make_folder
 
 FILE, OLD_FILE = "counters.jsonl", "counters.old.jsonl"
 LARGEST = 1024 * 1024

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from opbuild.kernel.private_files import sweep
+from opbuild.files.private import sweep
 from opbuild.store.publish import publish_files
 
 

@@ -23,13 +23,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from opbuild.files.most_bytes import ENTRY, RECORD
+from opbuild.files.private import PREFIX, remove_rubbish
+from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError, parse_json
+from opbuild.files.usage import mark_used
 from opbuild.kernel.entry import SUFFIXES, Entry, check_entry_signature, read_entry, sign_entry
 from opbuild.kernel.interfaces import Found, Missing, Reason
 from opbuild.kernel.key import Key
-from opbuild.kernel.limits import ENTRY, RECORD
-from opbuild.kernel.private_files import PREFIX, remove_rubbish
-from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, UntrustedError, parse_json
-from opbuild.kernel.usage import mark_used
 from opbuild.store.publish import publish_files
 
 OTHER_DEVICES = 16

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from opbuild.files.most_bytes import ENTRY, RECORD
+from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError, parse_json
 from opbuild.kernel.entry import MILLISECONDS, SUFFIXES, Entry, check_entry_signature, read_entry
 from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.key import KEY_FORMAT, Key, key_digest
-from opbuild.kernel.limits import ENTRY, RECORD
-from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, UntrustedError, parse_json
 
 _QUIETLY = getattr(os, "O_NOATIME", 0)
 """Setting an access time back writes to the disk, for each of 150,000 files; not changing it does not."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from opbuild.files.private import PREFIX, remove_rubbish
 from opbuild.kernel.entry import SUFFIXES
-from opbuild.kernel.private_files import PREFIX, remove_rubbish
 
 Kind = Literal["operator", "image", "memo", "weight", "private", "settings"]
 

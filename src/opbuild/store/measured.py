@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from opbuild.kernel.private_files import publish
-from opbuild.kernel.trust import Trust, parse_json
+from opbuild.files.private import publish
+from opbuild.files.trust import Trust, parse_json
 
 FILE = "size.jsonl"
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbuild.config import Config
-from opbuild.kernel.files import write_new
-from opbuild.kernel.private_files import private_path, sweep
-from opbuild.kernel.trust import PRIVATE, Trust
+from opbuild.files.private import private_path, sweep
+from opbuild.files.trust import PRIVATE, Trust
+from opbuild.files.writing import write_new
 
 SECTION = "op_compiler_cache"
 SIZE, RATIO = "max_op_cache_size", "remain_cache_size_ratio"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from opbuild.config import COMPILER_MEMO
 from opbuild.events import Watch, unwatched
-from opbuild.kernel.private_files import is_rubbish
+from opbuild.files.private import is_rubbish
 from opbuild.store.ageing import PROTECTED_SECONDS, choose, remove_references, sweep_cache, weights_of
 from opbuild.store.at_once import at_once
 from opbuild.store.inventory import Item, is_digest, survey

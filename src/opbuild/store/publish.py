@@ -8,8 +8,8 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from opbuild.kernel.files import count_written, make_folder, write_new
-from opbuild.kernel.private_files import private_stem, replace
+from opbuild.files.private import private_stem, replace
+from opbuild.files.writing import count_written, make_folder, write_new
 
 
 def publish_files(folder: Path, files: Sequence[tuple[str, bytes]], linked_from: Path | None = None) -> None:

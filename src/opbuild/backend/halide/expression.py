@@ -25,7 +25,7 @@ from opbuild.backend.halide.conversions import convert
 from opbuild.backend.halide.definition import TYPES
 from opbuild.backend.halide.integers import INTEGER, settled, unsigned
 from opbuild.errors import CompileError
-from opbuild.kernel.expression import Expression, children
+from opbuild.operations.expression import Expression, children
 
 Expr = Any
 BOOL = hl.UInt(1)

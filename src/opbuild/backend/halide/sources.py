@@ -7,7 +7,7 @@ import re
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from pathlib import Path
 
-from opbuild.digest import fast
+from opbuild.platform.digest import fast
 
 _SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES)
 """What a module's file may end with, in the order in which Python looks for them."""

@@ -9,7 +9,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.errors import CompileError
-from opbuild.kernel.user_operators import SEPARATOR
+from opbuild.graph.user_operators import SEPARATOR
 
 
 def functions(source: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Every operation of ``kernel/expression.py`` in numpy, with ONNX's results: NaN, infinities, integers.
+"""Every operation of ``operations/expression.py`` in numpy, with ONNX's results: NaN, infinities, integers.
 
 Floating operations keep their operands' element type (float16 is computed in float32 and rounded once); integer
 division rounds towards zero, and by zero gives 0. Parameters follow the operand: ``selu`` alpha, gamma;

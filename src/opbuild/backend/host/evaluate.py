@@ -16,7 +16,7 @@ from opbuild.backend.host.reference import evaluate_reference
 from opbuild.errors import RunError, UnsupportedOperatorError
 from opbuild.graph.resampling import is_plain
 from opbuild.graph.types import Array, Node
-from opbuild.kernel.expression import OPERATIONS
+from opbuild.operations.expression import OPERATIONS
 
 __all__ = ["evaluate", "evaluate_native", "is_native"]
 
@@ -55,7 +55,7 @@ def evaluate(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Arr
 
     Args:
         node: An operator of the newest operator set, or one of domain ``opbuild`` named after an operation of
-            ``kernel/expression.py``.
+            ``operations/expression.py``.
         inputs: The values of its inputs, None for an absent one. Results may be views of them.
         opset: The operator set that the node speaks.
 

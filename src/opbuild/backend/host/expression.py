@@ -1,4 +1,4 @@
-"""Expressions of ``kernel/expression.py`` evaluated on numpy arrays: to fold constants and to check kernels."""
+"""Expressions of ``operations/expression.py`` evaluated on numpy arrays: to fold constants and to check kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from opbuild.backend.host.elementwise import OPERATORS, apply, cast
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.types import Array
-from opbuild.kernel.expression import Expression, children
+from opbuild.operations.expression import Expression, children
 
 UserOperators = Mapping[str, Callable[..., Array]]
 
@@ -48,7 +48,7 @@ def evaluate_expression(
             )
         return np.asarray(user[expression[1]](*operands))
     if head not in OPERATORS:
-        raise UnsupportedOperatorError(f"{head!r} is not an operation", "kernel/expression.py lists them")
+        raise UnsupportedOperatorError(f"{head!r} is not an operation", "operations/expression.py lists them")
     return apply(head, *operands)
 
 

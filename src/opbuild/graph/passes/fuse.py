@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from opbuild.graph.elementwise import Elementwise, elementwise_of, simplified
 from opbuild.graph.passes.affine import spell_out_batchnorm
 from opbuild.graph.types import Graph, Node
-from opbuild.kernel.expression import ACC, Expression, arg, canonical, operations, substitute, walk
+from opbuild.operations.expression import ACC, Expression, arg, canonical, operations, substitute, walk
 
 MAX_OPERANDS = 6
 """Operands of a fused chain: more streams than that are slower than a temporary that stays in cache."""

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from opbuild.graph import user_operators
 from opbuild.graph.elementwise import OWN, PLAIN, SPECIAL, VARIADIC, WITH_PARAMETERS, Elementwise, elementwise_of
 from opbuild.graph.types import Array, Node
-from opbuild.kernel import user_operators
-from opbuild.kernel.expression import Expression, canonical, is_refined, operations, walk
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, OpDesc, Operand
-from opbuild.kernel.program import View
 from opbuild.lowering.constant_expression import evaluate_scalar
 from opbuild.lowering.context import Lowering, MakeCall, NotServedError, rule
 from opbuild.lowering.loops import Loops, collapse, inner_dim, vector_width
 from opbuild.lowering.operands import BLOCK, OperandRef, Plain, blocks
 from opbuild.lowering.strided import broadcast
+from opbuild.operations.expression import Expression, canonical, is_refined, operations, walk
+from opbuild.program import View
 
 GATHER_ELEMENTS = 256
 """From here on reading an operand with a stride is slower than copying it first."""

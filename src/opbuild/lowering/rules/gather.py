@@ -12,12 +12,12 @@ import numpy as np
 
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.kernel.program import View
 from opbuild.lowering.context import Lowering, MakeCall, NotServedError, rule
 from opbuild.lowering.loops import inner_dim, vector_width
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.seen import dense_as, narrowed, without
 from opbuild.lowering.transfer import PARALLEL_BYTES, storage_type
+from opbuild.program import View
 
 
 @rule("Gather")

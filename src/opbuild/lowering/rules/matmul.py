@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from opbuild.graph.types import Node
-from opbuild.kernel.expression import ACC, Expression, arg, const, from_json, substitute
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.matrix import Product, emit_product
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import broadcast, seen_as
+from opbuild.operations.expression import ACC, Expression, arg, const, from_json, substitute
 
 
 @rule("MatMul")

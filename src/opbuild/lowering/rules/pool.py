@@ -8,12 +8,12 @@ from typing import Any
 
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, OpDesc, Operand
-from opbuild.kernel.program import View
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import BLOCKED_DIMS, CHANNEL_DIMS
 from opbuild.lowering.operands import BLOCK, Blocked, OperandRef, Plain, blocks
 from opbuild.lowering.strided import made
 from opbuild.lowering.windows import Window, image_shape, window_of
+from opbuild.program import View
 
 PARALLEL_ELEMENTS = 32768
 """From here on waking a second thread costs less than it saves."""

@@ -11,12 +11,12 @@ from math import prod
 from opbuild.graph.resampling import Axis, axes_of, coordinates, is_plain, mode_of, table
 from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.kernel.program import View
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.loops import vector_width
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.gather import emit_gather
 from opbuild.lowering.seen import dense_as
+from opbuild.program import View
 
 PARALLEL_ELEMENTS = 1 << 15
 """From here on waking a second thread costs less than it saves."""

@@ -9,11 +9,11 @@ import numpy as np
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.elementwise import elementwise_of
 from opbuild.graph.types import Node
+from opbuild.graph.user_operators import UserOperator
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.kernel.program import View
-from opbuild.kernel.user_operators import UserOperator
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.rules.elementwise import lower_elementwise
+from opbuild.program import View
 
 
 def lower_user(lowering: Lowering, node: Node, operator: UserOperator) -> None:

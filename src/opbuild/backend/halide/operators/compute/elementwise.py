@@ -9,8 +9,8 @@ import halide as hl
 from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.backend.halide.user_source import elementwise_functions
-from opbuild.kernel.expression import from_json
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.operations.expression import from_json
 
 
 def define(desc: OpDesc) -> Definition:

@@ -7,8 +7,8 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.expression import compile_expression
-from opbuild.kernel.expression import from_json
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.operations.expression import from_json
 
 PREFIX = "e"
 """Epilogue operands are named ``e0``, ``e1``, ... and stand in this order among the inputs."""

@@ -13,8 +13,8 @@ from opbuild.backend.halide.definition import Definition, constrain_output, para
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64
 from opbuild.backend.halide.operators.compute.lanes import reduce_lanes
-from opbuild.kernel.expression import from_json
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.operations.expression import from_json
 
 
 def define(desc: OpDesc) -> Definition:

@@ -21,8 +21,8 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
 from opbuild.backend.halide.expression import compile_expression
-from opbuild.kernel.expression import from_json
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.operations.expression import from_json
 
 Domains = dict[str, Any]
 """Reduction domains by the names under which schedules find them."""

@@ -18,28 +18,28 @@ from opbuild.arguments import RangesGiven, ShapesGiven, as_ranges, as_shapes, as
 from opbuild.config import Config
 from opbuild.errors import BuildError, OptionError, ShapeError, TargetError, UnsupportedOperatorError
 from opbuild.events import LINKING, PACKING, PREPARING, WRITING
+from opbuild.files.trust import make_trust
+from opbuild.files.writing import same_file, unwritable
 from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import Graph
-from opbuild.host_nodes import refuse_foreign, servable
-from opbuild.kernel.files import same_file, unwritable
 from opbuild.kernel.opdesc import FREE
-from opbuild.kernel.program import Program
 from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.kernel.target import runs_here
-from opbuild.kernel.trust import make_trust
-from opbuild.limits import hint_for, names_limits
 from opbuild.linking import link_build, linker_for
-from opbuild.model_source import Model, ModelSource
-from opbuild.plural import counted
-from opbuild.ranges import RangeBinder, RangePlan, plan_ranges, range_section
+from opbuild.models.source import Model, ModelSource
+from opbuild.offline.file import OfflineModel, PackedWeights, read_offline, write_offline
+from opbuild.offline.format import GRAPH, Section
+from opbuild.offline.host_nodes import refuse_foreign, servable
+from opbuild.offline.ranges import RangeBinder, RangePlan, plan_ranges, range_section
+from opbuild.platform.limits import hint_for, names_limits
+from opbuild.program import Program
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Network, Shapes
-from opbuild.runtime.offline import OfflineModel, PackedWeights, read_offline, write_offline
-from opbuild.runtime.offline_format import GRAPH, Section
 from opbuild.runtime.record import Record
 from opbuild.session import Clock, Session, evaluate, open_session, report_notes, stored_report
+from opbuild.text.plural import counted
 from opbuild.version import __version__
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from opbuild.limits import has_room
+from opbuild.platform.limits import has_room
 
 T = TypeVar("T")
 

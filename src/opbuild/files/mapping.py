@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from opbuild.digest import fast, fast_file
-from opbuild.graph.types import Array
-from opbuild.kernel.private_files import boot, publish
-from opbuild.kernel.trust import PRIVATE, Trust
-from opbuild.kernel.writers import is_unwritten
+from opbuild.files.private import boot, publish
+from opbuild.files.trust import PRIVATE, Trust
+from opbuild.files.writers import is_unwritten
+from opbuild.platform.digest import fast, fast_file
+
+Array = npt.NDArray[Any]
 
 _SETTLED = 10**9
 """Nanoseconds since a file's last change after which a further change surely gives it another time of change."""

@@ -15,25 +15,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opbuild.errors import BuildError, InvalidModelError, ShapeError, UnsupportedOperatorError
+from opbuild.files.trust import parse_json
 from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import Array, Graph, TensorType
-from opbuild.host_nodes import HostNode, host_nodes, servable
-from opbuild.kernel.opdesc import FREE, OpDesc, canonical_json
-from opbuild.kernel.program import Buffer, Program
+from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.kernel.target import Target
-from opbuild.kernel.trust import parse_json
-from opbuild.open_outputs import outputs_of_any
-from opbuild.own_sources import own_sources
+from opbuild.models.open_outputs import outputs_of_any
+from opbuild.models.sizes import Sizes, make_sizes
+from opbuild.offline.file import OfflineModel, PackedWeights
+from opbuild.offline.format import GRAPH, WEIGHTS, Section
+from opbuild.offline.host_nodes import HostNode, host_nodes, servable
+from opbuild.platform.own_sources import own_sources
+from opbuild.program import Buffer, Program
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Shapes
-from opbuild.runtime.offline import OfflineModel, PackedWeights
-from opbuild.runtime.offline_format import GRAPH, WEIGHTS, Section
 from opbuild.runtime.record import Constant, make_record
 from opbuild.runtime.weights import SMALL, WeightStore, load_constants, pack_constants
 from opbuild.session import Clock, evaluate, report_notes, stored_report
-from opbuild.sizes import Sizes, make_sizes
+from opbuild.text.canonical import canonical_json
 
 if TYPE_CHECKING:
     from opbuild.frontend.portable import PortableModel

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from opbuild.graph.types import Array
-from opbuild.kernel.program import BufferKind, HostCall, Port
+from opbuild.program import BufferKind, HostCall, Port
 from opbuild.runtime.buffers import element_type
 from opbuild.runtime.record import KernelStep, Record
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from opbuild.config import COMPILER_MEMO
-from opbuild.face import SUFFIX, read_face
+from opbuild.files.trust import SignatureError, Trust, UntrustedError
 from opbuild.kernel.interfaces import Reason
-from opbuild.kernel.trust import SignatureError, Trust, UntrustedError
+from opbuild.models.face import SUFFIX, read_face
 from opbuild.store.counters import FILE, OLD_FILE, check_counters
 from opbuild.store.inventory import Item, Kind
 from opbuild.store.measured import FILE as SIZE_FILE

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from opbuild.digest import fast
 from opbuild.errors import OptionError
+from opbuild.platform.digest import fast
 
 if TYPE_CHECKING:
     from opbuild.graph.types import TensorType

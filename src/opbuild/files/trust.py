@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from opbuild.config import Config
-from opbuild.digest import fast
 from opbuild.errors import OptionError
-from opbuild.kernel.limits import MEMO
-from opbuild.kernel.opdesc import canonical_json
+from opbuild.files.most_bytes import MEMO
+from opbuild.platform.digest import fast
+from opbuild.text.canonical import canonical_json
 
 SETTING = "OPBUILD_TRUST_SHARED_CACHE=1"
 """What lets a cache be used that others can write to."""

@@ -25,15 +25,15 @@ from pathlib import Path
 
 import numpy as np
 
-from opbuild.digest import fast, fast_of
 from opbuild.errors import InvalidModelError
+from opbuild.files.kinds import OFFLINE, OFFLINE_MAGIC, require_kind
+from opbuild.files.mapping import copy_file
+from opbuild.files.private import private_path, sweep
+from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError
+from opbuild.files.writing import create
 from opbuild.graph.types import Array
-from opbuild.kernel.file_kinds import OFFLINE, OFFLINE_MAGIC, require_kind
-from opbuild.kernel.files import create
-from opbuild.kernel.private_files import private_path, sweep
-from opbuild.kernel.trust import PRIVATE, SignatureError, Trust, UntrustedError
-from opbuild.plural import counted
-from opbuild.runtime.files import copy_file
+from opbuild.platform.digest import fast, fast_of
+from opbuild.text.plural import counted
 
 MAGIC = OFFLINE_MAGIC
 """Not text, and damaged by whatever changes line ends."""

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from opbuild.cache.remembered import problem_of_remembered, remembered_items, weights_sizes
 from opbuild.config import Config
 from opbuild.events import Watch, unwatched
+from opbuild.files.mapping import digest_file
+from opbuild.files.trust import PRIVATE, Trust, UntrustedError, make_trust
 from opbuild.kernel.interfaces import Reason
-from opbuild.kernel.trust import PRIVATE, Trust, UntrustedError, make_trust
-from opbuild.remembered import problem_of_remembered, remembered_items, weights_sizes
 from opbuild.runtime import inspect as networks
-from opbuild.runtime.files import digest_file
 from opbuild.store import inspect as operators
 from opbuild.store import measured, prune
 from opbuild.store.ageing import remove_references

@@ -8,23 +8,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opbuild.api import lower_graph
-from opbuild.cache import Cache, folder_of
+from opbuild.cache.folder import Cache, folder_of
 from opbuild.config import COMPILER_MEMO, Config
-from opbuild.digest import fast
 from opbuild.errors import BuildError, FileError, OptionError, TargetError
+from opbuild.files.kinds import BUNDLE, require_kind
+from opbuild.files.private import publish
+from opbuild.files.trust import Trust, make_trust
 from opbuild.graph.types import TensorType
 from opbuild.kernel.entry import SUFFIXES, Entry
-from opbuild.kernel.file_kinds import BUNDLE, require_kind
 from opbuild.kernel.identity import identify, remember, remembered
 from opbuild.kernel.interfaces import Found, Reason
 from opbuild.kernel.key import CompilerIdentity, file_op_type
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.private_files import publish
 from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.kernel.target import Target
-from opbuild.kernel.trust import Trust, make_trust
-from opbuild.model_source import ModelSource
-from opbuild.preview import planning_builder
+from opbuild.models.source import ModelSource
+from opbuild.offline.preview import planning_builder
+from opbuild.platform.digest import fast
 from opbuild.runtime import inspect as networks
 from opbuild.runtime.image import seal, unseal
 from opbuild.session import Clock, Session, open_session

@@ -10,12 +10,11 @@ from typing import Any
 
 from opbuild.arguments import checks_arguments
 from opbuild.errors import OptionError
-from opbuild.graph import shape_rules
+from opbuild.graph import shape_rules, user_operators
 from opbuild.graph.types import TensorType
-from opbuild.kernel import user_operators
-from opbuild.kernel.user_operators import UserOperator
-from opbuild.operator_source import source_of, text_of
-from opbuild.plural import counted
+from opbuild.graph.user_operators import UserOperator
+from opbuild.text.plural import counted
+from opbuild.user_operators.source import source_of, text_of
 
 Shape = Callable[..., "tuple[int, ...] | TensorType"]
 

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from opbuild.digest import fast
-from opbuild.kernel.files import make_folder, write_new
+from opbuild.files.writing import make_folder, write_new
+from opbuild.platform.digest import fast
 
 PREFIX = ".publish-"
 STALE_SECONDS = 3600.0

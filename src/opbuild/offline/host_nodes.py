@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.types import Node
-from opbuild.kernel.program import HostCall, Program
+from opbuild.program import HostCall, Program
 
 
 class HostNode(NamedTuple):

@@ -12,11 +12,11 @@ from opbuild.api import lower_graph, make_builder
 from opbuild.config import Config
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.portable import NotPortableError
-from opbuild.host_nodes import HostNode, host_nodes, refuse_foreign
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.soc_version import resolve_soc_version
-from opbuild.model_source import Model
-from opbuild.offline import read_graphs, read_ranges
+from opbuild.models.source import Model
+from opbuild.offline.host_nodes import HostNode, host_nodes, refuse_foreign
+from opbuild.offline.products import read_graphs, read_ranges
 from opbuild.report import OperatorReport, Report
 from opbuild.session import Clock, Session, open_session
 

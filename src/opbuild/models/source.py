@@ -13,25 +13,25 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from opbuild.digest import fast
 from opbuild.errors import InvalidModelError, OpbuildError, ShapeError
-from opbuild.face import SUFFIX, Declared, Face, face_bytes, read_face
+from opbuild.files.kinds import ONNX, require_kind
+from opbuild.files.mapping import Known, digest_of, read_file
+from opbuild.files.private import publish
+from opbuild.files.usage import mark_used
+from opbuild.files.writing import inside
 from opbuild.graph.types import Array, Graph, TensorType
-from opbuild.kernel.file_kinds import ONNX, require_kind
-from opbuild.kernel.files import inside
 from opbuild.kernel.opdesc import FREE
-from opbuild.kernel.private_files import publish
-from opbuild.kernel.usage import mark_used
-from opbuild.limits import require_room
-from opbuild.names import nearest
-from opbuild.open_outputs import outputs_of_any
-from opbuild.own_sources import own_sources
-from opbuild.plural import counted
+from opbuild.models.face import SUFFIX, Declared, Face, face_bytes, read_face
+from opbuild.models.open_outputs import outputs_of_any
+from opbuild.models.sizes import make_sizes
+from opbuild.platform.digest import fast
+from opbuild.platform.limits import require_room
+from opbuild.platform.own_sources import own_sources
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.files import Known, digest_of, read_file
 from opbuild.runtime.network import Shapes
 from opbuild.session import Session, evaluate
-from opbuild.sizes import make_sizes
+from opbuild.text.names import nearest
+from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
     from opbuild.frontend.onnx_model import OnnxModel

@@ -10,16 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from opbuild.digest import fast
 from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.events import Watch, unwatched
+from opbuild.files.trust import PRIVATE, Trust, parse_json
 from opbuild.graph.types import DTYPES, Array, TensorType
-from opbuild.kernel.opdesc import canonical_json
 from opbuild.kernel.target import Target, needed_of_machine, parse_target
-from opbuild.kernel.trust import PRIVATE, Trust, parse_json
-from opbuild.runtime.endpoint import Endpoint, common
-from opbuild.runtime.network import Shapes
-from opbuild.runtime.offline_format import (
+from opbuild.offline.format import (
     ABOUT,
     LIBRARY,
     MACHINE,
@@ -31,10 +27,14 @@ from opbuild.runtime.offline_format import (
     open_container,
     write_container,
 )
-from opbuild.runtime.offline_program import tables
+from opbuild.offline.program_json import tables
+from opbuild.platform.digest import fast
+from opbuild.runtime.endpoint import Endpoint, common
+from opbuild.runtime.network import Shapes
 from opbuild.runtime.record import ALIGNMENT, Constant, Record
 from opbuild.runtime.record_json import from_json, to_json
 from opbuild.runtime.weights import WeightStore, load_constants
+from opbuild.text.canonical import canonical_json
 
 
 @dataclass

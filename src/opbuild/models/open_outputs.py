@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from opbuild.errors import ShapeError
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
+from opbuild.models.sizes import Shapes, Sizes
 from opbuild.runtime.endpoint import Endpoint, common
-from opbuild.sizes import Shapes, Sizes
 
 if TYPE_CHECKING:
     from opbuild.frontend.portable import PortableModel

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from opbuild.kernel.limits import MEMO
-from opbuild.kernel.trust import PRIVATE, Trust
+from opbuild.files.most_bytes import MEMO
+from opbuild.files.trust import PRIVATE, Trust
 from opbuild.runtime.image import seal, unseal
 
 SUFFIX = ".model"

@@ -1,0 +1,1 @@
+"""The cache as its users see it."""

@@ -1,0 +1,1 @@
+"""A model as its file declares it, and what is remembered of it."""

@@ -1,0 +1,1 @@
+"""Offline models: a network built into one file."""

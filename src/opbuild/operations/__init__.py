@@ -1,0 +1,1 @@
+"""Elementwise operations, and expressions of them."""

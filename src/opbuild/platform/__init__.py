@@ -1,0 +1,1 @@
+"""Facts of the platform: processors, memory, processes, folders, digests."""

@@ -1,0 +1,1 @@
+"""Words for people, and JSON that equal values share."""
