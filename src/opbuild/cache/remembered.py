@@ -20,7 +20,7 @@ from typing import Any
 from opbuild.config import COMPILER_MEMO
 from opbuild.files.trust import SignatureError, Trust, UntrustedError
 from opbuild.kernel.interfaces import Reason
-from opbuild.models.face import SUFFIX, read_face
+from opbuild.models.declaration import SUFFIX, read_declaration
 from opbuild.store.counters import FILE, OLD_FILE, check_counters
 from opbuild.store.inventory import Item, Kind
 from opbuild.store.measured import FILE as SIZE_FILE
@@ -77,7 +77,7 @@ def _reader(path: Path) -> Callable[[Path, Trust], Any]:
     if path.name == SIZE_FILE:
         return read_measured
     if path.suffix == SUFFIX:
-        return read_face
+        return read_declaration
     if path.parent.name == "weights":
         return _read_reference
     return _read_digest if path.suffix == ".digest" else _read_memo
