@@ -21,9 +21,8 @@ from opbuild.kernel.target import Target
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, is_surely_new, open_model
 from opbuild.pipeline.builders import EarlyStart, make_builder
-from opbuild.pipeline.images import start
+from opbuild.pipeline.images import Wanted, start
 from opbuild.pipeline.setup import Setup, set_up
-from opbuild.pipeline.stages import Assembled, Planned, Wanted, planned
 from opbuild.pipeline.stores import Stores
 from opbuild.platform.limits import names_limits
 from opbuild.report import Clock, Report
@@ -33,6 +32,7 @@ from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
+    from opbuild.pipeline.stages import Assembled, Planned
     from opbuild.runtime.weights import WeightStore
 
 __all__ = ["Network", "Report", "compile", "compile_graph"]
@@ -63,6 +63,7 @@ def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[],
 def plan_graphs(graphs: Sequence[Graph], setup: Setup, clock: Clock) -> Planned:
     """Return what must be built for a network; there is a graph for each input signature."""
     from opbuild.lowering.lower import lower
+    from opbuild.pipeline.stages import planned
     from opbuild.pipeline.steps import lowering_options, optimize_graph
 
     working(setup.observer, PREPARING)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from opbuild.kernel.interfaces import Compiler
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opbuild.kernel.interfaces import Compiler
 
 USUAL = "halide"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError
@@ -24,8 +24,22 @@ from opbuild.version import __version__
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
-    from opbuild.pipeline.stages import Assembled, Wanted
+    from opbuild.pipeline.stages import Assembled
     from opbuild.runtime.weights import WeightStore
+
+
+class Wanted(NamedTuple):
+    """A network for one input signature, before anything of it is read.
+
+    Attributes:
+        key: What names it among stored networks; None: it can not be stored.
+        read: Returns its graph, and takes the time that this needs.
+        is_edited: Returns whether the graph is no longer the one that the key names.
+    """
+
+    key: ImageKey | None
+    read: Callable[[Clock], Graph]
+    is_edited: Callable[[], bool] = lambda: False
 
 
 class Images:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opbuild.backend.compilers import make_compiler
 from opbuild.config import Config
@@ -12,8 +13,10 @@ from opbuild.errors import OptionError, TargetError
 from opbuild.events import Observer, Warned, log_warnings
 from opbuild.files.trust import PRIVATE, Trust, trusted
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
-from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.target import Target, host_target, parse_target, runs_here
+
+if TYPE_CHECKING:
+    from opbuild.kernel.interfaces import Compiler
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""The values that the stages of the data path hand each other: ``Wanted -> Planned -> Packed, Built -> Assembled``."""
+"""The values that the stages of the data path hand each other: ``Planned -> Packed, Built -> Assembled``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,28 +10,12 @@ from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.types import Graph, Node
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.program import HostCall, Program
-from opbuild.report import Clock, OperatorReport
+from opbuild.report import OperatorReport
 
 if TYPE_CHECKING:
-    from opbuild.runtime.image import ImageKey
     from opbuild.runtime.memory_plan import MemoryPlan
     from opbuild.runtime.record import Record
     from opbuild.runtime.weights import Constants
-
-
-@dataclass(frozen=True, eq=False)
-class Wanted:
-    """A network for one input signature, before anything of it is read.
-
-    Attributes:
-        key: What names it among stored networks; None: it can not be stored.
-        read: Returns its graph, and takes the time that this needs.
-        is_edited: Returns whether the graph is no longer the one that the key names.
-    """
-
-    key: ImageKey | None
-    read: Callable[[Clock], Graph]
-    is_edited: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True)
