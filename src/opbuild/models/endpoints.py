@@ -10,13 +10,13 @@ from opbuild.errors import OpbuildError, ShapeError
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.models.declaration import Declaration, Declared
-from opbuild.models.sizes import Shapes, Sizes, make_sizes
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.text.names import nearest
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
     from opbuild.frontend.portable import PortableModel
+    from opbuild.models.sizes import Shapes, Sizes
 
 COMPARED, TRIED = 3, 24
 """Sizes that are compared (the middle of the ranges, the least, the greatest, or the next that the network takes), and
@@ -81,6 +81,8 @@ def outputs_of(
     declared = (each.shape for each in declaration.inputs)
     holds = all(endpoint.shape == shape for endpoint, shape in zip(inputs, declared, strict=True))
     if any(output.shape is None for output in declaration.outputs) or not (bound or holds):
+        from opbuild.models.sizes import make_sizes
+
         with contextlib.suppress(OpbuildError):  # a model that has operators without rules, say
             sizes = make_sizes([endpoint.name for endpoint in inputs], [endpoint.shape for endpoint in inputs])
             return outputs_of_any(portable(), sizes)
