@@ -1,4 +1,3 @@
-# ruff: noqa: PLW0108 - lambdas give arguments the names of MindSpore's attributes
 """More operators as classes: shapes, gather and scatter, selection, images, poolings.
 
 Each line names MindSpore's class, what computes it, and the attributes of its constructor with MindSpore's defaults.

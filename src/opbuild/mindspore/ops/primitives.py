@@ -1,4 +1,3 @@
-# ruff: noqa: PLW0108 - lambdas give arguments the names of MindSpore's attributes
 """More operators as classes: arithmetic, special functions, linear algebra, random numbers, reductions.
 
 Each line names MindSpore's class, what computes it, and the attributes of its constructor with MindSpore's defaults.

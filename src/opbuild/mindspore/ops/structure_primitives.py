@@ -168,7 +168,7 @@ BroadcastTo = primitive("BroadcastTo", shaping.broadcast_to, shape=...)
 Concat = primitive("Concat", shaping.concat, axis=0)
 Meshgrid = primitive("Meshgrid", lambda inputs, indexing: shaping.meshgrid(*inputs, indexing=indexing), indexing="xy")
 Pad = primitive("Pad", _pad, paddings=...)
-ReverseV2 = primitive("ReverseV2", lambda x, axis: shaping.flip(x, axis), axis=...)  # noqa: PLW0108 - the argument is dims there
+ReverseV2 = primitive("ReverseV2", lambda x, axis: shaping.flip(x, axis), axis=...)
 Roll = primitive("Roll", shaping.roll, shifts=..., dims=None)
 Split = primitive("Split", _split, axis=0, output_num=1)
 Squeeze = primitive("Squeeze", _squeeze, axis=())
