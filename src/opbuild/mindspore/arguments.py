@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from inspect import Parameter, Signature
 from typing import Any
 
 from opbuild.errors import ModelError, OptionError, ShapeError
@@ -55,3 +56,36 @@ def axis_in(axis: Any, rank: int, what: str) -> int:
     if not -least <= axis < least:
         raise ArgumentValueError(f"the axis of {what} is {axis}", f"it must be in [-{least}, {least})")
     return axis % least
+
+
+class Attributes:
+    """What the constructor of an operator or layer takes: names in order with their defaults.
+
+    Args:
+        owner: The class, for messages.
+        defaults: Its attributes; ``...`` for one that must be given.
+    """
+
+    def __init__(self, owner: str, defaults: Mapping[str, Any]) -> None:
+        self._owner = owner
+        kind = Parameter.POSITIONAL_OR_KEYWORD
+        self.signature = Signature(
+            [Parameter(name, kind, default=Parameter.empty if default is ... else default)
+             for name, default in defaults.items()]
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        return str(self.signature)
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all attributes by name.
+
+        Raises:
+            ArgumentTypeError: If these arguments do not fit.
+        """
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentTypeError(f"{self._owner}(): {error}", f"it takes {self}") from None
+        bound.apply_defaults()
+        return bound.arguments

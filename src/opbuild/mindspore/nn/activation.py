@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError
 from opbuild.mindspore.initializer import initializer
 from opbuild.mindspore.nn.cell import Cell
@@ -333,3 +334,7 @@ def get_activation(name: str | None, prim_name: str | None = None) -> Cell | Non
     if name not in _BY_NAME:
         raise ArgumentValueError(f"no activation {name!r}", "use one of " + ", ".join(sorted(_BY_NAME)))
     return _BY_NAME[name]()
+
+
+__all__ = names.public(vars(), Cell)
+__all__ += ["get_activation"]

@@ -14,6 +14,8 @@ from opbuild.mindspore.context import is_graph_mode
 from opbuild.mindspore.networks import Networks
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
 
+__all__ = ["Cell", "no_init_parameters"]
+
 NO_TRAINING = "opbuild builds and runs networks and does not train them; train with MindSpore and load the parameters"
 
 

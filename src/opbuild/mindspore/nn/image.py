@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, one_of, positive
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.cell import Cell
@@ -205,3 +206,6 @@ def _positive(value: float, what: str) -> float:
 def _scaled(image: Tensor, max_val: float) -> Tensor:
     wide = cast(image, "float32")
     return mul(wide, 1 / max_val) if max_val > 1 else wide
+
+
+__all__ = names.public(vars(), Cell)

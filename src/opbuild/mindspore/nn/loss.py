@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.activation import get_activation
@@ -279,3 +280,6 @@ class CosineEmbeddingLoss(LossBase):
     def construct(self, logits_x1: Tensor, logits_x2: Tensor, labels: Tensor) -> Tensor:
         """Return the loss."""
         return margin_loss.cosine_embedding_loss(logits_x1, logits_x2, labels, self.margin, self.reduction)
+
+
+__all__ = names.public(vars(), Cell)

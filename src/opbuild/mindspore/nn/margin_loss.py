@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from opbuild.mindspore import names
+from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.loss import LossBase
 from opbuild.mindspore.ops import loss, margin_loss
 from opbuild.mindspore.ops.arithmetic import add, clamp, minimum, sqrt, square, sub
@@ -114,3 +116,6 @@ class TripletMarginWithDistanceLoss(LossBase):
 
 def _distance(first: Tensor, second: Tensor) -> Tensor:
     return sqrt(sum(square(sub(first, second)), 1))
+
+
+__all__ = names.public(vars(), Cell)

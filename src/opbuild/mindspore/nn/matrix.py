@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, axis_in, positive
 from opbuild.mindspore.dtype import float32, to_type
 from opbuild.mindspore.execution import cast, emit
@@ -243,3 +244,6 @@ class L1Regularizer(Cell):
     def construct(self, weights: Tensor) -> Tensor:
         """Return it."""
         return mul(sum(emit("Abs", weights)), self.scale)
+
+
+__all__ = names.public(vars(), Cell)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.ops.gathering import gather
@@ -145,3 +146,6 @@ class ReplicationPad3d(_Padding):
 
     axes = 3
     mode = "replicate"
+
+
+__all__ = names.public(vars(), Cell)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, one_of, positive
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.ops import volumes
@@ -303,3 +304,6 @@ class MaxUnpool3d(_MaxUnpool):
     """The reverse of MaxPool over three axes."""
 
     function = volumes.max_unpool3d
+
+
+__all__ = names.public(vars(), Cell)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opbuild.mindspore import names
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.ops.arithmetic import add, sub
 from opbuild.mindspore.ops.decompositions import det, inverse
@@ -60,3 +61,6 @@ class MatInverse(Cell):
         """Return the inverses."""
         result: Tensor = inverse(x)
         return result
+
+
+__all__ = names.public(vars(), Cell)
