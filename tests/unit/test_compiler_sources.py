@@ -15,13 +15,15 @@ from pathlib import Path
 
 import pytest
 
-import opbuild.backend.halide.sources as sources_module
+from opbuild.backend.halide import driver
 from opbuild.backend.halide.driver import EMISSION, HalideCompiler
 from opbuild.backend.halide.registry import FAMILIES
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.runtime_desc import runtime_desc
+from opbuild.platform.imports import Modules
+from opbuild.platform.sources import Sources
 
-HALIDE = Path(sources_module.__file__).parent
+HALIDE = Path(driver.__file__).parent
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = HALIDE.parents[1]
     copy = tmp_path / "opbuild"
     shutil.copytree(root, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(sources_module, "__file__", str(copy / "backend" / "halide" / "sources.py"))
+    monkeypatch.setattr(driver, "_make_modules", lambda: Modules(Sources(copy)))
     return copy / "backend" / "halide"
 
 
@@ -74,10 +76,10 @@ def test_a_module_that_appears_where_an_import_looks_for_one_is_noticed(package:
     assert len({before, with_import, digests()["softmax"]}) == 3
 
 
-def test_digests_do_not_depend_on_where_the_package_lies(package: Path) -> None:
+def test_digests_do_not_depend_on_where_the_package_lies(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two checkouts of the same sources have the same digests (F44)."""
     copied = digests()
-    sources_module.__file__ = str(HALIDE / "sources.py")
+    monkeypatch.undo()
     assert digests() == copied
 
 
@@ -192,25 +194,23 @@ def test_everything_that_is_loaded_to_compile_is_in_the_digest() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", LOADED, json.dumps(modules)], capture_output=True, text=True, check=True, env=environment
     )
-    sources = sources_module.Sources()
+    modules_here = Modules()
     for module, loaded in json.loads(ran.stdout).items():
         names = tuple(f"opbuild.backend.halide.operators.{part}.{module}" for part in ("compute", "schedule"))
-        inside = sources.closure((EMISSION, *names))
+        inside = modules_here.closure((EMISSION, *names))
         assert set(loaded) - set(inside) == {"opbuild", "opbuild.version"}, module
 
 
 def test_nothing_is_imported_where_the_digest_does_not_look() -> None:
     """F30: what defines operators has no relative imports, reads no files, and imports by name only its own modules."""
-    sources = sources_module.Sources()
-    names: set[str] = set()
+    modules_here = Modules()
+    paths: dict[str, str] = {}
     for module in FAMILIES.values():
         parts = tuple(f"opbuild.backend.halide.operators.{part}.{module}" for part in ("compute", "schedule"))
-        names |= set(sources.closure((EMISSION, *parts)))
+        paths |= {name: found.path for name, found in modules_here.closure((EMISSION, *parts)).items()}
     found = set()
-    for name in names:
-        path = sources._path(name)
-        assert path is not None
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for name, path in paths.items():
+        for node in ast.walk(ast.parse((HALIDE.parents[1] / path).read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.level:
                 found.add((name, "relative import"))
             if isinstance(node, ast.Call):
