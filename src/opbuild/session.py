@@ -18,7 +18,7 @@ from opbuild.graph import user_operators
 from opbuild.graph.types import COLLECTIVES, Array, Node, TensorType
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
 from opbuild.kernel.target import Target, host_target, parse_target, runs_here
-from opbuild.platform.own_sources import own_sources, own_sources_edited
+from opbuild.platform.sources import own_sources, own_sources_edited
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import ImageKey, ImageStore

@@ -25,7 +25,7 @@ from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.offline.file import OfflineModel, PackedWeights
 from opbuild.offline.format import GRAPH, WEIGHTS, Section
 from opbuild.offline.host_nodes import HostNode, host_nodes, servable
-from opbuild.platform.own_sources import own_sources
+from opbuild.platform.sources import own_sources
 from opbuild.program import Buffer, Program
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor
