@@ -33,7 +33,7 @@ from opbuild.runtime.reports import make_report
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.pipeline.stages import Assembled, Planned
-    from opbuild.runtime.weights import WeightStore
+    from opbuild.runtime.weights import Packer
 
 __all__ = ["Network", "Report", "compile", "compile_graph"]
 
@@ -47,15 +47,15 @@ def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[],
     stored = stores.images.start(wanted.key, clock)
     if isinstance(stored, Binding):
         return stored
-    weights = stores.weights()
+    packer = stores.packer()
     with new_builder() as builder:
         needed = plan_graphs([wanted.read(clock)], setup, clock)
-        (network,) = build_network(needed, setup, stores, builder, weights, clock)
+        (network,) = build_network(needed, setup, stores, builder, packer, clock)
         with clock("start"):
             executor = start(network.record, network.built.library, network.constants.arrays, setup.config.num_threads)
         working(setup.observer, WRITING)
         with clock("store"):
-            if stores.images.keep(wanted, network, weights, builder) or network.built.compiled:
+            if stores.images.keep(wanted, network, packer, builder) or network.built.compiled:
                 stores.age()
     return Binding(executor, make_report(network.record, network.operators, clock, stored))
 
@@ -75,7 +75,7 @@ def plan_graphs(graphs: Sequence[Graph], setup: Setup, clock: Clock) -> Planned:
 
 
 def build_network(
-    needed: Planned, setup: Setup, stores: Stores, builder: Builder, weights: WeightStore, clock: Clock
+    needed: Planned, setup: Setup, stores: Stores, builder: Builder, packer: Packer, clock: Clock
 ) -> list[Assembled]:
     """Build what a network needs and put it together; weights are packed while kernels are compiled."""
     from opbuild.pipeline.steps import assemble, link_kernels, linker_for, pack
@@ -84,7 +84,7 @@ def build_network(
     with clock("decide"):
         pending = builder.start(needed.kernels, needed.name)
     watch = working(setup.observer, PACKING)
-    packed = [pack(program, weights, clock, watch) for program in needed.programs]
+    packed = [pack(program, packer, clock, watch) for program in needed.programs]
     with clock("build"):
         result = pending.result()
         stores.count(result)

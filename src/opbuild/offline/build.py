@@ -26,7 +26,7 @@ from opbuild.pipeline.stores import Stores
 from opbuild.platform.limits import hint_for, names_limits
 from opbuild.report import Clock
 from opbuild.runtime.record import Record
-from opbuild.runtime.weights import WeightStore
+from opbuild.runtime.weights import Packer
 from opbuild.version import __version__
 
 SUFFIX = ".om"
@@ -84,7 +84,7 @@ def build_offline(
             ranges=as_ranges(ranges),
         )
         require_portable(plan.needed.host.values())
-        networks = build_network(plan.needed, setup, stores, builder, WeightStore(None), Clock())
+        networks = build_network(plan.needed, setup, stores, builder, Packer(), Clock())
     if networks[0].built.compiled:
         stores.age()
     try:

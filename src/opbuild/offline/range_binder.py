@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, InvalidModelError, ShapeError
@@ -17,10 +15,10 @@ from opbuild.models.endpoints import outputs_of_any
 from opbuild.models.sizes import make_sizes
 from opbuild.offline.file import OfflineModel
 from opbuild.offline.format import GRAPH, WEIGHTS
-from opbuild.offline.ranges import bind, lower_to, source_text
+from opbuild.offline.ranges import bind, lower_to
 from opbuild.pipeline.stages import host_nodes, require_portable
-from opbuild.platform.own_sources import own_sources
-from opbuild.program import Buffer, Program
+from opbuild.platform.sources import own_sources
+from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor
@@ -28,7 +26,7 @@ from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Shapes
 from opbuild.runtime.record import Constant
 from opbuild.runtime.reports import stored_report
-from opbuild.runtime.weights import WeightStore, load_constants
+from opbuild.runtime.weights import Packer, load_constants
 
 
 class RangeBinder:
@@ -62,7 +60,7 @@ class RangeBinder:
             self._options, self._force_float32 = Options(**given), bool(content["force_float32"])
             places = [(nbytes, offset) for _, nbytes, offset in content["packed"]]
             sources = [str(source) for source, _, _ in content["packed"]]
-            self._weights = _Packed(dict(zip(sources, _mapped(offline, places), strict=True)))
+            self._packer = Packer(known=dict(zip(sources, _mapped(offline, places), strict=True)))
         except (ValueError, KeyError, TypeError, AttributeError, OSError, ShapeError) as error:
             where = repr(str(offline.container.path))
             raise InvalidModelError(f"{where} is no sound offline model: {error!r}", "write it again") from error
@@ -108,7 +106,7 @@ class RangeBinder:
         with clock("lower"):
             program = lower_to(graph, self._offline.target, self._options, self._kernels)
             require_portable(host_nodes(program).values())
-        packed = pack(program, self._weights, clock)
+        packed = pack(program, self._packer, clock)
         with clock("start"):
             network = assemble(packed, Built(self._symbols, operators=self._operators(program)))
             executor = Executor(network.record, self._library, network.constants.arrays, evaluate)
@@ -126,31 +124,7 @@ class RangeBinder:
         return format_input_shape(dict(zip(names, self._offline.signatures[0], strict=True)))
 
 
-class _Packed(WeightStore):
-    """Packed weights in memory: those of the file, mapped, and those that a size needed beside them."""
-
-    def __init__(self, known: Mapping[str, Array]) -> None:
-        super().__init__(None)
-        self._known = dict(known)
-
-    def find(self, buffer: Buffer, source: Hashable | None) -> tuple[str, Array] | None:
-        """Return what a constant was packed to before."""
-        if source is None:
-            return None
-        text = source_text(source)
-        array = self._known.get(text)
-        nbytes = buffer.size * np.dtype(buffer.dtype).itemsize
-        return None if array is None or array.nbytes != nbytes else (text, array)
-
-    def put(self, array: Array, source: Any) -> tuple[str, Array]:
-        """Keep what a constant was packed to."""
-        text = "" if source is None else source_text(source)
-        if text:
-            self._known[text] = array
-        return text or "unnamed", array
-
-
 def _mapped(offline: OfflineModel, places: Sequence[tuple[Any, Any]]) -> tuple[Array, ...]:
     """Return pieces of the file's weights, read-only."""
     constants = [Constant(int(nbytes), "", int(offset)) for nbytes, offset in places]
-    return load_constants(constants, offline.container.section(WEIGHTS), WeightStore(None), {})
+    return load_constants(constants, offline.container.section(WEIGHTS))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.offline.file import PackedWeights
 from opbuild.offline.format import GRAPH, Section
 from opbuild.pipeline.stages import HostNode, Planned, host_nodes
-from opbuild.platform.own_sources import own_sources
+from opbuild.platform.sources import own_sources
 from opbuild.program import Buffer, Program
 from opbuild.runtime.network import Shapes
 from opbuild.runtime.record import Constant
@@ -179,7 +179,7 @@ def range_section(
         "tensors": [[place.nbytes, place.offset] for place in weights.place(arrays)],
         "kernels": [[desc.components(), symbols[desc]] for desc in plan.needed.kernels],
         "packed": [
-            [source_text(buffer.source()), place.nbytes, place.offset]
+            [canonical_json(buffer.source()), place.nbytes, place.offset]
             for buffer, place in packed
             if buffer.source is not None and place.nbytes >= SMALL
         ],
@@ -194,8 +194,3 @@ def range_section(
 
 def _bytes(array: Array) -> Array:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
-def source_text(source: Any) -> str:
-    """Return what names the source of a constant in the file."""
-    return canonical_json(source)

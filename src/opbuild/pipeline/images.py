@@ -11,11 +11,13 @@ from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.graph import user_operators
 from opbuild.graph.types import Array, Graph, TensorType
+from opbuild.kernel.networks import ImageKey
+from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
-from opbuild.platform.own_sources import own_sources, own_sources_edited
+from opbuild.platform.sources import own_sources, own_sources_edited
 from opbuild.report import Clock
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.image import ImageKey, ImageStore
+from opbuild.runtime.image import ImageStore
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding
 from opbuild.runtime.record import Record
@@ -25,7 +27,7 @@ from opbuild.version import __version__
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.pipeline.stages import Assembled
-    from opbuild.runtime.weights import WeightStore
+    from opbuild.runtime.weights import Packer
 
 
 class Wanted(NamedTuple):
@@ -95,21 +97,21 @@ class Images:
             return "a rebuild was asked for" if self._setup.stores_networks else "stored networks are not used here"
         with clock("load"):
             image = self._store.load(key)
-            if isinstance(image, str):
-                return image
+            if isinstance(image, Reason):
+                return image.text
             try:
                 executor = start(image.record, image.library, image.constants, self._setup.config.num_threads)
                 return Binding(executor, stored_report(image.record, clock))
             except (OpbuildError, ValueError, LookupError, TypeError, ArithmeticError, OSError, MemoryError) as error:
                 return f"it can not be started: {error}"
 
-    def keep(self, wanted: Wanted, network: Assembled, weights: WeightStore, builder: Builder) -> bool:
+    def keep(self, wanted: Wanted, network: Assembled, packer: Packer, builder: Builder) -> bool:
         """Store a network if it is what its key says: neither it nor the compiler nor opbuild changed meanwhile.
 
         Args:
             wanted: What the network was built of.
             network: The network.
-            weights: Where its constants were packed to.
+            packer: What packed its constants.
             builder: What built its operators.
 
         Returns:
@@ -121,8 +123,8 @@ class Images:
         if key.compiler not in ("", builder.identity().digest) or own_sources_edited():
             return False
         try:
-            self._store.save(key, network.record, network.built.library, network.constants, weights)
-        except (OSError, ValueError) as error:
+            self._store.save(key, network.record, network.built.library, network.constants, packer)
+        except ValueError as error:
             if not network.built.told:  # a store that can not be written is said once
                 message = f"the network {network.record.name} was built but not stored: {error}"
                 self._setup.observer(Warned(message, 1))

@@ -20,7 +20,7 @@ from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.record import make_record
 from opbuild.runtime.reports import record_notes
 from opbuild.runtime.support import support_objects
-from opbuild.runtime.weights import WeightStore, pack_constants
+from opbuild.runtime.weights import Packer, pack_constants
 
 
 def optimize_graph(graph: Graph, evaluate_node: Evaluate = evaluate, *, float32: bool = False) -> Graph:
@@ -44,10 +44,10 @@ def linker_for(config: Config, target: Target) -> Linker:
     return find_linker(config.linker, target.triple)
 
 
-def pack(program: Program, weights: WeightStore, clock: Clock, watch: Watch = unwatched) -> Packed:
+def pack(program: Program, packer: Packer, clock: Clock, watch: Watch = unwatched) -> Packed:
     """Pack a program's constants and plan its memory: what needs no kernel."""
     with clock("pack"):
-        constants = pack_constants(program, weights, watch)
+        constants = pack_constants(program, packer, watch)
     with clock("plan"):
         return Packed(program, constants, plan(program))
 

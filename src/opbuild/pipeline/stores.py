@@ -11,13 +11,13 @@ from opbuild.events import Warned
 from opbuild.models.memory import ModelMemory
 from opbuild.pipeline.images import Images
 from opbuild.pipeline.setup import Setup
-from opbuild.platform.own_sources import own_sources
+from opbuild.platform.sources import own_sources
 from opbuild.runtime.image import ImageStore
 
 if TYPE_CHECKING:
     from opbuild.builder.result import BuildResult
     from opbuild.kernel.interfaces import Claims, Store
-    from opbuild.runtime.weights import WeightStore
+    from opbuild.runtime.weights import Packer
     from opbuild.store.disk import DiskStore
     from opbuild.store.policy import Policy
 
@@ -73,11 +73,14 @@ class Stores:
 
     @cached_property
     def _image_store(self) -> ImageStore:
-        setup, config = self._setup, self._config
-        times = setup.stores_networks and self.policy.ages
-        return ImageStore(
-            config.network_meta, own_sources(), keep_times=times, trust=setup.trust, copies=config.copy_weights
-        )
+        from opbuild.store.networks import DiskNetworks
+        from opbuild.store.weights import DiskWeights
+
+        trust, folder, copies = self._setup.trust, self._config.network_meta, self._config.copy_weights
+        times = self._setup.stores_networks and self.policy.ages
+        networks = DiskNetworks(folder, keep_times=times, trust=trust, copies=copies)
+        weights = DiskWeights(folder / "weights", trust=trust, copies=copies)
+        return ImageStore(networks, weights, own_sources(), copies=copies)
 
     @cached_property
     def models(self) -> ModelMemory:
@@ -99,9 +102,9 @@ class Stores:
 
         return FolderClaims(claims_folder(self._config), self._config.rank_id) if self._config.uses_cache else None
 
-    def weights(self) -> WeightStore:
-        """Return the store of packed weights, for one network."""
-        return self._image_store.weights(stored=self._setup.stores_networks, reuse=self._setup.starts_stored)
+    def packer(self) -> Packer:
+        """Return what packs the constants of one build."""
+        return self._image_store.packer(stored=self._setup.stores_networks, reuse=self._setup.starts_stored)
 
     def other_targets(self) -> list[Store]:
         """Return where operators for other targets are kept, for explaining; none where targets share a folder."""
