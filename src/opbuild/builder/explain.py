@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from opbuild.families.catalogue import with_implied
 from opbuild.kernel.difference import distance, fields, first_change
-from opbuild.kernel.interfaces import Reason, Store
+from opbuild.kernel.interfaces import Store
 from opbuild.kernel.key import Key, file_op_type
+from opbuild.kernel.reason import Reason
 
 
 @dataclass(frozen=True)

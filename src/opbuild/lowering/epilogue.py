@@ -16,9 +16,9 @@ import numpy as np
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.epilogue import Epilogue, Kind
 from opbuild.graph.types import Array, Node
-from opbuild.lowering.constant_expression import evaluate_scalar
 from opbuild.lowering.context import Lowering, NotServedError
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
+from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import ACC, Expression, children, from_json, is_refined, rebuild, walk
 from opbuild.platform.digest import fast
 
