@@ -64,7 +64,7 @@ SUPPORT_FLAGS = -std=c11 -Wall -Wextra -Werror -O2 -fPIC -ffreestanding -fno-sta
 
 support: $(SUPPORT:%=support-%) ## Compile threads.c, memory.c and call.c again after a change; needs gcc for x86-64 and for Arm
 
-support-%: src/opbuild/runtime/%.c
+support-%: src/opbuild/native/support/%.c
 	x86_64-linux-gnu-gcc -maccumulate-outgoing-args $(call SUPPORT_FLAGS,$<) -o $(<:.c=_x86_64.o)
 	aarch64-linux-gnu-gcc -mno-outline-atomics $(call SUPPORT_FLAGS,$<) -o $(<:.c=_aarch64.o)
 

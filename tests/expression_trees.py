@@ -22,10 +22,10 @@ import exact_arithmetic
 from exact_arithmetic import FLOATS, INTEGERS, Array
 from opbuild.backend.halide.definition import TYPES
 from opbuild.backend.halide.expression import compile_expression
-from opbuild.graph.elementwise import INTEGER_OPERATIONS
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.target import host_target, parse_target, runs_here
-from opbuild.operations.expression import OPERATIONS, Expression, arg, children, const, dtype_of, rebuild, walk
+from opbuild.operations.expression import Expression, arg, children, const, dtype_of, rebuild, walk
+from opbuild.operations.table import OPERATIONS
 
 CARRIER = {"bool": "uint8", "float16": "uint16", "uint64": "int64"}
 """Types that Halide's Python buffers do not carry travel as others of their size."""
@@ -170,16 +170,15 @@ class _Maker:
             return (name, self.make(dtype), *(const(value, dtype) for value in PARAMETERS[name]))
         if name == "pow" and self.random.random() < 0.5:
             return (name, self.make(dtype), const(self.random.choice((0, 1, 2, 3, 4)), dtype))
-        return (name, *(self.make(dtype) for _ in range(OPERATIONS[name])))
+        return (name, *(self.make(dtype) for _ in range(OPERATIONS[name].arity)))
 
 
 @lru_cache
 def _operations_of(dtype: str) -> tuple[str, ...]:
     if dtype == "bool":
         return (*TRUTH, *LOGIC)
-    if dtype in FLOATS:
-        return tuple(name for name in OPERATIONS if name not in (*TRUTH, *LOGIC, *BITS, "where"))
-    return tuple(sorted(name for name in INTEGER_OPERATIONS if name not in (*TRUTH, *LOGIC, "where")))
+    wanted = "floats" if dtype in FLOATS else "integers"
+    return tuple(each.name for each in OPERATIONS.values() if each.kinds in ("numbers", wanted) and not each.predicate)
 
 
 def tree(seed: int) -> Tree:

@@ -16,7 +16,8 @@ import pytest
 from fuzzing import CAMPAIGN
 from opbuild.backend.halide.definition import TYPES
 from opbuild.backend.halide.expression import compile_expression
-from opbuild.operations.expression import OPERATIONS, Expression, arg, const
+from opbuild.operations.expression import Expression, arg, const
+from opbuild.operations.table import OPERATIONS
 
 FLOATS = ("float16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

@@ -16,9 +16,9 @@ import numpy as np
 
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, Operand
-from opbuild.lowering.constant_expression import evaluate_scalar
 from opbuild.lowering.context import Lowering, NotServedError
 from opbuild.lowering.operands import BLOCK, Blocked, OperandRef, Plain, blocks
+from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import ACC, Expression, children, from_json, is_refined, operations, rebuild, walk
 from opbuild.platform.digest import fast
 

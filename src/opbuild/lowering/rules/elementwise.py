@@ -8,15 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from opbuild.graph import user_operators
-from opbuild.graph.elementwise import OWN, PLAIN, SPECIAL, VARIADIC, WITH_PARAMETERS, Elementwise, elementwise_of
+from opbuild.graph.elementwise import ONNX_OPERATORS, Elementwise, elementwise_of
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, OpDesc, Operand
-from opbuild.lowering.constant_expression import evaluate_scalar
 from opbuild.lowering.context import Lowering, MakeCall, NotServedError, rule
 from opbuild.lowering.loops import Loops, collapse, inner_dim, vector_width
 from opbuild.lowering.operands import BLOCK, OperandRef, Plain, blocks
 from opbuild.lowering.strided import broadcast
-from opbuild.operations.expression import Expression, canonical, is_refined, operations, walk
+from opbuild.operations.evaluation import evaluate_scalar
+from opbuild.operations.expression import Expression, canonical, cost, is_refined, operations, walk
+from opbuild.operations.record import Cost
+from opbuild.operations.table import BY_TYPE
 from opbuild.program import View
 
 GATHER_ELEMENTS = 256
@@ -28,15 +30,8 @@ PARALLEL_WORK = 1 << 17
 WEIGHT = 8
 """What a function such as exp counts for, in operations like an addition."""
 
-HEAVY = frozenset((
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "celu", "cos", "cosh", "elu", "erf", "exp",
-    "expm1", "fmod", "gelu", "gelu_tanh", "log", "log1p", "mish", "mod", "pow", "selu", "sigmoid", "silu",
-    "sin", "sinh", "softplus", "tan", "tanh", "user",
-))  # fmt: skip
-"""Operations that are functions in this sense."""
 
-
-@rule(*PLAIN, *WITH_PARAMETERS, *VARIADIC, *SPECIAL)
+@rule(*ONNX_OPERATORS)
 def onnx_elementwise(lowering: Lowering, node: Node) -> None:
     """Lower an ONNX operator that fusion did not see."""
     found = elementwise_of(node, lowering.graph.types, lowering.graph.constants)
@@ -45,7 +40,7 @@ def onnx_elementwise(lowering: Lowering, node: Node) -> None:
     lower_elementwise(lowering, node, found)
 
 
-@rule("Elementwise", *OWN, domain="opbuild")
+@rule("Elementwise", *BY_TYPE, domain="opbuild")
 def own_elementwise(lowering: Lowering, node: Node) -> None:
     """Lower a fused chain, or an operation under its own name."""
     onnx_elementwise(lowering, node)
@@ -188,7 +183,7 @@ def describe(
     )
     users = [part[1] for part in walk(expression) if part[0] == "user"]
     work = loops.size * sum(
-        WEIGHT if part[0] in HEAVY else 1 for part in walk(expression) if part[0] not in ("arg", "const")
+        WEIGHT if cost(part) == Cost.HEAVY else 1 for part in walk(expression) if part[0] not in ("arg", "const")
     )
     desc = OpDesc(
         op_types=operations(expression) or ("Fill",),

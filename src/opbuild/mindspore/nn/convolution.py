@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, one_of, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, fans, initializer
@@ -228,3 +229,6 @@ class Conv3dTranspose(_Conv):
         """Return the transposed convolution of a tensor of shape (N, in_channels, depth, height, width)."""
         return conv_transpose(x, self.weight, self.bias, self.stride, self.pad_mode, self.padding,
                               self.output_padding, self.dilation, self.group, 3)  # fmt: skip
+
+
+__all__ = names.public(vars(), Cell)

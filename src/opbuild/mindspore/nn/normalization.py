@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import initializer
@@ -272,3 +273,6 @@ class GroupNorm(Cell):
     def extend_repr(self) -> str:
         """Return the layer's arguments."""
         return f"num_groups={self.num_groups}, num_channels={self.num_channels}"
+
+
+__all__ = names.public(vars(), Cell)

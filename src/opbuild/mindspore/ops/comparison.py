@@ -11,6 +11,13 @@ from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.ops.arithmetic import OWN, abs, add, as_operand, binary, mul, need_tensor, sub
 from opbuild.mindspore.tensor import Tensor
 
+__all__ = [
+    "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "eq",
+    "equal", "ge", "greater", "greater_equal", "gt", "isclose", "isfinite", "isinf", "isnan", "le", "less",
+    "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "masked_fill", "ne", "not_equal",
+    "select", "where",
+]  # fmt: skip
+
 
 def equal(input: Any, other: Any) -> Tensor:
     """Return whether elements are equal."""

@@ -10,6 +10,8 @@ from opbuild.mindspore.execution import emit
 from opbuild.mindspore.ops.arithmetic import need_tensor
 from opbuild.mindspore.tensor import Tensor
 
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose2d"]
+
 Padding = int | tuple[int, ...] | list[int]
 PAD_MODES = ("valid", "same", "pad")
 

@@ -13,6 +13,11 @@ from opbuild.mindspore.ops.arithmetic import need_tensor
 from opbuild.mindspore.ops.shaping import ints, ravel, reshaped
 from opbuild.mindspore.tensor import Tensor
 
+__all__ = [
+    "embedding", "gather", "gather_d", "gather_elements", "gather_nd", "index_select", "one_hot", "scatter_nd", "take",
+    "tensor_scatter_update",
+]  # fmt: skip
+
 
 def _indices(value: Any, name: str) -> Tensor:
     tensor = Tensor(value) if isinstance(value, (int, list, tuple)) else need_tensor(value, name)

@@ -13,6 +13,10 @@ from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.ops.arithmetic import add, mul, need_tensor
 from opbuild.mindspore.tensor import Tensor
 
+__all__ = [
+    "addmm", "baddbmm", "bias_add", "bmm", "dense", "dot", "ger", "inner", "matmul", "mm", "mv", "outer", "tensor_dot",
+]  # fmt: skip
+
 
 def matmul(input: Any, other: Any) -> Tensor:
     """Return the matrix product, with numpy's rules for vectors and stacks of matrices."""

@@ -1,4 +1,3 @@
-# ruff: noqa: PLW0108 - lambdas give arguments the names of MindSpore's attributes
 """More operators as classes: arithmetic, special functions, linear algebra, random numbers, reductions.
 
 Each line names MindSpore's class, what computes it, and the attributes of its constructor with MindSpore's defaults.
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import float32, int32, int64
 from opbuild.mindspore.execution import cast
@@ -29,31 +29,14 @@ from opbuild.mindspore.ops import (
     statistics,
     windows,
 )
-from opbuild.mindspore.ops.primitive import Primitive, primitive
+from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
 from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.tensor import Tensor
 
 # Arithmetic
-AccumulateNV2 = primitive("AccumulateNV2", elementwise.accumulate_n)
-Angle = primitive("Angle", elementwise.angle)
 ApproximateEqual = primitive("ApproximateEqual", elementwise.approximate_equal, tolerance=1e-05)
-Conj = primitive("Conj", elementwise.conj)
-DivNoNan = primitive("DivNoNan", elementwise.div_no_nan)
-Eps = primitive("Eps", elementwise.eps)
-Fmax = primitive("Fmax", elementwise.fmax)
-Fmin = primitive("Fmin", elementwise.fmin)
-Heaviside = primitive("Heaviside", elementwise.heaviside)
-Imag = primitive("Imag", elementwise.imag)
-LerpScalar = primitive("LerpScalar", arithmetic.lerp)
 Logit = primitive("Logit", elementwise.logit, eps=-1.0)
-MulNoNan = primitive("MulNoNan", elementwise.mul_no_nan)
 NanToNum = primitive("NanToNum", elementwise.nan_to_num, nan=None, posinf=None, neginf=None)
-Real = primitive("Real", elementwise.real)
-Sinc = primitive("Sinc", elementwise.sinc)
-TruncateDiv = primitive("TruncateDiv", elementwise.truncate_div)
-TruncateMod = primitive("TruncateMod", elementwise.truncate_mod)
-Xdivy = primitive("Xdivy", elementwise.xdivy)
-Xlogy = primitive("Xlogy", elementwise.xlogy)
 
 
 def _l2_loss(x: Any) -> Tensor:
@@ -66,35 +49,8 @@ def _square_sums(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     return statistics.reduce_sum(arithmetic.square(x)), statistics.reduce_sum(arithmetic.square(y))
 
 
-L2Loss = primitive("L2Loss", _l2_loss)
-SquareSumAll = primitive("SquareSumAll", _square_sums)
-
 # Special functions
-BesselI0 = primitive("BesselI0", special.bessel_i0)
-BesselI0e = primitive("BesselI0e", special.bessel_i0e)
-BesselI1 = primitive("BesselI1", special.bessel_i1)
-BesselI1e = primitive("BesselI1e", special.bessel_i1e)
-BesselJ0 = primitive("BesselJ0", special.bessel_j0)
-BesselJ1 = primitive("BesselJ1", special.bessel_j1)
-BesselK0 = primitive("BesselK0", special.bessel_k0)
-BesselK0e = primitive("BesselK0e", special.bessel_k0e)
-BesselK1 = primitive("BesselK1", special.bessel_k1)
-BesselK1e = primitive("BesselK1e", special.bessel_k1e)
-Betainc = primitive("Betainc", special.betainc)
-Digamma = primitive("Digamma", special.digamma)
-Erfinv = primitive("Erfinv", special.erfinv)
-BesselY0 = primitive("BesselY0", special.bessel_y0)
-BesselY1 = primitive("BesselY1", special.bessel_y1)
-Gcd = primitive("Gcd", special.gcd)
-Igamma = primitive("Igamma", special.igamma)
-Igammac = primitive("Igammac", special.igammac)
-Lcm = primitive("Lcm", special.lcm)
-Lgamma = primitive("Lgamma", special.lgamma)
 Mvlgamma = primitive("Mvlgamma", special.mvlgamma, p=...)
-NextAfter = primitive("NextAfter", special.nextafter)
-Polygamma = primitive("Polygamma", special.polygamma)
-PopulationCount = primitive("PopulationCount", special.population_count)
-Zeta = primitive("Zeta", special.zeta)
 
 
 # Reductions and running functions
@@ -143,7 +99,6 @@ def _median(x: Any, global_median: bool, axis: int, keep_dims: bool, ignore_nan:
     return (statistics.nanmedian if ignore_nan else statistics.median)(x, axis, keep_dims)
 
 
-Bincount = primitive("Bincount", _bincount)
 CountNonZero = primitive("CountNonZero", _count_nonzero, dims=None)
 CumProd = primitive("CumProd", _cumprod, exclusive=False, reverse=False)
 Cummax = primitive("Cummax", statistics.cummax, axis=...)
@@ -177,22 +132,14 @@ Cholesky = primitive("Cholesky", decompositions.cholesky, upper=False)
 CholeskyInverse = primitive("CholeskyInverse", decompositions.cholesky_inverse, upper=False)
 CholeskySolve = primitive("CholeskySolve", decompositions.cholesky_solve, upper=False)
 Cross = primitive("Cross", matrices.cross, dim=-65530)
-Geqrf = primitive("Geqrf", decompositions.geqrf)
-Ger = primitive("Ger", linear.outer)
-LogMatrixDeterminant = primitive("LogMatrixDeterminant", decompositions.log_matrix_determinant)
-LuSolve = primitive("LuSolve", decompositions.lu_solve)
-MatrixDeterminant = primitive("MatrixDeterminant", decompositions.matrix_determinant)
-MatrixExp = primitive("MatrixExp", decompositions.matrix_exp)
 MatrixInverse = primitive("MatrixInverse", decompositions.matrix_inverse, adjoint=False)
 MatrixPower = primitive("MatrixPower", matrices.matrix_power, n=...)
 MatrixSolve = primitive("MatrixSolve", decompositions.matrix_solve, adjoint=False)
-Orgqr = primitive("Orgqr", decompositions.orgqr)
 Ormqr = primitive("Ormqr", decompositions.ormqr, left=True, transpose=False)
 Pdist = primitive("Pdist", matrices.pdist, p=2.0)
 Renorm = primitive(
     "Renorm", lambda x, p, dim, maxnorm: matrices.renorm(x, p, dim, maxnorm), p=..., dim=..., maxnorm=...
 )
-Trace = primitive("Trace", matrices.trace)
 
 
 def _einsum(tensors: Any, equation: str) -> Tensor:
@@ -245,7 +192,6 @@ LuUnpack = primitive("LuUnpack", _lu_unpack, unpack_data=True, unpack_pivots=Tru
 MatrixTriangularSolve = primitive("MatrixTriangularSolve", _triangular, lower=True, adjoint=False)
 Svd = primitive("Svd", _svd, full_matrices=False, compute_uv=True)
 Qr = primitive("Qr", _qr, full_matrices=False)
-TridiagonalMatMul = primitive("TridiagonalMatMul", _tridiagonal)
 
 
 # Random numbers
@@ -352,7 +298,6 @@ def _cumulative_log_sum_exp(x: Any, axis: Any, *, exclusive: bool, reverse: bool
     return shaping.flip(result, (place,)) if reverse else result
 
 
-CheckNumerics = primitive("CheckNumerics", _check_numerics)
 CumulativeLogsumexp = primitive("CumulativeLogsumexp", _cumulative_log_sum_exp, exclusive=False, reverse=False)
 
 
@@ -378,10 +323,26 @@ HammingWindow = primitive(
     periodic=True, alpha=0.54, beta=0.46, dtype=float32,
 )  # fmt: skip
 LogSpace = primitive("LogSpace", _log_space, steps=10, base=10, dtype=float32)
-Assign = primitive("Assign", assignment.assign)
-AssignAdd = primitive("AssignAdd", assignment.assign_add)
-AssignSub = primitive("AssignSub", assignment.assign_sub)
-Depend = primitive("Depend", assignment.depend)
-StopGradient = primitive("StopGradient", assignment.stop_gradient)
 
-__all__ = [name for name, value in vars().items() if isinstance(value, type) and issubclass(value, Primitive)]
+# Without attributes
+globals().update(primitives(
+    AccumulateNV2=elementwise.accumulate_n, Angle=elementwise.angle, Assign=assignment.assign,
+    AssignAdd=assignment.assign_add, AssignSub=assignment.assign_sub, BesselI0=special.bessel_i0,
+    BesselI0e=special.bessel_i0e, BesselI1=special.bessel_i1, BesselI1e=special.bessel_i1e, BesselJ0=special.bessel_j0,
+    BesselJ1=special.bessel_j1, BesselK0=special.bessel_k0, BesselK0e=special.bessel_k0e, BesselK1=special.bessel_k1,
+    BesselK1e=special.bessel_k1e, BesselY0=special.bessel_y0, BesselY1=special.bessel_y1, Betainc=special.betainc,
+    Bincount=_bincount, CheckNumerics=_check_numerics, Conj=elementwise.conj, Depend=assignment.depend,
+    Digamma=special.digamma, DivNoNan=elementwise.div_no_nan, Eps=elementwise.eps, Erfinv=special.erfinv,
+    Fmax=elementwise.fmax, Fmin=elementwise.fmin, Gcd=special.gcd, Geqrf=decompositions.geqrf, Ger=linear.outer,
+    Heaviside=elementwise.heaviside, Igamma=special.igamma, Igammac=special.igammac, Imag=elementwise.imag,
+    L2Loss=_l2_loss, Lcm=special.lcm, LerpScalar=arithmetic.lerp, Lgamma=special.lgamma,
+    LogMatrixDeterminant=decompositions.log_matrix_determinant, LuSolve=decompositions.lu_solve,
+    MatrixDeterminant=decompositions.matrix_determinant, MatrixExp=decompositions.matrix_exp,
+    MulNoNan=elementwise.mul_no_nan, NextAfter=special.nextafter, Orgqr=decompositions.orgqr,
+    Polygamma=special.polygamma, PopulationCount=special.population_count, Real=elementwise.real, Sinc=elementwise.sinc,
+    SquareSumAll=_square_sums, StopGradient=assignment.stop_gradient, Trace=matrices.trace,
+    TridiagonalMatMul=_tridiagonal, TruncateDiv=elementwise.truncate_div, TruncateMod=elementwise.truncate_mod,
+    Xdivy=elementwise.xdivy, Xlogy=elementwise.xlogy, Zeta=special.zeta,
+))  # fmt: skip
+
+__all__ = names.public(vars(), Primitive)

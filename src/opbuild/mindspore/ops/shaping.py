@@ -17,6 +17,13 @@ from opbuild.mindspore.ops.arithmetic import need_tensor
 from opbuild.mindspore.promotion import promote
 from opbuild.mindspore.tensor import Tensor
 
+__all__ = [
+    "broadcast_to", "cast", "cat", "chunk", "concat", "dtype", "expand", "expand_dims", "flatten", "flip", "hstack",
+    "identity", "meshgrid", "moveaxis", "movedim", "narrow", "pad", "permute", "rank", "ravel", "repeat_interleave",
+    "reshape", "roll", "shape", "size", "slice", "split", "squeeze", "stack", "swapaxes", "tile", "transpose", "tril",
+    "triu", "unbind", "unsqueeze", "unstack", "vstack",
+]  # fmt: skip
+
 
 def ints(value: Any, what: str) -> tuple[int, ...]:
     """Return a tuple of integers from one, from a sequence, or from a tensor that holds data.
