@@ -17,6 +17,7 @@ from opbuild.arguments import ShapesGiven, as_shapes, checks_arguments
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.graph.types import Graph, TensorType
+from opbuild.kernel.networks import ImageKey
 from opbuild.kernel.target import Target
 from opbuild.linking import link_build, linker_for
 from opbuild.models.source import Model, ModelSource
@@ -24,7 +25,6 @@ from opbuild.platform.background import begin
 from opbuild.platform.limits import names_limits
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.image import ImageKey
 from opbuild.runtime.network import Binding, Network, Shapes
 from opbuild.session import Clock, Session, evaluate, make_report, open_session, report_notes
 

@@ -17,11 +17,13 @@ from opbuild.files.trust import PRIVATE, Trust, trusted
 from opbuild.graph import user_operators
 from opbuild.graph.types import COLLECTIVES, Array, Node, TensorType
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
+from opbuild.kernel.networks import ImageKey
+from opbuild.kernel.reason import Reason
 from opbuild.kernel.target import Target, host_target, parse_target, runs_here
-from opbuild.platform.own_sources import own_sources, own_sources_edited
+from opbuild.platform.sources import own_sources, own_sources_edited
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.image import ImageKey, ImageStore
+from opbuild.runtime.image import ImageStore
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding
 from opbuild.runtime.record import CHECKED_ORDER, Record
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from opbuild.builder.result import BuildResult
     from opbuild.events import Event, Observer, Watch
     from opbuild.kernel.interfaces import Claims, Compiler, Store
-    from opbuild.runtime.weights import WeightStore
+    from opbuild.runtime.weights import Packer
     from opbuild.store.disk import DiskStore
     from opbuild.store.policy import Policy
 
@@ -128,9 +130,9 @@ class Session:
 
         return DiskStore(folder, self.config.device_id, keep_times=self.policy.ages, trust=self.trust)
 
-    def weights(self) -> WeightStore:
-        """Return the store of packed weights, for one build."""
-        return self.images.weights(stored=self.use_images, reuse=self.starts_stored)
+    def weights(self) -> Packer:
+        """Return what packs the constants of one build."""
+        return self.images.packer(stored=self.use_images, reuse=self.starts_stored)
 
     def other_targets(self) -> list[Store]:
         """Return where operators for other targets are kept, for explaining; none where targets share a folder."""
@@ -171,10 +173,15 @@ class Session:
 
     @cached_property
     def images(self) -> ImageStore:
-        """The folder of stored networks."""
+        """The stored networks."""
+        from opbuild.store.networks import DiskNetworks
+        from opbuild.store.weights import DiskWeights
+
+        folder, copies = self.config.network_meta, self.config.copy_weights
         times = self.use_images and self.policy.ages
-        copies = self.config.copy_weights
-        return ImageStore(self.config.network_meta, own_sources(), keep_times=times, trust=self.trust, copies=copies)
+        networks = DiskNetworks(folder, keep_times=times, trust=self.trust, copies=copies)
+        weights = DiskWeights(folder / "weights", trust=self.trust, copies=copies)
+        return ImageStore(networks, weights, own_sources(), copies=copies)
 
     @cached_property
     def compiler_digest(self) -> str:
@@ -225,8 +232,8 @@ class Session:
             return "a rebuild was asked for" if self.use_images else "stored networks are not used here"
         with clock("load"):
             image = self.images.load(key)
-            if isinstance(image, str):
-                return image
+            if isinstance(image, Reason):
+                return image.text
             try:
                 executor = self.executor(image.record, image.library, image.constants)
                 return Binding(executor, stored_report(image.record, clock))

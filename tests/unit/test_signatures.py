@@ -13,18 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handmade import build, chain
+from handmade import build, chain, image_store
 from opbuild.builder.client import server_environment
 from opbuild.cache.bundling import export_cache, import_bundle
 from opbuild.config import Config, linker_environment
 from opbuild.errors import BuildError, InvalidModelError, OptionError
 from opbuild.files.mapping import digest_of, map_file
+from opbuild.files.sealed import seal, unseal
 from opbuild.files.trust import PRIVATE, SHORTEST_KEY, SignatureError, Trust, make_trust
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found, Missing
+from opbuild.kernel.networks import ImageKey
+from opbuild.kernel.reason import Reason
 from opbuild.offline.format import SIGNATURE, WEIGHTS, Section, open_container, write_container
-from opbuild.runtime.image import Image, ImageKey, ImageStore, seal, unseal
+from opbuild.runtime.image import Image, ImageStore
 from opbuild.session import open_session
 from opbuild.store import inspect
 from opbuild.store.bundle import read_bundle, write_bundle
@@ -134,8 +137,8 @@ def test_without_a_key_nothing_is_signed_and_files_are_as_ever(tmp_path: Path) -
 
 def stored_network(folder: Path, trust: Trust) -> ImageStore:
     """Store a network with a file of weights."""
-    store = ImageStore(folder, trust=trust)
-    weights = store.weights()
+    store = image_store(folder, trust=trust)
+    weights = store.packer()
     built = build(chain(SIZE), weights)
     store.save(KEY, built.record, built.library, built.constants, weights)
     return store
@@ -144,12 +147,14 @@ def stored_network(folder: Path, trust: Trust) -> ImageStore:
 def test_a_network_must_be_signed_with_this_key(tmp_path: Path) -> None:
     """F59: its record is signed, and holds the digests of all its files."""
     stored_network(tmp_path, PRIVATE)
-    assert ImageStore(tmp_path, trust=MINE).load(KEY) == "it is not signed"
+    assert image_store(tmp_path, trust=MINE).load(KEY) == Reason("unsigned", "it is not signed")
     stored_network(tmp_path, THEIRS)
-    assert "another key" in str(ImageStore(tmp_path, trust=MINE).load(KEY))
+    answer = image_store(tmp_path, trust=MINE).load(KEY)
+    assert isinstance(answer, Reason)
+    assert answer.code == "wrong-signature"
     mine = stored_network(tmp_path, MINE)
     assert isinstance(mine.load(KEY), Image)
-    assert isinstance(ImageStore(tmp_path).load(KEY), Image)
+    assert isinstance(image_store(tmp_path).load(KEY), Image)
 
 
 def test_what_is_remembered_of_weights_is_signed_too(tmp_path: Path) -> None:
@@ -159,7 +164,7 @@ def test_what_is_remembered_of_weights_is_signed_too(tmp_path: Path) -> None:
     weights.write_bytes(bytes(weights.stat().st_size))
     seen = tmp_path / f"{KEY.stem}.seen"
     seen.write_bytes(PRIVATE.write_memo(seen, {weights.stem: map_file(weights, weights.stat().st_size)[1]}))
-    assert isinstance(ImageStore(tmp_path).load(KEY), Image)  # whom nobody told of a key
+    assert isinstance(image_store(tmp_path).load(KEY), Image)  # whom nobody told of a key
     assert "digest" in str(store.load(KEY))
 
 
@@ -171,7 +176,7 @@ def test_a_reference_to_weights_does_not_serve_under_another_name(tmp_path: Path
     moved = reference.rename(reference.with_name("0" * 64 + ".json"))
     with pytest.raises(SignatureError):
         MINE.read_memo(moved)
-    assert store.weights().packed == 0
+    assert store.packer().packed == 0
 
 
 def test_memos_must_be_signed(tmp_path: Path) -> None:

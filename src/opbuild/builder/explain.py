@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from opbuild.kernel.difference import distance, fields, first_change
-from opbuild.kernel.interfaces import Reason, Store
+from opbuild.kernel.interfaces import Store
 from opbuild.kernel.key import Key, file_op_type
+from opbuild.kernel.reason import Reason
 
 
 @dataclass(frozen=True)

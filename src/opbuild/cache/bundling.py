@@ -8,30 +8,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opbuild.api import lower_graph
-from opbuild.cache.folder import Cache, folder_of
+from opbuild.cache.folder import Cache, check_network, folder_of
+from opbuild.cache.stored_network import describe
 from opbuild.config import COMPILER_MEMO, Config
 from opbuild.errors import BuildError, FileError, OptionError, TargetError
 from opbuild.files.kinds import BUNDLE, require_kind
 from opbuild.files.private import publish
+from opbuild.files.sealed import seal, unseal
 from opbuild.files.trust import Trust, make_trust
 from opbuild.graph.types import TensorType
 from opbuild.kernel.entry import SUFFIXES, Entry
 from opbuild.kernel.identity import identify, remember, remembered
-from opbuild.kernel.interfaces import Found, Reason
+from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import CompilerIdentity, file_op_type
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.kernel.target import Target
 from opbuild.models.source import ModelSource
 from opbuild.offline.preview import planning_builder
 from opbuild.platform.digest import fast
-from opbuild.runtime import inspect as networks
-from opbuild.runtime.image import seal, unseal
 from opbuild.session import Clock, Session, open_session
 from opbuild.store import inspect as operators
 from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
 from opbuild.store.measured import forget
+from opbuild.store.weights import weights_file
 
 _RUNTIME = file_op_type(runtime_desc().op_types)
 
@@ -227,7 +229,7 @@ def _entry_files(entries: Sequence[Entry]) -> Files:
 
 
 def _network_files(folder: Path, name: str, source: ModelSource, trust: Trust) -> Files:
-    stored = networks.read(folder, name, trust)
+    stored = check_network(folder, name, trust)
     if isinstance(stored, Reason):
         message = f"the network {name} can not be exported: {stored.text}"
         raise BuildError(message, "build the model first, with the same shapes and number of threads")
@@ -241,9 +243,9 @@ def _unpack(bundle: Bundle) -> tuple[list[tuple[str, Entry]], dict[str, memoryvi
     left = dict(bundle.files)
     entries, problems = [], []
     for prefix, name in _entry_names(bundle):
-        files = [left.pop(f"{prefix}{name}{suffix}", None) for suffix in SUFFIXES]
-        contents = [bytes(file) for file in files if file is not None]
-        answer = operators.check(name, *contents) if len(contents) == len(SUFFIXES) else Reason("", "a file is missing")
+        files = {suffix: left.pop(f"{prefix}{name}{suffix}", None) for suffix in SUFFIXES}
+        contents = {suffix: bytes(file) for suffix, file in files.items() if file is not None}
+        answer = operators.check(name, contents) if len(contents) == len(SUFFIXES) else Reason("", "a file is missing")
         if isinstance(answer, Entry) and _target_of(answer) != bundle.target:
             answer = Reason("", f"it is for {_target_of(answer)}")
         if isinstance(answer, Reason):
@@ -267,19 +269,18 @@ def _entry_names(bundle: Bundle) -> list[tuple[str, str]]:
 def _network_problems(files: Mapping[str, memoryview], target: str) -> Iterator[str]:
     def contents(name: str, _: int) -> memoryview:
         if name not in files:
-            raise FileNotFoundError(2, "it is not in the bundle", name)
+            raise FileNotFoundError(2, "not in the bundle", name)
         return files[name]
 
     used: set[str] = set()
     for name in sorted(file.removesuffix(".so") for file in files if file.endswith(".so")):
-        try:
-            stored = networks.check(name, contents, lambda file, nbytes: fast(contents(file, nbytes)))
-        except FileNotFoundError as error:
-            stored = Reason("", f"{error.filename} is not in the bundle")
+        stored = describe(name, contents, whole=True)
         if isinstance(stored, Reason):
             yield f"{name}: {stored.text}"
-        elif stored.target != target:
-            yield f"{name}: it is for {stored.target}"
+            continue
+        wrong = [file for file in map(weights_file, stored.weights) if fast(files.get(file, b"")) != Path(file).stem]
+        if wrong or stored.target != target:
+            yield f"{name}: {wrong[0]} is not what was written" if wrong else f"{name}: it is for {stored.target}"
         else:
             used.update(stored.files)
     for name, data in files.items():

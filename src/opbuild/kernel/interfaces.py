@@ -10,23 +10,8 @@ from typing import Any, Protocol
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.reason import Reason
 from opbuild.kernel.target import Target
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why something happened: a code for programs, a text for people.
-
-    Attributes:
-        code: One of a few words, e.g. ``absent``, ``damaged``, ``other-key``, ``unreadable``.
-        text: What exactly, e.g. ``the object's digest differs from the one in .json``.
-    """
-
-    code: str
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True)

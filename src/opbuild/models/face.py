@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opbuild.files.most_bytes import MEMO
+from opbuild.files.sealed import seal, unseal
 from opbuild.files.trust import PRIVATE, Trust
-from opbuild.runtime.image import seal, unseal
+from opbuild.store.networks import MODELS
 
-SUFFIX = ".model"
+SUFFIX = MODELS.suffixes[0]
 
 
 class Declared(NamedTuple):

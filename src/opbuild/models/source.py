@@ -26,7 +26,7 @@ from opbuild.models.open_outputs import outputs_of_any
 from opbuild.models.sizes import make_sizes
 from opbuild.platform.digest import fast
 from opbuild.platform.limits import require_room
-from opbuild.platform.own_sources import own_sources
+from opbuild.platform.sources import own_sources
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.network import Shapes
 from opbuild.session import Session, evaluate

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.builder.result import BuildResult
     from opbuild.events import Observer, Watch
+    from opbuild.runtime.weights import Packer
 
 SUFFIX = ".om"
 MOST_SHOWN = 20
@@ -318,7 +319,7 @@ def _write(
     ranges: RangePlan | None = None,
 ) -> None:
     """Build all programs together and write them."""
-    from opbuild.runtime.weights import WeightStore
+    from opbuild.runtime.weights import Packer
 
     needed: dict[Any, tuple[str, ...]] = {}
     for program in programs:
@@ -328,9 +329,9 @@ def _write(
         needed.setdefault(desc, nodes)
     linker = linker_for(needed, session)
     pending = builder.start(needed, programs[0].name)
-    store, weights = WeightStore(None), PackedWeights()
+    packer, weights = Packer(), PackedWeights()
     watch = session.working(PACKING)
-    packed = [_pack(program, store, weights, watch) for program in programs]
+    packed = [_pack(program, packer, weights, watch) for program in programs]
     built = pending.result()
     session.count(built)
     if built.built:
@@ -378,10 +379,10 @@ def _range_section(
     return range_section(plan, symbols, weights, [(buffer, places[index]) for index, buffer in packed.items()])
 
 
-def _pack(program: Program, store: Any, weights: PackedWeights, watch: Watch) -> tuple[dict[int, int], Any]:
+def _pack(program: Program, packer: Packer, weights: PackedWeights, watch: Watch) -> tuple[dict[int, int], Any]:
     from opbuild.runtime.weights import pack_constants
 
-    constants = pack_constants(program, store, watch)
+    constants = pack_constants(program, packer, watch)
     return constants.positions, weights.place(constants.arrays)
 
 

@@ -8,7 +8,7 @@ call with a new size the network is bound, lowered to the kernels that are there
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +25,14 @@ from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.offline.file import OfflineModel, PackedWeights
 from opbuild.offline.format import GRAPH, WEIGHTS, Section
 from opbuild.offline.host_nodes import HostNode, host_nodes, servable
-from opbuild.platform.own_sources import own_sources
+from opbuild.platform.sources import own_sources
 from opbuild.program import Buffer, Program
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Shapes
 from opbuild.runtime.record import Constant, make_record
-from opbuild.runtime.weights import SMALL, WeightStore, load_constants, pack_constants
+from opbuild.runtime.weights import SMALL, Packer, load_constants, pack_constants
 from opbuild.session import Clock, evaluate, report_notes, stored_report
 from opbuild.text.canonical import canonical_json
 
@@ -239,7 +239,7 @@ class RangeBinder:
             self._options, self._force_float32 = Options(**given), bool(content["force_float32"])
             places = [(nbytes, offset) for _, nbytes, offset in content["packed"]]
             sources = [str(source) for source, _, _ in content["packed"]]
-            self._weights = _Packed(dict(zip(sources, _mapped(offline, places), strict=True)))
+            self._packer = Packer(known=dict(zip(sources, _mapped(offline, places), strict=True)))
         except (ValueError, KeyError, TypeError, AttributeError, OSError, ShapeError) as error:
             where = repr(str(offline.container.path))
             raise InvalidModelError(f"{where} is no sound offline model: {error!r}", "write it again") from error
@@ -284,7 +284,7 @@ class RangeBinder:
         with clock("lower"):
             program = servable(lower_to(graph, self._offline.target, self._options, self._kernels))
         with clock("pack"):
-            constants = pack_constants(program, self._weights)
+            constants = pack_constants(program, self._packer)
         with clock("plan"):
             memory = plan(program)
         with clock("start"):
@@ -307,31 +307,7 @@ class RangeBinder:
         return format_input_shape(dict(zip(names, self._offline.signatures[0], strict=True)))
 
 
-class _Packed(WeightStore):
-    """Packed weights in memory: those of the file, mapped, and those that a size needed beside them."""
-
-    def __init__(self, known: Mapping[str, Array]) -> None:
-        super().__init__(None)
-        self._known = dict(known)
-
-    def find(self, buffer: Buffer, source: Hashable | None) -> tuple[str, Array] | None:
-        """Return what a constant was packed to before."""
-        if source is None:
-            return None
-        text = _text(source)
-        array = self._known.get(text)
-        nbytes = buffer.size * np.dtype(buffer.dtype).itemsize
-        return None if array is None or array.nbytes != nbytes else (text, array)
-
-    def put(self, array: Array, source: Any) -> tuple[str, Array]:
-        """Keep what a constant was packed to."""
-        text = "" if source is None else _text(source)
-        if text:
-            self._known[text] = array
-        return text or "unnamed", array
-
-
 def _mapped(offline: OfflineModel, places: Sequence[tuple[Any, Any]]) -> tuple[Array, ...]:
     """Return pieces of the file's weights, read-only."""
     constants = [Constant(int(nbytes), "", int(offset)) for nbytes, offset in places]
-    return load_constants(constants, offline.container.section(WEIGHTS), WeightStore(None), {})
+    return load_constants(constants, offline.container.section(WEIGHTS))
