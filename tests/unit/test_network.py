@@ -392,3 +392,13 @@ def test_numbers_with_a_fraction_are_not_cut_to_whole_ones():
     assert as_input([1, 2], np.dtype("float32"), "x").dtype == np.float32
     with pytest.raises(InputError, match="'ids' has numbers with a fraction, the network needs int64"):
         as_input([[1.5, 2.0]], np.dtype("int64"), "ids")
+
+
+def test_a_kernel_that_fails_is_named_with_the_node_that_it_computes() -> None:
+    """One kernel serves several nodes; the error named the first of them, whichever had failed."""
+    built = build(chain(8))
+    steps = built.executor._pool[0].steps
+    steps[2] = (lambda *operands: 1, steps[2][1])
+    with pytest.raises(RunError, match="kernel add") as caught:
+        built.executor.run([np.zeros(8, np.float32)])
+    assert caught.value.hint == "it computes node third"
