@@ -111,11 +111,6 @@ class Record:
     constants: tuple[Constant, ...]
     notes: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def host_calls(self) -> int:
-        """Number of operators that the host backend evaluates."""
-        return sum(isinstance(step, HostCall) for step in self.steps)
-
 
 def make_record(
     program: Program,
