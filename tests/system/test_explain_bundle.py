@@ -166,7 +166,7 @@ def test_an_edit_of_one_operators_source_is_named(built: Path, source: Path, tmp
     edited = shutil.copytree(source, tmp_path / "edited")
     with (edited / "opbuild/families/softmax/schedule.py").open("a") as file:
         file.write("# not used here\n")
-    with (edited / "opbuild/backend/halide/operators/compute/global_pool.py").open("a") as file:
+    with (edited / "opbuild/families/global_pool/definition.py").open("a") as file:
         file.write("# an edit\n")
     ((node, why),) = reasons(built, network(), source=edited).items()
     assert node == "pool"
