@@ -186,7 +186,7 @@ def compile_model(
         if not source.was_built:
             early.begin()
         shapes = as_shapes(input_shapes)
-        inputs, signature = inputs_of(source.declaration, shapes)
+        inputs, first = inputs_of(source.declaration, shapes)
         if check is not None:
             check(inputs)
 
@@ -203,7 +203,7 @@ def compile_model(
             inputs,
             [output.name for output in source.declaration.outputs],
             binder,
-            first=binder(signature) if signature is not None else None,
+            first=binder(first) if first is not None else None,
             any_shape=shapes,
             declare=lambda bound: outputs_of(source.declaration, inputs, bound, source.portable),
         )
