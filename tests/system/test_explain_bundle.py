@@ -164,9 +164,9 @@ def test_an_input_shape_that_needs_another_variant_is_named(explained: dict[str,
 def test_an_edit_of_one_operators_source_is_named(built: Path, source: Path, tmp_path: Path) -> None:
     """Only operators that the edited file defines are new."""
     edited = shutil.copytree(source, tmp_path / "edited")
-    with (edited / "opbuild/backend/halide/operators/schedule/softmax.py").open("a") as file:
+    with (edited / "opbuild/families/softmax/schedule.py").open("a") as file:
         file.write("# not used here\n")
-    with (edited / "opbuild/backend/halide/operators/compute/global_pool.py").open("a") as file:
+    with (edited / "opbuild/families/global_pool/definition.py").open("a") as file:
         file.write("# an edit\n")
     ((node, why),) = reasons(built, network(), source=edited).items()
     assert node == "pool"

@@ -32,8 +32,6 @@ from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
 from opbuild.kernel.target import Target
 from opbuild.platform.background import Background
 
-Shapes = Mapping[OpDesc, Sequence[Sequence[int]]]
-
 
 def longest_first(desc: OpDesc) -> tuple[int, str]:
     """Return a sort key that puts operators which take longest first, in one order whatever the network.
@@ -155,15 +153,12 @@ class Builder:
         """
         return tuple(self._decide(desc, nodes, self.store) for desc, nodes in needed.items())
 
-    def start(
-        self, needed: Mapping[OpDesc, tuple[str, ...]], network: str, shapes: Shapes | None = None
-    ) -> PendingBuild:
+    def start(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> PendingBuild:
         """Decide now, compile in the background.
 
         Args:
             needed: Each distinct operator with the nodes that need it (``Program.descriptors()``).
             network: The network's name, for events.
-            shapes: The operands' row-major shapes that first ask for an operator, recorded in ``.info`` for readers.
 
         Raises:
             BuildError: If the compiler is not installed or its server can not be started.
@@ -174,7 +169,7 @@ class Builder:
         self._report_unmatched(needed, network)
         missing = sum(isinstance(plan.decision, Rebuild) for plan in plans)
         self.observer(BuildStarted(network, len(plans), missing))
-        work = self._work(plans, self.store, shapes or {}, self.observer)
+        work = self._work(plans, self.store, self.observer)
         if not work.jobs:
             self.close()  # a server warmed up in vain
         self._check_allowed([*work.jobs, *self._missing_runtime(plans)])
@@ -182,11 +177,9 @@ class Builder:
         not_kept = self._keep(plans, self.store)
         return PendingBuild(self, network, plans, self.observer, work=work, started=started, not_kept=not_kept)
 
-    def build(
-        self, needed: Mapping[OpDesc, tuple[str, ...]], network: str, shapes: Shapes | None = None
-    ) -> BuildResult:
+    def build(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> BuildResult:
         """Build and wait; see ``start`` and ``PendingBuild.result``."""
-        return self.start(needed, network, shapes).result()
+        return self.start(needed, network).result()
 
     def needs_runtime(self, entries: Iterable[Entry]) -> bool:
         """Return whether some object calls what only the compiler's runtime library has."""
@@ -211,7 +204,7 @@ class Builder:
                 self.observer(event)
 
         plans = (self._decide(runtime_desc(), (), store),)
-        work = self._work(plans, store, {}, observer)
+        work = self._work(plans, store, observer)
         self._check_allowed(work.jobs)
         work.start()
         not_kept = self._keep(plans, store)
@@ -277,23 +270,23 @@ class Builder:
         stored = [plan.decision.entry for plan in plans if isinstance(plan.decision, UpToDate)]
         if self.runtime_store is None or not self.needs_runtime(stored):
             return []
-        return self._jobs([self._decide(runtime_desc(), (), self.runtime_store)], self.runtime_store, {})
+        return self._jobs([self._decide(runtime_desc(), (), self.runtime_store)], self.runtime_store)
 
-    def _work(self, plans: Sequence[Plan], store: Store, shapes: Shapes, observer: Observer) -> Work:
+    def _work(self, plans: Sequence[Plan], store: Store, observer: Observer) -> Work:
         return Work(
             self,
             self.config,
             observer=observer,
             target=str(self.target),
-            jobs=sorted(self._jobs(plans, store, shapes), key=lambda job: longest_first(job.desc)),
+            jobs=sorted(self._jobs(plans, store), key=lambda job: longest_first(job.desc)),
             explainer=Explainer(store, self.others),
             claims=self.claims,
             debug_folder=self.debug_folder,
         )
 
-    def _jobs(self, plans: Sequence[Plan], store: Store, shapes: Shapes) -> list[Job]:
+    def _jobs(self, plans: Sequence[Plan], store: Store) -> list[Job]:
         return [
-            Job(plan.desc, plan.key, plan.nodes, shapes.get(plan.desc), store, plan.decision.reason, plan.debug)
+            Job(plan.desc, plan.key, plan.nodes, store, plan.decision.reason, plan.debug)
             for plan in plans
             if isinstance(plan.decision, Rebuild)
         ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opbuild.builder.result import Failure
@@ -21,7 +20,6 @@ class Job:
         desc: The operator.
         key: Its key.
         nodes: The nodes that need it.
-        shapes: The operands' shapes that first asked, for ``.info``.
         store: Where it is published.
         reason: Why it must be compiled; where it came from instead, if it was taken.
         debug: The options that it is debugged with, and then not published; None if it is not.
@@ -34,7 +32,6 @@ class Job:
     desc: OpDesc
     key: Key
     nodes: tuple[str, ...]
-    shapes: Sequence[Sequence[int]] | None
     store: Store
     reason: Reason
     debug: tuple[str, ...] | None = None

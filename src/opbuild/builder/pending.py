@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from opbuild.builder.decide import Decision, Rebuild, UpToDate
 from opbuild.builder.job import Job
@@ -17,9 +17,6 @@ from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.text.plural import counted, verb
-
-if TYPE_CHECKING:
-    from opbuild.builder.build import Builder
 
 REUSED = Reason("stored", "in the store")
 
@@ -39,12 +36,28 @@ class Plan:
     debug: tuple[str, ...] | None = None
 
 
+class Rest(Protocol):
+    """What a finished build still needs of its builder.
+
+    Attributes:
+        rebuilt: Digests of the keys that were compiled; added to.
+    """
+
+    rebuilt: set[str]
+
+    def needs_runtime(self, entries: Iterable[Entry], /) -> bool:
+        """Return whether some object calls what only the compiler's runtime library has."""
+
+    def build_runtime(self) -> BuildResult:
+        """Build the compiler's runtime library and wait."""
+
+
 class PendingBuild:
     """A build under way; ``Builder.start`` makes it."""
 
     def __init__(
         self,
-        builder: Builder,
+        builder: Rest,
         network: str,
         plans: Sequence[Plan],
         observer: Observer,

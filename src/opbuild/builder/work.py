@@ -226,7 +226,7 @@ class Work:
         device, milliseconds = self._config.device_id, header["milliseconds"]
         object_, files = split_answer(header, payload)
         try:
-            entry = make_entry(job.desc, job.key, device, object_, milliseconds, nodes=job.nodes, shapes=job.shapes)
+            entry = make_entry(job.desc, job.key, device, object_, milliseconds, nodes=job.nodes)
         except NotAnObjectError as error:
             text = f"the compiler delivered no usable object: {error}"
             job.failure = Failure(job.key.name(device), job.nodes, "check", text)
