@@ -73,7 +73,7 @@ def preview(
 def _decided(needed: Mapping[OpDesc, tuple[str, ...]], session: Session) -> tuple[OperatorReport, ...]:
     from opbuild.builder.decide import Rebuild
     from opbuild.builder.explain import WHEN_ASKED, Explainer
-    from opbuild.builder.pending import REUSED
+    from opbuild.builder.job import REUSED
 
     builder = planning_builder(session)
     explainer = Explainer(builder.store, builder.others, WHEN_ASKED)
