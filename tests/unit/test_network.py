@@ -33,7 +33,7 @@ def network(open_extent: bool = False) -> tuple[Network, list[Any]]:
 
     counted, bound = counting(bind)
     endpoint = Endpoint("x", TensorType("float32", (-1,) if open_extent else (32,)))
-    return Network("chain", [endpoint], ["out"], counted, first=None if open_extent else ((32,),)), bound
+    return Network("chain", [endpoint], ["out"], counted, first=None if open_extent else counted(((32,),))), bound
 
 
 def two_in_two_out() -> Network:
@@ -47,8 +47,8 @@ def two_in_two_out() -> Network:
     )
     ports = [Port(name, type_, index) for index, name in enumerate(("a", "b", "sum", "again"))]
     executor = build(Program("two", buffers, calls, tuple(ports[:2]), tuple(ports[2:]))).executor
-    inputs = [Endpoint("a", type_), Endpoint("b", type_)]
-    return Network("two", inputs, ["sum", "again"], lambda _: Binding(executor, Report("two")), first=((2, 4), (2, 4)))
+    inputs, binding = [Endpoint("a", type_), Endpoint("b", type_)], Binding(executor, Report("two"))
+    return Network("two", inputs, ["sum", "again"], lambda _: binding, first=binding)
 
 
 X = np.linspace(-1, 1, 32, dtype=np.float32)
@@ -381,7 +381,7 @@ def test_a_network_runs_in_a_forked_child_with_threads_of_its_own() -> None:
 def test_an_image_with_its_channels_last_is_to_be_transposed(given, words):
     """To leave the channels open, as the hint said, helps nobody who has an NHWC array."""
     endpoint = Endpoint("x", TensorType("float32", (1, 3, 8, 6)))
-    net = Network("image", [endpoint], ["out"], lambda shapes: None, first=((1, 3, 8, 6),))
+    net = Network("image", [endpoint], ["out"], lambda shapes: None)
     with pytest.raises(InputError, match=words):
         net(np.zeros(given, np.float32))
 

@@ -7,9 +7,10 @@ from typing import Literal, cast
 
 from opbuild.builder.decide import Decision, Rebuild, UpToDate
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import Claim, Found, Reason, Store
+from opbuild.kernel.interfaces import Claim, Found, Store
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.reason import Reason
 
 REUSED = Reason("stored", "in the store")
 

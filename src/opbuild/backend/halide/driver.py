@@ -7,12 +7,13 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module, util
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbuild.backend.halide.object_file import object_file
-from opbuild.backend.halide.registry import FAMILIES
 from opbuild.errors import CompileError, OpbuildError
+from opbuild.families import catalogue
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import Target
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from opbuild.platform.imports import Modules
 
 PACKAGE = "opbuild.backend.halide"
-OPERATORS = f"{PACKAGE}.operators"
 EMISSION = f"{PACKAGE}.emission"
 
 
@@ -71,11 +71,8 @@ class HalideCompiler:
         library = self.library()
         if library is not None and library.name.startswith("libHalide"):
             ctypes.CDLL(str(library))  # this one, whatever the search path for libraries says
-        import_module(EMISSION)
-        for module in dict.fromkeys(FAMILIES.values()):
-            for name in _of_module(module):
-                if util.find_spec(name) is not None:
-                    import_module(name)
+        for module in (EMISSION, *chain.from_iterable(map(_of_family, catalogue.names()))):
+            import_module(module)
 
     @staticmethod
     def compile(desc: OpDesc, symbol: str, target: Target) -> bytes:
@@ -140,13 +137,13 @@ def _compiling(desc: OpDesc) -> Iterator[None]:
 
 def _modules(desc: OpDesc) -> tuple[str, str]:
     """Return the modules that define and that schedule a descriptor's family."""
-    if desc.family not in FAMILIES:
-        raise CompileError(f"{desc.op_type}: the Halide backend has no family {desc.family!r}")
-    return _of_module(FAMILIES[desc.family])
+    if desc.family not in catalogue.names():
+        raise CompileError(f"{desc.op_type}: there is no kernel family {desc.family!r}")
+    return _of_family(desc.family)
 
 
-def _of_module(module: str) -> tuple[str, str]:
-    return f"{OPERATORS}.compute.{module}", f"{OPERATORS}.schedule.{module}"
+def _of_family(name: str) -> tuple[str, str]:
+    return f"opbuild.families.{name}.definition", f"opbuild.families.{name}.schedule"
 
 
 def _installed() -> tuple[Path, ...]:
