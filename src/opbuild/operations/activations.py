@@ -9,6 +9,29 @@ from opbuild.operations.functions import EXP_LOW
 from opbuild.operations.record import Cost, Onnx, Operation
 
 
+def _relu(m: Any, x: Any) -> Any:
+    return m.select(x < m.zero(x), m.zero(x), x)
+
+
+def _sigmoid(m: Any, x: Any) -> Any:
+    """Return ``1 / (1 + exp(-x))``, accurate in the far tail too."""
+    e = m.exp(m.negate(m.absolute(x)))
+    return m.select(x < m.zero(x), e, m.one(x)) / (m.one(x) + e)
+
+
+def _softplus(m: Any, x: Any) -> Any:
+    """Return ``log(1 + exp(x))`` without overflow."""
+    return m.log1p(m.exp(m.negate(m.absolute(x)))) + _relu(m, x)
+
+
+def _mish(m: Any, x: Any) -> Any:
+    """Return ``x * tanh(softplus(x))``: with ``e = exp(x)`` the factor is ``(e e + 2 e) / (e e + 2 e + 2)``."""
+    limit, two = m.literal(x, 20.0), m.literal(x, 2.0)
+    e = m.exp(m.select(x > limit, limit, x))
+    n = e * (e + two)
+    return x * (n / (n + two))
+
+
 def _gelu(m: Any, x: Any) -> Any:
     return m.literal(x, 0.5) * x * (m.one(x) + m.erf(x * m.literal(x, math.sqrt(0.5))))
 
@@ -50,11 +73,11 @@ def _leaky(m: Any, x: Any, slope: Any) -> Any:
 
 
 OPERATIONS = (
-    Operation("relu", 1, lambda m, x: m.select(x < m.zero(x), m.zero(x), x), "numbers", "Relu", cost=Cost.CHEAP),
+    Operation("relu", 1, _relu, "numbers", "Relu", cost=Cost.CHEAP),
     Operation(
         "sigmoid",
         1,
-        "sigmoid",
+        _sigmoid,
         onnx="Sigmoid",
         precise=lambda m, x: m.limited(m.sigmoid, x, EXP_LOW, 20.0, below=0.0, above=1.0),
         cost=Cost.HEAVY,
@@ -62,7 +85,7 @@ OPERATIONS = (
     Operation(
         "softplus",
         1,
-        "softplus",
+        _softplus,
         onnx="Softplus",
         precise=lambda m, x: m.limited(m.softplus, x, EXP_LOW, 20.0, below=0.0, above=None),
         cost=Cost.HEAVY,
@@ -71,7 +94,7 @@ OPERATIONS = (
     Operation(
         "mish",
         1,
-        "mish",
+        _mish,
         onnx="Mish",
         precise=lambda m, x: m.limited(m.mish, x, -120.0, 100.0, below=-0.0, above=None, lowest=math.nan),
         cost=Cost.HEAVY,
@@ -95,7 +118,7 @@ OPERATIONS = (
     Operation(
         "silu",
         1,
-        lambda m, x: x * m.sigmoid(x),
+        lambda m, x: x * _sigmoid(m, x),
         precise=lambda m, x: m.limited(m.silu, x, -120.0, 120.0, below=-0.0, above=None, lowest=math.nan),
         cost=Cost.HEAVY,
     ),
