@@ -72,6 +72,14 @@ def _leaky(m: Any, x: Any, slope: Any) -> Any:
     return m.select(x < m.zero(x), m.multiply(slope, x), x)
 
 
+def _precise_swiglu(m: Any, gate: Any, value: Any, alpha: Any) -> Any:
+    wide = m.widen(gate)
+    scaled = m.widen(alpha) * wide
+    # Below -300 the sigmoid is 0 beside any float32.
+    weight = m.select(scaled < m.literal(scaled, -300.0), m.zero(scaled), m.sigmoid(m.bounded(scaled, -300.0, 300.0)))
+    return m.narrow(wide * m.restore_nan(scaled, weight) * m.widen(value))
+
+
 OPERATIONS = (
     Operation("relu", 1, _relu, "numbers", "Relu", cost=Cost.CHEAP),
     Operation(
@@ -120,6 +128,14 @@ OPERATIONS = (
         1,
         lambda m, x: x * _sigmoid(m, x),
         precise=lambda m, x: m.limited(m.silu, x, -120.0, 120.0, below=-0.0, above=None, lowest=math.nan),
+        cost=Cost.HEAVY,
+    ),
+    Operation(
+        "swiglu",
+        3,
+        lambda m, gate, value, alpha: gate * _sigmoid(m, alpha * gate) * value,
+        onnx=Onnx("SwiGLU", (("alpha", 1.0),)),
+        precise=_precise_swiglu,
         cost=Cost.HEAVY,
     ),
     Operation(
