@@ -14,7 +14,8 @@ from opbuild.builder.client import CompileServer
 from opbuild.builder.decide import FORCED, Rebuild, UpToDate, decide
 from opbuild.config import Config
 from opbuild.errors import BuildError, CompileForbiddenError
-from opbuild.kernel.interfaces import Found, Missing, Reason
+from opbuild.kernel.interfaces import Found, Missing
+from opbuild.kernel.reason import Reason
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
 from samples import TARGET, Recorder, conv, disk_builder, needed

@@ -10,8 +10,9 @@ from opbuild.builder.job import Job
 from opbuild.builder.queue import Queue
 from opbuild.cli.progress import LineProgress
 from opbuild.events import BuildStarted, CompileFinished, Taken, Waiting
-from opbuild.kernel.interfaces import Claim, Found, Holder, Reason
+from opbuild.kernel.interfaces import Claim, Found, Holder
 from opbuild.kernel.key import Key
+from opbuild.kernel.reason import Reason
 from opbuild.store.claims import FREE
 from opbuild.store.memory import MemoryStore
 from samples import conv, entry_of

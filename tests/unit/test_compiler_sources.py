@@ -15,13 +15,15 @@ from pathlib import Path
 
 import pytest
 
-import opbuild.backend.halide.sources as sources_module
+from opbuild.backend.halide import driver
 from opbuild.backend.halide.driver import EMISSION, HalideCompiler
 from opbuild.families import catalogue
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.runtime_desc import runtime_desc
+from opbuild.platform.imports import Modules
+from opbuild.platform.sources import Sources
 
-HALIDE = Path(sources_module.__file__).parent
+HALIDE = Path(driver.__file__).parent
 FAMILIES = catalogue.names()
 
 
@@ -31,7 +33,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = HALIDE.parents[1]
     copy = tmp_path / "opbuild"
     shutil.copytree(root, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(sources_module, "__file__", str(copy / "backend" / "halide" / "sources.py"))
+    monkeypatch.setattr(driver, "_make_modules", lambda: Modules(Sources(copy)))
     return copy / "backend" / "halide"
 
 
@@ -55,6 +57,12 @@ def edit(path: Path) -> None:
 def test_editing_one_family_changes_its_digest_alone(package: Path, part: str) -> None:
     """An edit of the softmax rebuilds softmaxes, not convolutions (F30, F46)."""
     assert changed_by(lambda: edit(families(package) / "softmax" / f"{part}.py")) == {"softmax"}
+
+
+def test_editing_what_chooses_variants_changes_no_digest(package: Path) -> None:
+    """A record decides which kernel is asked for, not what it compiles to: all that is stored stays good (F46)."""
+    for path in (families(package) / "softmax" / "family.py", families(package) / "family.py"):
+        assert changed_by(lambda path=path: edit(path)) == set()
 
 
 def test_a_family_that_is_added_changes_no_digest(package: Path) -> None:
@@ -81,10 +89,10 @@ def test_a_module_that_appears_where_an_import_looks_for_one_is_noticed(package:
     assert len({before, with_import, digests()["softmax"]}) == 3
 
 
-def test_digests_do_not_depend_on_where_the_package_lies(package: Path) -> None:
+def test_digests_do_not_depend_on_where_the_package_lies(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two checkouts of the same sources have the same digests (F44)."""
     copied = digests()
-    sources_module.__file__ = str(HALIDE / "sources.py")
+    monkeypatch.undo()
     assert digests() == copied
 
 
@@ -208,7 +216,7 @@ def test_everything_that_is_loaded_to_compile_is_in_the_digest() -> None:
         check=True,
         env=environment,
     )
-    sources = sources_module.Sources()
+    sources = Modules()
     for family, loaded in json.loads(ran.stdout).items():
         inside = sources.closure((EMISSION, *modules_of(family)))
         assert set(loaded) - set(inside) == {"opbuild", "opbuild.version"}, family
@@ -216,15 +224,14 @@ def test_everything_that_is_loaded_to_compile_is_in_the_digest() -> None:
 
 def test_nothing_is_imported_where_the_digest_does_not_look() -> None:
     """F30: what defines operators has no relative imports, reads no files, and imports by name only its own modules."""
-    sources = sources_module.Sources()
-    names: set[str] = set()
+    sources = Modules()
+    paths: dict[str, str] = {}
     for family in FAMILIES:
-        names |= set(sources.closure((EMISSION, *modules_of(family))))
+        closure = sources.closure((EMISSION, *modules_of(family)))
+        paths |= {name: found.path for name, found in closure.items()}
     found = set()
-    for name in names:
-        path = sources._path(name)
-        assert path is not None
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for name, path in paths.items():
+        for node in ast.walk(ast.parse((HALIDE.parents[1] / path).read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.level:
                 found.add((name, "relative import"))
             if isinstance(node, ast.Call):

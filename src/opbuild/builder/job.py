@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from opbuild.builder.result import Failure
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import Claim, Reason, Store
+from opbuild.kernel.interfaces import Claim, Store
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.reason import Reason
 
 
 @dataclass(eq=False)

@@ -13,9 +13,9 @@ from opbuild.builder.result import BuildResult
 from opbuild.builder.work import Work
 from opbuild.events import BuildFinished, Observer, Warned
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.reason import Reason
 from opbuild.text.plural import counted, verb
 
 if TYPE_CHECKING:

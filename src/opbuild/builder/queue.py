@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from opbuild.builder.job import Job
-from opbuild.kernel.interfaces import Claim, Claims, Found, Holder, Reason, Store
+from opbuild.kernel.interfaces import Claim, Claims, Found, Holder, Store
 from opbuild.kernel.key import Key
+from opbuild.kernel.reason import Reason
 
 SAID_AFTER = 2.0
 """Seconds of waiting for others after which it is said; then every ``SAID_EVERY``."""

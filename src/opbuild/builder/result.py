@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from opbuild.builder.decide import Decision
 from opbuild.errors import BuildError, CompileError, CompileForbiddenError
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.reason import Reason
 from opbuild.platform.limits import suspected
 from opbuild.text.plural import counted
 

@@ -19,6 +19,7 @@ from opbuild.files.trust import SignatureError, Trust
 from opbuild.kernel.elf import NotAnObjectError, read_symbols
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
+from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import sha256
 from opbuild.text.canonical import canonical_json
 
@@ -27,7 +28,6 @@ SUFFIXES = (".o", ".info", ".json")
 
 MILLISECONDS = "compileMilliseconds"
 """The one field of ``.json`` that does not follow from the key and the object."""
-
 
 SIGNATURE = "signature"
 """The field of ``.json`` that is there if entries are signed."""
@@ -65,11 +65,6 @@ class Entry:
     def milliseconds(self) -> float:
         """How long compiling took."""
         return float(self.record[MILLISECONDS])
-
-    @property
-    def key_sha256(self) -> str:
-        """Digest of the key that was asked for."""
-        return str(self.info["key"]["sha256"])
 
     @property
     def debug(self) -> tuple[str, ...]:
@@ -183,31 +178,31 @@ def make_record(desc: OpDesc, key: Key, name: str, object_: bytes, milliseconds:
     }
 
 
-def read_entry(key: Key, name: str, object_: bytes, info: Any, record: Any) -> Entry | str:
+def read_entry(key: Key, name: str, object_: bytes, info: Any, record: Any) -> Entry | Reason:
     """Return the entry that three files hold, or why they do not hold the one that ``key`` asks for.
 
     Nothing that was read is believed: the key is compared whole, and the record with the one that the object gives.
     """
     if not isinstance(info, Mapping) or not isinstance(record, Mapping):
-        return "a record is not a JSON object"
+        return Reason("damaged", "a record is not a JSON object")
     stored = info.get("key")
     if not isinstance(stored, Mapping) or not isinstance(stored.get("components"), Mapping):
-        return ".info has no key"
+        return Reason("damaged", ".info has no key")
     difference = key.first_difference(stored["components"])
     if difference or stored.get("sha256") != key.sha256:
-        return f".info has another key: {difference or 'its digest differs'}"
+        return Reason("other-key", f".info has another key: {difference or 'its digest differs'}")
     if record.get("sha256") != sha256(object_):
-        return "the object's digest differs from the one in .json"
+        return Reason("damaged", "the object's digest differs from the one in .json")
     milliseconds = record.get(MILLISECONDS)
     if not isinstance(milliseconds, (int, float)) or isinstance(milliseconds, bool) or not 0 <= milliseconds < 1e12:
-        return f".json has no {MILLISECONDS}"
+        return Reason("damaged", f".json has no {MILLISECONDS}")
     try:
         expected = make_record(OpDesc.from_components(key.components), key, name, object_, milliseconds)
     except ValueError as error:
-        return f"the object can not be used: {error}"
+        return Reason("damaged", f"the object can not be used: {error}")
     for field, value in expected.items():
         if field != MILLISECONDS and record.get(field) != value:
-            return f".json's {field} differs from what the object holds"
+            return Reason("damaged", f".json's {field} differs from what the object holds")
     return Entry(name, expected["kernelName"], object_, info, record)
 
 

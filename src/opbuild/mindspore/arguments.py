@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -68,14 +69,20 @@ class Attributes:
 
     def __init__(self, owner: str, defaults: Mapping[str, Any]) -> None:
         self._owner = owner
-        kind = Parameter.POSITIONAL_OR_KEYWORD
-        self.signature = Signature(
-            [Parameter(name, kind, default=Parameter.empty if default is ... else default)
-             for name, default in defaults.items()]
-        )  # fmt: skip
+        self.defaults = defaults
 
     def __str__(self) -> str:
-        return str(self.signature)
+        listed = (name if default is ... else f"{name}={default!r}" for name, default in self.defaults.items())
+        return f"({', '.join(listed)})"
+
+    @cached_property
+    def signature(self) -> Signature:
+        """The attributes as Python's parameters."""
+        kind = Parameter.POSITIONAL_OR_KEYWORD
+        return Signature(
+            [Parameter(name, kind, default=Parameter.empty if default is ... else default)
+             for name, default in self.defaults.items()]
+        )  # fmt: skip
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return all attributes by name.

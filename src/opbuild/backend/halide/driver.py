@@ -18,7 +18,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import Target
 
 if TYPE_CHECKING:
-    from opbuild.backend.halide.sources import Sources
+    from opbuild.platform.imports import Modules
 
 PACKAGE = "opbuild.backend.halide"
 EMISSION = f"{PACKAGE}.emission"
@@ -31,7 +31,7 @@ class HalideCompiler:
     name = "halide"
 
     def __init__(self) -> None:
-        self._sources: Sources | None = None
+        self._modules: Modules | None = None
         self._is_loaded = False
 
     @staticmethod
@@ -61,20 +61,17 @@ class HalideCompiler:
         sources that are not what was loaded any more.
         """
         modules = (EMISSION,) if desc.family == "runtime" else (EMISSION, *_modules(desc))
-        self._sources = self._sources or _sources()
-        digest = self._sources.digest(modules)
-        return digest if not self._is_loaded or self._sources.unchanged(modules) else "edited"
+        self._modules = self._modules or _make_modules()
+        digest = self._modules.digest(modules)
+        return digest if not self._is_loaded or self._modules.unchanged(modules) else "edited"
 
     def prepare(self) -> None:
         """Import everything that a compile needs, so that forked children start ready."""
-        self._sources, self._is_loaded = _sources(), True
+        self._modules, self._is_loaded = _make_modules(), True  # first, to see whether sources are edited meanwhile
         library = self.library()
         if library is not None and library.name.startswith("libHalide"):
             ctypes.CDLL(str(library))  # this one, whatever the search path for libraries says
-        families = [_of_family(name) for name in catalogue.names()]
-        for modules in families:
-            self._sources.digest((EMISSION, *modules))  # first, to see whether they are edited meanwhile
-        for module in (EMISSION, *chain.from_iterable(families)):
+        for module in (EMISSION, *chain.from_iterable(map(_of_family, catalogue.names()))):
             import_module(module)
 
     @staticmethod
@@ -172,7 +169,7 @@ def _names(folder: str | Path) -> list[str]:
         return []
 
 
-def _sources() -> Sources:
-    from opbuild.backend.halide.sources import Sources  # a network that is built starts without it
+def _make_modules() -> Modules:
+    from opbuild.platform.imports import Modules  # a network that is built starts without it
 
-    return Sources()
+    return Modules()

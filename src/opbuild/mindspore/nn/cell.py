@@ -49,6 +49,8 @@ class Cell:
     _version: int
     _scope: str
     _auto_prefix: bool
+    _constructor_takes: tuple[str, ...] = ()
+    """What of the attributes of a declared layer its base takes."""
 
     def construct(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the outputs; every subclass has its own."""
