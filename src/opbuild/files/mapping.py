@@ -133,7 +133,7 @@ def digest_of(
 ) -> Known:
     """Return a file's digest, from ``memo`` if the file's state is the one for which it was written there.
 
-    Only what lasts is remembered: see ``Known`` and ``kernel.writers``.
+    Only what lasts is remembered: see ``Known`` and ``files.writers``.
 
     Args:
         path: The file.

@@ -33,12 +33,11 @@ class Storage(NamedTuple):
     """One buffer of a built network.
 
     Attributes:
-        kind: Whose memory it is, as in ``kernel.program.Buffer``.
+        kind: Whose memory it is, as in ``program.Buffer``.
         dtype: Element type, a numpy name.
         size: Number of elements.
         place: For a temporary its first byte in the arena; for a constant its index in ``Record.constants``; for an
-        input or
-            output its index among them.
+            input or output its index among them.
     """
 
     kind: BufferKind
@@ -111,11 +110,6 @@ class Record:
     constants: tuple[Constant, ...]
     notes: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def host_calls(self) -> int:
-        """Number of operators that the host backend evaluates."""
-        return sum(isinstance(step, HostCall) for step in self.steps)
-
 
 def make_record(
     program: Program,
@@ -140,8 +134,7 @@ def make_record(
 
     Raises:
         BuildError: If a kernel may not run on the views it was given, or a view leaves its buffer. Kernels check
-        nothing
-            while they run; this is where it is checked.
+            nothing while they run; this is where it is checked.
     """
     ports = {port.buffer: index for index, port in enumerate(program.inputs)}
     ports.update({port.buffer: index for index, port in enumerate(program.outputs)})
