@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from opbuild.builder import build, client
 from opbuild.builder.resting import Resting
 from opbuild.config import Config
+from opbuild.platform.sources import Sources
 from samples import conv, disk_builder, needed
 
 
@@ -75,7 +77,7 @@ def test_edited_sources_get_a_server_of_their_own(
     source = tmp_path / "package" / "backend" / "operator.py"
     source.parent.mkdir(parents=True)
     source.write_text("before")
-    monkeypatch.setattr("opbuild.builder.resting._PACKAGE", tmp_path / "package")
+    monkeypatch.setattr("opbuild.builder.resting.Sources", partial(Sources, tmp_path / "package"))
     build_one(config, 0)
     source.write_text("afterwards")
     build_one(config, 1)
@@ -120,6 +122,7 @@ import sys, os, time
 sys.path[:0] = {sys.path!r}
 from samples import *
 from opbuild.config import Config
+from opbuild.platform.sources import Sources
 from pathlib import Path
 config = Config(cache_path=Path({str(config.cache_path)!r}), workers=1)
 def one(tile):

@@ -12,7 +12,6 @@ from opbuild.builder.explain import Explainer
 from opbuild.builder.job import Job
 from opbuild.builder.queue import Queue
 from opbuild.builder.result import Failure, compile_error
-from opbuild.builder.wire import REPLACED
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import CompileFinished, CompileStarted, Observer, Taken, Waiting, Warned
@@ -25,6 +24,9 @@ from opbuild.text.plural import counted, verb
 
 _SERVERS_AT_MOST = 2
 """A server that was killed from outside (out of memory, say) is replaced once; its finished operators are kept."""
+
+_CHANGES = {"compiler": "the compiler was replaced", "sources": "its sources were edited"}
+"""What the server calls what has changed, and how the user is told."""
 
 
 class Servers(Protocol):
@@ -181,6 +183,7 @@ class Work:
             "desc": job.desc.components(),
             "symbol": job.key.symbol,
             "target": self._target,
+            "sources": job.key.components["sources"],
             "timeout": self._config.compile_timeout,
         }
         return request | {"debug": list(job.debug)} if job.debug else request
@@ -231,10 +234,9 @@ class Work:
         job.entry = entry
         if job.debug is not None:
             self._keep(debug_files(entry, job.key, job.nodes, job.debug, files))
-        elif header["sources"] != job.key.components["sources"]:
+        elif header["changed"]:
             self.certain = False
-            what = "the compiler was replaced" if header["sources"] == REPLACED else "its sources were edited"
-            self._warn(f"{entry.name} is used but not stored: {what} while it was built", 1)
+            self._warn(f"{entry.name} is used but not stored: {_CHANGES[header['changed']]} while it was built", 1)
         elif problem := job.store.publish(entry):
             self._not_stored.append(problem)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from inspect import Parameter, Signature
 from typing import Any
 
 from opbuild.errors import ModelError, OptionError, ShapeError
@@ -55,3 +57,42 @@ def axis_in(axis: Any, rank: int, what: str) -> int:
     if not -least <= axis < least:
         raise ArgumentValueError(f"the axis of {what} is {axis}", f"it must be in [-{least}, {least})")
     return axis % least
+
+
+class Attributes:
+    """What the constructor of an operator or layer takes: names in order with their defaults.
+
+    Args:
+        owner: The class, for messages.
+        defaults: Its attributes; ``...`` for one that must be given.
+    """
+
+    def __init__(self, owner: str, defaults: Mapping[str, Any]) -> None:
+        self._owner = owner
+        self.defaults = defaults
+
+    def __str__(self) -> str:
+        listed = (name if default is ... else f"{name}={default!r}" for name, default in self.defaults.items())
+        return f"({', '.join(listed)})"
+
+    @cached_property
+    def signature(self) -> Signature:
+        """The attributes as Python's parameters."""
+        kind = Parameter.POSITIONAL_OR_KEYWORD
+        return Signature(
+            [Parameter(name, kind, default=Parameter.empty if default is ... else default)
+             for name, default in self.defaults.items()]
+        )  # fmt: skip
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all attributes by name.
+
+        Raises:
+            ArgumentTypeError: If these arguments do not fit.
+        """
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentTypeError(f"{self._owner}(): {error}", f"it takes {self}") from None
+        bound.apply_defaults()
+        return bound.arguments

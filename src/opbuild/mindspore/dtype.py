@@ -9,6 +9,12 @@ import numpy as np
 
 from opbuild.mindspore.arguments import ArgumentTypeError
 
+__all__ = [
+    "Type", "bool_", "byte", "double", "dtype_to_nptype", "dtype_to_pytype", "float16", "float32", "float64", "float_",
+    "half", "int8", "int16", "int32", "int64", "int_", "intc", "intp", "long", "pytype_to_dtype", "short", "single",
+    "ubyte", "uint", "uint8", "uint16", "uint32", "uint64", "uintc", "uintp", "ushort",
+]  # fmt: skip
+
 
 class Type:
     """An element type. ``str`` gives MindSpore's class name (``Float32``), ``repr`` the public one.

@@ -9,8 +9,8 @@ import difflib
 import importlib
 import opcode
 import sys
-from collections.abc import Callable, Iterable
-from types import FrameType
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType, ModuleType
 from typing import Any
 
 from opbuild.errors import ModelError
@@ -72,6 +72,17 @@ def getter(module: str, public: str = "", lazy: Iterable[str] = ()) -> Callable[
         raise (MissingImportError if _imports(sys._getframe(1)) else MissingNameError)(text, hint)
 
     return __getattr__
+
+
+def public(space: Mapping[str, Any], base: type | None = None) -> list[str]:
+    """Return the names for a module's ``__all__``: what is no module, or if ``base`` is given the classes below it."""
+
+    def given_out(value: Any) -> bool:
+        if base is None:
+            return not isinstance(value, ModuleType)
+        return isinstance(value, type) and issubclass(value, base) and value is not base
+
+    return [name for name, value in space.items() if not name.startswith("_") and given_out(value)]
 
 
 class Named(type):

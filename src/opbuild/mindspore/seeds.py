@@ -10,6 +10,10 @@ from opbuild.mindspore import initializer
 from opbuild.mindspore.arguments import ArgumentTypeError
 from opbuild.mindspore.tensor import Tensor
 
+__all__ = [
+    "Generator", "default_generator", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state",
+]  # fmt: skip
+
 
 class Generator:
     """The generator that random tensors are drawn from: there is one, whichever object is asked."""

@@ -36,6 +36,16 @@ def literal(like: Expr, value: float) -> Expr:
     return hl.cast(like.type(), hl.f64(value)) if like.type() != FLOAT32 else hl.f32(value)
 
 
+def zero(like: Expr) -> Expr:
+    """Return 0 of the same type as ``like``."""
+    return literal(like, 0.0)
+
+
+def one(like: Expr) -> Expr:
+    """Return 1 of the same type as ``like``."""
+    return literal(like, 1.0)
+
+
 def is_double(x: Expr) -> bool:
     """Return whether an expression is float64."""
     return bool(x.type() == FLOAT64)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError
 from opbuild.mindspore.initializer import initializer
 from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops import activation, arithmetic
 from opbuild.mindspore.ops.elementwise import rrelu
 from opbuild.mindspore.ops.normalization import lrn
@@ -14,92 +16,49 @@ from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
 
-class ReLU(Cell):
-    """``max(x, 0)``."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.relu(x)
+def _gelu(x: Any, approximate: bool) -> Tensor:
+    return activation.gelu(x, "tanh" if approximate else "none")
 
 
-class ReLU6(Cell):
-    """``min(max(x, 0), 6)``."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.relu6(x)
+def _softmax2d(x: Any) -> Tensor:
+    if x.ndim not in (3, 4):
+        raise TensorShapeError(f"Softmax2d of shape {x.shape}", "it needs 3 or 4 dimensions")
+    return activation.softmax(x, -3)
 
 
-class GELU(Cell):
-    """GELU; ``approximate`` takes tanh instead of erf, and is the default."""
-
-    def __init__(self, approximate: bool = True) -> None:
-        super().__init__()
-        self.approximate = approximate
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.gelu(x, "tanh" if self.approximate else "none")
-
-
-class FastGelu(Cell):
-    """``x * sigmoid(1.702 * x)``."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.fast_gelu(x)
-
-
-class Sigmoid(Cell):
-    """``1 / (1 + exp(-x))``."""
-
-    def construct(self, input_x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.sigmoid(input_x)
-
-
-class Tanh(Cell):
-    """The hyperbolic tangent."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return arithmetic.tanh(x)
-
-
-class Softmax(Cell):
-    """Softmax along ``axis``."""
-
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__()
-        self.axis = axis
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.softmax(x, self.axis)
-
-
-class LogSoftmax(Cell):
-    """The logarithm of softmax along ``axis``."""
-
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__()
-        self.axis = axis
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.log_softmax(x, self.axis)
-
-
-class LeakyReLU(Cell):
-    """``x`` where it is not negative, ``alpha * x`` elsewhere."""
-
-    def __init__(self, alpha: float = 0.2) -> None:
-        super().__init__()
-        self.alpha = alpha
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.leaky_relu(x, self.alpha)
+ReLU = layer("ReLU", activation.relu, "``max(x, 0)``.", "x")
+ReLU6 = layer("ReLU6", activation.relu6, "``min(max(x, 0), 6)``.")
+GELU = layer("GELU", _gelu, "GELU; ``approximate`` takes tanh instead of erf, and is the default.", approximate=True)
+FastGelu = layer("FastGelu", activation.fast_gelu, "``x * sigmoid(1.702 * x)``.")
+Sigmoid = layer("Sigmoid", activation.sigmoid, "``1 / (1 + exp(-x))``.", "input_x")
+Tanh = layer("Tanh", arithmetic.tanh, "The hyperbolic tangent.", "x")
+Softmax = layer("Softmax", activation.softmax, "Softmax along ``axis``.", "x", axis=-1)
+LogSoftmax = layer("LogSoftmax", activation.log_softmax, "The logarithm of softmax along ``axis``.", "x", axis=-1)
+LeakyReLU = layer("LeakyReLU", activation.leaky_relu, "``x`` where it is not negative, ``alpha * x`` elsewhere.", "x",
+                  alpha=0.2)  # fmt: skip
+ELU = layer("ELU", activation.elu, "``x`` where it is positive, ``alpha * (exp(x) - 1)`` elsewhere.", "x", alpha=1.0)
+CELU = layer("CELU", activation.celu, "``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))``.", alpha=1.0)
+SeLU = layer("SeLU", activation.selu, "The scaled ELU.")
+HSwish = layer("HSwish", activation.hardswish, "``x * relu6(x + 3) / 6``.", "x")
+HSigmoid = layer("HSigmoid", activation.hardsigmoid, "``relu6(x + 3) / 6``.", "input_x")
+SiLU = layer("SiLU", activation.silu, "``x * sigmoid(x)``.", "x")
+Mish = layer("Mish", activation.mish, "``x * tanh(softplus(x))``.", "input_x")
+Softsign = layer("Softsign", activation.softsign, "``x / (1 + |x|)``.")
+LogSigmoid = layer("LogSigmoid", activation.logsigmoid, "``log(sigmoid(x))``.", "input_x")
+Tanhshrink = layer("Tanhshrink", activation.tanhshrink, "``x - tanh(x)``.", "x")
+SoftShrink = layer("SoftShrink", activation.softshrink, "Elements moved by ``lambd`` towards 0.", "input_x", lambd=0.5)
+HShrink = layer("HShrink", activation.hardshrink, "Elements whose absolute value is above ``lambd``, and 0 elsewhere.",
+                "input_x", lambd=0.5)  # fmt: skip
+Softmin = layer("Softmin", activation.softmin, "Softmax of the negative along ``axis``.", "x", axis=-1)
+Softmax2d = layer(
+    "Softmax2d", _softmax2d, "Softmax over the channels of a tensor of shape (N, C, H, W) or (C, H, W).", "x"
+)
+Threshold = layer("Threshold", lambda x, threshold, value: activation.threshold(x, threshold, value),
+                  "Elements above ``threshold``, and ``value`` elsewhere.", "input_x",
+                  threshold=..., value=...)  # fmt: skip
+GLU = layer("GLU", activation.glu, "The first half along ``axis`` times the sigmoid of the second.", axis=-1)
+LRN = layer("LRN", lrn, "Elements divided by the squares of neighbouring channels: ``ops.lrn``.", "input_x",
+            depth_radius=5, bias=1.0, alpha=1.0, beta=0.5, norm_region="ACROSS_CHANNELS")  # fmt: skip
 
 
 class RReLU(Cell):
@@ -116,118 +75,6 @@ class RReLU(Cell):
         return rrelu(x, self.lower, self.upper)
 
 
-class ELU(Cell):
-    """``x`` where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
-
-    def __init__(self, alpha: float = 1.0) -> None:
-        super().__init__()
-        self.alpha = alpha
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.elu(x, self.alpha)
-
-
-class CELU(Cell):
-    """``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))``."""
-
-    def __init__(self, alpha: float = 1.0) -> None:
-        super().__init__()
-        self.alpha = alpha
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.celu(x, self.alpha)
-
-
-class SeLU(Cell):
-    """The scaled ELU."""
-
-    def construct(self, input_x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.selu(input_x)
-
-
-class HSwish(Cell):
-    """``x * relu6(x + 3) / 6``."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.hardswish(x)
-
-
-class HSigmoid(Cell):
-    """``relu6(x + 3) / 6``."""
-
-    def construct(self, input_x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.hardsigmoid(input_x)
-
-
-class SiLU(Cell):
-    """``x * sigmoid(x)``."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.silu(x)
-
-
-class Mish(Cell):
-    """``x * tanh(softplus(x))``."""
-
-    def construct(self, input_x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.mish(input_x)
-
-
-class Softsign(Cell):
-    """``x / (1 + |x|)``."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.softsign(x)
-
-
-class LogSigmoid(Cell):
-    """``log(sigmoid(x))``."""
-
-    def construct(self, input_x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.logsigmoid(input_x)
-
-
-class Tanhshrink(Cell):
-    """``x - tanh(x)``."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.tanhshrink(x)
-
-
-class SoftShrink(Cell):
-    """Elements moved by ``lambd`` towards 0."""
-
-    def __init__(self, lambd: float = 0.5) -> None:
-        super().__init__()
-        self.lambd = lambd
-
-    def construct(self, input_x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.softshrink(input_x, self.lambd)
-
-
-class HShrink(Cell):
-    """Elements whose absolute value is above ``lambd``, and 0 elsewhere."""
-
-    def __init__(self, lambd: float = 0.5) -> None:
-        super().__init__()
-        self.lambd = lambd
-
-    def construct(self, input_x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.hardshrink(input_x, self.lambd)
-
-
 class PReLU(Cell):
     """``x`` where it is positive, ``w * x`` elsewhere, with one ``w`` for all channels or one for each."""
 
@@ -238,28 +85,6 @@ class PReLU(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """Apply it."""
         return activation.prelu(x, self.w)
-
-
-class Softmin(Cell):
-    """Softmax of the negative along ``axis``."""
-
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__()
-        self.axis = axis
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.softmin(x, self.axis)
-
-
-class Softmax2d(Cell):
-    """Softmax over the channels of a tensor of shape (N, C, H, W) or (C, H, W)."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        if x.ndim not in (3, 4):
-            raise TensorShapeError(f"Softmax2d of shape {x.shape}", "it needs 3 or 4 dimensions")
-        return activation.softmax(x, -3)
 
 
 class Hardtanh(Cell):
@@ -274,43 +99,6 @@ class Hardtanh(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """Apply it."""
         return activation.hardtanh(x, self.min_val, self.max_val)
-
-
-class Threshold(Cell):
-    """Elements above ``threshold``, and ``value`` elsewhere."""
-
-    def __init__(self, threshold: float, value: float) -> None:
-        super().__init__()
-        self.threshold, self.value = threshold, value
-
-    def construct(self, input_x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.threshold(input_x, self.threshold, self.value)
-
-
-class GLU(Cell):
-    """The first half along ``axis`` times the sigmoid of the second."""
-
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__()
-        self.axis = axis
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.glu(x, self.axis)
-
-
-class LRN(Cell):
-    """Elements divided by the squares of neighbouring channels: ``ops.lrn``."""
-
-    def __init__(self, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5,
-                 norm_region: str = "ACROSS_CHANNELS") -> None:  # fmt: skip
-        super().__init__()
-        self.arguments = (depth_radius, bias, alpha, beta, norm_region)
-
-    def construct(self, input_x: Tensor) -> Tensor:
-        """Apply it."""
-        return lrn(input_x, *self.arguments)
 
 
 _BY_NAME: dict[str, type[Cell]] = {
@@ -333,3 +121,7 @@ def get_activation(name: str | None, prim_name: str | None = None) -> Cell | Non
     if name not in _BY_NAME:
         raise ArgumentValueError(f"no activation {name!r}", "use one of " + ", ".join(sorted(_BY_NAME)))
     return _BY_NAME[name]()
+
+
+__all__ = names.public(vars(), Cell)
+__all__ += ["get_activation"]

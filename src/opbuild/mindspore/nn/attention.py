@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.cell import location
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.execution import cast
@@ -202,3 +203,6 @@ def _added(mask: Tensor, dtype: str) -> Tensor:
         return mask
     never, zero = (Tensor.of(np.asarray(value, dtype)) for value in (NEVER, 0))
     return where(mask, never, zero)
+
+
+__all__ = names.public(vars(), Cell)

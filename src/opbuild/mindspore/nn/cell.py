@@ -14,6 +14,8 @@ from opbuild.mindspore.context import is_graph_mode
 from opbuild.mindspore.networks import Networks
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
 
+__all__ = ["Cell", "no_init_parameters"]
+
 NO_TRAINING = "opbuild builds and runs networks and does not train them; train with MindSpore and load the parameters"
 
 
@@ -47,6 +49,8 @@ class Cell:
     _version: int
     _scope: str
     _auto_prefix: bool
+    _constructor_takes: tuple[str, ...] = ()
+    """What of the attributes of a declared layer its base takes."""
 
     def construct(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the outputs; every subclass has its own."""

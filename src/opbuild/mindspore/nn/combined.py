@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, one_of, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import initializer
@@ -165,3 +166,6 @@ def _activation(name: Any, alpha: float) -> Any:
     if name == "leakyrelu":
         return LeakyReLU(alpha)
     return get_activation(name) if isinstance(name, str) else name
+
+
+__all__ = names.public(vars(), Cell)

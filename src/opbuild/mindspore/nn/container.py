@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError
 from opbuild.mindspore.nn.cell import Cell
 
@@ -135,3 +136,6 @@ def _checked(cell: Any, owner: str) -> Cell:
     if not isinstance(cell, Cell):
         raise ArgumentTypeError(f"{owner} was given a {type(cell).__name__}", "give cells")
     return cell
+
+
+__all__ = names.public(vars(), Cell)

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, one_of, positive
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops import blocks
 from opbuild.mindspore.ops.arithmetic import add, div, log10, mul, square, sub
 from opbuild.mindspore.ops.convolution import conv, pads_of
@@ -17,55 +19,20 @@ from opbuild.mindspore.ops.reduction import mean
 from opbuild.mindspore.ops.shaping import concat, cut, pad
 from opbuild.mindspore.tensor import Tensor
 
-
-class Upsample(Cell):
-    """A tensor resized to ``size`` or by ``scale_factor``: ``ops.interpolate``."""
-
-    def __init__(self, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-                 align_corners: bool | None = None, recompute_scale_factor: bool | None = None) -> None:  # fmt: skip
-        super().__init__()
-        self.size, self.scale_factor, self.mode = size, scale_factor, mode
-        self.align_corners, self.recompute_scale_factor = align_corners, recompute_scale_factor
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the resized tensor."""
-        return interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor)
-
-
-class PixelShuffle(Cell):
-    """A tensor of shape (..., C * r**2, H, W) as (..., C, H * r, W * r)."""
-
-    def __init__(self, upscale_factor: int) -> None:
-        super().__init__()
-        self.upscale_factor = positive(upscale_factor, "upscale_factor of PixelShuffle")
-
-    def construct(self, input: Tensor) -> Tensor:
-        """Return the tensor with its channels as pixels."""
-        return blocks.pixel_shuffle(input, self.upscale_factor)
-
-
-class PixelUnshuffle(Cell):
-    """A tensor of shape (..., C, H * r, W * r) as (..., C * r**2, H, W)."""
-
-    def __init__(self, downscale_factor: int) -> None:
-        super().__init__()
-        self.downscale_factor = positive(downscale_factor, "downscale_factor of PixelUnshuffle")
-
-    def construct(self, input: Tensor) -> Tensor:
-        """Return the tensor with its pixels as channels."""
-        return blocks.pixel_unshuffle(input, self.downscale_factor)
-
-
-class ChannelShuffle(Cell):
-    """Channels in the order of their places in ``groups``."""
-
-    def __init__(self, groups: int) -> None:
-        super().__init__()
-        self.groups = positive(groups, "groups of ChannelShuffle")
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the tensor with its channels (axis 1) in another order."""
-        return blocks.channel_shuffle(x, self.groups)
+Upsample = layer(
+    "Upsample", interpolate, "A tensor resized to ``size`` or by ``scale_factor``: ``ops.interpolate``.", "x",
+    size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
+)  # fmt: skip
+PixelShuffle = layer(
+    "PixelShuffle", blocks.pixel_shuffle, "A tensor of shape (..., C * r**2, H, W) as (..., C, H * r, W * r).",
+    checks={"upscale_factor": positive}, upscale_factor=...,
+)  # fmt: skip
+PixelUnshuffle = layer(
+    "PixelUnshuffle", blocks.pixel_unshuffle, "A tensor of shape (..., C, H * r, W * r) as (..., C * r**2, H, W).",
+    checks={"downscale_factor": positive}, downscale_factor=...,
+)  # fmt: skip
+ChannelShuffle = layer("ChannelShuffle", blocks.channel_shuffle, "Channels in the order of their places in ``groups``.",
+                       checks={"groups": positive}, groups=...)  # fmt: skip
 
 
 class CentralCrop(Cell):
@@ -205,3 +172,6 @@ def _positive(value: float, what: str) -> float:
 def _scaled(image: Tensor, max_val: float) -> Tensor:
     wide = cast(image, "float32")
     return mul(wide, 1 / max_val) if max_val > 1 else wide
+
+
+__all__ = names.public(vars(), Cell)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.activation import get_activation
 from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops import loss, margin_loss
 from opbuild.mindspore.ops.activation import log_softmax
 from opbuild.mindspore.ops.arithmetic import abs as absolute
@@ -24,6 +26,8 @@ from opbuild.mindspore.tensor import Tensor
 class LossBase(Cell):
     """What losses share: ``reduction`` is ``mean``, ``sum`` or ``none``. Own losses may derive from it."""
 
+    _constructor_takes = ("reduction",)
+
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
         self.reduction = one_of(reduction, loss.REDUCTIONS, f"reduction of {type(self).__name__}")
@@ -38,12 +42,34 @@ class LossBase(Cell):
         return cast(loss.reduced(weighted, self.reduction, type(self).__name__), x.type.dtype)
 
 
-class L1Loss(LossBase):
-    """The absolute difference."""
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss."""
-        return loss.l1_loss(logits, labels, self.reduction)
+L1Loss = layer("L1Loss", loss.l1_loss, "The absolute difference.", "logits labels", LossBase, reduction="mean")
+SmoothL1Loss = layer(
+    "SmoothL1Loss", loss.smooth_l1_loss, "The absolute difference, and a square of it where it is below ``beta``.",
+    "logits labels", LossBase, beta=1.0, reduction="none",
+)  # fmt: skip
+HuberLoss = layer(
+    "HuberLoss", loss.huber_loss, "The absolute difference, and a square of it where it is below ``delta``.",
+    "logits labels", LossBase, reduction="mean", delta=1.0,
+)  # fmt: skip
+BCELoss = layer("BCELoss", loss.binary_cross_entropy, "The cross entropy of probabilities and labels.",
+                base=LossBase, weight=None, reduction="mean")  # fmt: skip
+NLLLoss = layer("NLLLoss", loss.nll_loss, "The negative log-probability of the right class.", "logits labels",
+                LossBase, weight=None, ignore_index=-100, reduction="mean")  # fmt: skip
+CrossEntropyLoss = layer(
+    "CrossEntropyLoss", loss.cross_entropy,
+    "The cross entropy of logits and classes or probabilities: ``ops.cross_entropy``.", "logits labels", LossBase,
+    weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0,
+)  # fmt: skip
+KLDivLoss = layer(
+    "KLDivLoss", loss.kl_div,
+    "The Kullback-Leibler divergence of log-probabilities from probabilities; ``batchmean`` is a reduction too.",
+    checks={"reduction": lambda value, what: one_of(value, (*loss.REDUCTIONS, "batchmean"), what)}, reduction="mean",
+)  # fmt: skip
+CosineEmbeddingLoss = layer(
+    "CosineEmbeddingLoss", margin_loss.cosine_embedding_loss,
+    "How far vectors point apart, or together where the label is -1.", "logits_x1 logits_x2 labels", LossBase,
+    margin=0.0, reduction="mean",
+)  # fmt: skip
 
 
 class MSELoss(LossBase):
@@ -73,42 +99,6 @@ class MAELoss(LossBase):
         return self.get_loss(absolute(sub(logits, label)))
 
 
-class SmoothL1Loss(LossBase):
-    """The absolute difference, and a square of it where it is below ``beta``."""
-
-    def __init__(self, beta: float = 1.0, reduction: str = "none") -> None:
-        super().__init__(reduction)
-        self.beta = beta
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss."""
-        return loss.smooth_l1_loss(logits, labels, self.beta, self.reduction)
-
-
-class HuberLoss(LossBase):
-    """The absolute difference, and a square of it where it is below ``delta``."""
-
-    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
-        super().__init__(reduction)
-        self.delta = delta
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss."""
-        return loss.huber_loss(logits, labels, self.reduction, self.delta)
-
-
-class BCELoss(LossBase):
-    """The cross entropy of probabilities and labels."""
-
-    def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        self.weight = weight
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss."""
-        return loss.binary_cross_entropy(logits, labels, self.weight, self.reduction)
-
-
 class BCEWithLogitsLoss(LossBase):
     """The cross entropy of logits and labels."""
 
@@ -123,31 +113,6 @@ class BCEWithLogitsLoss(LossBase):
         return loss.binary_cross_entropy_with_logits(input, target, self.weight, self.pos_weight, self.reduction)
 
 
-class NLLLoss(LossBase):
-    """The negative log-probability of the right class."""
-
-    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        self.weight, self.ignore_index = weight, ignore_index
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss."""
-        return loss.nll_loss(logits, labels, self.weight, self.ignore_index, self.reduction)
-
-
-class CrossEntropyLoss(LossBase):
-    """The cross entropy of logits and classes or probabilities: ``ops.cross_entropy``."""
-
-    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
-                 label_smoothing: float = 0.0) -> None:  # fmt: skip
-        super().__init__(reduction)
-        self.weight, self.ignore_index, self.label_smoothing = weight, ignore_index, label_smoothing
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss."""
-        return loss.cross_entropy(logits, labels, self.weight, self.ignore_index, self.reduction, self.label_smoothing)
-
-
 class SoftmaxCrossEntropyWithLogits(LossBase):
     """The cross entropy of rows of logits and probabilities, or classes if ``sparse``."""
 
@@ -160,18 +125,6 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
         if self.sparse:
             labels = cast(one_hot(labels, logits.shape[-1], 1.0, 0.0), "float32")
         return self.get_loss(loss.softmax_cross_entropy(logits, labels)[0])
-
-
-class KLDivLoss(Cell):
-    """The Kullback-Leibler divergence of log-probabilities from probabilities; ``batchmean`` is a reduction too."""
-
-    def __init__(self, reduction: str = "mean") -> None:
-        super().__init__()
-        self.reduction = one_of(reduction, (*loss.REDUCTIONS, "batchmean"), "reduction of KLDivLoss")
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss."""
-        return loss.kl_div(logits, labels, self.reduction)
 
 
 class GaussianNLLLoss(LossBase):
@@ -269,13 +222,4 @@ class FocalLoss(LossBase):
         return self.get_loss(mean(terms, 1) if sparse else mean(mul(terms, y), -1))
 
 
-class CosineEmbeddingLoss(LossBase):
-    """How far vectors point apart, or together where the label is -1."""
-
-    def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        self.margin = margin
-
-    def construct(self, logits_x1: Tensor, logits_x2: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss."""
-        return margin_loss.cosine_embedding_loss(logits_x1, logits_x2, labels, self.margin, self.reduction)
+__all__ = names.public(vars(), Cell)

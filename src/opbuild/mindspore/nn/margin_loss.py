@@ -5,55 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from opbuild.mindspore import names
+from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.nn.loss import LossBase
 from opbuild.mindspore.ops import loss, margin_loss
 from opbuild.mindspore.ops.arithmetic import add, clamp, minimum, sqrt, square, sub
 from opbuild.mindspore.ops.reduction import sum
 from opbuild.mindspore.tensor import Tensor
 
-
-class MarginRankingLoss(LossBase):
-    """How much two inputs are in the wrong order."""
-
-    def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        self.margin = margin
-
-    def construct(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        """Return the loss."""
-        return margin_loss.margin_ranking_loss(input1, input2, target, self.margin, self.reduction)
-
-
-class HingeEmbeddingLoss(LossBase):
-    """Distances of what is alike, and what others are within a margin."""
-
-    def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        self.margin = margin
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss."""
-        return margin_loss.hinge_embedding_loss(logits, labels, self.margin, self.reduction)
-
-
-class SoftMarginLoss(LossBase):
-    """The logistic loss."""
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss."""
-        return margin_loss.soft_margin_loss(logits, labels, self.reduction)
-
-
-class MultiLabelSoftMarginLoss(LossBase):
-    """The logistic loss of several labels."""
-
-    def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        self.weight = weight
-
-    def construct(self, x: Tensor, target: Tensor) -> Tensor:
-        """Return the loss."""
-        return margin_loss.multilabel_soft_margin_loss(x, target, self.weight, self.reduction)
+MarginRankingLoss = layer("MarginRankingLoss", margin_loss.margin_ranking_loss,
+                          "How much two inputs are in the wrong order.", base=LossBase,
+                          margin=0.0, reduction="mean")  # fmt: skip
+HingeEmbeddingLoss = layer(
+    "HingeEmbeddingLoss", margin_loss.hinge_embedding_loss,
+    "Distances of what is alike, and what others are within a margin.", "logits labels", LossBase,
+    margin=1.0, reduction="mean",
+)  # fmt: skip
+SoftMarginLoss = layer("SoftMarginLoss", margin_loss.soft_margin_loss, "The logistic loss.", "logits labels", LossBase,
+                       reduction="mean")  # fmt: skip
+MultiLabelSoftMarginLoss = layer(
+    "MultiLabelSoftMarginLoss", margin_loss.multilabel_soft_margin_loss, "The logistic loss of several labels.",
+    "x target", LossBase, weight=None, reduction="mean",
+)  # fmt: skip
+MultilabelMarginLoss = layer(
+    "MultilabelMarginLoss", margin_loss.multilabel_margin_loss,
+    "How much the other classes come within a margin of the right ones, which are listed and followed by -1.",
+    "x target", LossBase, reduction="mean",
+)  # fmt: skip
 
 
 class MultiMarginLoss(LossBase):
@@ -68,14 +47,6 @@ class MultiMarginLoss(LossBase):
         """Return the loss."""
         chosen = self.weight if weight is None else weight
         return margin_loss.multi_margin_loss(x, target, self.p, self.margin, chosen, self.reduction)
-
-
-class MultilabelMarginLoss(LossBase):
-    """How much the other classes come within a margin of the right ones, which are listed and followed by -1."""
-
-    def construct(self, x: Tensor, target: Tensor) -> Tensor:
-        """Return the loss."""
-        return margin_loss.multilabel_margin_loss(x, target, self.reduction)
 
 
 class TripletMarginLoss(LossBase):
@@ -114,3 +85,6 @@ class TripletMarginWithDistanceLoss(LossBase):
 
 def _distance(first: Tensor, second: Tensor) -> Tensor:
     return sqrt(sum(square(sub(first, second)), 1))
+
+
+__all__ = names.public(vars(), Cell)

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, axis_in, positive
 from opbuild.mindspore.dtype import float32, to_type
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.initializer import Uniform, initializer
 from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops.arithmetic import add, div, maximum, mul, sqrt, square, sub
 from opbuild.mindspore.ops.comparison import where
 from opbuild.mindspore.ops.creation import arange
@@ -60,55 +62,61 @@ class BiDense(Cell):
         return reshaped(result, (*input1.shape[:-1], self.out_channels))
 
 
-class ClipByNorm(Cell):
-    """A tensor scaled down so that its Euclidean norm over ``axis`` is ``clip_norm`` at most."""
-
-    def __init__(self, axis: Any = None) -> None:
-        super().__init__()
-        self.axis = axis
-
-    def construct(self, x: Tensor, clip_norm: Any) -> Tensor:
-        """Return the scaled tensor."""
-        norm = sqrt(sum(square(x), self.axis, True))
-        return div(mul(x, clip_norm), maximum(norm, clip_norm))
+def _clipped(x: Tensor, clip_norm: Any, axis: Any) -> Tensor:
+    norm = sqrt(sum(square(x), axis, True))
+    return div(mul(x, clip_norm), maximum(norm, clip_norm))
 
 
-class Norm(Cell):
-    """The Euclidean norm over ``axis``."""
-
-    def __init__(self, axis: Any = (), keep_dims: bool = False) -> None:
-        super().__init__()
-        self.axis, self.keep_dims = axis, keep_dims
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the norm."""
-        return sqrt(sum(square(x), self.axis, self.keep_dims))
+def _hot(indices: Tensor, axis: int, depth: int, on_value: float, off_value: float, dtype: Any) -> Tensor:
+    return cast(one_hot(indices, depth, float(on_value), float(off_value), axis), to_type(dtype).name)
 
 
-class OneHot(Cell):
-    """``off_value``, and ``on_value`` at each index."""
-
-    def __init__(self, axis: int = -1, depth: int = 1, on_value: float = 1.0, off_value: float = 0.0,
-                 dtype: Any = float32) -> None:  # fmt: skip
-        super().__init__()
-        self.axis, self.depth, self.on_value, self.off_value, self.dtype = axis, depth, on_value, off_value, dtype
-
-    def construct(self, indices: Tensor) -> Tensor:
-        """Return the one-hot tensor."""
-        hot = one_hot(indices, self.depth, float(self.on_value), float(self.off_value), self.axis)
-        return cast(hot, to_type(self.dtype).name)
+def _diagonal_matrix(input_x: Tensor) -> Tensor:
+    columns = reshaped(input_x, (*input_x.shape, 1))
+    return mul(columns, Tensor.of(np.eye(input_x.shape[-1], dtype=input_x.type.dtype)))
 
 
-class Roll(Cell):
-    """Elements moved around by ``shift`` along ``axis``."""
+def _diagonal(input_x: Tensor) -> Tensor:
+    rows, columns = input_x.shape[-2:]
+    found = sum(mul(input_x, Tensor.of(np.eye(rows, columns, dtype=input_x.type.dtype))), -1)
+    least = min(rows, columns)
+    return found if least == rows else cut(found, [0], [least], [-1], [1])
 
-    def __init__(self, shift: Any, axis: Any) -> None:
-        super().__init__()
-        self.shift, self.axis = shift, axis
 
-    def construct(self, input_x: Tensor) -> Tensor:
-        """Return the moved tensor."""
-        return roll(input_x, self.shift, self.axis)
+def _with_diagonal(input_x: Tensor, diagonal: Tensor) -> Tensor:
+    rows, columns = input_x.shape[-2:]
+    front, least = diagonal.shape[:-1], diagonal.shape[-1]
+    spread = reshaped(diagonal, (*front, least, 1) if rows <= columns else (*front, 1, least))
+    return where(Tensor.of(np.eye(rows, columns, dtype=bool)), spread, input_x)
+
+
+def _product(x1: Tensor, x2: Tensor, transpose_x1: bool, transpose_x2: bool) -> Tensor:
+    x1 = swapaxes(x1, -1, -2) if transpose_x1 and x1.ndim > 1 else x1
+    x2 = swapaxes(x2, -1, -2) if transpose_x2 and x2.ndim > 1 else x2
+    return matmul(x1, x2)
+
+
+ClipByNorm = layer(
+    "ClipByNorm", _clipped, "A tensor scaled down so that its Euclidean norm over ``axis`` is ``clip_norm`` at most.",
+    axis=None,
+)  # fmt: skip
+Norm = layer("Norm", lambda x, axis, keep_dims: sqrt(sum(square(x), axis, keep_dims)),
+             "The Euclidean norm over ``axis``.", axis=(), keep_dims=False)  # fmt: skip
+OneHot = layer("OneHot", _hot, "``off_value``, and ``on_value`` at each index.",
+               axis=-1, depth=1, on_value=1.0, off_value=0.0, dtype=float32)  # fmt: skip
+Roll = layer("Roll", lambda input_x, shift, axis: roll(input_x, shift, axis),
+             "Elements moved around by ``shift`` along ``axis``.", shift=..., axis=...)  # fmt: skip
+Tril = layer("Tril", lambda x, k=0: tril(x, k), "The matrix with 0 above a diagonal.")
+Triu = layer("Triu", lambda x, k=0: triu(x, k), "The matrix with 0 below a diagonal.")
+MatrixDiag = layer("MatrixDiag", _diagonal_matrix, "Matrices with vectors on their diagonals.")
+MatrixDiagPart = layer("MatrixDiagPart", _diagonal, "The diagonals of matrices.")
+MatrixSetDiag = layer("MatrixSetDiag", _with_diagonal, "Matrices with their diagonals replaced.")
+MatMul = layer("MatMul", _product, "The product of matrices, each transposed first if asked.",
+               transpose_x1=False, transpose_x2=False)  # fmt: skip
+ReduceLogSumExp = layer(
+    "ReduceLogSumExp", lambda x, axis, keep_dims: logsumexp(x, axis, keep_dims),
+    "The logarithm of the sum of exponentials over ``axis``.", axis=..., keep_dims=False,
+)  # fmt: skip
 
 
 class Unflatten(Cell):
@@ -126,67 +134,6 @@ class Unflatten(Cell):
         return reshape(input_x, (*input_x.shape[:place], *self.unflattened_size, *input_x.shape[place + 1 :]))
 
 
-class Tril(Cell):
-    """The matrix with 0 above a diagonal."""
-
-    def construct(self, x: Tensor, k: int = 0) -> Tensor:
-        """Return the lower triangle."""
-        return tril(x, k)
-
-
-class Triu(Cell):
-    """The matrix with 0 below a diagonal."""
-
-    def construct(self, x: Tensor, k: int = 0) -> Tensor:
-        """Return the upper triangle."""
-        return triu(x, k)
-
-
-class MatrixDiag(Cell):
-    """Matrices with vectors on their diagonals."""
-
-    def construct(self, input_x: Tensor) -> Tensor:
-        """Return the matrices."""
-        columns = reshaped(input_x, (*input_x.shape, 1))
-        return mul(columns, Tensor.of(np.eye(input_x.shape[-1], dtype=input_x.type.dtype)))
-
-
-class MatrixDiagPart(Cell):
-    """The diagonals of matrices."""
-
-    def construct(self, input_x: Tensor) -> Tensor:
-        """Return the diagonals."""
-        rows, columns = input_x.shape[-2:]
-        found = sum(mul(input_x, Tensor.of(np.eye(rows, columns, dtype=input_x.type.dtype))), -1)
-        least = min(rows, columns)
-        return found if least == rows else cut(found, [0], [least], [-1], [1])
-
-
-class MatrixSetDiag(Cell):
-    """Matrices with their diagonals replaced."""
-
-    def construct(self, input_x: Tensor, diagonal: Tensor) -> Tensor:
-        """Return the matrices."""
-        rows, columns = input_x.shape[-2:]
-        front, least = diagonal.shape[:-1], diagonal.shape[-1]
-        spread = reshaped(diagonal, (*front, least, 1) if rows <= columns else (*front, 1, least))
-        return where(Tensor.of(np.eye(rows, columns, dtype=bool)), spread, input_x)
-
-
-class MatMul(Cell):
-    """The product of matrices, each transposed first if asked."""
-
-    def __init__(self, transpose_x1: bool = False, transpose_x2: bool = False) -> None:
-        super().__init__()
-        self.transpose_x1, self.transpose_x2 = transpose_x1, transpose_x2
-
-    def construct(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Return the product."""
-        x1 = swapaxes(x1, -1, -2) if self.transpose_x1 and x1.ndim > 1 else x1
-        x2 = swapaxes(x2, -1, -2) if self.transpose_x2 and x2.ndim > 1 else x2
-        return matmul(x1, x2)
-
-
 class Moments(Cell):
     """The mean and the variance over ``axis``."""
 
@@ -202,18 +149,6 @@ class Moments(Cell):
         spread = mean(square(sub(wide, center)), axes, self.keep_dims)
         center = center if self.keep_dims else reduce("ReduceMean", center, axes, False)
         return cast(center, x.type.dtype), cast(spread, x.type.dtype)
-
-
-class ReduceLogSumExp(Cell):
-    """The logarithm of the sum of exponentials over ``axis``."""
-
-    def __init__(self, axis: Any, keep_dims: bool = False) -> None:
-        super().__init__()
-        self.axis, self.keep_dims = axis, keep_dims
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return it."""
-        return logsumexp(x, self.axis, self.keep_dims)
 
 
 class Range(Cell):
@@ -243,3 +178,6 @@ class L1Regularizer(Cell):
     def construct(self, weights: Tensor) -> Tensor:
         """Return it."""
         return mul(sum(emit("Abs", weights)), self.scale)
+
+
+__all__ = names.public(vars(), Cell)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.ops.gathering import gather
@@ -85,63 +86,19 @@ class _ConstantPad(_Padding):
         self.value = value
 
 
-class ConstantPad1d(_ConstantPad):
-    """A value around the last axis."""
+def _padding(name: str, doc: str, axes: int, mode: str = "constant", base: type[_Padding] = _Padding) -> Any:
+    return type(name, (base,), {"__doc__": doc, "__module__": __name__, "axes": axes, "mode": mode})
 
 
-class ConstantPad2d(_ConstantPad):
-    """A value around the last two axes."""
+ConstantPad1d = _padding("ConstantPad1d", "A value around the last axis.", 1, base=_ConstantPad)
+ConstantPad2d = _padding("ConstantPad2d", "A value around the last two axes.", 2, base=_ConstantPad)
+ConstantPad3d = _padding("ConstantPad3d", "A value around the last three axes.", 3, base=_ConstantPad)
+ZeroPad2d = _padding("ZeroPad2d", "Zeros around the last two axes.", 2)
+ReflectionPad1d = _padding("ReflectionPad1d", "The reflection at the edge around the last axis.", 1, "reflect")
+ReflectionPad2d = _padding("ReflectionPad2d", "The reflection at the edge around the last two axes.", 2, "reflect")
+ReflectionPad3d = _padding("ReflectionPad3d", "The reflection at the edge around the last three axes.", 3, "reflect")
+ReplicationPad1d = _padding("ReplicationPad1d", "The edge around the last axis.", 1, "replicate")
+ReplicationPad2d = _padding("ReplicationPad2d", "The edge around the last two axes.", 2, "replicate")
+ReplicationPad3d = _padding("ReplicationPad3d", "The edge around the last three axes.", 3, "replicate")
 
-    axes = 2
-
-
-class ConstantPad3d(_ConstantPad):
-    """A value around the last three axes."""
-
-    axes = 3
-
-
-class ZeroPad2d(_Padding):
-    """Zeros around the last two axes."""
-
-    axes = 2
-
-
-class ReflectionPad1d(_Padding):
-    """The reflection at the edge around the last axis."""
-
-    mode = "reflect"
-
-
-class ReflectionPad2d(_Padding):
-    """The reflection at the edge around the last two axes."""
-
-    axes = 2
-    mode = "reflect"
-
-
-class ReflectionPad3d(_Padding):
-    """The reflection at the edge around the last three axes."""
-
-    axes = 3
-    mode = "reflect"
-
-
-class ReplicationPad1d(_Padding):
-    """The edge around the last axis."""
-
-    mode = "replicate"
-
-
-class ReplicationPad2d(_Padding):
-    """The edge around the last two axes."""
-
-    axes = 2
-    mode = "replicate"
-
-
-class ReplicationPad3d(_Padding):
-    """The edge around the last three axes."""
-
-    axes = 3
-    mode = "replicate"
+__all__ = names.public(vars(), Cell)

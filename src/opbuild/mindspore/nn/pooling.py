@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, one_of, positive
 from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops import volumes
 from opbuild.mindspore.ops.convolution import PAD_MODES, Padding, only_nchw, per_axis
-from opbuild.mindspore.ops.pooling import adaptive, adaptive_avg_pool2d, adaptive_max_pool2d, averaged, pool
+from opbuild.mindspore.ops.pooling import adaptive_avg_pool2d, adaptive_max_pool2d, averaged, pool
 from opbuild.mindspore.tensor import Tensor
 
 
@@ -33,25 +34,39 @@ class _Pool(Cell):
                 f"{name} with padding or ceil_mode and pad_mode={pad_mode!r}", "use pad_mode='pad'"
             )
 
-    def _indices(self, return_indices: bool) -> bool:
-        if return_indices and self.pad_mode != "pad":
-            raise ArgumentValueError(
-                f"{type(self).__name__} with return_indices and pad_mode={self.pad_mode!r}", "use pad_mode='pad'"
-            )
-        return return_indices
-
-    def _with_indices(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the greatest elements and their places in their channels."""
-        return volumes.with_indices(
-            x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.rank
-        )
-
     def extend_repr(self) -> str:
         """Return the layer's arguments."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.pad_mode.upper()}"
 
 
-class MaxPool2d(_Pool):
+class _MaxPool(_Pool):
+    def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
+                 dilation: Any = 1, return_indices: bool = False, ceil_mode: bool = False) -> None:  # fmt: skip
+        super().__init__()
+        self._prepare(kernel_size, stride, pad_mode, padding, ceil_mode)
+        if return_indices and self.pad_mode != "pad":
+            raise ArgumentValueError(
+                f"{type(self).__name__} with return_indices and pad_mode={self.pad_mode!r}", "use pad_mode='pad'"
+            )
+        self.dilation, self.return_indices = dilation, return_indices
+
+    def construct(self, x: Tensor) -> Any:
+        """Return the pooled tensor, of shape (N, C, ...) or (C, ...), and with ``return_indices`` the places."""
+        if self.return_indices:
+            return volumes.with_indices(
+                x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.rank
+            )
+        return pool("MaxPool", x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode, self.rank,
+                    dilation=self.dilation)  # fmt: skip
+
+
+class MaxPool1d(_MaxPool):
+    """The greatest element under a window of one axis. Arguments as ``MaxPool2d``'s."""
+
+    rank = 1
+
+
+class MaxPool2d(_MaxPool):
     """The greatest element under a window.
 
     Args:
@@ -68,30 +83,41 @@ class MaxPool2d(_Pool):
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
                  dilation: Any = 1, return_indices: bool = False, ceil_mode: bool = False,
                  data_format: str = "NCHW") -> None:  # fmt: skip
-        super().__init__()
         only_nchw(data_format)
+        super().__init__(kernel_size, stride, pad_mode, padding, dilation, return_indices, ceil_mode)
+
+
+class MaxPool3d(_MaxPool):
+    """The greatest element under a window of three axes. Arguments as ``MaxPool2d``'s."""
+
+    rank = 3
+
+
+class _AvgPool(_Pool):
+    def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
+                 ceil_mode: bool = False, count_include_pad: bool = True,
+                 divisor_override: int | None = None) -> None:  # fmt: skip
+        super().__init__()
         self._prepare(kernel_size, stride, pad_mode, padding, ceil_mode)
-        self.dilation, self.return_indices = dilation, self._indices(return_indices)
+        self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
 
-    def construct(self, x: Tensor) -> Any:
-        """Return the pooled tensor, of shape (N, C, H, W) or (C, H, W), and with ``return_indices`` the places."""
-        if self.return_indices:
-            return self._with_indices(x)
-        return pool("MaxPool", x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode, self.rank,
-                    dilation=self.dilation)  # fmt: skip
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the pooled tensor, of shape (N, C, ...) or (C, ...)."""
+        return averaged(x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode,
+                        self.count_include_pad, self.divisor_override, self.rank)  # fmt: skip
 
 
-class MaxPool1d(MaxPool2d):
-    """The greatest element under a window of one axis."""
+class AvgPool1d(_AvgPool):
+    """The mean under a window of one axis. Arguments as ``AvgPool2d``'s, without ``divisor_override``."""
 
     rank = 1
 
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
-                 dilation: Any = 1, return_indices: bool = False, ceil_mode: bool = False) -> None:  # fmt: skip
-        super().__init__(kernel_size, stride, pad_mode, padding, dilation, return_indices, ceil_mode)
+                 ceil_mode: bool = False, count_include_pad: bool = True) -> None:  # fmt: skip
+        super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad)
 
 
-class AvgPool2d(_Pool):
+class AvgPool2d(_AvgPool):
     """The mean under a window.
 
     Args:
@@ -108,198 +134,63 @@ class AvgPool2d(_Pool):
     def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
                  ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
                  data_format: str = "NCHW") -> None:  # fmt: skip
-        super().__init__()
         only_nchw(data_format)
-        self._prepare(kernel_size, stride, pad_mode, padding, ceil_mode)
-        self.count_include_pad = count_include_pad
-        self.divisor_override = divisor_override
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the pooled tensor, of shape (N, C, H, W) or (C, H, W)."""
-        return averaged(x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode,
-                        self.count_include_pad, self.divisor_override, self.rank)  # fmt: skip
+        super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-class AvgPool1d(AvgPool2d):
-    """The mean under a window of one axis."""
-
-    rank = 1
-
-    def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
-                 ceil_mode: bool = False, count_include_pad: bool = True) -> None:  # fmt: skip
-        super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad)
-
-
-class AdaptiveAvgPool2d(Cell):
-    """Means over windows chosen so that the output has ``output_size``; None keeps an extent."""
-
-    def __init__(self, output_size: Any) -> None:
-        super().__init__()
-        self.output_size = output_size
-
-    def construct(self, input: Tensor) -> Tensor:
-        """Return the pooled tensor."""
-        return adaptive_avg_pool2d(input, self.output_size)
-
-
-class AdaptiveMaxPool2d(Cell):
-    """The greatest elements of windows chosen so that the output has ``output_size``; None keeps an extent."""
-
-    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
-        super().__init__()
-        self.output_size, self.return_indices = output_size, return_indices
-
-    def construct(self, input: Tensor) -> Any:
-        """Return the pooled tensor, and with ``return_indices`` the places."""
-        return adaptive_max_pool2d(input, self.output_size, self.return_indices)
-
-
-class MaxPool3d(_Pool):
-    """The greatest element under a window of three axes. Arguments as ``MaxPool2d``'s."""
-
-    rank = 3
-
-    def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
-                 dilation: Any = 1, return_indices: bool = False, ceil_mode: bool = False) -> None:  # fmt: skip
-        super().__init__()
-        self._prepare(kernel_size, stride, pad_mode, padding, ceil_mode)
-        self.dilation, self.return_indices = dilation, self._indices(return_indices)
-
-    def construct(self, x: Tensor) -> Any:
-        """Return the pooled tensor, of shape (N, C, D, H, W) or (C, D, H, W), and as asked the places."""
-        if self.return_indices:
-            return self._with_indices(x)
-        return pool("MaxPool", x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode, 3,
-                    dilation=self.dilation)  # fmt: skip
-
-
-class AvgPool3d(_Pool):
+class AvgPool3d(_AvgPool):
     """The mean under a window of three axes. Arguments as ``AvgPool2d``'s."""
 
     rank = 3
 
-    def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
-                 ceil_mode: bool = False, count_include_pad: bool = True,
-                 divisor_override: int | None = None) -> None:  # fmt: skip
-        super().__init__()
-        self._prepare(kernel_size, stride, pad_mode, padding, ceil_mode)
-        self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
 
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the pooled tensor, of shape (N, C, D, H, W) or (C, D, H, W)."""
-        return averaged(x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode,
-                        self.count_include_pad, self.divisor_override, 3)  # fmt: skip
+def _not_zero(value: float, what: str) -> None:
+    if not value:
+        raise ArgumentValueError(f"{what} is {value}", "give another number")
 
 
-class _LPPool(Cell):
-    """The norm of order ``norm_type`` of what is under a window."""
+LPPool1d = layer(
+    "LPPool1d", volumes.lp_pool1d, "The norm of order ``norm_type`` of what is under a window of one axis.",
+    checks={"norm_type": _not_zero}, norm_type=..., kernel_size=..., stride=None, ceil_mode=False,
+)  # fmt: skip
+LPPool2d = layer(
+    "LPPool2d", volumes.lp_pool2d, "The norm of order ``norm_type`` of what is under a window of two axes.",
+    checks={"norm_type": _not_zero}, norm_type=..., kernel_size=..., stride=None, ceil_mode=False,
+)  # fmt: skip
+AdaptiveAvgPool1d = layer(
+    "AdaptiveAvgPool1d", volumes.adaptive_avg_pool1d,
+    "Means over windows of the last axis, chosen so that the output has ``output_size``.",
+    checks={"output_size": positive}, output_size=...,
+)  # fmt: skip
+AdaptiveMaxPool1d = layer(
+    "AdaptiveMaxPool1d", volumes.adaptive_max_pool1d,
+    "The greatest elements of windows of the last axis, chosen so that the output has ``output_size``.", "x",
+    checks={"output_size": positive}, output_size=...,
+)  # fmt: skip
 
-    function: Callable[..., Tensor]
+_MEANS = "Means over windows chosen so that the output has ``output_size``; None keeps an extent."
+_GREATEST = "The greatest elements of windows chosen so that the output has ``output_size``; None keeps an extent."
 
-    def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> None:
-        super().__init__()
-        if not norm_type:
-            raise ArgumentValueError(f"norm_type of {type(self).__name__} is {norm_type}", "give another number")
-        self.arguments = (norm_type, kernel_size, stride, ceil_mode)
+AdaptiveAvgPool2d = layer("AdaptiveAvgPool2d", adaptive_avg_pool2d, _MEANS, output_size=...)
+AdaptiveAvgPool3d = layer("AdaptiveAvgPool3d", volumes.adaptive_avg_pool3d, _MEANS, output_size=...)
+AdaptiveMaxPool2d = layer("AdaptiveMaxPool2d", adaptive_max_pool2d, _GREATEST, output_size=..., return_indices=False)
+AdaptiveMaxPool3d = layer(
+    "AdaptiveMaxPool3d", volumes.adaptive_max_pool3d, _GREATEST, output_size=..., return_indices=False
+)
 
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the pooled tensor."""
-        return type(self).function(x, *self.arguments)
+_UNPOOL = """The reverse of MaxPool over {}: zeros, and each element at its index in its channel.
 
+Args:
+    kernel_size: The window of the pooling.
+    stride: Its stride; by default ``kernel_size``.
+    padding: Its padding.
+"""
 
-class LPPool1d(_LPPool):
-    """The norm of order ``norm_type`` of what is under a window of one axis."""
+MaxUnpool1d = layer("MaxUnpool1d", volumes.max_unpool1d, _UNPOOL.format("one axis"),
+                    kernel_size=..., stride=None, padding=0)  # fmt: skip
+MaxUnpool2d = layer("MaxUnpool2d", volumes.max_unpool2d, _UNPOOL.format("two axes"),
+                    kernel_size=..., stride=None, padding=0)  # fmt: skip
+MaxUnpool3d = layer("MaxUnpool3d", volumes.max_unpool3d, _UNPOOL.format("three axes"),
+                    kernel_size=..., stride=None, padding=0)  # fmt: skip
 
-    function = volumes.lp_pool1d
-
-
-class LPPool2d(_LPPool):
-    """The norm of order ``norm_type`` of what is under a window of two axes."""
-
-    function = volumes.lp_pool2d
-
-
-class AdaptiveAvgPool1d(Cell):
-    """Means over windows of the last axis, chosen so that the output has ``output_size``."""
-
-    def __init__(self, output_size: int) -> None:
-        super().__init__()
-        self.output_size = positive(output_size, "output_size of AdaptiveAvgPool1d")
-
-    def construct(self, input: Tensor) -> Tensor:
-        """Return the pooled tensor."""
-        return adaptive("ReduceMean", "AveragePool", input, self.output_size, 1)
-
-
-class AdaptiveMaxPool1d(Cell):
-    """The greatest elements of windows of the last axis, chosen so that the output has ``output_size``."""
-
-    def __init__(self, output_size: int) -> None:
-        super().__init__()
-        self.output_size = positive(output_size, "output_size of AdaptiveMaxPool1d")
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the pooled tensor."""
-        return adaptive("ReduceMax", "MaxPool", x, self.output_size, 1)
-
-
-class AdaptiveAvgPool3d(Cell):
-    """Means over windows chosen so that the output has ``output_size``; None keeps an extent."""
-
-    def __init__(self, output_size: Any) -> None:
-        super().__init__()
-        self.output_size = output_size
-
-    def construct(self, input: Tensor) -> Tensor:
-        """Return the pooled tensor."""
-        return adaptive("ReduceMean", "AveragePool", input, self.output_size, 3)
-
-
-class AdaptiveMaxPool3d(Cell):
-    """The greatest elements of windows chosen so that the output has ``output_size``; None keeps an extent."""
-
-    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
-        super().__init__()
-        self.output_size, self.return_indices = output_size, return_indices
-
-    def construct(self, input: Tensor) -> Any:
-        """Return the pooled tensor, and with ``return_indices`` the places."""
-        return volumes.adaptive_max_pool3d(input, self.output_size, self.return_indices)
-
-
-class _MaxUnpool(Cell):
-    """Zeros, and each element at its index in its channel: what MaxPool took away, put back.
-
-    Args:
-        kernel_size: The window of the pooling.
-        stride: Its stride; by default ``kernel_size``.
-        padding: Its padding.
-    """
-
-    function: Callable[..., Tensor]
-
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
-        super().__init__()
-        self.arguments = (kernel_size, stride, padding)
-
-    def construct(self, x: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
-        """Return the tensor in the shape that it had before the pooling, or in ``output_size``."""
-        return type(self).function(x, indices, *self.arguments, output_size)
-
-
-class MaxUnpool1d(_MaxUnpool):
-    """The reverse of MaxPool over one axis."""
-
-    function = volumes.max_unpool1d
-
-
-class MaxUnpool2d(_MaxUnpool):
-    """The reverse of MaxPool over two axes."""
-
-    function = volumes.max_unpool2d
-
-
-class MaxUnpool3d(_MaxUnpool):
-    """The reverse of MaxPool over three axes."""
-
-    function = volumes.max_unpool3d
+__all__ = names.public(vars(), Cell)

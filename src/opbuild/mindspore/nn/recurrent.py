@@ -9,6 +9,7 @@ import numpy as np
 
 from opbuild.frontend.cell import location
 from opbuild.graph.types import Array
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, one_of, positive
 from opbuild.mindspore.dtype import float32, to_type
 from opbuild.mindspore.execution import cast, emit_many
@@ -193,3 +194,6 @@ class LSTM(_Recurrent):
     """A layer of long short-term memory. The state is a tuple: (hidden, cell)."""
 
     kind = "LSTM"
+
+
+__all__ = names.public(vars(), Cell)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, one_of, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import Uniform, initializer
@@ -98,3 +99,6 @@ class LSTMCell(_RecurrentCell):
         into, forget, new, out = chunk(add(self._of_input(x), self._of_state(hidden)), 4, 1)
         cell = add(mul(sigmoid(forget), cell), mul(sigmoid(into), tanh(new)))
         return mul(sigmoid(out), tanh(cell)), cell
+
+
+__all__ = names.public(vars(), Cell)

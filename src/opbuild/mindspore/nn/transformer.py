@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, initializer
@@ -233,3 +234,6 @@ def _activation(given: Any) -> Any:
     if isinstance(given, (ReLU, GELU)) or given in (relu, gelu):
         return given
     raise ArgumentValueError(f"activation of a transformer layer is {given!r}", "give 'relu' or 'gelu'")
+
+
+__all__ = names.public(vars(), Cell)

@@ -13,6 +13,12 @@ from opbuild.mindspore.ops.arithmetic import OWN, floating, mul, need_tensor, ne
 from opbuild.mindspore.ops.comparison import greater, where
 from opbuild.mindspore.tensor import Tensor
 
+__all__ = [
+    "celu", "elu", "fast_gelu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu",
+    "log_softmax", "logsigmoid", "mish", "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softmax", "softmin",
+    "softplus", "softshrink", "softsign", "swiglu", "tanhshrink", "threshold",
+]  # fmt: skip
+
 
 def relu(input: Any, inplace: bool = False) -> Tensor:
     """Return ``max(input, 0)``.

@@ -42,5 +42,4 @@ def _hsv_to_rgb(images: Any) -> Any:
     return np.stack([value * (1 - saturation * (1 - share)) for share in shares], -1).astype(images.dtype)
 
 
-RGBToHSV = primitive("RGBToHSV", _rgb_to_hsv)
-HSVToRGB = primitive("HSVToRGB", _hsv_to_rgb)
+RGBToHSV, HSVToRGB = primitive("RGBToHSV", _rgb_to_hsv), primitive("HSVToRGB", _hsv_to_rgb)

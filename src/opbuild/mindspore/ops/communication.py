@@ -17,6 +17,8 @@ from opbuild.mindspore.execution import emit
 from opbuild.mindspore.ops.primitive import Primitive
 from opbuild.mindspore.tensor import Tensor
 
+__all__ = ["AllGather", "AllReduce", "Broadcast", "ReduceOp", "ReduceScatter"]
+
 
 class ReduceOp:
     """How ``AllReduce`` and ``ReduceScatter`` combine the ranks' elements."""

@@ -11,6 +11,11 @@ from opbuild.mindspore.ops.arithmetic import need_tensor
 from opbuild.mindspore.ops.shaping import ints
 from opbuild.mindspore.tensor import Tensor
 
+__all__ = [
+    "arange", "eye", "fill", "full", "full_like", "linspace", "ones", "ones_like", "scalar_to_tensor", "tuple_to_array",
+    "zeros", "zeros_like",
+]  # fmt: skip
+
 
 def _name(dtype: Any, default: str = "float32") -> str:
     return default if dtype is None else to_type(dtype).name

@@ -10,87 +10,22 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import int32, to_type
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.ops import activation, arithmetic, comparison, reduction
 from opbuild.mindspore.ops.convolution import only_nchw
 from opbuild.mindspore.ops.linear import bias_add, dense, product
-from opbuild.mindspore.ops.primitive import primitive
+from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
 from opbuild.mindspore.tensor import Tensor
 
 # Arithmetic
-Abs = primitive("Abs", arithmetic.abs)
-Add = primitive("Add", arithmetic.add)
-AddN = primitive("AddN", arithmetic.addn)
-Addcdiv = primitive("Addcdiv", arithmetic.addcdiv)
-Addcmul = primitive("Addcmul", arithmetic.addcmul)
-ACos = primitive("ACos", arithmetic.acos)
-Acosh = primitive("Acosh", arithmetic.acosh)
-Asin = primitive("Asin", arithmetic.asin)
-Asinh = primitive("Asinh", arithmetic.asinh)
-Atan = primitive("Atan", arithmetic.atan)
-Atan2 = primitive("Atan2", arithmetic.atan2)
-Atanh = primitive("Atanh", arithmetic.atanh)
-Ceil = primitive("Ceil", arithmetic.ceil)
-Cos = primitive("Cos", arithmetic.cos)
-Cosh = primitive("Cosh", arithmetic.cosh)
-Div = primitive("Div", arithmetic.div)
-Erf = primitive("Erf", arithmetic.erf)
-Erfc = primitive("Erfc", arithmetic.erfc)
-Exp = primitive("Exp", arithmetic.exp)
-Expm1 = primitive("Expm1", arithmetic.expm1)
-Floor = primitive("Floor", arithmetic.floor)
-FloorDiv = primitive("FloorDiv", arithmetic.floor_div)
-FloorMod = primitive("FloorMod", arithmetic.floor_mod)
-Hypot = primitive("Hypot", arithmetic.hypot)
-Lerp = primitive("Lerp", arithmetic.lerp)
-Log = primitive("Log", arithmetic.log)
-Log1p = primitive("Log1p", arithmetic.log1p)
-Maximum = primitive("Maximum", arithmetic.maximum)
-Minimum = primitive("Minimum", arithmetic.minimum)
-Mod = primitive("Mod", arithmetic.fmod)
-Mul = primitive("Mul", arithmetic.mul)
-Neg = primitive("Neg", arithmetic.neg)
-Pow = primitive("Pow", arithmetic.pow)
-RealDiv = primitive("RealDiv", arithmetic.div)
+Add = TensorAdd = primitive("Add", arithmetic.add)
 Reciprocal = Inv = primitive("Reciprocal", arithmetic.reciprocal)
-Rint = primitive("Rint", arithmetic.round)
-Round = primitive("Round", arithmetic.round)
-Rsqrt = primitive("Rsqrt", arithmetic.rsqrt)
-Sign = primitive("Sign", arithmetic.sign)
-Sin = primitive("Sin", arithmetic.sin)
-Sinh = primitive("Sinh", arithmetic.sinh)
-Sqrt = primitive("Sqrt", arithmetic.sqrt)
-Square = primitive("Square", arithmetic.square)
-SquaredDifference = primitive("SquaredDifference", arithmetic.squared_difference)
-Sub = primitive("Sub", arithmetic.sub)
-Tan = primitive("Tan", arithmetic.tan)
-Trunc = primitive("Trunc", arithmetic.trunc)
 
 # Comparison, logic, bits
-BitwiseAnd = primitive("BitwiseAnd", comparison.bitwise_and)
-BitwiseOr = primitive("BitwiseOr", comparison.bitwise_or)
-BitwiseXor = primitive("BitwiseXor", comparison.bitwise_xor)
-Equal = primitive("Equal", comparison.equal)
-Greater = primitive("Greater", comparison.greater)
-GreaterEqual = primitive("GreaterEqual", comparison.greater_equal)
-Invert = primitive("Invert", comparison.bitwise_not)
 IsClose = primitive("IsClose", comparison.isclose, rtol=1e-05, atol=1e-08, equal_nan=False)
-IsFinite = primitive("IsFinite", comparison.isfinite)
-IsInf = primitive("IsInf", comparison.isinf)
-IsNan = primitive("IsNan", comparison.isnan)
-LeftShift = primitive("LeftShift", comparison.bitwise_left_shift)
-Less = primitive("Less", comparison.less)
-LessEqual = primitive("LessEqual", comparison.less_equal)
-LogicalAnd = primitive("LogicalAnd", comparison.logical_and)
-LogicalNot = primitive("LogicalNot", comparison.logical_not)
-LogicalOr = primitive("LogicalOr", comparison.logical_or)
-LogicalXor = primitive("LogicalXor", comparison.logical_xor)
-MaskedFill = primitive("MaskedFill", comparison.masked_fill)
-NotEqual = primitive("NotEqual", comparison.not_equal)
-RightShift = primitive("RightShift", comparison.bitwise_right_shift)
-Select = primitive("Select", comparison.select)
 
 # Activations
 CeLU = primitive("CeLU", activation.celu, alpha=1.0)
@@ -98,19 +33,8 @@ Elu = primitive("Elu", activation.elu, alpha=1.0)
 FastGeLU = FastGelu = primitive("FastGeLU", activation.fast_gelu)
 GLU = primitive("GLU", activation.glu, axis=-1)
 HShrink = primitive("HShrink", activation.hardshrink, lambd=0.5)
-HSigmoid = primitive("HSigmoid", activation.hardsigmoid)
-HSwish = primitive("HSwish", activation.hardswish)
 LogSoftmax = primitive("LogSoftmax", activation.log_softmax, axis=-1)
-Mish = primitive("Mish", activation.mish)
-PReLU = primitive("PReLU", activation.prelu)
-ReLU = primitive("ReLU", activation.relu)
-ReLU6 = primitive("ReLU6", activation.relu6)
-SeLU = primitive("SeLU", activation.selu)
-Sigmoid = primitive("Sigmoid", activation.sigmoid)
 SoftShrink = primitive("SoftShrink", activation.softshrink, lambd=0.5)
-Softplus = primitive("Softplus", activation.softplus)
-Softsign = primitive("Softsign", activation.softsign)
-Tanh = primitive("Tanh", arithmetic.tanh)
 
 
 def _gelu(x: Any) -> Tensor:
@@ -176,11 +100,6 @@ def _cum_sum(x: Any, axis: Any, exclusive: bool, reverse: bool) -> Tensor:
     return emit("CumSum", tensor, np.asarray(int(axis), np.int64), exclusive=int(exclusive), reverse=int(reverse))
 
 
-def _top_k(x: Any, k: int, sorted: bool) -> tuple[Tensor, Tensor]:
-    """Return the ``k`` greatest elements along the last axis and their indices."""
-    return reduction.topk(x, k, sorted=sorted)
-
-
 ReduceAll = primitive("ReduceAll", lambda x, axis=(), *, keep_dims: reduction.all(x, axis, keep_dims), keep_dims=False)
 ReduceAny = primitive("ReduceAny", lambda x, axis=(), *, keep_dims: reduction.any(x, axis, keep_dims), keep_dims=False)
 ReduceMax = primitive("ReduceMax", _reduction("ReduceMax"), keep_dims=False)
@@ -194,7 +113,7 @@ ArgMaxWithValue = primitive("ArgMaxWithValue", _with_value("ArgMax", "ReduceMax"
 ArgMinWithValue = primitive("ArgMinWithValue", _with_value("ArgMin", "ReduceMin"), axis=0, keep_dims=False)
 CumSum = primitive("CumSum", _cum_sum, exclusive=False, reverse=False)
 L2Normalize = primitive("L2Normalize", reduction.l2_normalize, axis=0, epsilon=1e-4)
-TopK = primitive("TopK", _top_k, sorted=True)
+TopK = primitive("TopK", reduction.topk, sorted=True)
 Sort = primitive("Sort", reduction.sort, axis=-1, descending=False)
 
 
@@ -218,5 +137,29 @@ def _bias_add(x: Any, bias: Any, data_format: str) -> Tensor:
 MatMul = primitive("MatMul", _mat_mul, transpose_a=False, transpose_b=False)
 BatchMatMul = primitive("BatchMatMul", _batch_mat_mul, transpose_a=False, transpose_b=False)
 BiasAdd = primitive("BiasAdd", _bias_add, data_format="NCHW")
-Dense = primitive("Dense", dense)
-TensorAdd = Add
+
+# Without attributes
+globals().update(primitives(
+    ACos=arithmetic.acos, Abs=arithmetic.abs, Acosh=arithmetic.acosh, AddN=arithmetic.addn,
+    Addcdiv=arithmetic.addcdiv, Addcmul=arithmetic.addcmul, Asin=arithmetic.asin, Asinh=arithmetic.asinh,
+    Atan=arithmetic.atan, Atan2=arithmetic.atan2, Atanh=arithmetic.atanh, BitwiseAnd=comparison.bitwise_and,
+    BitwiseOr=comparison.bitwise_or, BitwiseXor=comparison.bitwise_xor, Ceil=arithmetic.ceil, Cos=arithmetic.cos,
+    Cosh=arithmetic.cosh, Dense=dense, Div=arithmetic.div, Equal=comparison.equal, Erf=arithmetic.erf,
+    Erfc=arithmetic.erfc, Exp=arithmetic.exp, Expm1=arithmetic.expm1, Floor=arithmetic.floor,
+    FloorDiv=arithmetic.floor_div, FloorMod=arithmetic.floor_mod, Greater=comparison.greater,
+    GreaterEqual=comparison.greater_equal, HSigmoid=activation.hardsigmoid, HSwish=activation.hardswish,
+    Hypot=arithmetic.hypot, Invert=comparison.bitwise_not, IsFinite=comparison.isfinite, IsInf=comparison.isinf,
+    IsNan=comparison.isnan, LeftShift=comparison.bitwise_left_shift, Lerp=arithmetic.lerp, Less=comparison.less,
+    LessEqual=comparison.less_equal, Log=arithmetic.log, Log1p=arithmetic.log1p, LogicalAnd=comparison.logical_and,
+    LogicalNot=comparison.logical_not, LogicalOr=comparison.logical_or, LogicalXor=comparison.logical_xor,
+    MaskedFill=comparison.masked_fill, Maximum=arithmetic.maximum, Minimum=arithmetic.minimum, Mish=activation.mish,
+    Mod=arithmetic.fmod, Mul=arithmetic.mul, Neg=arithmetic.neg, NotEqual=comparison.not_equal, PReLU=activation.prelu,
+    Pow=arithmetic.pow, ReLU=activation.relu, ReLU6=activation.relu6, RealDiv=arithmetic.div,
+    RightShift=comparison.bitwise_right_shift, Rint=arithmetic.round, Round=arithmetic.round, Rsqrt=arithmetic.rsqrt,
+    SeLU=activation.selu, Select=comparison.select, Sigmoid=activation.sigmoid, Sign=arithmetic.sign,
+    Sin=arithmetic.sin, Sinh=arithmetic.sinh, Softplus=activation.softplus, Softsign=activation.softsign,
+    Sqrt=arithmetic.sqrt, Square=arithmetic.square, SquaredDifference=arithmetic.squared_difference, Sub=arithmetic.sub,
+    Tan=arithmetic.tan, Tanh=arithmetic.tanh, Trunc=arithmetic.trunc,
+))  # fmt: skip
+
+__all__ = names.public(vars(), Primitive)

@@ -11,7 +11,12 @@ from opbuild.mindspore import promotion
 from opbuild.mindspore.arguments import TensorShapeError
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.ops.arithmetic import add, mul, need_tensor
+from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.tensor import Tensor
+
+__all__ = [
+    "addmm", "baddbmm", "bias_add", "bmm", "dense", "dot", "ger", "inner", "matmul", "mm", "mv", "outer", "tensor_dot",
+]  # fmt: skip
 
 
 def matmul(input: Any, other: Any) -> Tensor:
@@ -50,9 +55,7 @@ def mm(input: Any, mat2: Any) -> Tensor:
     return product(input, mat2, False, False, "mm", 2)
 
 
-def mv(mat: Any, vec: Any) -> Tensor:
-    """Return the product of a matrix and a vector."""
-    return matmul(mat, vec)
+mv = spelled(matmul, "mv", mat="input", vec="other")
 
 
 def dot(input: Any, other: Any) -> Tensor:

@@ -17,6 +17,11 @@ from opbuild.mindspore.ops.reduction import mean, sum
 from opbuild.mindspore.ops.shaping import expand_dims, reshaped, squeeze
 from opbuild.mindspore.tensor import Tensor
 
+__all__ = [
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "gaussian_nll_loss", "huber_loss",
+    "kl_div", "l1_loss", "mse_loss", "nll_loss", "smooth_l1_loss",
+]  # fmt: skip
+
 REDUCTIONS = ("mean", "sum", "none")
 LEAST = 1e-12
 """What logarithms of probabilities are taken of at least."""

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbuild.mindspore import names
 from opbuild.mindspore.ops import loss, margin_loss
-from opbuild.mindspore.ops.arithmetic import mul, square
 from opbuild.mindspore.ops.gathering import gather
-from opbuild.mindspore.ops.primitive import primitive
+from opbuild.mindspore.ops.primitive import Primitive, primitive
 from opbuild.mindspore.ops.reduction import sum
 from opbuild.mindspore.tensor import Tensor
-
-
-def _half_of_squares(input_x: Any) -> Tensor:
-    """Return half the sum of the squares."""
-    return mul(sum(square(input_x)), 0.5)
 
 
 def _with_logits(x: Any, y: Any, weight: Any = None, pos_weight: Any = None, *, reduction: str) -> Tensor:
@@ -37,7 +32,6 @@ def _nll(x: Any, y: Any, weight: Any, *, reduction: str, ignore_index: int) -> t
 BCEWithLogitsLoss = primitive("BCEWithLogitsLoss", _with_logits, reduction="mean")
 BinaryCrossEntropy = primitive("BinaryCrossEntropy", loss.binary_cross_entropy, reduction="mean")
 KLDivLoss = primitive("KLDivLoss", loss.kl_div, reduction="mean")
-L2Loss = primitive("L2Loss", _half_of_squares)
 NLLLoss = primitive("NLLLoss", _nll, reduction="mean", ignore_index=-100)
 MultiMarginLoss = primitive(
     "MultiMarginLoss", lambda x, target, weight=None, *, p, margin, reduction: margin_loss.multi_margin_loss(
@@ -55,3 +49,5 @@ SparseSoftmaxCrossEntropyWithLogits = primitive(
     "SparseSoftmaxCrossEntropyWithLogits", lambda x, y, is_grad: loss.sparse_softmax_cross_entropy(x, y), is_grad=False
 )
 TripletMarginLoss = primitive("TripletMarginLoss", _triplet, p=2, swap=False, eps=1e-6, reduction="mean")
+
+__all__ = names.public(vars(), Primitive)

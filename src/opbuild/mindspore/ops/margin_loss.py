@@ -18,11 +18,10 @@ from opbuild.mindspore.ops.reduction import mean, sum
 from opbuild.mindspore.ops.shaping import expand_dims
 from opbuild.mindspore.tensor import Tensor
 
-
-def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-08) -> Tensor:
-    """Return the cosine of the angle between vectors along ``dim``; their lengths count as ``eps`` at least."""
-    lengths = [clamp(sqrt(sum(square(item), dim)), eps, None) for item in (x1, x2)]
-    return div(sum(mul(x1, x2), dim), mul(*lengths))
+__all__ = [
+    "cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss", "multi_margin_loss",
+    "multilabel_margin_loss", "multilabel_soft_margin_loss", "soft_margin_loss", "triplet_margin_loss",
+]  # fmt: skip
 
 
 def cosine_embedding_loss(

@@ -1,4 +1,3 @@
-# ruff: noqa: PLW0108 - lambdas give arguments the names of MindSpore's attributes
 """More operators as classes: shapes, gather and scatter, selection, images, poolings.
 
 Each line names MindSpore's class, what computes it, and the attributes of its constructor with MindSpore's defaults.
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.mindspore import names
 from opbuild.mindspore.dtype import int32, int64, to_type
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.host import on_data
@@ -30,36 +30,26 @@ from opbuild.mindspore.ops import (
 )
 from opbuild.mindspore.ops.convolution import conv, conv_transpose
 from opbuild.mindspore.ops.gathering import gather
-from opbuild.mindspore.ops.primitive import Primitive, primitive
+from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
 from opbuild.mindspore.tensor import Tensor
 
 # Shapes
-BatchToSpace = primitive(
-    "BatchToSpace",
-    lambda x, block_size, crops: blocks.batch_to_space_nd(x, block_size, crops),
-    block_size=...,
-    crops=...,
-)
+BatchToSpace = primitive("BatchToSpace", lambda x, block_size, crops: blocks.batch_to_space_nd(x, block_size, crops),
+                         block_size=..., crops=...)  # fmt: skip
 BatchToSpaceND = primitive("BatchToSpaceND", blocks.batch_to_space_nd, block_shape=..., crops=...)
 BatchToSpaceNDV2 = primitive(
     "BatchToSpaceNDV2",
     lambda x, block, crops: blocks.batch_to_space_nd(x, shaping.ints(block, "block_shape"), _pairs(crops)),
 )
 ChannelShuffle = primitive("ChannelShuffle", lambda x, group: blocks.channel_shuffle(x, group), group=...)
-ConjugateTranspose = primitive("ConjugateTranspose", shaping.transpose)
 DepthToSpace = primitive("DepthToSpace", blocks.depth_to_space, block_size=...)
-Diag = primitive("Diag", arranging.diag)
-DiagPart = primitive("DiagPart", arranging.diag_part)
 Expand = primitive("Expand", lambda x, shape: shaping.expand(x, shape))
-Fills = primitive("Fills", arranging.fills)
 FillV2 = primitive("FillV2", lambda shape, value: creation.full(shape, value, dtype=value.dtype))
-MatrixBandPart = primitive("MatrixBandPart", arranging.matrix_band_part)
 MatrixDiagPartV3 = primitive("MatrixDiagPartV3", diagonals.matrix_diag_part, align="RIGHT_LEFT")
 MatrixDiagV3 = primitive("MatrixDiagV3", diagonals.matrix_diag, align="RIGHT_LEFT")
 MatrixSetDiagV3 = primitive("MatrixSetDiagV3", diagonals.matrix_set_diag, align="RIGHT_LEFT")
 MirrorPad = primitive("MirrorPad", patches.mirror_pad, mode="REFLECT")
 Padding = primitive("Padding", patches.padding, pad_dim_size=8)
-ParallelConcat = primitive("ParallelConcat", shaping.concat)
 ReverseSequence = primitive("ReverseSequence", arranging.reverse_sequence, seq_dim=..., batch_dim=0)
 SpaceToBatch = primitive(
     "SpaceToBatch", lambda x, block_size, paddings: blocks.space_to_batch_nd(x, block_size, paddings),
@@ -83,7 +73,6 @@ TriuIndices = primitive(
     "TriuIndices", lambda row, col, offset, dtype: arranging.triu_indices(row, col, offset, dtype=dtype),
     row=..., col=..., offset=0, dtype=int32,
 )  # fmt: skip
-TupleToArray = primitive("TupleToArray", creation.tuple_to_array)
 IdentityN = primitive("IdentityN", lambda x: tuple(x))
 
 
@@ -156,12 +145,10 @@ def _locking(function: Any) -> Any:
     return scattered
 
 
-EmbeddingLookup = primitive("EmbeddingLookup", _embedding_lookup)
 IndexAdd = primitive(
     "IndexAdd", lambda x, indices, y, axis, use_lock, check_index_bound: scattering.index_add(x, indices, y, axis),
     axis=..., use_lock=True, check_index_bound=True,
 )  # fmt: skip
-IndexFill = primitive("IndexFill", scattering.index_fill)
 IndexPut = primitive(
     "IndexPut", lambda x, v, indices, accumulate: scattering.index_put(x, indices, v, bool(accumulate)), accumulate=0
 )
@@ -170,60 +157,26 @@ InplaceIndexAdd = primitive("InplaceIndexAdd", scattering.inplace_index_add, axi
 InplaceSub = primitive("InplaceSub", scattering.inplace_sub, indices=...)
 InplaceUpdate = primitive("InplaceUpdate", scattering.inplace_update, indices=...)
 InplaceUpdateV2 = primitive("InplaceUpdateV2", lambda x, indices, v: scattering.inplace_update(x, v, indices))
-ScatterAdd = primitive("ScatterAdd", _locking(scattering.scatter_add), use_locking=False)
+globals().update({
+    f"Scatter{places}{how}": primitive(f"Scatter{places}{how}", _locking(
+        getattr(scattering, f"scatter_{places.lower()}{'_' * bool(places)}{how.lower()}")), use_locking=how == "Update")
+    for places in ("", "Nd") for how in ("Add", "Div", "Max", "Min", "Mul", "Sub", "Update")
+})  # fmt: skip
 ScatterAddWithAxis = primitive("ScatterAddWithAxis", scattering.scatter_add_with_axis, axis=0)
-ScatterDiv = primitive("ScatterDiv", _locking(scattering.scatter_div), use_locking=False)
-ScatterMax = primitive("ScatterMax", _locking(scattering.scatter_max), use_locking=False)
-ScatterMin = primitive("ScatterMin", _locking(scattering.scatter_min), use_locking=False)
-ScatterMul = primitive("ScatterMul", _locking(scattering.scatter_mul), use_locking=False)
-ScatterNdAdd = primitive("ScatterNdAdd", _locking(scattering.scatter_nd_add), use_locking=False)
-ScatterNdDiv = primitive("ScatterNdDiv", _locking(scattering.scatter_nd_div), use_locking=False)
-ScatterNdMax = primitive("ScatterNdMax", _locking(scattering.scatter_nd_max), use_locking=False)
-ScatterNdMin = primitive("ScatterNdMin", _locking(scattering.scatter_nd_min), use_locking=False)
-ScatterNdMul = primitive("ScatterNdMul", _locking(scattering.scatter_nd_mul), use_locking=False)
-ScatterNdSub = primitive("ScatterNdSub", _locking(scattering.scatter_nd_sub), use_locking=False)
-ScatterNdUpdate = primitive("ScatterNdUpdate", _locking(scattering.scatter_nd_update), use_locking=True)
-ScatterNonAliasingAdd = primitive("ScatterNonAliasingAdd", scattering.scatter_nd_add)
-ScatterSub = primitive("ScatterSub", _locking(scattering.scatter_sub), use_locking=False)
-ScatterUpdate = primitive("ScatterUpdate", _locking(scattering.scatter_update), use_locking=True)
-TensorScatterAdd = primitive("TensorScatterAdd", scattering.tensor_scatter_add)
-TensorScatterDiv = primitive("TensorScatterDiv", scattering.tensor_scatter_div)
 TensorScatterElements = primitive("TensorScatterElements", scattering.tensor_scatter_elements, axis=0, reduction="none")
-TensorScatterMax = primitive("TensorScatterMax", scattering.tensor_scatter_max)
-TensorScatterMin = primitive("TensorScatterMin", scattering.tensor_scatter_min)
-TensorScatterMul = primitive("TensorScatterMul", scattering.tensor_scatter_mul)
-TensorScatterSub = primitive("TensorScatterSub", scattering.tensor_scatter_sub)
 
 # Selection and segments
-Bucketize = primitive(
-    "Bucketize",
-    lambda x, boundaries: selection.bucketize(x, np.asarray(boundaries, np.float64), right=True),
-    boundaries=...,
-)
-InvertPermutation = primitive("InvertPermutation", selection.invert_permutation)
+Bucketize = primitive("Bucketize", lambda x, boundaries: selection.bucketize(
+    x, np.asarray(boundaries, np.float64), right=True), boundaries=...)  # fmt: skip
 ListDiff = primitive("ListDiff", selection.list_diff, out_idx=int32)
 LowerBound = primitive("LowerBound", lambda x, values, out_type: _bound(x, values, out_type, False), out_type=int32)
-MaskedScatter = primitive("MaskedScatter", selection.masked_scatter)
-MaskedSelect = primitive("MaskedSelect", selection.masked_select)
-NonZero = primitive("NonZero", selection.nonzero)
 SearchSorted = primitive(
     "SearchSorted", lambda sequence, values, sorter=None, *, dtype, right: cast(
         selection.searchsorted(sequence, values, right=right, sorter=sorter), to_type(dtype).name),
     dtype=int64, right=False,
 )  # fmt: skip
-SegmentMax = primitive("SegmentMax", segments.segment_max)
-SegmentMean = primitive("SegmentMean", segments.segment_mean)
-SegmentMin = primitive("SegmentMin", segments.segment_min)
-SegmentProd = primitive("SegmentProd", segments.segment_prod)
-SegmentSum = primitive("SegmentSum", segments.segment_sum)
-Unique = primitive("Unique", selection.unique)
 UniqueConsecutive = primitive("UniqueConsecutive", lambda x, return_inverse, return_counts, dim: _consecutive(
     x, return_inverse, return_counts, dim), return_inverse=False, return_counts=False, dim=None)  # fmt: skip
-UniqueWithPad = primitive("UniqueWithPad", selection.unique_with_pad)
-UnsortedSegmentMax = primitive("UnsortedSegmentMax", segments.unsorted_segment_max)
-UnsortedSegmentMin = primitive("UnsortedSegmentMin", segments.unsorted_segment_min)
-UnsortedSegmentProd = primitive("UnsortedSegmentProd", segments.unsorted_segment_prod)
-UnsortedSegmentSum = primitive("UnsortedSegmentSum", segments.unsorted_segment_sum)
 UpperBound = primitive("UpperBound", lambda x, values, out_type: _bound(x, values, out_type, True), out_type=int32)
 
 
@@ -249,10 +202,6 @@ def _equal_count(x: Any, y: Any) -> Any:
     return np.array([(x == y).sum()], x.dtype)
 
 
-EqualCount = primitive("EqualCount", _equal_count)
-UnravelIndex = primitive("UnravelIndex", _unravel)
-
-
 # Images, boxes, poolings
 def _adaptive_max_pool3d(x: Any, output_size: Any) -> tuple[Tensor, Tensor]:
     """Return the greatest elements of windows that give ``output_size``, a tensor, and their places (int32)."""
@@ -264,18 +213,10 @@ AdaptiveAvgPool3D = primitive("AdaptiveAvgPool3D", volumes.adaptive_avg_pool3d, 
 AdaptiveMaxPool2D = primitive(
     "AdaptiveMaxPool2D", lambda x, output_size: volumes.adaptive_with_indices(x, output_size, 2), output_size=...
 )
-AdaptiveMaxPool3D = primitive("AdaptiveMaxPool3D", _adaptive_max_pool3d)
 AffineGrid = primitive("AffineGrid", patches.affine_grid, align_corners=False)
-BoundingBoxDecode = primitive(
-    "BoundingBoxDecode",
-    boxes.bounding_box_decode,
-    max_shape=...,
-    means=(0.0,) * 4,
-    stds=(1.0,) * 4,
-    wh_ratio_clip=0.016,
-)
+BoundingBoxDecode = primitive("BoundingBoxDecode", boxes.bounding_box_decode, max_shape=..., means=(0.0,) * 4,
+                              stds=(1.0,) * 4, wh_ratio_clip=0.016)  # fmt: skip
 BoundingBoxEncode = primitive("BoundingBoxEncode", boxes.bounding_box_encode, means=(0.0,) * 4, stds=(1.0,) * 4)
-CheckValid = primitive("CheckValid", boxes.check_valid)
 Col2Im = primitive(
     "Col2Im", lambda x, size, kernel_size, dilation, padding, stride: patches.col2im(
         x, size, kernel_size, dilation, padding, stride),
@@ -370,4 +311,22 @@ ResizeLinear1D = primitive(
     coordinate_transformation_mode="align_corners",
 )  # fmt: skip
 
-__all__ = [name for name, value in vars().items() if isinstance(value, type) and issubclass(value, Primitive)]
+# Without attributes
+globals().update(primitives(
+    AdaptiveMaxPool3D=_adaptive_max_pool3d, CheckValid=boxes.check_valid, ConjugateTranspose=shaping.transpose,
+    Diag=arranging.diag, DiagPart=arranging.diag_part, EmbeddingLookup=_embedding_lookup, EqualCount=_equal_count,
+    Fills=arranging.fills, IndexFill=scattering.index_fill, InvertPermutation=selection.invert_permutation,
+    MaskedScatter=selection.masked_scatter, MaskedSelect=selection.masked_select,
+    MatrixBandPart=arranging.matrix_band_part, NonZero=selection.nonzero, ParallelConcat=shaping.concat,
+    ScatterNonAliasingAdd=scattering.scatter_nd_add, SegmentMax=segments.segment_max, SegmentMean=segments.segment_mean,
+    SegmentMin=segments.segment_min, SegmentProd=segments.segment_prod, SegmentSum=segments.segment_sum,
+    TensorScatterAdd=scattering.tensor_scatter_add, TensorScatterDiv=scattering.tensor_scatter_div,
+    TensorScatterMax=scattering.tensor_scatter_max, TensorScatterMin=scattering.tensor_scatter_min,
+    TensorScatterMul=scattering.tensor_scatter_mul, TensorScatterSub=scattering.tensor_scatter_sub,
+    TupleToArray=creation.tuple_to_array, Unique=selection.unique, UniqueWithPad=selection.unique_with_pad,
+    UnravelIndex=_unravel, UnsortedSegmentMax=segments.unsorted_segment_max,
+    UnsortedSegmentMin=segments.unsorted_segment_min, UnsortedSegmentProd=segments.unsorted_segment_prod,
+    UnsortedSegmentSum=segments.unsorted_segment_sum,
+))  # fmt: skip
+
+__all__ = names.public(vars(), Primitive)

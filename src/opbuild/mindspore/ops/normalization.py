@@ -13,6 +13,8 @@ from opbuild.mindspore.ops.reduction import reduce
 from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.tensor import Tensor
 
+__all__ = ["add_rms_norm", "batch_norm", "dropout", "group_norm", "layer_norm", "lrn", "rms_norm"]
+
 NO_TRAINING = "opbuild runs networks and does not train them: call set_train(False), or pass training=False"
 
 

@@ -16,6 +16,8 @@ from opbuild.mindspore.ops.reduction import reduce
 from opbuild.mindspore.ops.shaping import concat, cut, expand_dims, squeeze
 from opbuild.mindspore.tensor import Tensor
 
+__all__ = ["adaptive_avg_pool2d", "adaptive_max_pool2d", "avg_pool1d", "avg_pool2d", "interpolate", "max_pool2d"]
+
 
 def pool(op_type: str, value: Any, kernel_size: Any, stride: Any, pad_mode: str, padding: Padding, ceil_mode: bool,
          rank: int, **attrs: Any) -> Tensor:  # fmt: skip

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
-from opbuild.mindspore.arguments import ArgumentTypeError
+from opbuild.mindspore.arguments import ArgumentTypeError, Attributes
+
+__all__ = ["Primitive"]
 
 
 class Primitive:
@@ -41,42 +42,30 @@ class Primitive:
         return f"Prim[{self.name}]<{listed}>" if listed else f"Prim[{self.name}]"
 
 
-def primitive(name: str, function: Callable[..., Any], **attributes: Any) -> Callable[..., Primitive]:
+def primitive(name: str, function: Callable[..., Any], doc: str = "", /, **attributes: Any) -> Callable[..., Primitive]:
     """Return the class of an operator.
 
     Args:
         name: MindSpore's name of the primitive.
         function: Computes it: called with the operands, and with the attributes by name.
-        attributes: The attributes that the class's constructor takes, in order, with their defaults; ``...`` for
-        one that must
-            be given.
+        doc: What ``help`` says of it; by default what it says of the function.
+        attributes: The attributes that the constructor takes, in order, with their defaults; ``...`` for one that
+            must be given.
     """
-    parameters = [
-        inspect.Parameter(
-            key,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=inspect.Parameter.empty if default is ... else default,
-        )
-        for key, default in attributes.items()
-    ]
-    signature = inspect.Signature(parameters)
+    taken = Attributes(name, attributes)
 
     def __init__(self: Primitive, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - becomes a method
         Primitive.__init__(self, name)
-        try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise ArgumentTypeError(f"{name}(): {error}", f"it takes {signature}") from None
-        bound.apply_defaults()
-        self.attributes.update(bound.arguments)
+        self.attributes.update(taken.bind(args, kwargs))
 
     def __call__(self: Primitive, *operands: Any) -> Any:  # noqa: N807
         return function(*operands, **{key: self.attributes[key] for key in attributes})
 
-    members = {
-        "__init__": __init__,
-        "__call__": __call__,
-        "__doc__": f"{function.__doc__ or name}\n\nA primitive: ``{name}{signature}(operands)``.",
-        "__module__": __name__,
-    }
+    doc = f"{doc or function.__doc__ or name}\n\nA primitive: ``{name}{taken}(operands)``."
+    members = {"__init__": __init__, "__call__": __call__, "__doc__": doc, "__module__": __name__}
     return type(name, (Primitive,), members)
+
+
+def primitives(**functions: Callable[..., Any]) -> dict[str, Callable[..., Primitive]]:
+    """Return the classes of operators without attributes: of each the name, and the function that computes it."""
+    return {name: primitive(name, function) for name, function in functions.items()}

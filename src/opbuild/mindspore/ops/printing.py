@@ -7,6 +7,8 @@ from typing import Any
 from opbuild.mindspore.ops.primitive import Primitive
 from opbuild.mindspore.tensor import Tensor
 
+__all__ = ["Print", "print_"]
+
 
 class Print(Primitive):
     """Prints each operand on a line of its own, when the network runs."""

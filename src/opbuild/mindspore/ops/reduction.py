@@ -16,6 +16,11 @@ from opbuild.mindspore.ops.arithmetic import OWN, add, div, exp, floating, log, 
 from opbuild.mindspore.ops.comparison import not_equal, where
 from opbuild.mindspore.tensor import Tensor
 
+__all__ = [
+    "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "count_nonzero", "cumsum", "logsumexp", "max", "mean",
+    "min", "prod", "sort", "std", "sum", "topk", "var",
+]  # fmt: skip
+
 Axis = int | Sequence[int] | None
 
 
@@ -160,24 +165,6 @@ def logsumexp(input: Any, dim: Axis, keepdim: bool = False) -> Tensor:
         return kept
     shape = [extent for index, extent in enumerate(kept.shape) if index not in axes_of(dim, tensor.ndim, "logsumexp")]
     return emit("Reshape", kept, np.array(shape, np.int64))
-
-
-def norm(A: Any, ord: Any = None, dim: Axis = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """Return the vector norm over ``dim``: ``ord`` None or 2 (Euclidean), 1, ``inf`` or ``-inf``.
-
-    Raises:
-        ArgumentValueError: For other orders, and for an order of two axes (a matrix norm).
-    """
-    tensor = floating(A, "norm")
-    tensor = tensor if dtype is None else cast(tensor, to_type(dtype).name)
-    axes = axes_of(dim, tensor.ndim, "norm")
-    kinds = {None: "ReduceL2", 2: "ReduceL2", 1: "ReduceL1", float("inf"): "ReduceMax", float("-inf"): "ReduceMin"}
-    if ord not in kinds or (ord is not None and len(axes) != 1):
-        raise ArgumentValueError(
-            f"norm of order {ord!r} over {len(axes)} axes", "use order None, or 1, 2, inf over one axis"
-        )
-    kind = kinds[ord]
-    return reduce(kind, emit("Abs", tensor) if kind in ("ReduceMax", "ReduceMin") else tensor, axes, keepdim)
 
 
 def cumsum(x: Any, axis: int, dtype: Any = None) -> Tensor:

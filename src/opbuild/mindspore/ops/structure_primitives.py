@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.ops import arithmetic, creation, gathering, normalization, reduction, shaping
 from opbuild.mindspore.ops.convolution import conv, conv_transpose, only_nchw
 from opbuild.mindspore.ops.pooling import adaptive_avg_pool2d, averaged, interpolate, pool
-from opbuild.mindspore.ops.primitive import primitive
+from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
 from opbuild.mindspore.tensor import Tensor
 
 
@@ -122,16 +123,6 @@ def _split(x: Any, axis: int, output_num: int) -> tuple[Tensor, ...]:
     return shaping.split(x, extent // output_num, axis)
 
 
-def _squeeze(x: Any, axis: Any) -> Tensor:
-    """Return the tensor without axes of extent 1."""
-    return shaping.squeeze(x, axis)
-
-
-def _unstack(x: Any, axis: int, num: int | None) -> tuple[Tensor, ...]:
-    """Return the slices of a tensor along ``axis``."""
-    return shaping.unstack(x, axis)
-
-
 def _dtype(x: Any) -> Any:
     """Return the element type."""
     return x.dtype
@@ -164,58 +155,37 @@ def _strided_slice(x: Any, begin: Any, end: Any, strides: Any, begin_mask: int, 
 
 
 BroadcastTo = primitive("BroadcastTo", shaping.broadcast_to, shape=...)
-Cast = primitive("Cast", shaping.cast)
 Concat = primitive("Concat", shaping.concat, axis=0)
-DType = primitive("DType", _dtype)
-ExpandDims = primitive("ExpandDims", shaping.expand_dims)
-Flatten = primitive("Flatten", shaping.flatten)
-Identity = primitive("Identity", shaping.identity)
 Meshgrid = primitive("Meshgrid", lambda inputs, indexing: shaping.meshgrid(*inputs, indexing=indexing), indexing="xy")
 Pad = primitive("Pad", _pad, paddings=...)
-Rank = primitive("Rank", shaping.rank)
-Reshape = primitive("Reshape", shaping.reshape)
-ReverseV2 = primitive("ReverseV2", lambda x, axis: shaping.flip(x, axis), axis=...)  # noqa: PLW0108 - the argument is dims there
+ReverseV2 = primitive("ReverseV2", lambda x, axis: shaping.flip(x, axis), axis=...)
 Roll = primitive("Roll", shaping.roll, shifts=..., dims=None)
-Shape = primitive("Shape", shaping.shape)
-Size = primitive("Size", shaping.size)
-Slice = primitive("Slice", shaping.slice)
 Split = primitive("Split", _split, axis=0, output_num=1)
-Squeeze = primitive("Squeeze", _squeeze, axis=())
+Squeeze = primitive("Squeeze", shaping.squeeze, axis=())
 Stack = primitive("Stack", shaping.stack, axis=0)
 StridedSlice = primitive("StridedSlice", _strided_slice, begin_mask=0, end_mask=0, ellipsis_mask=0, new_axis_mask=0,
                          shrink_axis_mask=0)  # fmt: skip
-TensorShape = primitive("TensorShape", _tensor_shape)
-Tile = primitive("Tile", shaping.tile)
-Transpose = primitive("Transpose", shaping.transpose)
 Tril = primitive("Tril", shaping.tril, diagonal=0)
 Triu = primitive("Triu", shaping.triu, diagonal=0)
-Unstack = primitive("Unstack", _unstack, axis=0, num=None)
+Unstack = primitive("Unstack", lambda x, axis, num: shaping.unstack(x, axis),
+                    "Return the slices of a tensor along ``axis``.", axis=0, num=None)  # fmt: skip
 
 
 # Gather, scatter, creation
-def _one_hot(indices: Any, depth: int, on_value: Any, off_value: Any, axis: int) -> Tensor:
-    """Return ``on_value`` at each index along a new axis, ``off_value`` elsewhere."""
-    return gathering.one_hot(indices, depth, on_value, off_value, axis)
-
-
-def _fill(dtype: Any, shape: Any, value: Any) -> Tensor:
-    """Return one number in every element."""
-    return creation.fill(dtype, shape, value)
-
-
 Gather = GatherV2 = primitive("Gather", gathering.gather, batch_dims=0)
-GatherD = primitive("GatherD", gathering.gather_d)
-GatherNd = primitive("GatherNd", gathering.gather_nd)
-OneHot = primitive("OneHot", _one_hot, axis=-1)
-ScatterNd = primitive("ScatterNd", gathering.scatter_nd)
-TensorScatterUpdate = primitive("TensorScatterUpdate", gathering.tensor_scatter_update)
-Eye = primitive("Eye", creation.eye)
-Fill = primitive("Fill", _fill)
-LinSpace = primitive("LinSpace", creation.linspace)
-Ones = primitive("Ones", creation.ones)
-OnesLike = primitive("OnesLike", creation.ones_like)
+OneHot = primitive("OneHot", gathering.one_hot, axis=-1)
 Range = primitive("Range", lambda start, end, step, maxlen: creation.arange(start, end, step), maxlen=1000000)
-ScalarToTensor = primitive("ScalarToTensor", creation.scalar_to_tensor)
-Zeros = primitive("Zeros", creation.zeros)
-ZerosLike = primitive("ZerosLike", creation.zeros_like)
 Pack, Unpack = Stack, Unstack
+
+# Without attributes
+globals().update(primitives(
+    Cast=shaping.cast, DType=_dtype, ExpandDims=shaping.expand_dims, Eye=creation.eye, Fill=creation.fill,
+    Flatten=shaping.flatten, GatherD=gathering.gather_d, GatherNd=gathering.gather_nd, Identity=shaping.identity,
+    LinSpace=creation.linspace, Ones=creation.ones, OnesLike=creation.ones_like, Rank=shaping.rank,
+    Reshape=shaping.reshape, ScalarToTensor=creation.scalar_to_tensor, ScatterNd=gathering.scatter_nd,
+    Shape=shaping.shape, Size=shaping.size, Slice=shaping.slice, TensorScatterUpdate=gathering.tensor_scatter_update,
+    TensorShape=_tensor_shape, Tile=shaping.tile, Transpose=shaping.transpose, Zeros=creation.zeros,
+    ZerosLike=creation.zeros_like,
+))  # fmt: skip
+
+__all__ = names.public(vars(), Primitive)

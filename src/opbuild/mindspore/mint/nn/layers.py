@@ -2,52 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 from opbuild.mindspore import ops
-from opbuild.mindspore.arguments import ArgumentTypeError
 from opbuild.mindspore.mint.nn.functional import FUNCTIONS
 from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops import loss, patches
 from opbuild.mindspore.ops.shaping import pad
-
-
-def layer(name: str, function: Callable[..., Any], **attributes: Any) -> type[Cell]:
-    """Return the class of a layer without parameters.
-
-    Args:
-        name: Its name.
-        function: Computes it: called with the inputs, and with the attributes by name.
-        attributes: What the constructor takes, in order, with the defaults; ``...`` for one that must be given.
-    """
-    signature = inspect.Signature(
-        [
-            inspect.Parameter(
-                key,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                default=inspect.Parameter.empty if default is ... else default,
-            )
-            for key, default in attributes.items()
-        ]
-    )
-
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - becomes a method
-        Cell.__init__(self)
-        try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise ArgumentTypeError(f"mint.nn.{name}(): {error}", f"it takes {signature}") from None
-        bound.apply_defaults()
-        self.attributes = bound.arguments
-
-    def construct(self: Any, *inputs: Any) -> Any:
-        return function(*inputs, **self.attributes)
-
-    members = {"__init__": __init__, "construct": construct, "__module__": __name__,
-               "__doc__": f"{function.__doc__ or name}\n\nA layer: ``{name}{signature}``."}  # fmt: skip
-    return type(name, (Cell,), members)
 
 
 def _padding(mode: str, axes: int) -> Callable[..., Any]:

@@ -1,0 +1,81 @@
+"""Puts into the package what says of each source what it is: see ``opbuild.platform.sources``."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tokenize
+from pathlib import Path
+from typing import Any
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+sys.path.insert(0, str(Path(__file__).parent / "src"))
+
+from opbuild.platform.digest import fast
+from opbuild.platform.imports import imports
+from opbuild.platform.sources import MANIFEST, Sources
+
+
+class BuildPy(build_py):
+    """Writes the manifest of what is packed; an editable install has none, since its sources are edited."""
+
+    def run(self) -> None:
+        """Copy the modules and describe them."""
+        super().run()
+        if not self.editable_mode:
+            write_manifest(self._package)
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        """Return all files that were written."""
+        return [*super().get_outputs(include_bytecode), str(self._package / MANIFEST)]
+
+    @property
+    def _package(self) -> Path:
+        return Path(self.build_lib, "opbuild")
+
+
+def write_manifest(package: Path) -> None:
+    """Describe the sources in a package's folder."""
+    (package / MANIFEST).unlink(missing_ok=True)  # a former build's
+    sources = Sources(package)
+    modules = dict(_described(path, sources.read(path)) for path in sources.states)
+    (package / MANIFEST).write_text(json.dumps(modules, sort_keys=True), encoding="utf-8")
+
+
+def _described(path: str, content: bytes) -> tuple[str, list[Any]]:
+    """Return a source's name, and the digest of its code with what it imports."""
+    if not path.endswith(".py"):
+        return path, [fast(content), []]
+    parts = ("opbuild", *Path(path).with_suffix("").parts)
+    return ".".join(parts).removesuffix(".__init__"), [fast(code(content)), imports(content)]
+
+
+def code(source: bytes) -> bytes:
+    """Return a source without what does not run: comments, blank lines, docstrings and other strings that stand alone.
+
+    The text that is left does not depend on the release of Python that finds these.
+    """
+    text = source.decode()
+    lines = io.StringIO(text).readlines()
+    statement: list[tokenize.TokenInfo] = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        row, column = token.start[0] - 1, token.start[1]
+        if token.type == tokenize.COMMENT:
+            lines[row] = lines[row][:column].rstrip() + "\n"
+        elif token.type == tokenize.NL and not lines[row].strip():
+            lines[row] = ""
+        elif token.type == tokenize.NEWLINE:
+            if {each.type for each in statement} == {tokenize.STRING}:
+                first, indent = statement[0].start[0] - 1, statement[0].start[1]
+                lines[first : row + 1] = [" " * indent + "pass\n", *[""] * (row - first)]
+            statement = []
+        elif token.type not in (tokenize.INDENT, tokenize.DEDENT, tokenize.NL):
+            statement.append(token)
+    return "".join(lines).encode()
+
+
+if __name__ == "__main__":
+    setup(cmdclass={"build_py": BuildPy})
