@@ -42,17 +42,9 @@ class _Recurrent(Cell):
 
     kind = ""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        has_bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        dtype: Any = float32,
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, has_bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+                 dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
         name = type(self).__name__
         self.input_size = positive(input_size, f"input_size of {name}")

@@ -55,14 +55,8 @@ class _RecurrentCell(Cell):
 class RNNCell(_RecurrentCell):
     """``nonlinearity(x @ weight_ih.T + bias_ih + hx @ weight_hh.T + bias_hh)``, with ``tanh`` or ``relu``."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        has_bias: bool = True,
-        nonlinearity: str = "tanh",
-        dtype: Any = float32,
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, has_bias: bool = True, nonlinearity: str = "tanh",
+                 dtype: Any = float32) -> None:  # fmt: skip
         super().__init__(input_size, hidden_size, has_bias, dtype)
         self.nonlinearity = one_of(nonlinearity, ("tanh", "relu"), "nonlinearity of RNNCell")
 

@@ -42,12 +42,8 @@ def _centred(boxes: Tensor) -> list[Tensor]:
     ]  # fmt: skip
 
 
-def bounding_box_encode(
-    anchor_box: Any,
-    groundtruth_box: Any,
-    means: Any = (0.0, 0.0, 0.0, 0.0),
-    stds: Any = (1.0, 1.0, 1.0, 1.0),
-) -> Tensor:
+def bounding_box_encode(anchor_box: Any, groundtruth_box: Any, means: Any = (0.0, 0.0, 0.0, 0.0),
+                        stds: Any = (1.0, 1.0, 1.0, 1.0)) -> Tensor:  # fmt: skip
     """Return how boxes differ from anchors: moves as shares of the size, and logarithms of the sizes' quotients."""
     anchor, box = _centred(need_tensor(anchor_box, "encode")), _centred(need_tensor(groundtruth_box, "encode"))
     parts = [div(sub(box[k], anchor[k]), anchor[k + 2]) for k in (0, 1)]
@@ -55,14 +51,8 @@ def bounding_box_encode(
     return stack([div(sub(part, mean), std) for part, mean, std in zip(parts, means, stds, strict=True)], 1)
 
 
-def bounding_box_decode(
-    anchor_box: Any,
-    deltas: Any,
-    max_shape: Any,
-    means: Any = (0.0, 0.0, 0.0, 0.0),
-    stds: Any = (1.0, 1.0, 1.0, 1.0),
-    wh_ratio_clip: float = 0.016,
-) -> Tensor:
+def bounding_box_decode(anchor_box: Any, deltas: Any, max_shape: Any, means: Any = (0.0, 0.0, 0.0, 0.0),
+                        stds: Any = (1.0, 1.0, 1.0, 1.0), wh_ratio_clip: float = 0.016) -> Tensor:  # fmt: skip
     """Return the boxes that ``bounding_box_encode`` describes, inside an image of ``max_shape``."""
     parts = unstack(need_tensor(deltas, "decode"), 1)
     moves = [add(mul(part, std), mean) for part, mean, std in zip(parts, means, stds, strict=True)]

@@ -74,13 +74,8 @@ def binary_cross_entropy(logits: Any, labels: Any, weight: Any = None, reduction
     return reduced(losses if weight is None else mul(losses, weight), reduction, "binary_cross_entropy")
 
 
-def binary_cross_entropy_with_logits(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    pos_weight: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None, pos_weight: Any = None,
+                                     reduction: str = "mean") -> Tensor:  # fmt: skip
     """Return the cross entropy of ``sigmoid(input)`` and labels, reduced, without overflow."""
     x, y = need_tensor(input, "binary_cross_entropy_with_logits"), target
     soft = emit("Softplus", neg(x))
@@ -102,14 +97,8 @@ def kl_div(logits: Any, labels: Any, reduction: str = "mean") -> Tensor:
     return reduced(losses, reduction, "kl_div")
 
 
-def cross_entropy(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
+def cross_entropy(input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean",
+                  label_smoothing: float = 0.0) -> Tensor:  # fmt: skip
     """Return the cross entropy of logits and classes (integers), or of logits and probabilities (floats).
 
     Args:
@@ -143,14 +132,8 @@ def cross_entropy(
     return neg(sum(terms) if reduction == "sum" else sum(terms, axis))
 
 
-def nll_loss(
-    inputs: Any,
-    target: Any,
-    weight: Any = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
+def nll_loss(inputs: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean",
+             label_smoothing: float = 0.0) -> Tensor:  # fmt: skip
     """Return the negative of each sample's log-probability of its class; arguments as ``cross_entropy``'s."""
     logs, labels = need_tensor(inputs, "nll_loss"), need_tensor(target, "nll_loss")
     one_of(reduction, REDUCTIONS, "the reduction of nll_loss")

@@ -56,16 +56,8 @@ def soft_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor
     return reduced(emit("Softplus", neg(mul(target, input))), reduction, "soft_margin_loss")
 
 
-def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    margin: Any = 1.0,
-    p: int = 2,
-    eps: float = 1e-06,
-    swap: bool = False,
-    reduction: str = "mean",
-) -> Tensor:
+def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: Any = 1.0, p: int = 2, eps: float = 1e-06,
+                        swap: bool = False, reduction: str = "mean") -> Tensor:  # fmt: skip
     """Return how much nearer ``negative`` is than ``positive`` plus a margin, reduced; distances of order ``p``."""
 
     def distance(first: Any, second: Any) -> Tensor:
@@ -81,14 +73,8 @@ def triplet_margin_loss(
     return reduced(losses, reduction, "triplet_margin_loss")
 
 
-def multi_margin_loss(
-    input: Any,
-    target: Any,
-    p: int = 1,
-    margin: float = 1,
-    weight: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1, weight: Any = None,
+                      reduction: str = "mean") -> Tensor:  # fmt: skip
     """Return how much every other class comes within a margin of the right one, reduced."""
     x = need_tensor(input, "multi_margin_loss")
     classes = x.shape[1]
@@ -126,12 +112,8 @@ def multilabel_margin(x: Any, target: Any, reduction: str = "mean") -> tuple[Ten
     return reduced(losses, reduction, "multilabel_margin_loss"), cast(right, "int32")
 
 
-def multilabel_soft_margin_loss(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+def multilabel_soft_margin_loss(input: Any, target: Any, weight: Any = None,
+                                reduction: str = "mean") -> Tensor:  # fmt: skip
     """Return the mean over the classes of the cross entropy of each, reduced."""
     x = need_tensor(input, "multilabel_soft_margin_loss")
     right = mul(target, emit("Softplus", neg(x)))
