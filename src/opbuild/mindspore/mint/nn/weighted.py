@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Normal, Uniform, initializer
@@ -234,3 +235,6 @@ class Dropout2d(_Dropout2d):
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__(p)
+
+
+__all__ = names.public(vars(), Cell)
