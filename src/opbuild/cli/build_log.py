@@ -95,11 +95,15 @@ class BuildLog:
 
 def make_warner(level: str = "warning") -> Observer:
     """Return an observer that prints the warnings of what only looks, each once, if the level allows."""
-    console, said = Console(stderr=True, soft_wrap=True), set[str]()
+    console, printed = Console(stderr=True, soft_wrap=True), set[str]()
 
     def observe(event: Event) -> None:
-        if isinstance(event, Warned) and event.message not in said and LEVELS.index(level) <= LEVELS.index("warning"):
-            said.add(event.message)
+        if (
+            isinstance(event, Warned)
+            and event.message not in printed
+            and LEVELS.index(level) <= LEVELS.index("warning")
+        ):
+            printed.add(event.message)
             console.print(Text(f"warning: {event.message}", style="yellow"))
 
     return observe

@@ -178,8 +178,8 @@ class LineProgress:
         doing = state.compiled_by
         if state.running:
             doing = f"compiling {doing}"
-        said = (done, state.step_text, duration(state.elapsed), left, doing)
-        self._write(before + ", ".join(filter(None, said)))
+        parts = (done, state.step_text, duration(state.elapsed), left, doing)
+        self._write(before + ", ".join(filter(None, parts)))
 
     def close(self) -> None:
         """End the lines in between."""

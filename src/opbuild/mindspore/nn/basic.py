@@ -62,9 +62,9 @@ class Dense(Cell):
 
     def extend_repr(self) -> str:
         """Return the layer's arguments."""
-        said = f"input_channels={self.in_channels}, output_channels={self.out_channels}"
-        said += f", has_bias={self.has_bias}" if self.has_bias else ""
-        return said + (f", activation={self.activation}" if self.activation is not None else "")
+        shown = f"input_channels={self.in_channels}, output_channels={self.out_channels}"
+        shown += f", has_bias={self.has_bias}" if self.has_bias else ""
+        return shown + (f", activation={self.activation}" if self.activation is not None else "")
 
 
 class Linear(Cell):

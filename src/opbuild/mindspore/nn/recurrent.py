@@ -70,8 +70,8 @@ class _Recurrent(Cell):
                 shapes |= {"bias_ih": (gates,), "bias_hh": (gates,)}  # type: ignore[dict-item]
             for suffix in ("", "_reverse")[: self._directions]:
                 for name, shape in shapes.items():
-                    made = initializer(start, shape, dtype)
-                    found[name].append(Parameter(made, name=f"{name}_l{layer}{suffix}"))
+                    values = initializer(start, shape, dtype)
+                    found[name].append(Parameter(values, name=f"{name}_l{layer}{suffix}"))
         self.w_ih_list = ParameterTuple(found["weight_ih"])
         self.w_hh_list = ParameterTuple(found["weight_hh"])
         self.b_ih_list = ParameterTuple(found["bias_ih"])

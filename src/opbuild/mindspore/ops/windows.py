@@ -83,8 +83,10 @@ def ifftshift(input: Any, dim: Any = None) -> Tensor:
     return _shifted(input, dim, -1)
 
 
-def _shifted(value: Any, dim: Any, way: int) -> Tensor:
+def _shifted(value: Any, dim: Any, direction: int) -> Tensor:
     tensor = need_tensor(value, "fftshift")
     axes = tuple(range(tensor.ndim)) if dim is None else ints(dim, "the axes of fftshift")
-    shifts = tuple(way * tensor.shape[axis] // 2 if way > 0 else -(tensor.shape[axis] // 2) for axis in axes)
+    shifts = tuple(
+        direction * tensor.shape[axis] // 2 if direction > 0 else -(tensor.shape[axis] // 2) for axis in axes
+    )
     return roll(tensor, shifts, axes)

@@ -210,8 +210,8 @@ class Embedding(Cell):
                  dtype: Any = None) -> None:  # fmt: skip
         super().__init__()
         start = Normal(1.0) if _weight is None else _weight
-        made = initializer(start, (num_embeddings, embedding_dim), dtype or float32)
-        table = made.asnumpy().copy()
+        values = initializer(start, (num_embeddings, embedding_dim), dtype or float32)
+        table = values.asnumpy().copy()
         if padding_idx is not None and _weight is None:
             table[padding_idx] = 0
         self.weight = Parameter(table, "weight", not _freeze)
