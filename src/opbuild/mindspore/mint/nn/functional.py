@@ -8,7 +8,7 @@ from typing import Any
 from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.ops import matrices, patches, volumes
+from opbuild.mindspore.ops import matrices, patches, pooling
 from opbuild.mindspore.ops.convolution import conv
 from opbuild.mindspore.ops.scattering import replaced
 from opbuild.mindspore.tensor import Tensor
@@ -37,7 +37,7 @@ def _conv(rank: int) -> Callable[..., Any]:
 
 
 def _pool(rank: int) -> Callable[..., Any]:
-    average = (ops.avg_pool1d, ops.avg_pool2d, volumes.avg_pool3d)[rank - 1]
+    average = (ops.avg_pool1d, ops.avg_pool2d, pooling.avg_pool3d)[rank - 1]
 
     def function(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                  count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:  # fmt: skip
@@ -113,7 +113,7 @@ def _batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = N
 def _adaptive(function: Callable[..., Any], rank: int) -> Callable[..., Any]:
     def pooled(input: Any, output_size: Any, return_indices: bool = False) -> Any:
         if return_indices and rank == 1:
-            values, places = volumes.adaptive_with_indices(input, output_size, rank)
+            values, places = pooling.adaptive_with_indices(input, output_size, rank)
             return values, places
         return function(input, output_size, return_indices) if return_indices else function(input, output_size)
 
@@ -147,7 +147,7 @@ def _pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Ten
 def _max_unpool2d(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
                   output_size: Any = None) -> Tensor:  # fmt: skip
     """Return zeros with the elements of a pooled tensor at the places that they came from."""
-    return volumes.max_unpool2d(input, indices, kernel_size, stride, padding, output_size)
+    return pooling.max_unpool2d(input, indices, kernel_size, stride, padding, output_size)
 
 
 def _embedding(input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None,
@@ -165,10 +165,10 @@ def _embedding(input: Any, weight: Any, padding_idx: int | None = None, max_norm
 conv2d = _conv(2)
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "adaptive_avg_pool1d": _adaptive(volumes.adaptive_avg_pool1d, 1),
+    "adaptive_avg_pool1d": _adaptive(pooling.adaptive_avg_pool1d, 1),
     "adaptive_avg_pool2d": _adaptive(ops.adaptive_avg_pool2d, 2),
-    "adaptive_avg_pool3d": _adaptive(volumes.adaptive_avg_pool3d, 3),
-    "adaptive_max_pool1d": _adaptive(volumes.adaptive_max_pool1d, 1),
+    "adaptive_avg_pool3d": _adaptive(pooling.adaptive_avg_pool3d, 3),
+    "adaptive_max_pool1d": _adaptive(pooling.adaptive_max_pool1d, 1),
     "adaptive_max_pool2d": _adaptive(ops.adaptive_max_pool2d, 2),
     "avg_pool1d": _pool(1), "avg_pool2d": _pool(2), "avg_pool3d": _pool(3), "batch_norm": _batch_norm,
     "conv1d": _conv(1), "conv2d": conv2d, "conv3d": _conv(3), "conv_transpose2d": ops.conv_transpose2d,
