@@ -12,6 +12,7 @@ from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.ops.arithmetic import OWN, floating, mul, need_tensor, neg, sub, tanh
 from opbuild.mindspore.ops.comparison import greater, where
+from opbuild.mindspore.ops.declaration import named
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
@@ -61,9 +62,7 @@ def _emitting(op_type: str, what: str, domain: str = "", **attributes: float) ->
     def function(input: Any) -> Tensor:
         return emit(op_type, need_tensor(input, name), domain=domain, **attributes)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Return {what}."
-    return function
+    return named(function, name, f"Return {what}.")
 
 
 silu = _emitting("Silu", "``input * sigmoid(input)``", OWN)

@@ -14,7 +14,7 @@ from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, on
 from opbuild.mindspore.execution import emit
 from opbuild.mindspore.ops.arithmetic import add, mul, need_tensor, pow
 from opbuild.mindspore.ops.convolution import Padding, conv_transpose, pads_of, per_axis
-from opbuild.mindspore.ops.declaration import spelled
+from opbuild.mindspore.ops.declaration import named, spelled
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.normalization import dropout
 from opbuild.mindspore.ops.reduction import index_of, reduce
@@ -300,9 +300,7 @@ def _lp_pool(rank: int, axes: str) -> Callable[..., Tensor]:
         mean = averaged(pow(x, float(norm_type)), kernel_size, step, "valid", 0, ceil_mode, True, None, rank)
         return pow(mul(mean, float(prod(per_axis(kernel_size, rank, "the kernel_size")))), 1 / float(norm_type))
 
-    function.__name__ = function.__qualname__ = f"lp_pool{rank}d"
-    function.__doc__ = f"Return the norm of order ``norm_type`` under a window of {axes}."
-    return function
+    return named(function, f"lp_pool{rank}d", f"Return the norm of order ``norm_type`` under a window of {axes}.")
 
 
 lp_pool1d, lp_pool2d = _lp_pool(1, "one axis"), _lp_pool(2, "two axes")

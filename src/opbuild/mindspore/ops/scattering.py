@@ -12,6 +12,7 @@ from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, a
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.host import need_array, on_data
 from opbuild.mindspore.ops.arithmetic import as_operand, div, need_tensor, neg
+from opbuild.mindspore.ops.declaration import named
 from opbuild.mindspore.ops.selection import segment
 from opbuild.mindspore.ops.shaping import broadcast_to, expand_dims, moveaxis, reshaped
 from opbuild.mindspore.parameter import Parameter
@@ -52,9 +53,8 @@ def _tensor_scatter(how: str) -> Callable[[Any, Any, Any], Tensor]:
     def function(input_x: Any, indices: Any, updates: Any) -> Tensor:
         return at_vectors(input_x, indices, updates, how, f"tensor_scatter_{how}")
 
-    function.__name__ = function.__qualname__ = f"tensor_scatter_{how}"
-    function.__doc__ = f"Return the tensor with ``updates`` combined ({how}) at the places that ``indices`` names."
-    return function
+    doc = f"Return the tensor with ``updates`` combined ({how}) at the places that ``indices`` names."
+    return named(function, f"tensor_scatter_{how}", doc)
 
 
 tensor_scatter_add, tensor_scatter_sub = _tensor_scatter("add"), _tensor_scatter("sub")
@@ -90,9 +90,8 @@ def _scatter_nd(how: str, label: str) -> Callable[..., Tensor]:
     def function(input_x: Any, indices: Any, updates: Any, use_locking: bool = False) -> Tensor:
         return replaced(input_x, at_vectors(input_x, indices, updates, how, label), label)
 
-    function.__name__ = function.__qualname__ = label
-    function.__doc__ = f"Combine ({label[11:]}) ``updates`` into a parameter at the places that ``indices`` names."
-    return function
+    doc = f"Combine ({label[11:]}) ``updates`` into a parameter at the places that ``indices`` names."
+    return named(function, label, doc)
 
 
 scatter_nd_update = _scatter_nd("none", "scatter_nd_update")
@@ -106,9 +105,8 @@ def _scatter_rows(how: str, label: str) -> Callable[..., Tensor]:
         rows = expand_dims(_places(indices, label), -1)
         return replaced(input_x, at_vectors(input_x, rows, updates, how, label), label)
 
-    function.__name__ = function.__qualname__ = label
-    function.__doc__ = f"Combine ({label[8:]}) ``updates`` into the rows of a parameter that ``indices`` names."
-    return function
+    doc = f"Combine ({label[8:]}) ``updates`` into the rows of a parameter that ``indices`` names."
+    return named(function, label, doc)
 
 
 scatter_update = _scatter_rows("none", "scatter_update")
@@ -250,9 +248,8 @@ def _unsorted(how: str, first: Callable[[str], Any], label: str) -> Callable[[An
         rows = reshaped(tensor, (ids.size, *rest))
         return at_vectors(empty, reshaped(ids, (ids.size, 1)), rows, how, label)
 
-    function.__name__ = function.__qualname__ = label
-    function.__doc__ = f"Return the rows of each segment reduced by {how}; those without one have its neutral number."
-    return function
+    doc = f"Return the rows of each segment reduced by {how}; those without one have its neutral number."
+    return named(function, label, doc)
 
 
 unsorted_segment_sum = _unsorted("add", lambda dtype: 0, "unsorted_segment_sum")
