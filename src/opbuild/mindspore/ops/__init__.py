@@ -7,7 +7,6 @@ from opbuild.mindspore.ops.activation import *
 from opbuild.mindspore.ops.arithmetic import *
 from opbuild.mindspore.ops.arranging import *
 from opbuild.mindspore.ops.assignment import *
-from opbuild.mindspore.ops.blocks import *
 from opbuild.mindspore.ops.boxes import *
 from opbuild.mindspore.ops.communication import *
 from opbuild.mindspore.ops.comparison import *
@@ -35,7 +34,6 @@ from opbuild.mindspore.ops.shaping import *
 from opbuild.mindspore.ops.special import *
 from opbuild.mindspore.ops.statistics import *
 from opbuild.mindspore.ops.structure_primitives import *
-from opbuild.mindspore.ops.windows import *
 from opbuild.mindspore.tensor import is_tensor as is_tensor
 
 __getattr__ = names.getter(__name__)

@@ -15,7 +15,6 @@ from opbuild.mindspore.execution import cast
 from opbuild.mindspore.host import on_data
 from opbuild.mindspore.ops import (
     arranging,
-    blocks,
     boxes,
     creation,
     diagonals,
@@ -32,15 +31,15 @@ from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
 from opbuild.mindspore.tensor import Tensor
 
 # Shapes
-BatchToSpace = primitive("BatchToSpace", lambda x, block_size, crops: blocks.batch_to_space_nd(x, block_size, crops),
+BatchToSpace = primitive("BatchToSpace", lambda x, block_size, crops: patches.batch_to_space_nd(x, block_size, crops),
                          block_size=..., crops=...)  # fmt: skip
-BatchToSpaceND = primitive("BatchToSpaceND", blocks.batch_to_space_nd, block_shape=..., crops=...)
+BatchToSpaceND = primitive("BatchToSpaceND", patches.batch_to_space_nd, block_shape=..., crops=...)
 BatchToSpaceNDV2 = primitive(
     "BatchToSpaceNDV2",
-    lambda x, block, crops: blocks.batch_to_space_nd(x, shaping.ints(block, "block_shape"), _pairs(crops)),
+    lambda x, block, crops: patches.batch_to_space_nd(x, shaping.ints(block, "block_shape"), _pairs(crops)),
 )
-ChannelShuffle = primitive("ChannelShuffle", lambda x, group: blocks.channel_shuffle(x, group), group=...)
-DepthToSpace = primitive("DepthToSpace", blocks.depth_to_space, block_size=...)
+ChannelShuffle = primitive("ChannelShuffle", lambda x, group: patches.channel_shuffle(x, group), group=...)
+DepthToSpace = primitive("DepthToSpace", patches.depth_to_space, block_size=...)
 Expand = primitive("Expand", lambda x, shape: shaping.expand(x, shape))
 FillV2 = primitive("FillV2", lambda shape, value: creation.full(shape, value, dtype=value.dtype))
 MatrixDiagPartV3 = primitive("MatrixDiagPartV3", diagonals.matrix_diag_part, align="RIGHT_LEFT")
@@ -50,14 +49,14 @@ MirrorPad = primitive("MirrorPad", patches.mirror_pad, mode="REFLECT")
 Padding = primitive("Padding", patches.padding, pad_dim_size=8)
 ReverseSequence = primitive("ReverseSequence", arranging.reverse_sequence, seq_dim=..., batch_dim=0)
 SpaceToBatch = primitive(
-    "SpaceToBatch", lambda x, block_size, paddings: blocks.space_to_batch_nd(x, block_size, paddings),
+    "SpaceToBatch", lambda x, block_size, paddings: patches.space_to_batch_nd(x, block_size, paddings),
     block_size=..., paddings=...,
 )  # fmt: skip
 SpaceToBatchND = primitive(
-    "SpaceToBatchND", lambda x, block_shape, paddings: blocks.space_to_batch_nd(x, block_shape, paddings),
+    "SpaceToBatchND", lambda x, block_shape, paddings: patches.space_to_batch_nd(x, block_shape, paddings),
     block_shape=..., paddings=...,
 )  # fmt: skip
-SpaceToDepth = primitive("SpaceToDepth", blocks.space_to_depth, block_size=...)
+SpaceToDepth = primitive("SpaceToDepth", patches.space_to_depth, block_size=...)
 SplitV = primitive(
     "SplitV", lambda x, size_splits, split_dim, num_split: shaping.split(
         x, _filled(size_splits, x.shape[split_dim]), split_dim),
