@@ -31,7 +31,8 @@ from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import OpbuildError
 from opbuild.kernel.target import host_target
-from opbuild.offline.products import build_offline, load
+from opbuild.offline.build import build_offline
+from opbuild.offline.load import load
 from replayed import replayed_compiles
 from until import settle
 

@@ -34,9 +34,16 @@ TRUTH = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
 LOGIC = ("and", "or", "xor", "not")
 BITS = ("bit_and", "bit_or", "bit_xor", "bit_not", "shift_left", "shift_right")
 PARAMETERS: dict[str, tuple[float, ...]] = {
-    "leaky_relu": (0.01,), "elu": (1.0,), "celu": (1.3,), "selu": (1.67, 1.05), "hard_sigmoid": (0.2, 0.5),
-    "thresholded_relu": (0.3,), "shrink": (0.5, 0.1),
-}  # fmt: skip
+    **{
+        name: tuple(default for _, default in each.as_onnx.parameters)
+        for name, each in OPERATIONS.items()
+        if each.as_onnx is not None
+    },
+    "celu": (1.3,),
+    "thresholded_relu": (0.3,),
+    "shrink": (0.5, 0.1),
+}
+"""The last operands of operations that ONNX has as attributes."""
 CHECKS = "no_asserts-no_bounds_query"
 LENGTH = 96
 MEMORY, SECONDS = 4 * 2**30, 60
@@ -166,11 +173,10 @@ class _Maker:
             if self.functions == 0:
                 return self.operation(dtype)
             self.functions -= 1
-        if name in PARAMETERS:
-            return (name, self.make(dtype), *(const(value, dtype) for value in PARAMETERS[name]))
         if name == "pow" and self.random.random() < 0.5:
             return (name, self.make(dtype), const(self.random.choice((0, 1, 2, 3, 4)), dtype))
-        return (name, *(self.make(dtype) for _ in range(OPERATIONS[name].arity)))
+        parameters = [const(value, dtype) for value in PARAMETERS.get(name, ())]
+        return (name, *(self.make(dtype) for _ in range(OPERATIONS[name].arity - len(parameters))), *parameters)
 
 
 @lru_cache

@@ -113,6 +113,11 @@ class Config:
         return (self.precision_mode, self.op_select_implmode, *types)
 
     @property
+    def forces_float32(self) -> bool:
+        """Whether other floating-point types are computed in float32."""
+        return self.precision_mode == "force_fp32"
+
+    @property
     def kernel_meta(self) -> Path:
         """Where operators are stored."""
         return self.cache_folder / "kernel_meta" if self.op_compiler_cache_dir is None else self.cache_folder

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.kernel.networks import ImageKey, NetworkStore, StoredNetwork
+from opbuild.kernel.interfaces import NetworkStore
+from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.store import publish
 from opbuild.store.memory import MemoryNetworks

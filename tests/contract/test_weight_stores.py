@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from opbuild.files import private
-from opbuild.kernel.networks import Bytes, Weight, WeightStore
+from opbuild.kernel.interfaces import WeightStore
+from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import fast
 from opbuild.store.memory import MemoryWeights

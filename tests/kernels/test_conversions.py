@@ -116,9 +116,8 @@ def test_what_is_converted_to_a_wider_type_was_rounded_to_its_own(dtype: str, re
 
 def operands(name: str, dtype: str) -> list[Expression]:
     """Return an operation's operands: parameters are literals."""
-    if name in PARAMETERS:
-        return [arg(0), *(const(value, dtype) for value in PARAMETERS[name])]
-    return [arg(index % 2) for index in range(OPERATIONS[name].arity)]
+    parameters = [const(value, dtype) for value in PARAMETERS.get(name, ())]
+    return [*(arg(index % 2) for index in range(OPERATIONS[name].arity - len(parameters))), *parameters]
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)

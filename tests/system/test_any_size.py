@@ -20,8 +20,8 @@ from fuzzing import CAMPAIGN
 from opbuild.config import Config
 from opbuild.errors import BuildError, OptionError, ShapeError, UnsupportedOperatorError
 from opbuild.models.sizes import make_sizes
+from opbuild.offline.build import build_offline
 from opbuild.offline.file import read_offline
-from opbuild.offline.products import build_offline
 from processes import WITHOUT_COMPILER, environment
 
 Ranges = Sequence[int | tuple[int, int]]
@@ -197,7 +197,7 @@ def test_a_file_of_another_version_binds_no_new_size(
 ) -> None:
     """Another version may choose and lay out otherwise: it runs the stored size only, and says so."""
     path = build_offline(perceptron(), tmp_path / "net.om", ranges={"x": [(2, 8), 24]}, config=config)
-    monkeypatch.setattr("opbuild.offline.ranges.own_sources", lambda: "other")
+    monkeypatch.setattr("opbuild.offline.range_binder.own_sources", lambda: "other")
     net = opbuild.load(path)
     assert net(np.zeros((5, 24), np.float32)).size
     with pytest.raises(BuildError, match="another version of opbuild"):

@@ -13,7 +13,8 @@ from aged_entries import fill, left
 from opbuild.config import Config
 from opbuild.events import Warned
 from opbuild.files.usage import mark_used
-from opbuild.session import open_session
+from opbuild.pipeline.setup import set_up
+from opbuild.pipeline.stores import Stores
 from opbuild.store import ageing
 from opbuild.store.ageing import age, choose, remove_unused
 from opbuild.store.disk import DiskStore
@@ -173,16 +174,16 @@ def test_a_cache_of_five_times_its_maximum_ends_at_the_ratio(
     monkeypatch.delenv("ASCEND_REMAIN_CACHE_SIZE_RATIO", raising=False)
     seen = Recorder()
     options = {"op_compiler_cache_dir": tmp_path} if layout == "dir" else {"cache_path": tmp_path}
-    session = open_session(Config.from_environment(**options), None, seen)  # type: ignore[arg-type]
-    folder = session.config.kernel_meta
+    setup = set_up(Config.from_environment(**options), None, seen)  # type: ignore[arg-type]
+    folder = setup.config.kernel_meta
     folder.mkdir(parents=True)
-    megabytes = source(session.config, monkeypatch)
+    megabytes = source(setup.config, monkeypatch)
     names = fill(folder, 5 * megabytes, 100)
-    session.age()
+    Stores(setup).age()
     remaining = 50 if source is _default else 40
     assert left(folder) == names[100 - remaining // 5 :]
-    assert measure(folder, session.config.network_meta) <= megabytes * MEGABYTE * remaining // 100
-    assert session.config.policy_file.exists()
+    assert measure(folder, setup.config.network_meta) <= megabytes * MEGABYTE * remaining // 100
+    assert setup.config.policy_file.exists()
     warnings = [event.message for event in seen.of(Warned)]
     assert ["line 2" in warning for warning in warnings] == ([True] if source is _invalid_file else [])
 

@@ -59,6 +59,12 @@ def test_editing_one_family_changes_its_digest_alone(package: Path, part: str) -
     assert changed_by(lambda: edit(families(package) / "softmax" / f"{part}.py")) == {"softmax"}
 
 
+def test_editing_what_chooses_variants_changes_no_digest(package: Path) -> None:
+    """A record decides which kernel is asked for, not what it compiles to: all that is stored stays good (F46)."""
+    for path in (families(package) / "softmax" / "family.py", families(package) / "family.py"):
+        assert changed_by(lambda path=path: edit(path)) == set()
+
+
 def test_a_family_that_is_added_changes_no_digest(package: Path) -> None:
     """A folder beside the others is none of their sources (F46)."""
     assert changed_by(lambda: shutil.copytree(families(package) / "softmax", families(package) / "softmin")) == set()

@@ -14,7 +14,8 @@ from opbuild.config import Config
 from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.files import most_bytes as limits
 from opbuild.kernel.target import host_target
-from opbuild.offline.products import build_offline, load
+from opbuild.offline.build import build_offline
+from opbuild.offline.load import load
 from opbuild.store.disk import DiskStore
 from samples import conv, entry_of
 from seeds import MEMORY

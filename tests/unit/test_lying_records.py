@@ -24,7 +24,7 @@ from opbuild.kernel.networks import ImageKey
 from opbuild.kernel.target import host_target
 from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.offline.format import PLAN, Section, open_container, write_container
-from opbuild.offline.products import load
+from opbuild.offline.load import load
 from opbuild.platform.digest import fast
 from opbuild.program import View
 from opbuild.runtime.executor import Executor

@@ -27,8 +27,8 @@ from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.networks import ImageKey
 from opbuild.kernel.reason import Reason
 from opbuild.offline.format import SIGNATURE, WEIGHTS, Section, open_container, write_container
+from opbuild.pipeline.setup import set_up
 from opbuild.runtime.image import Image, ImageStore
-from opbuild.session import open_session
 from opbuild.store import inspect
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
@@ -271,7 +271,7 @@ def test_parts_of_what_is_signed_do_not_run_together() -> None:
 def test_a_bad_key_is_an_error_that_does_not_show_it(tmp_path: Path, text: str) -> None:
     """The message says how long it is, not what it is; of a file it says why it can not be used."""
     with pytest.raises(OptionError, match="OPBUILD_SIGNING_KEY") as caught:
-        open_session(Config(cache_path=tmp_path, signing_key=text), None, Recorder())
+        set_up(Config(cache_path=tmp_path, signing_key=text), None, Recorder())
     assert text.startswith("file:") or text not in str(caught.value)
 
 
@@ -291,12 +291,12 @@ def test_the_key_is_nowhere_to_be_seen(tmp_path: Path, monkeypatch: pytest.Monke
     """Not in what is printed of settings, not in the environment of linkers and compilers, not in any file."""
     monkeypatch.setenv("OPBUILD_SIGNING_KEY", SECRET)
     config = Config.from_environment(cache_path=tmp_path)
-    session = open_session(config, None, Recorder())
-    shown = repr((config, session, make_trust(config)))
+    setup = set_up(config, None, Recorder())
+    shown = repr((config, setup, make_trust(config)))
     assert SECRET not in shown
     assert not any(SECRET in value for value in (*linker_environment().values(), *server_environment().values()))
-    DiskStore(config.kernel_meta, trust=session.trust).publish(entry_of(conv())[1])
-    stored_network(config.network_meta, session.trust)
+    DiskStore(config.kernel_meta, trust=setup.trust).publish(entry_of(conv())[1])
+    stored_network(config.network_meta, setup.trust)
     contents = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert len(contents) > 5
     assert not any(SECRET.encode() in content for content in contents)

@@ -25,7 +25,7 @@ from opbuild.cache.folder import Cache
 from opbuild.cli.main import main
 from opbuild.files import mapping as files
 from opbuild.files.writing import count_written
-from opbuild.models import source as model_source
+from opbuild.models import memory as model_memory
 from opbuild.store import ageing, items, measured
 from opbuild.store.ageing import Clock, age, age_after_build
 from opbuild.store.disk import DiskStore
@@ -45,7 +45,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "Explainer", partial(Explainer, effort=Effort(files=300, times=20, reads=10)))
     monkeypatch.setattr(ageing, "FEW_FILES", 100)
     monkeypatch.setattr(ageing, "LOOKED_AT", 100)
-    monkeypatch.setattr(model_source, "_NAMES_AT_MOST", 100)
+    monkeypatch.setattr(model_memory, "_NAMES_AT_MOST", 100)
 
 
 def crowd(network: SmallNetwork, cache: Path, count: int) -> None:

@@ -20,8 +20,8 @@ from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.networks import ImageKey
 from opbuild.offline.format import WEIGHTS, Section, open_container, write_container
+from opbuild.pipeline.setup import set_up
 from opbuild.runtime.image import Image
-from opbuild.session import open_session
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
 from opbuild.store.policy import SIZE, read_policy
@@ -256,15 +256,15 @@ def test_a_cache_that_others_can_write_to_is_left_alone_with_one_warning(config:
         mode = folder.stat().st_mode
         folder.chmod(0o777)
         seen = Recorder()
-        session = open_session(config, None, seen)
-        assert not session.config.uses_cache
+        setup = set_up(config, None, seen)
+        assert not setup.config.uses_cache
         (warning,) = seen.of(events.Warned)
         assert f"everybody may write to {folder}" in warning.message
         assert f"chmod go-w {folder}" in warning.message
         assert SETTING in warning.message
         trusting = Config(cache_path=config.cache_path, trust_shared_cache=True)
         seen = Recorder()
-        assert open_session(trusting, None, seen).config.uses_cache
+        assert set_up(trusting, None, seen).config.uses_cache
         assert seen.of(events.Warned) == []
         folder.chmod(mode)
 

@@ -13,7 +13,6 @@ from opbuild.builder.debug import debugged
 from opbuild.builder.decide import Rebuild, UpToDate, decide
 from opbuild.builder.explain import Explainer
 from opbuild.builder.job import Job
-from opbuild.builder.order import longest_first
 from opbuild.builder.pending import PendingBuild, Plan
 from opbuild.builder.resting import RESTING
 from opbuild.builder.result import BuildResult, absent_error, forbidden_error
@@ -21,6 +20,7 @@ from opbuild.builder.work import Work
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import BuildStarted, CompileStarted, Event, Observer, Waiting, Warned, ignore
+from opbuild.families.catalogue import find
 from opbuild.files.trust import make_trust
 from opbuild.kernel.debug import NO_DEBUG, Debug, flags_of
 from opbuild.kernel.entry import Entry
@@ -33,6 +33,14 @@ from opbuild.kernel.target import Target
 from opbuild.platform.background import Background
 
 Shapes = Mapping[OpDesc, Sequence[Sequence[int]]]
+
+
+def longest_first(desc: OpDesc) -> tuple[int, str]:
+    """Return a sort key that puts operators which take longest first, in one order whatever the network.
+
+    So no worker begins the longest one when the others are done.
+    """
+    return -find(desc.family).cost(desc), desc.canonical()
 
 
 class Builder:

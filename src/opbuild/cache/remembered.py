@@ -12,7 +12,7 @@ from typing import Any
 
 from opbuild.files.trust import Trust
 from opbuild.kernel.reason import Reason
-from opbuild.models.face import read_face
+from opbuild.models.declaration import read_declaration
 from opbuild.store.counters import FILE, OLD_FILE, check_counters
 from opbuild.store.items import Item
 from opbuild.store.measured import FILE as SIZE_FILE
@@ -23,7 +23,7 @@ from opbuild.store.reading import REFUSED, reason_of
 from opbuild.store.weights import read_reference
 
 _STATES = NETWORKS.suffixes[-1]
-_FACE, _DIGEST = MODELS.suffixes
+_DECLARATION, _DIGEST = MODELS.suffixes
 
 
 def remembered_items(items: Iterable[Item], settings: Path | None) -> list[Item]:
@@ -81,8 +81,8 @@ def _reader(path: Path) -> Callable[[Path, Trust], Any]:
         return check_counters
     if path.name == SIZE_FILE:
         return read_measured
-    if path.suffix == _FACE:
-        return read_face
+    if path.suffix == _DECLARATION:
+        return read_declaration
     if path.parent.name == "weights":
         return read_reference
     return _read_digest if path.suffix == _DIGEST else _read_memo

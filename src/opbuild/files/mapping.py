@@ -144,12 +144,9 @@ def digest_of(
     Raises:
         OSError: If ``path`` can not be read; a memo that can not be written costs only the reading next time.
     """
-    if memo is not None:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            remembered = trust.read_memo(memo)
-            digest, state = str(remembered["blake3"]), state_of(path)
-            if remembered["state"] == state and len(digest) == 64:
-                return Known(digest, state, lasts=True)
+    remembered = remembered_digest(path, memo, trust) if memo is not None else None
+    if remembered is not None:
+        return remembered
     unwritten = is_unwritten(path)  # before anything is read: what is mapped later shows by its time of change
     stat, now = path.stat(), time.time_ns()
     known = Known((digest_file or fast_file)(path), _state(stat), unwritten and now - stat.st_ctime_ns > _SETTLED)
@@ -160,6 +157,16 @@ def digest_of(
             elif memo.exists():
                 memo.unlink()  # who finds one takes the file for edited since
     return known
+
+
+def remembered_digest(path: Path, memo: Path, trust: Trust = PRIVATE) -> Known | None:
+    """Return a file's digest as ``memo`` has it, None if that is of another state; the file is not read."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        remembered = trust.read_memo(memo)
+        digest, state = str(remembered["blake3"]), state_of(path)
+        if remembered["state"] == state and len(digest) == 64:
+            return Known(digest, state, lasts=True)
+    return None
 
 
 def read_file(path: Path) -> Array:

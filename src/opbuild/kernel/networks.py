@@ -1,19 +1,14 @@
-"""What the runtime asks of the stores of built networks and of packed weights; they know nothing of what they keep.
-
-A store can only save work: it answers with a ``Reason`` where there is nothing that may be used, whatever the storage
-does.
-"""
+"""Built networks and packed weights as stores keep them, without knowing what they hold."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import fast
 from opbuild.text.canonical import canonical_json
 
@@ -72,43 +67,3 @@ class Weight(NamedTuple):
     digest: str
     array: Bytes
     state: Any = None
-
-
-class NetworkStore(Protocol):
-    """Where networks are kept."""
-
-    def lookup(self, key: ImageKey) -> StoredNetwork | Reason:
-        """Return the network of ``key``, library and constants checked byte for byte, or why there is none."""
-
-    def publish(self, key: ImageKey, network: StoredNetwork) -> str | None:
-        """Add or replace a network so that nobody ever sees part of it; return None, or why it could not be stored."""
-
-    def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
-        """Keep new states of a network's weights; lost ones only cost reading the weights once more."""
-
-
-class WeightStore(Protocol):
-    """Where packed weights are kept, by the digest of their bytes, each once for all networks."""
-
-    def get(self, digest: str, nbytes: int, state: Any = None) -> Weight | Reason:
-        """Return weights, checked by their digest unless ``state`` says that they were.
-
-        Args:
-            digest: BLAKE3 of the bytes.
-            nbytes: Their number.
-            state: What the store said of them before.
-        """
-
-    def put(self, digest: str, array: Bytes) -> Weight | Reason:
-        """Add weights; return them as they are stored, or why they are not.
-
-        Args:
-            digest: BLAKE3 of the bytes.
-            array: The bytes.
-        """
-
-    def find(self, source: str, nbytes: int) -> Weight | Reason:
-        """Return what a source was packed to, as ``remember`` was told, checked as by ``get``."""
-
-    def remember(self, source: str, weight: Weight) -> str | None:
-        """Write down what a source, named by a digest, packs to; return None, or why it could not be."""

@@ -78,8 +78,7 @@ class OpDesc:
 
     Attributes:
         op_types: Operator types that it computes, in order, e.g. ``("Conv", "Add", "Relu")``; they name its files.
-        family: The kernel family whose definition and schedule build it, e.g. ``conv``; a key of the backend's
-            registry.
+        family: The kernel family whose definition and schedule build it, e.g. ``conv``.
         attrs: What is computed: JSON values only (kernel size, stride, epilogue expression, ...).
         inputs: Input operands, in argument order.
         outputs: Output operands; they follow the inputs in the argument list.

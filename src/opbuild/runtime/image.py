@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opbuild.graph.types import Array
-from opbuild.kernel.networks import ImageKey, NetworkStore, StoredNetwork, WeightStore
+from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.runtime.record import Record
 from opbuild.runtime.record_json import from_json, to_json
 from opbuild.runtime.weights import Constants, Packer, load_constants
+
+if TYPE_CHECKING:
+    from opbuild.kernel.interfaces import NetworkStore, WeightStore
 
 
 class Image(NamedTuple):

@@ -6,7 +6,7 @@ Constants below ``SMALL`` travel in the image of their network instead, one file
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from opbuild.errors import BuildError
 from opbuild.events import Watch, unwatched
 from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array
-from opbuild.kernel.networks import Weight, WeightStore
+from opbuild.kernel.networks import Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import fast
 from opbuild.program import Buffer, Program
@@ -22,6 +22,9 @@ from opbuild.runtime.process import keep_freed_memory
 from opbuild.runtime.record import ALIGNMENT, Constant
 from opbuild.text.canonical import canonical_json
 from opbuild.text.plural import counted
+
+if TYPE_CHECKING:
+    from opbuild.kernel.interfaces import WeightStore
 
 SMALL = 64 * 1024
 """Bytes below which a constant has no file of its own."""

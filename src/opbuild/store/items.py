@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Kind = Literal["operator", "image", "memo", "weight", "reference", "note", "private", "settings"]
@@ -40,8 +39,7 @@ class Form(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """Something that goes as a whole.
 
     Attributes:

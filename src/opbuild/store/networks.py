@@ -28,7 +28,6 @@ from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import fast
 from opbuild.store.items import Form, Item
-from opbuild.store.publish import publish_files
 from opbuild.store.reading import REFUSED, read_quietly, reason_of
 from opbuild.text.canonical import canonical_json
 
@@ -73,6 +72,8 @@ class DiskNetworks:
 
     def publish(self, key: ImageKey, network: StoredNetwork) -> str | None:
         """Add or replace a network; return None, or why the storage refused."""
+        from opbuild.store.publish import publish_files  # a start never needs it
+
         names = [key.stem + suffix for suffix in (".so", ".bin", ".seen", ".json")]
         content = {
             "key": dict(key.components),

@@ -27,9 +27,6 @@ from opbuild.operations.expression import from_json
 Domains = dict[str, Any]
 """Reduction domains by the names under which schedules find them."""
 
-PANEL = 32
-"""Columns in a panel of packed weights."""
-
 CHUNK = 32
 """Products that ``high_precision`` adds up by themselves."""
 
@@ -45,7 +42,8 @@ def define(desc: OpDesc) -> Definition:
 
     def product(k: Any) -> Any:
         if desc.attrs["rhs"] == "panels":
-            return lhs[(k, m, *batch)] * rhs[(n % PANEL, k, n // PANEL, *batch[: rhs.dimensions() - 3])]
+            panel = desc.inputs[1].dims[0].extent
+            return lhs[(k, m, *batch)] * rhs[(n % panel, k, n // panel, *batch[: rhs.dimensions() - 3])]
         return lhs[(k, m, *batch)] * staged[(n, k, *batch)]
 
     place = (n, m, *batch)

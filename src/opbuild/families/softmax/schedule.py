@@ -1,8 +1,8 @@
 """Softmax and its logarithm: how they are computed: a row (or sixteen columns) at a time, three passes over it.
 
-Variant: ``row``: ``stack`` keeps the powers of a row of at most ``STACK_ROW`` elements on the stack, ``heap`` of any
-row on the heap; ``lanes`` for outer axes: columns at a time; ``parallel``. Limits: ``lanes`` <= I; ``stack``: C <=
-``STACK_ROW``.
+Variant: ``row``: ``stack`` keeps the powers of a row on the stack, as many as the greatest extent that the descriptor
+allows, ``heap`` of any row on the heap; ``lanes`` for outer axes: columns at a time; ``parallel``. Limits: ``lanes`` <=
+I.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.lanes import VECTOR, parallel_rows, schedule_lanes
 from opbuild.kernel.opdesc import OpDesc
-
-STACK_ROW = 4096
 
 
 def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
@@ -40,7 +38,7 @@ def _inner(definition: Definition, desc: OpDesc) -> None:
     if not desc.attrs["log"]:
         power.compute_at(out, row).vectorize(power.args()[0], VECTOR, hl.TailStrategy.GuardWithIf)
         if desc.variant["row"] == "stack":
-            power.bound_storage(power.args()[0], STACK_ROW).store_in(hl.MemoryType.Stack)
+            power.bound_storage(power.args()[0], desc.inputs[0].dims[0].max).store_in(hl.MemoryType.Stack)
 
 
 def _outer(definition: Definition, desc: OpDesc) -> None:

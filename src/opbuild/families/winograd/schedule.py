@@ -34,7 +34,7 @@ SMALL = 8
 
 
 def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
-    """Schedule by ``variant``, whose fields are those of ``lowering.tiles.WinogradTile``."""
+    """Schedule by ``variant``, whose parts the family's record describes."""
     chunk = _output(definition, desc)
     _transforms(definition, desc, chunk)
     _products(definition, desc, chunk)

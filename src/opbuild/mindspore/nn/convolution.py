@@ -22,22 +22,11 @@ class _Conv(Cell):
     rank = 2
     transposed = False
 
-    def _prepare(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any,
-        pad_mode: str,
-        padding: Padding,
-        dilation: Any,
-        group: int,
-        has_bias: bool,
-        weight_init: Any,
-        bias_init: Any,
-        data_format: str,
-        dtype: Any,
-    ) -> None:
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
+                 pad_mode: str = "same", padding: Padding = 0,
+                 dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,
+                 bias_init: Any = None, data_format: str = "NCHW", dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__()
         name = type(self).__name__
         self.in_channels = positive(in_channels, f"in_channels of {name}")
         self.out_channels = positive(out_channels, f"out_channels of {name}")
@@ -56,7 +45,8 @@ class _Conv(Cell):
                 f"{name} of {in_channels} to {out_channels} channels in {group} groups",
                 "both must be multiples of group",
             )
-        shape = self._weight_shape()
+        # MindSpore keeps the weight of a convolution over one axis as one over two, of height 1.
+        shape = (*self._channels(), *(1,) * (self.rank == 1), *self.kernel_size)
         self.weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
         self.weight = Parameter(initializer(self.weight_init, shape, dtype), name="weight")
         self.bias_init = bias_init
@@ -65,15 +55,20 @@ class _Conv(Cell):
             self.bias_init = Uniform(1 / math.sqrt(max(fans(shape)[0], 1))) if bias_init is None else bias_init
             self.bias = Parameter(initializer(self.bias_init, (out_channels,), dtype), name="bias")
 
-    def _weight_shape(self) -> tuple[int, ...]:
+    def _channels(self) -> tuple[int, int]:
+        """Return the first extents of the weight."""
         if self.transposed:
-            return (self.in_channels, self.out_channels // self.group, *self.kernel_size)
-        return (self.out_channels, self.in_channels // self.group, *self.kernel_size)
+            return self.in_channels, self.out_channels // self.group
+        return self.out_channels, self.in_channels // self.group
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the convolution of a tensor of shape (N, in_channels, ...)."""
+        weight = reshaped(self.weight, (*self._channels(), *self.kernel_size)) if self.rank == 1 else self.weight
+        if self.transposed:
+            return conv_transpose(x, weight, self.bias, self.stride, self.pad_mode, self.padding, 0, self.dilation,
+                                  self.group, self.rank)  # fmt: skip
         return conv(
-            x, self.weight, self.bias, self.stride, self.pad_mode, self.padding, self.dilation, self.group, self.rank
+            x, weight, self.bias, self.stride, self.pad_mode, self.padding, self.dilation, self.group, self.rank
         )
 
     def extend_repr(self) -> str:
@@ -86,28 +81,12 @@ class _Conv(Cell):
             f"format={self.data_format}"
         )
 
-
-class Conv1d(_Conv):
-    """A convolution over one spatial axis. Arguments as ``Conv2d``."""
-
-    rank = 1
-
-    def _weight_shape(self) -> tuple[int, ...]:
-        # MindSpore keeps the weight of a convolution over one axis as one over two, of height 1.
-        return (self.out_channels, self.in_channels // self.group, 1, *self.kernel_size)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the convolution of a tensor of shape (N, in_channels, length)."""
-        weight = reshaped(self.weight, (self.out_channels, self.in_channels // self.group, *self.kernel_size))
-        return conv(x, weight, self.bias, self.stride, self.pad_mode, self.padding, self.dilation, self.group, 1)
-
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-                 pad_mode: str = "same", padding: Padding = 0,
-                 dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,
-                 bias_init: Any = None, dtype: Any = float32) -> None:  # fmt: skip
-        super().__init__()
-        self._prepare(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
-                      weight_init, bias_init, "NCHW", dtype)  # fmt: skip
+    def _take_output_padding(self, output_padding: Any) -> None:
+        given = (output_padding,) * self.rank if isinstance(output_padding, int) else tuple(output_padding)
+        if any(given) and self.pad_mode != "pad":
+            name = type(self).__name__
+            raise ArgumentValueError(f"output_padding of {name} is {output_padding}", "use pad_mode='pad'")
+        self.output_padding = given
 
 
 class Conv2d(_Conv):
@@ -129,14 +108,6 @@ class Conv2d(_Conv):
         dtype: Element type of the parameters.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-                 pad_mode: str = "same", padding: Padding = 0,
-                 dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,
-                 bias_init: Any = None, data_format: str = "NCHW", dtype: Any = float32) -> None:  # fmt: skip
-        super().__init__()
-        self._prepare(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
-                      weight_init, bias_init, data_format, dtype)  # fmt: skip
-
 
 class Conv3d(_Conv):
     """A convolution over three spatial axes. Arguments as ``Conv2d``."""
@@ -147,9 +118,29 @@ class Conv3d(_Conv):
                  pad_mode: str = "same", padding: Padding = 0,
                  dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,
                  bias_init: Any = None, data_format: str = "NCDHW", dtype: Any = float32) -> None:  # fmt: skip
-        super().__init__()
-        self._prepare(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
-                      weight_init, bias_init, data_format, dtype)  # fmt: skip
+        super().__init__(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
+                         weight_init, bias_init, data_format, dtype)  # fmt: skip
+
+
+class _Conv1d(_Conv):
+    rank = 1
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
+                 pad_mode: str = "same", padding: Padding = 0,
+                 dilation: Any = 1, group: int = 1, has_bias: bool = False, weight_init: Any = None,
+                 bias_init: Any = None, dtype: Any = float32) -> None:  # fmt: skip
+        super().__init__(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
+                         weight_init, bias_init, dtype=dtype)  # fmt: skip
+
+
+class Conv1d(_Conv1d):
+    """A convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``."""
+
+
+class Conv1dTranspose(_Conv1d):
+    """A transposed convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``."""
+
+    transposed = True
 
 
 class Conv2dTranspose(_Conv):
@@ -164,45 +155,15 @@ class Conv2dTranspose(_Conv):
                  pad_mode: str = "same", padding: Padding = 0,
                  output_padding: Any = 0, dilation: Any = 1, group: int = 1, has_bias: bool = False,
                  weight_init: Any = None, bias_init: Any = None, dtype: Any = float32) -> None:  # fmt: skip
-        super().__init__()
-        self._prepare(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
-                      weight_init, bias_init, "NCHW", dtype)  # fmt: skip
-        self.output_padding = (output_padding,) * 2 if isinstance(output_padding, int) else tuple(output_padding)
-        if any(self.output_padding) and pad_mode != "pad":
-            raise ArgumentValueError(f"output_padding of Conv2dTranspose is {output_padding}", "use pad_mode='pad'")
+        super().__init__(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
+                         weight_init, bias_init, dtype=dtype)  # fmt: skip
+        self._take_output_padding(output_padding)
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the transposed convolution of a tensor of shape (N, in_channels, height, width)."""
-        result = conv_transpose(
-            x, self.weight, self.bias, self.stride, self.pad_mode, self.padding, 0, self.dilation, self.group
-        )
         # MindSpore adds these rows and columns as zeros after the bias.
         rows, columns = self.output_padding
-        return pad(result, (0, columns, 0, rows))
-
-
-class Conv1dTranspose(_Conv):
-    """A transposed convolution over one spatial axis. Arguments as ``Conv2d``, without ``data_format``."""
-
-    rank = 1
-    transposed = True
-
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1,
-                 pad_mode: str = "same", padding: int = 0, dilation: int = 1, group: int = 1, has_bias: bool = False,
-                 weight_init: Any = None, bias_init: Any = None, dtype: Any = float32) -> None:  # fmt: skip
-        super().__init__()
-        self._prepare(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
-                      weight_init, bias_init, "NCHW", dtype)  # fmt: skip
-
-    def _weight_shape(self) -> tuple[int, ...]:
-        return (self.in_channels, self.out_channels // self.group, 1, *self.kernel_size)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the transposed convolution of a tensor of shape (N, in_channels, length)."""
-        weight = reshaped(self.weight, (self.in_channels, self.out_channels // self.group, *self.kernel_size))
-        return conv_transpose(
-            x, weight, self.bias, self.stride, self.pad_mode, self.padding, 0, self.dilation, self.group, 1
-        )
+        return pad(super().construct(x), (0, columns, 0, rows))
 
 
 class Conv3dTranspose(_Conv):
@@ -218,12 +179,9 @@ class Conv3dTranspose(_Conv):
                  pad_mode: str = "same", padding: Padding = 0, dilation: Any = 1, group: int = 1,
                  output_padding: Any = 0, has_bias: bool = False, weight_init: Any = None, bias_init: Any = None,
                  data_format: str = "NCDHW", dtype: Any = float32) -> None:  # fmt: skip
-        super().__init__()
-        self._prepare(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
-                      weight_init, bias_init, data_format, dtype)  # fmt: skip
-        self.output_padding = (output_padding,) * 3 if isinstance(output_padding, int) else tuple(output_padding)
-        if any(self.output_padding) and pad_mode != "pad":
-            raise ArgumentValueError(f"output_padding of Conv3dTranspose is {output_padding}", "use pad_mode='pad'")
+        super().__init__(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias,
+                         weight_init, bias_init, data_format, dtype)  # fmt: skip
+        self._take_output_padding(output_padding)
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the transposed convolution of a tensor of shape (N, in_channels, depth, height, width)."""

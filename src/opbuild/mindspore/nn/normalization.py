@@ -17,7 +17,39 @@ from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
 
-class _BatchNorm(Cell):
+class _ChannelNorm(Cell):
+    """What normalizations of channels share: parameters, ``repr``, and the numbers of dimensions that they take."""
+
+    ranks: tuple[int, ...] = ()
+    eps: float
+
+    def _make_parameters(self, num_features: int, momentum: float, affine: bool, gamma: Any, beta: Any, mean: Any,
+                         variance: Any, dtype: Any) -> None:  # fmt: skip
+        name = type(self).__name__
+        self.num_features = positive(num_features, f"num_features of {name}")
+        if not 0 <= momentum <= 1:
+            raise ArgumentValueError(f"momentum of {name} is {momentum}", "give a number from 0 to 1")
+        self._said_momentum = momentum
+        shape = (num_features,)
+        self.moving_mean = Parameter(initializer(mean, shape, dtype), "mean", requires_grad=False)
+        self.moving_variance = Parameter(initializer(variance, shape, dtype), "variance", requires_grad=False)
+        self.gamma = Parameter(initializer(gamma, shape, dtype), "gamma", requires_grad=affine)
+        self.beta = Parameter(initializer(beta, shape, dtype), "beta", requires_grad=affine)
+
+    def _check_rank(self, x: Tensor) -> None:
+        if x.ndim not in self.ranks:
+            listed = " or ".join(map(str, self.ranks))
+            raise TensorShapeError(f"{type(self).__name__} of shape {x.shape}", f"it needs {listed} dimensions")
+
+    def extend_repr(self) -> str:
+        """Return the layer's arguments."""
+        return (
+            f"num_features={self.num_features}, eps={self.eps}, momentum={self._said_momentum}, gamma={self.gamma}, "
+            f"beta={self.beta}, moving_mean={self.moving_mean}, moving_variance={self.moving_variance}"
+        )
+
+
+class _BatchNorm(_ChannelNorm):
     """Each channel normalized by its stored mean and variance.
 
     Args:
@@ -37,54 +69,23 @@ class _BatchNorm(Cell):
         ArgumentValueError: When called with ``training`` set (unless ``use_batch_statistics`` is False).
     """
 
-    ranks: tuple[int, ...] = ()
-
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.9,
-        affine: bool = True,
-        gamma_init: Any = "ones",
-        beta_init: Any = "zeros",
-        moving_mean_init: Any = "zeros",
-        moving_var_init: Any = "ones",
-        use_batch_statistics: bool | None = None,
-        data_format: str = "NCHW",
-        dtype: Any = float32,
-    ) -> None:
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.9, affine: bool = True,
+                 gamma_init: Any = "ones", beta_init: Any = "zeros", moving_mean_init: Any = "zeros",
+                 moving_var_init: Any = "ones", use_batch_statistics: bool | None = None,
+                 data_format: str = "NCHW", dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
-        name = type(self).__name__
-        self.num_features = positive(num_features, f"num_features of {name}")
-        if not 0 <= momentum <= 1:
-            raise ArgumentValueError(f"momentum of {name} is {momentum}", "give a number from 0 to 1")
         only_nchw(data_format)
-        self.eps = eps
-        self.momentum = 1.0 - momentum
+        self.eps, self.momentum = eps, 1.0 - momentum
         self.use_batch_statistics = use_batch_statistics
-        shape = (num_features,)
-        self.moving_mean = Parameter(initializer(moving_mean_init, shape, dtype), "mean", requires_grad=False)
-        self.moving_variance = Parameter(initializer(moving_var_init, shape, dtype), "variance", requires_grad=False)
-        self.gamma = Parameter(initializer(gamma_init, shape, dtype), "gamma", requires_grad=affine)
-        self.beta = Parameter(initializer(beta_init, shape, dtype), "beta", requires_grad=affine)
+        self._make_parameters(num_features, momentum, affine, gamma_init, beta_init, moving_mean_init, moving_var_init,
+                              dtype)  # fmt: skip
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the normalized tensor."""
-        name = type(self).__name__
-        if x.ndim not in self.ranks:
-            raise TensorShapeError(
-                f"{name} of shape {x.shape}", f"it needs {' or '.join(map(str, self.ranks))} dimensions"
-            )
+        self._check_rank(x)
         if self.use_batch_statistics or (self.use_batch_statistics is None and self.training):
-            raise ArgumentValueError(f"{name} is called with training set", NO_TRAINING)
+            raise ArgumentValueError(f"{type(self).__name__} is called with training set", NO_TRAINING)
         return batch_norm(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, eps=self.eps)
-
-    def extend_repr(self) -> str:
-        """Return the layer's arguments."""
-        return (
-            f"num_features={self.num_features}, eps={self.eps}, momentum={1.0 - self.momentum}, gamma={self.gamma}, "
-            f"beta={self.beta}, moving_mean={self.moving_mean}, moving_variance={self.moving_variance}"
-        )
 
 
 class BatchNorm1d(_BatchNorm):
@@ -132,7 +133,7 @@ class SyncBatchNorm(_BatchNorm):
         self.process_groups = process_groups
 
 
-class _InstanceNorm(Cell):
+class _InstanceNorm(_ChannelNorm):
     """Each channel of each sample normalized by its own mean and variance.
 
     Args:
@@ -145,52 +146,34 @@ class _InstanceNorm(Cell):
         dtype: Element type of the parameters.
     """
 
-    rank = 0
-
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True,
                  gamma_init: Any = "ones", beta_init: Any = "zeros", dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
-        name = type(self).__name__
-        self.num_features = positive(num_features, f"num_features of {name}")
-        if not 0 <= momentum <= 1:
-            raise ArgumentValueError(f"momentum of {name} is {momentum}", "give a number from 0 to 1")
         self.eps, self.momentum = eps, momentum
-        shape = (num_features,)
-        self.moving_mean = Parameter(initializer("zeros", shape, dtype), "mean", requires_grad=False)
-        self.moving_variance = Parameter(initializer("ones", shape, dtype), "variance", requires_grad=False)
-        self.gamma = Parameter(initializer(gamma_init, shape, dtype), "gamma", requires_grad=affine)
-        self.beta = Parameter(initializer(beta_init, shape, dtype), "beta", requires_grad=affine)
+        self._make_parameters(num_features, momentum, affine, gamma_init, beta_init, "zeros", "ones", dtype)
 
     def construct(self, x: Tensor) -> Tensor:
         """Return the normalized tensor."""
-        if x.ndim != self.rank:
-            raise TensorShapeError(f"{type(self).__name__} of shape {x.shape}", f"it needs {self.rank} dimensions")
+        self._check_rank(x)
         return instance_norm(x, self.gamma, self.beta, self.eps)
-
-    def extend_repr(self) -> str:
-        """Return the layer's arguments."""
-        return (
-            f"num_features={self.num_features}, eps={self.eps}, momentum={self.momentum}, gamma={self.gamma}, "
-            f"beta={self.beta}, moving_mean={self.moving_mean}, moving_variance={self.moving_variance}"
-        )
 
 
 class InstanceNorm1d(_InstanceNorm):
     """Instance normalization of shape (N, C, L)."""
 
-    rank = 3
+    ranks = (3,)
 
 
 class InstanceNorm2d(_InstanceNorm):
     """Instance normalization of shape (N, C, H, W)."""
 
-    rank = 4
+    ranks = (4,)
 
 
 class InstanceNorm3d(_InstanceNorm):
     """Instance normalization of shape (N, C, D, H, W)."""
 
-    rank = 5
+    ranks = (5,)
 
 
 class LayerNorm(Cell):

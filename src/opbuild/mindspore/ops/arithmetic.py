@@ -12,76 +12,16 @@ from opbuild.frontend.cell import location
 from opbuild.mindspore import promotion
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.execution import cast, emit
+from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
-    "abs",
-    "absolute",
-    "acos",
-    "acosh",
-    "add",
-    "addcdiv",
-    "addcmul",
-    "addn",
-    "arccos",
-    "arccosh",
-    "arcsin",
-    "arcsinh",
-    "arctan",
-    "arctan2",
-    "arctanh",
-    "asin",
-    "asinh",
-    "atan",
-    "atan2",
-    "atanh",
-    "ceil",
-    "clamp",
-    "clip",
-    "clip_by_value",
-    "cos",
-    "cosh",
-    "div",
-    "divide",
-    "erf",
-    "erfc",
-    "exp",
-    "exp2",
-    "expm1",
-    "floor",
-    "floor_div",
-    "floor_divide",
-    "floor_mod",
-    "fmod",
-    "hypot",
-    "lerp",
-    "log",
-    "log1p",
-    "log2",
-    "log10",
-    "logaddexp",
-    "maximum",
-    "minimum",
-    "mul",
-    "multiply",
-    "neg",
-    "negative",
-    "pow",
-    "reciprocal",
-    "remainder",
-    "round",
-    "rsqrt",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "square",
-    "sub",
-    "subtract",
-    "tan",
-    "tanh",
-    "true_divide",
-    "trunc",
+    "abs", "absolute", "acos", "acosh", "add", "addcdiv", "addcmul", "addn", "arccos", "arccosh", "arcsin", "arcsinh",
+    "arctan", "arctan2", "arctanh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "clamp", "clip", "clip_by_value",
+    "cos", "cosh", "div", "divide", "erf", "erfc", "exp", "exp2", "expm1", "floor", "floor_div", "floor_divide",
+    "floor_mod", "fmod", "hypot", "lerp", "log", "log1p", "log2", "log10", "logaddexp", "maximum", "minimum", "mul",
+    "multiply", "neg", "negative", "pow", "reciprocal", "remainder", "round", "rsqrt", "sign", "sin", "sinh", "sqrt",
+    "square", "sub", "subtract", "tan", "tanh", "true_divide", "trunc",
 ]  # fmt: skip
 
 OWN = "opbuild"
@@ -111,70 +51,79 @@ def binary(op_type: str, first: Any, second: Any, domain: str = "", dtype: str =
     return emit(op_type, as_operand(first, common), as_operand(second, common), domain=domain)
 
 
+def pairwise(name: str, op_type: str, what: str, domain: str = "", *, dtype: str = "", of_bool: str = "",
+             bool_as: str = "") -> Callable[[Any, Any], Tensor]:  # fmt: skip
+    """Return the function that is an operator of two operands.
+
+    Args:
+        name: Its name.
+        op_type: The operator.
+        what: What it returns.
+        domain: The operator's.
+        dtype: The element type to compute in; by default the operands' common one.
+        of_bool: The operator of two truth values, where it is another.
+        bool_as: The element type that truth values are computed in.
+    """
+
+    def function(input: Any, other: Any) -> Tensor:
+        common, first, second = promotion.operands(input, other, op_type)
+        if common == "bool" and of_bool:
+            return binary(of_bool, first, second)
+        return binary(op_type, first, second, domain, bool_as if common == "bool" and bool_as else dtype)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Return {what}."
+    return function
+
+
 def floating(value: Any, name: str) -> Tensor:
     """Return the tensor, converted to float32 if it holds integers or truth values."""
     tensor = need_tensor(value, name)
     return tensor if tensor.is_floating_point() else cast(tensor, "float32")
 
 
-def _of_floats(op_type: str, domain: str = "") -> Callable[[Any], Tensor]:
-    def function(input: Any) -> Tensor:
-        return emit(op_type, floating(input, op_type), domain=domain)
+def _unary(op_type: str, domain: str = "", integers: str = "float32") -> Callable[[Any], Tensor]:
+    """Return the function that is an operator of one operand; integers ``stay``, are ``computed`` or become float32."""
 
+    def function(input: Any) -> Tensor:
+        tensor = floating(input, op_type) if integers == "float32" else need_tensor(input, op_type)
+        return tensor if integers == "stay" and not tensor.is_floating_point() else emit(op_type, tensor, domain=domain)
+
+    rule = {"float32": "; integers become float32", "computed": ", in the element type of the tensor",
+            "stay": "; integers stay as they are"}[integers]  # fmt: skip
     function.__name__ = function.__qualname__ = op_type.lower()
-    function.__doc__ = f"Return {op_type} of each element; integers become float32."
+    function.__doc__ = f"Return {op_type} of each element{rule}."
     return function
 
 
-def _of_numbers(op_type: str, domain: str = "") -> Callable[[Any], Tensor]:
-    def function(input: Any) -> Tensor:
-        return emit(op_type, need_tensor(input, op_type), domain=domain)
-
-    function.__name__ = function.__qualname__ = op_type.lower()
-    function.__doc__ = f"Return {op_type} of each element, in the element type of the tensor."
-    return function
-
-
-abs = absolute = _of_numbers("Abs")
-neg = negative = _of_numbers("Neg")
-sign = _of_numbers("Sign")
-square = _of_numbers("Square", OWN)
-sqrt = _of_floats("Sqrt")
-rsqrt = _of_floats("Rsqrt", OWN)
-reciprocal = _of_floats("Reciprocal")
-exp = _of_floats("Exp")
-expm1 = _of_floats("Expm1", OWN)
-log = _of_floats("Log")
-log1p = _of_floats("Log1p", OWN)
-erf = _of_floats("Erf")
-sin = _of_floats("Sin")
-cos = _of_floats("Cos")
-tan = _of_floats("Tan")
-asin = arcsin = _of_floats("Asin")
-acos = arccos = _of_floats("Acos")
-atan = arctan = _of_floats("Atan")
-sinh = _of_floats("Sinh")
-cosh = _of_floats("Cosh")
-tanh = _of_floats("Tanh")
-asinh = arcsinh = _of_floats("Asinh")
-acosh = arccosh = _of_floats("Acosh")
-atanh = arctanh = _of_floats("Atanh")
-
-
-def _rounding(op_type: str, domain: str = "") -> Callable[[Any], Tensor]:
-    def function(input: Any) -> Tensor:
-        tensor = need_tensor(input, op_type)
-        return emit(op_type, tensor, domain=domain) if tensor.is_floating_point() else tensor
-
-    function.__name__ = function.__qualname__ = op_type.lower()
-    function.__doc__ = f"Return {op_type} of each element; integers stay as they are."
-    return function
-
-
-floor = _rounding("Floor")
-ceil = _rounding("Ceil")
-trunc = _rounding("Trunc", OWN)
-_round = _rounding("Round")
+abs = absolute = _unary("Abs", integers="computed")
+neg = negative = _unary("Neg", integers="computed")
+sign = _unary("Sign", integers="computed")
+square = _unary("Square", OWN, integers="computed")
+sqrt = _unary("Sqrt")
+rsqrt = _unary("Rsqrt", OWN)
+reciprocal = _unary("Reciprocal")
+exp = _unary("Exp")
+expm1 = _unary("Expm1", OWN)
+log = _unary("Log")
+log1p = _unary("Log1p", OWN)
+erf = _unary("Erf")
+sin = _unary("Sin")
+cos = _unary("Cos")
+tan = _unary("Tan")
+asin = arcsin = _unary("Asin")
+acos = arccos = _unary("Acos")
+atan = arctan = _unary("Atan")
+sinh = _unary("Sinh")
+cosh = _unary("Cosh")
+tanh = _unary("Tanh")
+asinh = arcsinh = _unary("Asinh")
+acosh = arccosh = _unary("Acosh")
+atanh = arctanh = _unary("Atanh")
+floor = _unary("Floor", integers="stay")
+ceil = _unary("Ceil", integers="stay")
+trunc = _unary("Trunc", OWN, integers="stay")
+_round = _unary("Round", integers="stay")
 
 
 def round(input: Any, *, decimals: int = 0) -> Tensor:
@@ -205,30 +154,14 @@ def exp2(input: Any) -> Tensor:
     return pow(2.0, floating(input, "exp2"))
 
 
-def add(input: Any, other: Any) -> Tensor:
-    """Return ``input + other``."""
-    common, first, second = promotion.operands(input, other, "Add")
-    return binary("Or" if common == "bool" else "Add", first, second)
-
-
-def sub(input: Any, other: Any) -> Tensor:
-    """Return ``input - other``; of truth values whether they differ."""
-    common, first, second = promotion.operands(input, other, "Sub")
-    return binary("Xor" if common == "bool" else "Sub", first, second)
+add = pairwise("add", "Add", "``input + other``", of_bool="Or")
+sub = pairwise("sub", "Sub", "``input - other``; of truth values whether they differ", of_bool="Xor")
+mul = multiply = pairwise("mul", "Mul", "``input * other``", of_bool="And")
 
 
 def subtract(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
     """Return ``input - alpha * other``."""
     return sub(input, other if alpha == 1 else mul(other, alpha))
-
-
-def mul(input: Any, other: Any) -> Tensor:
-    """Return ``input * other``."""
-    common, first, second = promotion.operands(input, other, "Mul")
-    return binary("And" if common == "bool" else "Mul", first, second)
-
-
-multiply = mul
 
 
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
@@ -257,14 +190,10 @@ def true_divide(dividend: Any, divisor: Any) -> Tensor:
     return div(dividend, divisor)
 
 
-def floor_divide(input: Any, other: Any) -> Tensor:
-    """Return the greatest integers not above ``input / other``."""
-    return binary("FloorDiv", input, other, OWN)
-
-
-def floor_div(x: Any, y: Any) -> Tensor:
-    """Return ``floor_divide(x, y)``."""
-    return floor_divide(x, y)
+floor_divide = pairwise("floor_divide", "FloorDiv", "the greatest integers not above ``input / other``", OWN)
+floor_div = spelled(floor_divide, "floor_div", x="input", y="other")
+maximum = pairwise("maximum", "Max", "the greater of two elements; NaN where either is NaN")
+minimum = pairwise("minimum", "Min", "the smaller of two elements; NaN where either is NaN")
 
 
 def floor_mod(x: Any, y: Any) -> Tensor:
@@ -273,9 +202,7 @@ def floor_mod(x: Any, y: Any) -> Tensor:
     return binary("Mod", first, second, OWN if common.startswith("float") else "")
 
 
-def remainder(input: Any, other: Any) -> Tensor:
-    """Return ``floor_mod(input, other)``."""
-    return floor_mod(input, other)
+remainder = spelled(floor_mod, "remainder", input="x", other="y")
 
 
 def fmod(input: Any, other: Any) -> Tensor:
@@ -287,16 +214,6 @@ def fmod(input: Any, other: Any) -> Tensor:
 def pow(input: Any, exponent: Any) -> Tensor:
     """Return ``input`` to the power of ``exponent``."""
     return binary("Pow", input, exponent)
-
-
-def maximum(input: Any, other: Any) -> Tensor:
-    """Return the greater of two elements; NaN where either is NaN."""
-    return binary("Max", input, other)
-
-
-def minimum(input: Any, other: Any) -> Tensor:
-    """Return the smaller of two elements; NaN where either is NaN."""
-    return binary("Min", input, other)
 
 
 def squared_difference(x: Any, y: Any) -> Tensor:
@@ -372,8 +289,4 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
 
 
 clip = clamp
-
-
-def clip_by_value(x: Any, clip_value_min: Any = None, clip_value_max: Any = None) -> Tensor:
-    """Return ``clamp(x, clip_value_min, clip_value_max)``."""
-    return clamp(x, clip_value_min, clip_value_max)
+clip_by_value = spelled(clamp, "clip_by_value", x="input", clip_value_min="min", clip_value_max="max")

@@ -14,6 +14,7 @@ from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.ops.arithmetic import mul, need_tensor
 from opbuild.mindspore.ops.comparison import less, where
+from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.shaping import (
     broadcast_to,
@@ -48,9 +49,7 @@ def adjoint(x: Any) -> Tensor:
     return swapaxes(x, -1, -2)
 
 
-def swapdims(input: Any, dim0: int, dim1: int) -> Tensor:
-    """Return the tensor with two axes exchanged."""
-    return swapaxes(input, dim0, dim1)
+swapdims = spelled(swapaxes, "swapdims", dim0="axis0", dim1="axis1")
 
 
 def t(input: Any) -> Tensor:
@@ -146,9 +145,7 @@ def flipud(input: Any) -> Tensor:
     return flip(input, (0,))
 
 
-def reverse(x: Any, axis: Any) -> Tensor:
-    """Return ``flip(x, axis)``."""
-    return flip(x, axis)
+reverse = spelled(flip, "reverse", x="input", axis="dims")
 
 
 def rot90(input: Any, k: int, dims: Any) -> Tensor:

@@ -14,12 +14,7 @@ from opbuild.mindspore.ops.reduction import all as all_of
 from opbuild.mindspore.ops.shaping import expand_dims, stack, unstack
 from opbuild.mindspore.tensor import Tensor
 
-__all__ = [
-    "bounding_box_decode",
-    "bounding_box_encode",
-    "check_valid",
-    "iou",
-]
+__all__ = ["bounding_box_decode", "bounding_box_encode", "check_valid", "iou"]
 
 
 def iou(anchor_boxes: Any, gt_boxes: Any, mode: str = "iou") -> Tensor:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from opbuild.mindspore import promotion
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.arithmetic import OWN, abs, add, as_operand, binary, mul, need_tensor, sub
+from opbuild.mindspore.ops.arithmetic import OWN, abs, add, as_operand, mul, need_tensor, pairwise, sub
+from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
@@ -18,58 +20,20 @@ __all__ = [
     "select", "where",
 ]  # fmt: skip
 
-
-def equal(input: Any, other: Any) -> Tensor:
-    """Return whether elements are equal."""
-    return binary("Equal", input, other)
-
-
-def not_equal(input: Any, other: Any) -> Tensor:
-    """Return whether elements differ."""
-    return binary("NotEqual", input, other, OWN)
-
-
-def less(input: Any, other: Any) -> Tensor:
-    """Return ``input < other``."""
-    return _ordered("Less", input, other)
-
-
-def less_equal(input: Any, other: Any) -> Tensor:
-    """Return ``input <= other``."""
-    return _ordered("LessOrEqual", input, other)
-
-
-def greater(input: Any, other: Any) -> Tensor:
-    """Return ``input > other``."""
-    return _ordered("Greater", input, other)
-
-
-def greater_equal(input: Any, other: Any) -> Tensor:
-    """Return ``input >= other``."""
-    return _ordered("GreaterOrEqual", input, other)
-
-
-eq, ne, lt, le, gt, ge = equal, not_equal, less, less_equal, greater, greater_equal
-
-
-def _ordered(op_type: str, first: Any, second: Any) -> Tensor:
-    common, first, second = promotion.operands(first, second, op_type)
-    return binary(op_type, first, second, dtype="uint8" if common == "bool" else common)
-
-
-def logical_and(input: Any, other: Any) -> Tensor:
-    """Return whether both elements are true."""
-    return binary("And", input, other, dtype="bool")
-
-
-def logical_or(input: Any, other: Any) -> Tensor:
-    """Return whether any of two elements is true."""
-    return binary("Or", input, other, dtype="bool")
-
-
-def logical_xor(input: Any, other: Any) -> Tensor:
-    """Return whether exactly one of two elements is true."""
-    return binary("Xor", input, other, dtype="bool")
+equal = eq = pairwise("equal", "Equal", "whether elements are equal")
+not_equal = ne = pairwise("not_equal", "NotEqual", "whether elements differ", OWN)
+less = lt = pairwise("less", "Less", "``input < other``", bool_as="uint8")
+less_equal = le = pairwise("less_equal", "LessOrEqual", "``input <= other``", bool_as="uint8")
+greater = gt = pairwise("greater", "Greater", "``input > other``", bool_as="uint8")
+greater_equal = ge = pairwise("greater_equal", "GreaterOrEqual", "``input >= other``", bool_as="uint8")
+logical_and = pairwise("logical_and", "And", "whether both elements are true", dtype="bool")
+logical_or = pairwise("logical_or", "Or", "whether any of two elements is true", dtype="bool")
+logical_xor = pairwise("logical_xor", "Xor", "whether exactly one of two elements is true", dtype="bool")
+bitwise_and = pairwise("bitwise_and", "BitwiseAnd", "the bits set in both", of_bool="And")
+bitwise_or = pairwise("bitwise_or", "BitwiseOr", "the bits set in any", of_bool="Or")
+bitwise_xor = pairwise("bitwise_xor", "BitwiseXor", "the bits set in exactly one", of_bool="Xor")
+bitwise_left_shift = pairwise("bitwise_left_shift", "ShiftLeft", "``input`` shifted left by ``other`` bits", OWN)
+bitwise_right_shift = pairwise("bitwise_right_shift", "ShiftRight", "``input`` shifted right by ``other`` bits", OWN)
 
 
 def logical_not(input: Any) -> Tensor:
@@ -77,26 +41,21 @@ def logical_not(input: Any) -> Tensor:
     return emit("Not", cast(need_tensor(input, "logical_not"), "bool"))
 
 
-def isnan(input: Any) -> Tensor:
-    """Return whether an element is NaN."""
-    return _of_float("IsNaN", input, False)
+def _of_float(op_type: str, what: str, of_integers: bool, domain: str = "") -> Callable[[Any], Tensor]:
+    def function(input: Any) -> Tensor:
+        tensor = need_tensor(input, op_type)
+        if tensor.is_floating_point():
+            return emit(op_type, tensor, domain=domain)
+        return Tensor.of(np.full(tensor.shape, of_integers))
+
+    function.__name__ = function.__qualname__ = op_type.lower()
+    function.__doc__ = f"Return whether an element is {what}."
+    return function
 
 
-def isinf(input: Any) -> Tensor:
-    """Return whether an element is an infinity."""
-    return _of_float("IsInf", input, False)
-
-
-def isfinite(input: Any) -> Tensor:
-    """Return whether an element is neither an infinity nor NaN."""
-    return _of_float("IsFinite", input, True, OWN)
-
-
-def _of_float(op_type: str, value: Any, of_integers: bool, domain: str = "") -> Tensor:
-    tensor = need_tensor(value, op_type)
-    if tensor.is_floating_point():
-        return emit(op_type, tensor, domain=domain)
-    return Tensor.of(np.full(tensor.shape, of_integers))
+isnan = _of_float("IsNaN", "NaN", False)
+isinf = _of_float("IsInf", "an infinity", False)
+isfinite = _of_float("IsFinite", "neither an infinity nor NaN", True, OWN)
 
 
 def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
@@ -114,9 +73,7 @@ def where(condition: Any, input: Any, other: Any) -> Tensor:
     return emit("Where", chosen, as_operand(first, common), as_operand(second, common))
 
 
-def select(condition: Any, input: Any, other: Any) -> Tensor:
-    """Return ``where(condition, input, other)``."""
-    return where(condition, input, other)
+select = spelled(where, "select")
 
 
 def masked_fill(input_x: Any, mask: Any, value: Any) -> Tensor:
@@ -126,37 +83,7 @@ def masked_fill(input_x: Any, mask: Any, value: Any) -> Tensor:
     return emit("Where", cast(need_tensor(mask, "masked_fill"), "bool"), as_operand(value, dtype), tensor)
 
 
-def bitwise_and(input: Any, other: Any) -> Tensor:
-    """Return the bits set in both."""
-    return _bits("BitwiseAnd", "And", input, other)
-
-
-def bitwise_or(input: Any, other: Any) -> Tensor:
-    """Return the bits set in any."""
-    return _bits("BitwiseOr", "Or", input, other)
-
-
-def bitwise_xor(input: Any, other: Any) -> Tensor:
-    """Return the bits set in exactly one."""
-    return _bits("BitwiseXor", "Xor", input, other)
-
-
-def _bits(op_type: str, of_bool: str, first: Any, second: Any) -> Tensor:
-    common, first, second = promotion.operands(first, second, op_type)
-    return binary(of_bool if common == "bool" else op_type, first, second)
-
-
 def bitwise_not(input: Any) -> Tensor:
     """Return the bits that are not set; of truth values the opposite."""
     tensor = need_tensor(input, "bitwise_not")
     return emit("Not" if tensor.type.dtype == "bool" else "BitwiseNot", tensor)
-
-
-def bitwise_left_shift(input: Any, other: Any) -> Tensor:
-    """Return ``input`` shifted left by ``other`` bits."""
-    return binary("ShiftLeft", input, other, OWN)
-
-
-def bitwise_right_shift(input: Any, other: Any) -> Tensor:
-    """Return ``input`` shifted right by ``other`` bits."""
-    return binary("ShiftRight", input, other, OWN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from opbuild.frontend.cell import location
@@ -108,22 +109,17 @@ def conv(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: s
     return emit("Conv", *operands, **attrs)
 
 
-def conv1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
-           dilation: Any = 1, groups: int = 1) -> Tensor:  # fmt: skip
-    """Return a convolution over one spatial axis; see ``conv``."""
-    return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, 1)
+def _conv(rank: int, axes: str) -> Callable[..., Tensor]:
+    def function(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid",
+                 padding: Padding = 0, dilation: Any = 1, groups: int = 1) -> Tensor:  # fmt: skip
+        return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, rank)
+
+    function.__name__ = function.__qualname__ = f"conv{rank}d"
+    function.__doc__ = f"Return a convolution over {axes}; see ``conv``."
+    return function
 
 
-def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
-           dilation: Any = 1, groups: int = 1) -> Tensor:  # fmt: skip
-    """Return a convolution over two spatial axes; see ``conv``."""
-    return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, 2)
-
-
-def conv3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid", padding: Padding = 0,
-           dilation: Any = 1, groups: int = 1) -> Tensor:  # fmt: skip
-    """Return a convolution over three spatial axes; see ``conv``."""
-    return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, 3)
+conv1d, conv2d, conv3d = _conv(1, "one spatial axis"), _conv(2, "two spatial axes"), _conv(3, "three spatial axes")
 
 
 def conv_transpose(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: str = "valid",

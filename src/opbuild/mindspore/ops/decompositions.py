@@ -8,6 +8,7 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.mindspore.host import in_floats
+from opbuild.mindspore.ops.declaration import spelled
 
 __all__ = [
     "cholesky", "cholesky_inverse", "cholesky_solve", "cond", "det", "geqrf", "inverse", "log_matrix_determinant",
@@ -26,10 +27,7 @@ def det(input: Any) -> Any:
     return np.linalg.det(input)
 
 
-@in_floats
-def matrix_determinant(input: Any) -> Any:
-    """Return the determinants of matrices."""
-    return np.linalg.det(input)
+matrix_determinant = spelled(det, "matrix_determinant")
 
 
 @in_floats
@@ -39,11 +37,7 @@ def slogdet(input: Any) -> Any:
     return np.asarray(sign), np.asarray(log)
 
 
-@in_floats
-def log_matrix_determinant(input: Any) -> Any:
-    """Return ``slogdet(input)``."""
-    sign, log = np.linalg.slogdet(input)
-    return np.asarray(sign), np.asarray(log)
+log_matrix_determinant = spelled(slogdet, "log_matrix_determinant")
 
 
 @in_floats

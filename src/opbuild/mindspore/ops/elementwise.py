@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +46,7 @@ from opbuild.mindspore.ops.comparison import (
     where,
 )  # fmt: skip
 from opbuild.mindspore.ops.creation import full_like, ones_like, zeros_like
+from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.ops.random import drawn
 from opbuild.mindspore.tensor import Tensor
 
@@ -58,9 +58,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-def accumulate_n(x: Sequence[Tensor]) -> Tensor:
-    """Return the sum of several tensors."""
-    return addn(x)
+accumulate_n = spelled(addn, "accumulate_n")
+inv = spelled(reciprocal, "inv", x="input")
+invert = spelled(bitwise_not, "invert", x="input")
+sgn = spelled(sign, "sgn")
+soft_shrink = spelled(softshrink, "soft_shrink")
+truncate_mod = spelled(fmod, "truncate_mod", x="input", y="other")
 
 
 def angle(input: Any) -> Tensor:
@@ -201,16 +204,6 @@ def heaviside(input: Any, values: Any) -> Tensor:
     return where(equal(tensor, 0), values, steps)
 
 
-def inv(x: Any) -> Tensor:
-    """Return ``1 / x``."""
-    return reciprocal(x)
-
-
-def invert(x: Any) -> Tensor:
-    """Return the bits that are not set."""
-    return bitwise_not(x)
-
-
 def isneginf(input: Any) -> Tensor:
     """Return whether an element is minus infinity."""
     return logical_and(isinf(input), less(input, 0))
@@ -267,11 +260,6 @@ def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3) -> Tensor:
     return where(less(x, 0), mul(x, slopes), x)
 
 
-def sgn(input: Any) -> Tensor:
-    """Return the sign of each element."""
-    return sign(input)
-
-
 def sinc(input: Any) -> Tensor:
     """Return ``sin(pi * x) / (pi * x)``, 1 at 0."""
     tensor = floating(input, "sinc")
@@ -280,19 +268,9 @@ def sinc(input: Any) -> Tensor:
     return where(zero, ones_like(tensor), div(sin(scaled), scaled))
 
 
-def soft_shrink(input: Any, lambd: float = 0.5) -> Tensor:
-    """Return ``softshrink(input, lambd)``."""
-    return softshrink(input, lambd)
-
-
 def truncate_div(x: Any, y: Any) -> Tensor:
     """Return quotients rounded towards 0."""
     return div(x, y, rounding_mode="trunc")
-
-
-def truncate_mod(x: Any, y: Any) -> Tensor:
-    """Return the remainders of ``truncate_div``."""
-    return fmod(x, y)
 
 
 def type_as(input: Any, other: Any) -> Tensor:

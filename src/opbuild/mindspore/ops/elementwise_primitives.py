@@ -100,11 +100,6 @@ def _cum_sum(x: Any, axis: Any, exclusive: bool, reverse: bool) -> Tensor:
     return emit("CumSum", tensor, np.asarray(int(axis), np.int64), exclusive=int(exclusive), reverse=int(reverse))
 
 
-def _top_k(x: Any, k: int, sorted: bool) -> tuple[Tensor, Tensor]:
-    """Return the ``k`` greatest elements along the last axis and their indices."""
-    return reduction.topk(x, k, sorted=sorted)
-
-
 ReduceAll = primitive("ReduceAll", lambda x, axis=(), *, keep_dims: reduction.all(x, axis, keep_dims), keep_dims=False)
 ReduceAny = primitive("ReduceAny", lambda x, axis=(), *, keep_dims: reduction.any(x, axis, keep_dims), keep_dims=False)
 ReduceMax = primitive("ReduceMax", _reduction("ReduceMax"), keep_dims=False)
@@ -118,7 +113,7 @@ ArgMaxWithValue = primitive("ArgMaxWithValue", _with_value("ArgMax", "ReduceMax"
 ArgMinWithValue = primitive("ArgMinWithValue", _with_value("ArgMin", "ReduceMin"), axis=0, keep_dims=False)
 CumSum = primitive("CumSum", _cum_sum, exclusive=False, reverse=False)
 L2Normalize = primitive("L2Normalize", reduction.l2_normalize, axis=0, epsilon=1e-4)
-TopK = primitive("TopK", _top_k, sorted=True)
+TopK = primitive("TopK", reduction.topk, sorted=True)
 Sort = primitive("Sort", reduction.sort, axis=-1, descending=False)
 
 

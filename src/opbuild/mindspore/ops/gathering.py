@@ -10,6 +10,7 @@ from opbuild.frontend.cell import location
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.ops.arithmetic import need_tensor
+from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.ops.shaping import ints, ravel, reshaped
 from opbuild.mindspore.tensor import Tensor
 
@@ -54,9 +55,7 @@ def gather_elements(input: Any, dim: int, index: Any) -> Tensor:
     return emit("GatherElements", tensor, _indices(index, "gather_elements"), axis=axis)
 
 
-def gather_d(x: Any, dim: int, index: Any) -> Tensor:
-    """Return ``gather_elements(x, dim, index)``."""
-    return gather_elements(x, dim, index)
+gather_d = spelled(gather_elements, "gather_d", x="input")
 
 
 def gather_nd(input_x: Any, indices: Any) -> Tensor:

@@ -11,6 +11,7 @@ from opbuild.mindspore import promotion
 from opbuild.mindspore.arguments import TensorShapeError
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.ops.arithmetic import add, mul, need_tensor
+from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
@@ -54,9 +55,7 @@ def mm(input: Any, mat2: Any) -> Tensor:
     return product(input, mat2, False, False, "mm", 2)
 
 
-def mv(mat: Any, vec: Any) -> Tensor:
-    """Return the product of a matrix and a vector."""
-    return matmul(mat, vec)
+mv = spelled(matmul, "mv", mat="input", vec="other")
 
 
 def dot(input: Any, other: Any) -> Tensor:

@@ -34,12 +34,8 @@ from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
 from opbuild.mindspore.tensor import Tensor
 
 # Shapes
-BatchToSpace = primitive(
-    "BatchToSpace",
-    lambda x, block_size, crops: blocks.batch_to_space_nd(x, block_size, crops),
-    block_size=...,
-    crops=...,
-)
+BatchToSpace = primitive("BatchToSpace", lambda x, block_size, crops: blocks.batch_to_space_nd(x, block_size, crops),
+                         block_size=..., crops=...)  # fmt: skip
 BatchToSpaceND = primitive("BatchToSpaceND", blocks.batch_to_space_nd, block_shape=..., crops=...)
 BatchToSpaceNDV2 = primitive(
     "BatchToSpaceNDV2",
@@ -161,29 +157,17 @@ InplaceIndexAdd = primitive("InplaceIndexAdd", scattering.inplace_index_add, axi
 InplaceSub = primitive("InplaceSub", scattering.inplace_sub, indices=...)
 InplaceUpdate = primitive("InplaceUpdate", scattering.inplace_update, indices=...)
 InplaceUpdateV2 = primitive("InplaceUpdateV2", lambda x, indices, v: scattering.inplace_update(x, v, indices))
-ScatterAdd = primitive("ScatterAdd", _locking(scattering.scatter_add), use_locking=False)
+globals().update({
+    f"Scatter{places}{how}": primitive(f"Scatter{places}{how}", _locking(
+        getattr(scattering, f"scatter_{places.lower()}{'_' * bool(places)}{how.lower()}")), use_locking=how == "Update")
+    for places in ("", "Nd") for how in ("Add", "Div", "Max", "Min", "Mul", "Sub", "Update")
+})  # fmt: skip
 ScatterAddWithAxis = primitive("ScatterAddWithAxis", scattering.scatter_add_with_axis, axis=0)
-ScatterDiv = primitive("ScatterDiv", _locking(scattering.scatter_div), use_locking=False)
-ScatterMax = primitive("ScatterMax", _locking(scattering.scatter_max), use_locking=False)
-ScatterMin = primitive("ScatterMin", _locking(scattering.scatter_min), use_locking=False)
-ScatterMul = primitive("ScatterMul", _locking(scattering.scatter_mul), use_locking=False)
-ScatterNdAdd = primitive("ScatterNdAdd", _locking(scattering.scatter_nd_add), use_locking=False)
-ScatterNdDiv = primitive("ScatterNdDiv", _locking(scattering.scatter_nd_div), use_locking=False)
-ScatterNdMax = primitive("ScatterNdMax", _locking(scattering.scatter_nd_max), use_locking=False)
-ScatterNdMin = primitive("ScatterNdMin", _locking(scattering.scatter_nd_min), use_locking=False)
-ScatterNdMul = primitive("ScatterNdMul", _locking(scattering.scatter_nd_mul), use_locking=False)
-ScatterNdSub = primitive("ScatterNdSub", _locking(scattering.scatter_nd_sub), use_locking=False)
-ScatterNdUpdate = primitive("ScatterNdUpdate", _locking(scattering.scatter_nd_update), use_locking=True)
-ScatterSub = primitive("ScatterSub", _locking(scattering.scatter_sub), use_locking=False)
-ScatterUpdate = primitive("ScatterUpdate", _locking(scattering.scatter_update), use_locking=True)
 TensorScatterElements = primitive("TensorScatterElements", scattering.tensor_scatter_elements, axis=0, reduction="none")
 
 # Selection and segments
-Bucketize = primitive(
-    "Bucketize",
-    lambda x, boundaries: selection.bucketize(x, np.asarray(boundaries, np.float64), right=True),
-    boundaries=...,
-)
+Bucketize = primitive("Bucketize", lambda x, boundaries: selection.bucketize(
+    x, np.asarray(boundaries, np.float64), right=True), boundaries=...)  # fmt: skip
 ListDiff = primitive("ListDiff", selection.list_diff, out_idx=int32)
 LowerBound = primitive("LowerBound", lambda x, values, out_type: _bound(x, values, out_type, False), out_type=int32)
 SearchSorted = primitive(
@@ -230,14 +214,8 @@ AdaptiveMaxPool2D = primitive(
     "AdaptiveMaxPool2D", lambda x, output_size: volumes.adaptive_with_indices(x, output_size, 2), output_size=...
 )
 AffineGrid = primitive("AffineGrid", patches.affine_grid, align_corners=False)
-BoundingBoxDecode = primitive(
-    "BoundingBoxDecode",
-    boxes.bounding_box_decode,
-    max_shape=...,
-    means=(0.0,) * 4,
-    stds=(1.0,) * 4,
-    wh_ratio_clip=0.016,
-)
+BoundingBoxDecode = primitive("BoundingBoxDecode", boxes.bounding_box_decode, max_shape=..., means=(0.0,) * 4,
+                              stds=(1.0,) * 4, wh_ratio_clip=0.016)  # fmt: skip
 BoundingBoxEncode = primitive("BoundingBoxEncode", boxes.bounding_box_encode, means=(0.0,) * 4, stds=(1.0,) * 4)
 Col2Im = primitive(
     "Col2Im", lambda x, size, kernel_size, dilation, padding, stride: patches.col2im(

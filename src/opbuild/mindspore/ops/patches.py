@@ -16,6 +16,7 @@ from opbuild.mindspore.ops.arithmetic import add, addn, clamp, floor, mul, need_
 from opbuild.mindspore.ops.arithmetic import floor_mod as modulo
 from opbuild.mindspore.ops.arithmetic import round as rounded
 from opbuild.mindspore.ops.comparison import greater, greater_equal, less_equal, logical_and, where
+from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.ops.gathering import gather, gather_elements
 from opbuild.mindspore.ops.linear import matmul
 from opbuild.mindspore.ops.pooling import interpolate
@@ -121,10 +122,7 @@ def padding(x: Any, pad_dim_size: int = 8) -> Tensor:
     return pad(tensor, (0, pad_dim_size - 1))
 
 
-def upsample(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-             align_corners: bool | None = None, recompute_scale_factor: bool | None = None) -> Tensor:  # fmt: skip
-    """Return ``interpolate`` of the tensor."""
-    return interpolate(input, size, scale_factor, mode, align_corners, recompute_scale_factor)
+upsample = spelled(interpolate, "upsample")
 
 
 def affine_grid(theta: Any, size: Any, align_corners: bool = False) -> Tensor:

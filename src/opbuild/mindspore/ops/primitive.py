@@ -42,12 +42,13 @@ class Primitive:
         return f"Prim[{self.name}]<{listed}>" if listed else f"Prim[{self.name}]"
 
 
-def primitive(name: str, function: Callable[..., Any], **attributes: Any) -> Callable[..., Primitive]:
+def primitive(name: str, function: Callable[..., Any], doc: str = "", /, **attributes: Any) -> Callable[..., Primitive]:
     """Return the class of an operator.
 
     Args:
         name: MindSpore's name of the primitive.
         function: Computes it: called with the operands, and with the attributes by name.
+        doc: What ``help`` says of it; by default what it says of the function.
         attributes: The attributes that the constructor takes, in order, with their defaults; ``...`` for one that
             must be given.
     """
@@ -60,7 +61,7 @@ def primitive(name: str, function: Callable[..., Any], **attributes: Any) -> Cal
     def __call__(self: Primitive, *operands: Any) -> Any:  # noqa: N807
         return function(*operands, **{key: self.attributes[key] for key in attributes})
 
-    doc = f"{function.__doc__ or name}\n\nA primitive: ``{name}{taken}(operands)``."
+    doc = f"{doc or function.__doc__ or name}\n\nA primitive: ``{name}{taken}(operands)``."
     members = {"__init__": __init__, "__call__": __call__, "__doc__": doc, "__module__": __name__}
     return type(name, (Primitive,), members)
 

@@ -59,11 +59,6 @@ def _count_nonzero(x: Any, dims: Any) -> Tensor:
     return reduction.count_nonzero(x, () if dims is None else dims, False, int64)
 
 
-def _histogram_fixed_width(x: Any, range: Any, nbins: int, dtype: str) -> Any:
-    """Return how many elements fall into each of ``nbins`` equal parts of a range."""
-    return selection.histogram_fixed_width(x, range, nbins)
-
-
 def _cumprod(x: Any, axis: Any, exclusive: bool, reverse: bool) -> Tensor:
     """Return the running products along ``axis``."""
     from opbuild.mindspore.execution import emit
@@ -105,26 +100,23 @@ Cummax = primitive("Cummax", statistics.cummax, axis=...)
 Cummin = primitive("Cummin", statistics.cummin, axis=...)
 EuclideanNorm = primitive("EuclideanNorm", matrices.euclidean_norm, keep_dims=False)
 Histogram = primitive("Histogram", selection.histc, bins=100, min=0.0, max=0.0)
-HistogramFixedWidth = primitive("HistogramFixedWidth", _histogram_fixed_width, nbins=..., dtype="int32")
+HistogramFixedWidth = primitive("HistogramFixedWidth", lambda x, bounds, nbins, dtype: selection.histogram_fixed_width(
+    x, bounds, nbins), selection.histogram_fixed_width.__doc__ or "", nbins=..., dtype="int32")  # fmt: skip
 InTopK = primitive("InTopK", statistics.intopk, k=...)
 Median = primitive("Median", _median, global_median=False, axis=0, keep_dims=False, ignore_nan=False)
 NthElement = primitive("NthElement", _nth, reverse=False)
 ReduceStd = primitive("ReduceStd", _std, axis=(), unbiased=True, keep_dims=False)
 
 
-def _lp_norm(x: Any, axis: Any, p: float, keep_dims: bool, epsilon: float) -> Tensor:
-    """Return the norm of order ``p`` over axes."""
-    return matrices.vector_norm(x, p, axis, keep_dims)
-
-
-def _quantile(x: Any, q: Any, dim: Any, keep_dims: bool, ignore_nan: bool) -> Any:
-    """Return the elements at the shares ``q`` of the order."""
-    return (statistics.nanquantile if ignore_nan else statistics.quantile)(x, q, dim, keep_dims)
-
-
-LpNorm = primitive("LpNorm", _lp_norm, axis=..., p=2, keep_dims=False, epsilon=1e-12)
+LpNorm = primitive("LpNorm", lambda x, axis, p, keep_dims, epsilon: matrices.vector_norm(x, p, axis, keep_dims),
+                   "Return the norm of order ``p`` over axes.",
+                   axis=..., p=2, keep_dims=False, epsilon=1e-12)  # fmt: skip
 NuclearNorm = primitive("NuclearNorm", matrices.nuclear_norm, dim=None, keepdim=False)
-Quantile = primitive("Quantile", _quantile, dim=None, keep_dims=False, ignore_nan=False)
+Quantile = primitive(
+    "Quantile", lambda x, q, dim, keep_dims, ignore_nan: (
+        statistics.nanquantile if ignore_nan else statistics.quantile)(x, q, dim, keep_dims),
+    "Return the elements at the shares ``q`` of the order.", dim=None, keep_dims=False, ignore_nan=False,
+)  # fmt: skip
 
 # Linear algebra
 Cdist = primitive("Cdist", matrices.cdist, p=2.0)
@@ -137,9 +129,8 @@ MatrixPower = primitive("MatrixPower", matrices.matrix_power, n=...)
 MatrixSolve = primitive("MatrixSolve", decompositions.matrix_solve, adjoint=False)
 Ormqr = primitive("Ormqr", decompositions.ormqr, left=True, transpose=False)
 Pdist = primitive("Pdist", matrices.pdist, p=2.0)
-Renorm = primitive(
-    "Renorm", lambda x, p, dim, maxnorm: matrices.renorm(x, p, dim, maxnorm), p=..., dim=..., maxnorm=...
-)
+Renorm = primitive("Renorm", lambda x, p, dim, maxnorm: matrices.renorm(x, p, dim, maxnorm),
+                   p=..., dim=..., maxnorm=...)  # fmt: skip
 
 
 def _einsum(tensors: Any, equation: str) -> Tensor:
@@ -160,16 +151,6 @@ def _qr(x: Any, full_matrices: bool) -> Any:
     return decompositions.qr(x, "complete" if full_matrices else "reduced")
 
 
-def _lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool, unpack_pivots: bool) -> Any:
-    """Return the permutation and the triangles of an LU decomposition."""
-    return decompositions.lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots)
-
-
-def _lstsq(matrix: Any, rhs: Any, fast: bool, l2_regularizer: float) -> Any:
-    """Return X with the least squares of ``matrix @ X - rhs``."""
-    return decompositions.lstsq(matrix, rhs)
-
-
 @on_data
 def _triangular(matrix: Any, rhs: Any, lower: bool, adjoint: bool) -> Any:
     """Return X of ``matrix @ X = rhs`` for triangular matrices."""
@@ -187,41 +168,28 @@ def _tridiagonal(superdiag: Any, maindiag: Any, subdiag: Any, rhs: Any) -> Any:
 
 
 Einsum = primitive("Einsum", _einsum, equation=...)
-Lstsq = primitive("Lstsq", _lstsq, fast=True, l2_regularizer=0.0)
-LuUnpack = primitive("LuUnpack", _lu_unpack, unpack_data=True, unpack_pivots=True)
+Lstsq = primitive("Lstsq", lambda matrix, rhs, fast, l2_regularizer: decompositions.lstsq(matrix, rhs),
+                  "Return X with the least squares of ``matrix @ X - rhs``.",
+                  fast=True, l2_regularizer=0.0)  # fmt: skip
+LuUnpack = primitive("LuUnpack", decompositions.lu_unpack, unpack_data=True, unpack_pivots=True)
 MatrixTriangularSolve = primitive("MatrixTriangularSolve", _triangular, lower=True, adjoint=False)
 Svd = primitive("Svd", _svd, full_matrices=False, compute_uv=True)
 Qr = primitive("Qr", _qr, full_matrices=False)
 
 
 # Random numbers
+def _seeded(function: Any, doc: str = "") -> Any:
+    """Return a function that takes a primitive's two seeds as one."""
+
+    def drawn(*operands: Any, seed: int, seed2: int, **named: Any) -> Any:
+        return function(*operands, seed=_seed(seed, seed2), **named)
+
+    drawn.__doc__ = doc or function.__doc__
+    return drawn
+
+
 def _seed(seed: int, seed2: int) -> int | None:
     return seed * 65537 + seed2 if seed or seed2 else None
-
-
-def _uniform_real(shape: Any, seed: int, seed2: int) -> Tensor:
-    """Return numbers drawn evenly from [0, 1)."""
-    return random.uniform(shape, 0.0, 1.0, _seed(seed, seed2))
-
-
-def _uniform_int(shape: Any, minval: Any, maxval: Any, seed: int, seed2: int) -> Tensor:
-    """Return integers (int32) drawn evenly from ``minval`` to below ``maxval``."""
-    return random.uniform(shape, minval, maxval, _seed(seed, seed2), int32)
-
-
-def _standard_normal(shape: Any, seed: int, seed2: int) -> Tensor:
-    """Return numbers drawn from the normal distribution of mean 0 and deviation 1."""
-    return random.standard_normal(shape, _seed(seed, seed2))
-
-
-def _standard_laplace(shape: Any, seed: int, seed2: int) -> Tensor:
-    """Return numbers drawn from the Laplace distribution of mean 0 and scale 1."""
-    return random.standard_laplace(shape, _seed(seed, seed2))
-
-
-def _gamma(shape: Any, alpha: Any, beta: Any, seed: int, seed2: int) -> Tensor:
-    """Return numbers drawn from gamma distributions."""
-    return random.gamma(shape, alpha, beta, _seed(seed, seed2))
 
 
 def _poisson(shape: Any, mean: Any, seed: int, seed2: int) -> Tensor:
@@ -246,37 +214,26 @@ def _truncated_normal(shape: Any, dtype: Any, seed: int, seed2: int) -> Tensor:
     return random.drawn("TruncatedNormal", values, dtype, _seed(seed, seed2))
 
 
-def _categorical(logits: Any, num_sample: int, seed: int, dtype: Any) -> Tensor:
-    """Return indices drawn from each row's categorical distribution."""
-    return random.random_categorical(logits, num_sample, seed, dtype)
-
-
-def _shuffle(x: Any, seed: int, seed2: int) -> Tensor:
-    """Return the slices along axis 0 in random order."""
-    return random.shuffle(x, _seed(seed, seed2))
-
-
-def _choice(x: Any, count: int, seed: int, seed2: int) -> tuple[Tensor, Tensor]:
-    """Return the places of true elements in random order, and which of these there are."""
-    return random.choice_with_mask(x, count, _seed(seed, seed2))
-
-
-RandomCategorical = primitive(
-    "RandomCategorical",
-    lambda logits, num_sample, seed, dtype: _categorical(logits, num_sample, seed, dtype),
-    dtype=int64,
-)
-RandomChoiceWithMask = primitive("RandomChoiceWithMask", _choice, count=256, seed=0, seed2=0)
-RandomShuffle = primitive("RandomShuffle", _shuffle, seed=0, seed2=0)
+RandomCategorical = primitive("RandomCategorical", random.random_categorical, dtype=int64)
+RandomChoiceWithMask = primitive("RandomChoiceWithMask", _seeded(random.choice_with_mask), count=256, seed=0, seed2=0)
+RandomShuffle = primitive("RandomShuffle", _seeded(random.shuffle), seed=0, seed2=0)
 RandpermV2 = primitive("RandpermV2", random.randperm, seed=0, offset=0, dtype=int64)
-Gamma = primitive("Gamma", _gamma, seed=0, seed2=0)
+Gamma = primitive("Gamma", _seeded(random.gamma), seed=0, seed2=0)
 Multinomial = primitive("Multinomial", _multinomial, seed=0, seed2=0, dtype=int32)
 Poisson = primitive("Poisson", _poisson, seed=0, seed2=0)
-StandardLaplace = primitive("StandardLaplace", _standard_laplace, seed=0, seed2=0)
-StandardNormal = primitive("StandardNormal", _standard_normal, seed=0, seed2=0)
+StandardLaplace = primitive("StandardLaplace", _seeded(random.standard_laplace), seed=0, seed2=0)
+StandardNormal = primitive("StandardNormal", _seeded(random.standard_normal), seed=0, seed2=0)
 TruncatedNormal = primitive("TruncatedNormal", _truncated_normal, dtype=float32, seed=0, seed2=0)
-UniformInt = primitive("UniformInt", _uniform_int, seed=0, seed2=0)
-UniformReal = primitive("UniformReal", _uniform_real, seed=0, seed2=0)
+UniformInt = primitive(
+    "UniformInt", _seeded(lambda shape, low, high, seed: random.uniform(shape, low, high, seed, int32),
+                          "Return integers (int32) drawn evenly from the first number to below the second."),
+    seed=0, seed2=0,
+)  # fmt: skip
+UniformReal = primitive(
+    "UniformReal", _seeded(lambda shape, seed: random.uniform(shape, 0.0, 1.0, seed),
+                           "Return numbers drawn evenly from [0, 1)."),
+    seed=0, seed2=0,
+)  # fmt: skip
 
 
 @on_data
@@ -302,27 +259,10 @@ CumulativeLogsumexp = primitive("CumulativeLogsumexp", _cumulative_log_sum_exp, 
 
 
 # Windows, assignment, marks
-def _window(function: Any) -> Any:
-    def window(window_length: Any, periodic: bool, dtype: Any) -> Tensor:
-        result: Tensor = function(window_length, periodic, dtype=dtype)
-        return result
-
-    return window
-
-
-def _log_space(start: Any, end: Any, steps: int, base: float, dtype: Any) -> Tensor:
-    """Return ``base`` to the power of ``steps`` numbers."""
-    return windows.logspace(start, end, steps, base, dtype=dtype)
-
-
-BartlettWindow = primitive("BartlettWindow", _window(windows.bartlett_window), periodic=True, dtype=float32)
-BlackmanWindow = primitive("BlackmanWindow", _window(windows.blackman_window), periodic=True, dtype=float32)
-HammingWindow = primitive(
-    "HammingWindow",
-    lambda length, periodic, alpha, beta, dtype: windows.hamming_window(length, periodic, alpha, beta, dtype=dtype),
-    periodic=True, alpha=0.54, beta=0.46, dtype=float32,
-)  # fmt: skip
-LogSpace = primitive("LogSpace", _log_space, steps=10, base=10, dtype=float32)
+BartlettWindow = primitive("BartlettWindow", windows.bartlett_window, periodic=True, dtype=float32)
+BlackmanWindow = primitive("BlackmanWindow", windows.blackman_window, periodic=True, dtype=float32)
+HammingWindow = primitive("HammingWindow", windows.hamming_window, periodic=True, alpha=0.54, beta=0.46, dtype=float32)
+LogSpace = primitive("LogSpace", windows.logspace, steps=10, base=10, dtype=float32)
 
 # Without attributes
 globals().update(primitives(

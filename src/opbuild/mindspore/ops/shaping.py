@@ -14,6 +14,7 @@ from opbuild.mindspore.dtype import Type, to_type
 from opbuild.mindspore.execution import cast as _cast
 from opbuild.mindspore.execution import emit, emit_many
 from opbuild.mindspore.ops.arithmetic import need_tensor
+from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.promotion import promote
 from opbuild.mindspore.tensor import Tensor
 
@@ -80,9 +81,7 @@ def transpose(input: Any, dims: Any) -> Tensor:
     return tensor if perm == tuple(range(tensor.ndim)) else emit("Transpose", tensor, perm=perm)
 
 
-def permute(input: Any, axis: Any) -> Tensor:
-    """Return ``transpose(input, axis)``."""
-    return transpose(input, axis)
+permute = spelled(transpose, "permute", axis="dims")
 
 
 def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:
@@ -127,9 +126,7 @@ def expand_dims(input_x: Any, axis: int) -> Tensor:
     return reshaped(tensor, (*tensor.shape[:place], 1, *tensor.shape[place:]))
 
 
-def unsqueeze(input: Any, dim: int) -> Tensor:
-    """Return ``expand_dims(input, dim)``."""
-    return expand_dims(input, dim)
+unsqueeze = spelled(expand_dims, "unsqueeze", input="input_x", dim="axis")
 
 
 def flatten(input: Any, order: str = "C", *, start_dim: int = 1, end_dim: int = -1) -> Tensor:
@@ -251,9 +248,7 @@ def broadcast_to(input: Any, shape: Any) -> Tensor:
     return tensor if tuple(wanted) == tensor.shape else emit("Expand", tensor, _vector(*wanted))
 
 
-def expand(input_x: Any, size: Any) -> Tensor:
-    """Return ``broadcast_to(input_x, size)``."""
-    return broadcast_to(input_x, size)
+expand = spelled(broadcast_to, "expand", input_x="input", size="shape")
 
 
 def pad(input_x: Any, padding: Any, mode: str = "constant", value: Any = None) -> Tensor:

@@ -11,6 +11,7 @@ from opbuild.graph.types import Array
 from opbuild.mindspore.host import in_floats, on_data
 from opbuild.mindspore.ops.arithmetic import div, exp, mul, neg
 from opbuild.mindspore.ops.comparison import where
+from opbuild.mindspore.ops.declaration import spelled
 
 __all__ = [
     "bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e", "bessel_j0", "bessel_j1", "bessel_k0", "bessel_k0e",
@@ -231,9 +232,7 @@ def bessel_i1(x: Any) -> Any:
     return mul(bessel_i1e(x), exp(where(x > 0, x, neg(x))))
 
 
-def i0(input: Any) -> Any:
-    """Return ``bessel_i0(input)``."""
-    return bessel_i0(input)
+i0 = spelled(bessel_i0, "i0", input="x")
 
 
 def bessel_k0(x: Any) -> Any:

@@ -123,16 +123,6 @@ def _split(x: Any, axis: int, output_num: int) -> tuple[Tensor, ...]:
     return shaping.split(x, extent // output_num, axis)
 
 
-def _squeeze(x: Any, axis: Any) -> Tensor:
-    """Return the tensor without axes of extent 1."""
-    return shaping.squeeze(x, axis)
-
-
-def _unstack(x: Any, axis: int, num: int | None) -> tuple[Tensor, ...]:
-    """Return the slices of a tensor along ``axis``."""
-    return shaping.unstack(x, axis)
-
-
 def _dtype(x: Any) -> Any:
     """Return the element type."""
     return x.dtype
@@ -171,34 +161,25 @@ Pad = primitive("Pad", _pad, paddings=...)
 ReverseV2 = primitive("ReverseV2", lambda x, axis: shaping.flip(x, axis), axis=...)
 Roll = primitive("Roll", shaping.roll, shifts=..., dims=None)
 Split = primitive("Split", _split, axis=0, output_num=1)
-Squeeze = primitive("Squeeze", _squeeze, axis=())
+Squeeze = primitive("Squeeze", shaping.squeeze, axis=())
 Stack = primitive("Stack", shaping.stack, axis=0)
 StridedSlice = primitive("StridedSlice", _strided_slice, begin_mask=0, end_mask=0, ellipsis_mask=0, new_axis_mask=0,
                          shrink_axis_mask=0)  # fmt: skip
 Tril = primitive("Tril", shaping.tril, diagonal=0)
 Triu = primitive("Triu", shaping.triu, diagonal=0)
-Unstack = primitive("Unstack", _unstack, axis=0, num=None)
+Unstack = primitive("Unstack", lambda x, axis, num: shaping.unstack(x, axis),
+                    "Return the slices of a tensor along ``axis``.", axis=0, num=None)  # fmt: skip
 
 
 # Gather, scatter, creation
-def _one_hot(indices: Any, depth: int, on_value: Any, off_value: Any, axis: int) -> Tensor:
-    """Return ``on_value`` at each index along a new axis, ``off_value`` elsewhere."""
-    return gathering.one_hot(indices, depth, on_value, off_value, axis)
-
-
-def _fill(dtype: Any, shape: Any, value: Any) -> Tensor:
-    """Return one number in every element."""
-    return creation.fill(dtype, shape, value)
-
-
 Gather = GatherV2 = primitive("Gather", gathering.gather, batch_dims=0)
-OneHot = primitive("OneHot", _one_hot, axis=-1)
+OneHot = primitive("OneHot", gathering.one_hot, axis=-1)
 Range = primitive("Range", lambda start, end, step, maxlen: creation.arange(start, end, step), maxlen=1000000)
 Pack, Unpack = Stack, Unstack
 
 # Without attributes
 globals().update(primitives(
-    Cast=shaping.cast, DType=_dtype, ExpandDims=shaping.expand_dims, Eye=creation.eye, Fill=_fill,
+    Cast=shaping.cast, DType=_dtype, ExpandDims=shaping.expand_dims, Eye=creation.eye, Fill=creation.fill,
     Flatten=shaping.flatten, GatherD=gathering.gather_d, GatherNd=gathering.gather_nd, Identity=shaping.identity,
     LinSpace=creation.linspace, Ones=creation.ones, OnesLike=creation.ones_like, Rank=shaping.rank,
     Reshape=shaping.reshape, ScalarToTensor=creation.scalar_to_tensor, ScatterNd=gathering.scatter_nd,

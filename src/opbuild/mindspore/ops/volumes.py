@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from opbuild.graph.types import Array
 from opbuild.mindspore.ops.arithmetic import add, mul, need_tensor, pow
 from opbuild.mindspore.ops.convolution import Padding, conv_transpose, per_axis
+from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.normalization import dropout
 from opbuild.mindspore.ops.pooling import adaptive, averaged, pool
@@ -136,57 +137,43 @@ def _steps(extent: int, kernel: int, stride: int, border: int, dilation: int, ce
     return np.where((places < 0) | (places >= extent), -1, places)
 
 
-def _unpool(x: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any, rank: int) -> Tensor:
-    tensor, places = need_tensor(x, "max_unpool"), need_tensor(indices, "max_unpool")
-    kernel = per_axis(kernel_size, rank, "the kernel_size")
-    steps = kernel if stride in (None, 0) else per_axis(stride, rank, "the stride")
-    border = (padding,) * rank if isinstance(padding, int) else tuple(padding)
-    front, inner = tensor.shape[: tensor.ndim - rank], tensor.shape[tensor.ndim - rank :]
-    wanted = tuple((extent - 1) * step - 2 * more + size
-                   for extent, step, more, size in zip(inner, steps, border, kernel, strict=True))  # fmt: skip
-    if output_size:
-        wanted = ints(output_size, "the output_size")[-rank:]
-    zeros = Tensor.of(np.zeros((*front, prod(wanted)), tensor.type.dtype))
-    flat = (*front, prod(inner))
-    result = tensor_scatter_elements(zeros, reshaped(places, flat), reshaped(tensor, flat), len(front))
-    return reshaped(result, (*front, *wanted))
+def _unpool(rank: int) -> Callable[..., Tensor]:
+    def function(x: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+                 output_size: Any = None) -> Tensor:  # fmt: skip
+        """Return zeros with the elements of a pooled tensor at the places that they came from."""
+        tensor, places = need_tensor(x, "max_unpool"), need_tensor(indices, "max_unpool")
+        kernel = per_axis(kernel_size, rank, "the kernel_size")
+        steps = kernel if stride in (None, 0) else per_axis(stride, rank, "the stride")
+        border = (padding,) * rank if isinstance(padding, int) else tuple(padding)
+        front, inner = tensor.shape[: tensor.ndim - rank], tensor.shape[tensor.ndim - rank :]
+        wanted = tuple((extent - 1) * step - 2 * more + size
+                       for extent, step, more, size in zip(inner, steps, border, kernel, strict=True))  # fmt: skip
+        if output_size:
+            wanted = ints(output_size, "the output_size")[-rank:]
+        zeros = Tensor.of(np.zeros((*front, prod(wanted)), tensor.type.dtype))
+        flat = (*front, prod(inner))
+        result = tensor_scatter_elements(zeros, reshaped(places, flat), reshaped(tensor, flat), len(front))
+        return reshaped(result, (*front, *wanted))
+
+    function.__name__ = function.__qualname__ = f"max_unpool{rank}d"
+    return function
 
 
-def max_unpool1d(
-    x: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
-) -> Tensor:
-    """Return zeros with the elements of a pooled tensor at the places that they came from."""
-    return _unpool(x, indices, kernel_size, stride, padding, output_size, 1)
+max_unpool1d, max_unpool2d, max_unpool3d = (_unpool(rank) for rank in (1, 2, 3))
 
 
-def max_unpool2d(
-    x: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
-) -> Tensor:
-    """Return zeros with the elements of a pooled tensor at the places that they came from."""
-    return _unpool(x, indices, kernel_size, stride, padding, output_size, 2)
+def _lp_pool(rank: int, axes: str) -> Callable[..., Tensor]:
+    def function(x: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
+        step = kernel_size if stride is None else stride
+        mean = averaged(pow(x, float(norm_type)), kernel_size, step, "valid", 0, ceil_mode, True, None, rank)
+        return pow(mul(mean, float(prod(per_axis(kernel_size, rank, "the kernel_size")))), 1 / float(norm_type))
+
+    function.__name__ = function.__qualname__ = f"lp_pool{rank}d"
+    function.__doc__ = f"Return the norm of order ``norm_type`` under a window of {axes}."
+    return function
 
 
-def max_unpool3d(
-    x: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
-) -> Tensor:
-    """Return zeros with the elements of a pooled tensor at the places that they came from."""
-    return _unpool(x, indices, kernel_size, stride, padding, output_size, 3)
-
-
-def _lp_pool(x: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool, rank: int) -> Tensor:
-    step = kernel_size if stride is None else stride
-    mean = averaged(pow(x, float(norm_type)), kernel_size, step, "valid", 0, ceil_mode, True, None, rank)
-    return pow(mul(mean, float(prod(per_axis(kernel_size, rank, "the kernel_size")))), 1 / float(norm_type))
-
-
-def lp_pool1d(x: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
-    """Return the norm of order ``norm_type`` under a window of one axis."""
-    return _lp_pool(x, norm_type, kernel_size, stride, ceil_mode, 1)
-
-
-def lp_pool2d(x: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
-    """Return the norm of order ``norm_type`` under a window of two axes."""
-    return _lp_pool(x, norm_type, kernel_size, stride, ceil_mode, 2)
+lp_pool1d, lp_pool2d = _lp_pool(1, "one axis"), _lp_pool(2, "two axes")
 
 
 def conv3d_transpose(inputs: Any, weight: Any, pad_mode: str = "valid", padding: Padding = 0, stride: Any = 1,
@@ -200,11 +187,4 @@ def dropout1d(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
     return dropout(input, p, training)
 
 
-def dropout2d(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
-    """Return the tensor: nothing is dropped when a network runs."""
-    return dropout(input, p, training)
-
-
-def dropout3d(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
-    """Return the tensor: nothing is dropped when a network runs."""
-    return dropout(input, p, training)
+dropout2d, dropout3d = spelled(dropout1d, "dropout2d"), spelled(dropout1d, "dropout3d")

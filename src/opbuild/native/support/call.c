@@ -1,33 +1,20 @@
-/* Calls of kernels that run in one thread, on a stack that begins with a page; `call` in threads.c says why.
+/* Calls of kernels that run in one thread, on a stack that begins with a page (page.h).
  *
- * A kernel takes fewer pointers than these pass; the rest are null and nobody looks at them. x86-64 passes six in registers, and
- * eight more fill a line of the stack, so that what lies behind them is aligned as well.
+ * A kernel takes fewer pointers than this passes; it never looks at the rest. x86-64 passes six in registers, and eight more fill
+ * a line of the stack, so that what lies behind them is aligned as well.
  *
  * Compiled by `make support` into the objects beside it, which are linked into networks.
  */
 
-#include <stdint.h>
+#include "page.h"
 
-typedef int (*kernel_6)(void *, void *, void *, void *, void *, void *);
-typedef int (*kernel_14)(void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *,
-                         void *);
+typedef int (*kernel)(void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *,
+                      void *);
 
-int opbuild_call_6(kernel_6 kernel, void *a, void *b, void *c, void *d, void *e, void *f) {
-    uint8_t page[64] __attribute__((aligned(4096)));
+/* Call the kernel that comes first with the 14 pointers behind it. */
+int opbuild_call(void *const *a) {
     int error;
-    __asm__ volatile("" : : "r"(page) : "memory");
-    error = kernel(a, b, c, d, e, f);
-    __asm__ volatile("" : : "r"(page) : "memory"); /* the call is not the last thing here, so the frame is still there */
-    return error;
-}
-
-int opbuild_call_14(kernel_14 kernel, void *a, void *b, void *c, void *d, void *e, void *f, void *g, void *h, void *i, void *j,
-                    void *k, void *l, void *m, void *n) {
-    uint8_t page[64] __attribute__((aligned(4096)));
-    int error;
-    __asm__ volatile("" : : "r"(page) : "memory");
-    error = kernel(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
-    __asm__ volatile("" : : "r"(page) : "memory");
+    ON_A_PAGE(error = ((kernel)a[0])(a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13], a[14]));
     return error;
 }
 

@@ -21,6 +21,8 @@
 
 #include <stdint.h>
 
+#include "page.h"
+
 #if defined(__x86_64__)
 #define FUTEX 202L
 #define SIGPROCMASK 14L
@@ -129,15 +131,9 @@ static int take(share *from, int last) {
     return (int)(last ? end - 1 : begin);
 }
 
-/* Run a task on a stack that begins with a page. Kernels keep 64-byte vectors in frames for which the compiler promises 16-byte
- * alignment only: where such a vector happens to lie across two pages, each use of it costs tens of cycles. One process in
- * fifty ran ResNet-50 in 41 ms instead of 28, for as long as its caller's stack was what it was. */
 __attribute__((noinline)) static int call(void *context, task_function function, int index, uint8_t *closure) {
-    uint8_t page[64] __attribute__((aligned(4096)));
     int error;
-    __asm__ volatile("" : : "r"(page) : "memory");
-    error = function(context, index, closure);
-    __asm__ volatile("" : : "r"(page) : "memory"); /* the call is not the last thing here, so the frame is still there */
+    ON_A_PAGE(error = function(context, index, closure));
     return error;
 }
 

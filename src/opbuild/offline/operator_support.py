@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from opbuild.api import plan_graphs
 from opbuild.arguments import checks_arguments
+from opbuild.backend.evaluate import evaluate
+from opbuild.config import Config
 from opbuild.errors import ModelError, OptionError, RunError
+from opbuild.events import ignore
 from opbuild.graph.types import Graph
 from opbuild.kernel.target import host_target
-from opbuild.offline.host_nodes import host_nodes
+from opbuild.pipeline.setup import Setup
 from opbuild.program import HostCall
-from opbuild.session import evaluate
+from opbuild.report import Clock
 from opbuild.text.names import nearest
 
 if TYPE_CHECKING:
@@ -112,25 +116,23 @@ def _record(op_type: str, outcomes: dict[str, _Outcome]) -> OperatorSupport:
 def outcome(example: Example) -> _Outcome:
     """Return what becomes of an example, by the steps that every model takes."""
     from opbuild.frontend.onnx_model import load_model
-    from opbuild.graph.passes.pipeline import optimize
-    from opbuild.lowering.lower import lower
 
     if example.model is None:
         return _Outcome("refused", False, "opbuild has no sequences, optional values or text")
     try:
-        graph = optimize(load_model(example.model).bind({}, evaluate), evaluate)
-        program = lower(graph, host_target())
+        setup = Setup(Config(num_threads=2), host_target(), ignore)
+        needed = plan_graphs([load_model(example.model).bind({}, evaluate)], setup, Clock())
     except ModelError as error:
         return _Outcome("refused", False, error.message.partition("node 'node'")[2].lstrip(": ") or error.message)
-    on_host = host_nodes(program)
-    foreign = [c for c in program.calls if isinstance(c, HostCall) and not on_host[c.node.name].portable]
+    (graph,), (program,) = needed.graphs, needed.programs
+    foreign = [c for c in program.calls if isinstance(c, HostCall) and not needed.host[c.node.name].portable]
     if not all(_evaluates(call, graph) for call in foreign):
         return _Outcome("refused", False, "the onnx package does not evaluate it")
     if all(name in graph.constants for name in graph.outputs):
         return _Outcome("folded")
-    if not on_host:
+    if not needed.host:
         return _Outcome("kernel")
-    return _Outcome("host", not foreign, next(each.why for each in on_host.values()))
+    return _Outcome("host", not foreign, next(each.why for each in needed.host.values()))
 
 
 def _evaluates(call: HostCall, graph: Graph) -> bool:

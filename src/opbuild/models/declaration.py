@@ -1,4 +1,4 @@
-"""Face: what a model shows without being read, and the file that remembers it.
+"""Declaration: what a model says of its inputs and outputs, and the file that remembers it.
 
 network_meta/<network>_<number>.model    JSON: the model's digest, its inputs and outputs
 """
@@ -12,6 +12,7 @@ from typing import NamedTuple
 from opbuild.files.most_bytes import MEMO
 from opbuild.files.sealed import seal, unseal
 from opbuild.files.trust import PRIVATE, Trust
+from opbuild.kernel.opdesc import FREE
 from opbuild.store.networks import MODELS
 
 SUFFIX = MODELS.suffixes[0]
@@ -31,8 +32,8 @@ class Declared(NamedTuple):
     shape: tuple[int, ...] | None
 
 
-class Face(NamedTuple):
-    """What a model shows without being read.
+class Declaration(NamedTuple):
+    """What a model says of itself; with it a network that was built before starts without the model being read.
 
     Attributes:
         name: The network's name.
@@ -47,20 +48,20 @@ class Face(NamedTuple):
     external: tuple[str, ...]
 
 
-def face_bytes(path: Path, face: Face, model: str, trust: Trust = PRIVATE) -> bytes:
-    """Return what a file holds that remembers the face of the model with this digest."""
+def declaration_bytes(path: Path, declaration: Declaration, model: str, trust: Trust = PRIVATE) -> bytes:
+    """Return what a file holds that remembers the declaration of the model with this digest."""
     content = {
         "model": model,
-        "name": face.name,
-        "inputs": [list(declared) for declared in face.inputs],
-        "outputs": [list(declared) for declared in face.outputs],
-        "external": list(face.external),
+        "name": declaration.name,
+        "inputs": [list(declared) for declared in declaration.inputs],
+        "outputs": [list(declared) for declared in declaration.outputs],
+        "external": list(declaration.external),
     }
     return seal(content, path.name, trust)
 
 
-def read_face(path: Path, trust: Trust = PRIVATE) -> tuple[Face, str]:
-    """Return the face that a file remembers, and the digest of the model whose it is.
+def read_declaration(path: Path, trust: Trust = PRIVATE) -> tuple[Declaration, str]:
+    """Return the declaration that a file remembers, and the digest of the model whose it is.
 
     Raises:
         OSError: If it can not be read or others can write to it.
@@ -69,9 +70,13 @@ def read_face(path: Path, trust: Trust = PRIVATE) -> tuple[Face, str]:
     """
     content = unseal(trust.read(path, MEMO), path.name, trust)
     inputs, outputs = (tuple(_declared(*each) for each in content[side]) for side in ("inputs", "outputs"))
-    face = Face(content["name"], inputs, outputs, tuple(content["external"]))
-    return face, str(content["model"])
+    return Declaration(content["name"], inputs, outputs, tuple(content["external"])), str(content["model"])
 
 
 def _declared(name: str, dtype: str, shape: Sequence[int] | None) -> Declared:
     return Declared(str(name), str(dtype), None if shape is None else tuple(map(int, shape)))
+
+
+def open_shape(shape: Sequence[int | str | None] | None) -> tuple[int, ...] | None:
+    """Return a shape as declared: -1 for an extent that is a name or nothing."""
+    return None if shape is None else tuple(extent if isinstance(extent, int) else FREE for extent in shape)
