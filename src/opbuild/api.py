@@ -167,16 +167,7 @@ def compile_model(
     observer: Observer | None = None,
     check: Callable[[Sequence[Endpoint]], None] | None = None,
 ) -> Network:
-    """Build an ONNX model as ``compile`` does.
-
-    Args:
-        model: The model.
-        config: Settings.
-        input_shapes: Shapes by input name.
-        target: The machine to build for; None: this one.
-        observer: Told what happens.
-        check: Called with the network's inputs before anything is built; what it raises ends the build.
-    """
+    """Build an ONNX model as ``compile`` does; what ``check`` raises of its inputs ends it before anything is built."""
     setup = set_up(config, target, observer)
     stores = Stores(setup)
     with EarlyStart(setup, stores) as early:

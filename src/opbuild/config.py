@@ -19,7 +19,7 @@ from opbuild.options import (
     choice,
     flag,
     integer,
-    level,
+    one_of,
     operator_types,
     path,
     read_flag,
@@ -63,6 +63,7 @@ def _told(variable: str, read: Check = lambda name, text: text) -> Setting:
 
 
 _NEW_FOLDER = "a folder, which is made if it is missing"
+_LEVEL = Setting("whole", "give a whole number from 0 to 4", one_of(DEBUG_LEVELS, "an integer from 0 to 4"))
 _THREADS = Setting(
     "whole",
     "give a whole number from 1 to 1024",
@@ -128,7 +129,7 @@ class Config:
     forbid_compile: bool = setting(False, flag("OPBUILD_FORBID_COMPILE"))
     op_compiler_cache_mode: str = setting(CACHE_MODES[0], choice(CACHE_MODES))
     op_compiler_cache_dir: Path | None = setting(None, path(_NEW_FOLDER, _may_be_folder))
-    op_debug_level: int = setting(0, level(DEBUG_LEVELS))
+    op_debug_level: int = setting(0, _LEVEL)
     op_debug_config: Path | None = setting(None, path("an existing file", os.path.isfile, what="a file"))
     debug_dir: Path | None = setting(None, path("an existing folder", os.path.isdir))
     op_select_implmode: str = setting(IMPLEMENTATION_MODES[0], choice(IMPLEMENTATION_MODES))

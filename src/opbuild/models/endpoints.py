@@ -66,15 +66,10 @@ def outputs_of(
     bound: Sequence[Endpoint],
     portable: Callable[[], PortableModel],
 ) -> tuple[Endpoint, ...]:
-    """Return the outputs as declared, -1 where they are open.
+    """Return the outputs as declared, -1 where they are open, given those of a signature that was bound, if one was.
 
-    Of inputs that are not what the model declares they may be anything: then they are told from some sizes.
-
-    Args:
-        declaration: What the model declares.
-        inputs: The inputs, as ``inputs_of`` returns them.
-        bound: The outputs for one signature; empty if none was bound yet.
-        portable: Reads the model.
+    Of inputs that are not what the model declares they may be anything: then they are told from some sizes of the
+    model, which ``portable`` reads.
     """
     if bound and not any(FREE in endpoint.shape for endpoint in inputs):
         return tuple(bound)
@@ -129,12 +124,9 @@ def _in_common(shape: tuple[int, ...], declared: tuple[int, ...] | None) -> tupl
 
 
 def _output(declared: Declared, example: Endpoint | None, holds: bool) -> Endpoint:
-    """Return an output as declared, but for what is not so in a signature that was bound.
+    """Return an output as declared, but for what is not so in ``example``, a signature that was bound.
 
-    Args:
-        declared: What the model says of it.
-        example: What it is in one signature, if one was bound.
-        holds: Whether the inputs are what the model says of them; otherwise the outputs may be anything.
+    Unless what the model says of its inputs ``holds`` it may be anything.
     """
     if example is not None:
         return Endpoint(declared.name, TensorType(example.type.dtype, _in_common(example.shape, declared.shape)))

@@ -73,15 +73,7 @@ class ModelMemory:
         return len(names) < _NAMES_AT_MOST and next(own, None) is None
 
     def digest(self, path: Path, read: Callable[[Path], str] | None = None) -> Known:
-        """Return the digest of one of a model's files.
-
-        Args:
-            path: The file.
-            read: Reads it and returns its digest, if that is not known.
-
-        Raises:
-            OSError: If it can not be read.
-        """
+        """Return the digest of one of a model's files, which ``read`` reads if it is not known; raises ``OSError``."""
         known = self._looked_up.pop(path, None)
         if known is not None:
             return known

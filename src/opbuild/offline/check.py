@@ -86,14 +86,7 @@ def check(
 ) -> CheckedModel:
     """Look for every operator of a model that has no kernel; nothing is compiled and the compiler is not needed.
 
-    Args:
-        model: The model's file; the others are as for ``build_offline``.
-        soc_version: The machine to build for.
-        input_shapes: Shapes by input name.
-        variants: Several input signatures.
-        ranges: Shapes with open extents.
-        config: Settings.
-        observer: Told warnings.
+    Arguments are those of ``build_offline``.
 
     Raises:
         ModelError: If the model is at fault as a whole.
