@@ -49,9 +49,9 @@ class Setting(NamedTuple):
         if given is not None:
             return self.check(name, given)
         text = environ.get(self.variable, "")
-        told = self.read(self.variable, text) if text else None
-        if told is not None:
-            return told
+        value = self.read(self.variable, text) if text else None
+        if value is not None:
+            return value
         return self.default() if self.default is not None else default
 
 

@@ -112,7 +112,7 @@ class Images:
         try:
             self._store.save(key, network.record, network.built.library, network.constants, packer)
         except ValueError as error:
-            if not network.built.told:  # a store that can not be written is said once
+            if not network.built.warned:  # a store that can not be written is said once
                 message = f"the network {network.record.name} was built but not stored: {error}"
                 self._setup.observer(Warned(message, 1))
         return True
