@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -126,7 +127,7 @@ class Cache:
         sizes = weights_sizes(self.items("reference"), self.trust)
         weights = [item for item in items if item.kind == "weight"]
         others = [item for item in items if item.kind != "weight"]
-        digests = Digests()  # of the weights, so that networks which share them do not read them again
+        digests = cache(digest_file)  # of the weights, so that networks which share them do not read them again
         numbers = count(1)
         watch(0, len(items))
         for part in (weights, others):
@@ -255,23 +256,6 @@ def check_network(
 def _reader(folder: Path, trust: Trust) -> ReadFile:
     """Return what reads the files of a network by name, without changing the time of its last use."""
     return lambda file, most: read_quietly(folder / file, most, trust)
-
-
-class Digests:
-    """Digests of files, each read once. Threads may share it."""
-
-    def __init__(self) -> None:
-        self._known: dict[Path, str] = {}
-
-    def __call__(self, path: Path, trust: Trust) -> str:
-        """Return a file's BLAKE3.
-
-        Raises:
-            OSError: If it can not be read or others can write to it.
-        """
-        if path not in self._known:
-            self._known[path] = digest_file(path, trust)
-        return self._known[path]
 
 
 def _wrong_weight(path: Path, trust: Trust, nbytes: int | None, digest: Callable[[Path, Trust], str]) -> Reason | None:

@@ -70,11 +70,6 @@ class _File:
 _Groups = dict[str, dict[str, _File]]
 
 
-def measure(kernel_meta: Path, network_meta: Path) -> int:
-    """Return the size that ``survey`` finds, in less time."""
-    return sum(file.nbytes for folder, _ in folders_of(kernel_meta, network_meta) for _, file in _files(folder))
-
-
 @dataclass(frozen=True)
 class Extent:
     """How much lies in a cache folder, as far as a look at some of its files can tell.
