@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 from opbuild.backend.halide.driver import HalideCompiler
-from opbuild.builder.resting import RESTING
+from opbuild.builder import build
 from opbuild.platform.digest import fast_file
 from opbuild.runtime.link import link
 
@@ -47,6 +47,25 @@ class ReplayServer:
         self.alive = False
 
 
+class ReplayServers:
+    """Stands in for ``Resting``: where builders get their compile servers from, and give them back to.
+
+    Args:
+        folder: What each server answers from.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def start(self, *_: Any) -> ReplayServer:
+        """Return a new server."""
+        return ReplayServer(self._folder)
+
+    def keep(self, server: ReplayServer) -> None:
+        """Keep none."""
+        server.close()
+
+
 @contextmanager
 def replayed_compiles(folder: Path, *, links: bool = False) -> Iterator[None]:
     """Answer all compiles of this process from a cache's ``rank_0`` folder; digests of sources are taken once.
@@ -58,12 +77,8 @@ def replayed_compiles(folder: Path, *, links: bool = False) -> Iterator[None]:
     sources = lru_cache(HalideCompiler().sources_digest)
     linked = link if links else lru_cache(link)
 
-    def start(*_: Any) -> ReplayServer:
-        return ReplayServer(folder)
-
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(RESTING, "start", start))
-        stack.enter_context(mock.patch.object(RESTING, "keep", ReplayServer.close))
+        stack.enter_context(mock.patch.object(build, "RESTING", ReplayServers(folder)))
         stack.enter_context(mock.patch.object(HalideCompiler, "sources_digest", lambda _, desc: sources(desc)))
         stack.enter_context(mock.patch("opbuild.kernel.identity.fast_file", lru_cache(fast_file)))
         stack.enter_context(mock.patch("opbuild.runtime.link.link", lambda objects, how: linked(tuple(objects), how)))

@@ -47,9 +47,9 @@ SIZES = ((1, 3, 32, 32), (1, 3, 224, 224), (2, 3, 97, 131), (1, 3, 320, 51), (4,
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """One store for all builds of this module."""
-    return Config(cache_path=tmp_path_factory.mktemp("any_size"), workers=2, num_threads=2)
+def config(shared_store: Path) -> Config:
+    """One store for all builds of this module, and for those of real networks."""
+    return Config(cache_path=shared_store, workers=2, num_threads=2)
 
 
 def opened(model: onnx.ModelProto) -> onnx.ModelProto:

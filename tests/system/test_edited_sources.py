@@ -54,6 +54,7 @@ def installed(wheel: Path, tmp_path: Path) -> Path:
     """The release unpacked, as an installer does."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
+    assert not [*(tmp_path / "site").rglob("__pycache__")]
     return tmp_path / "site"
 
 

@@ -18,7 +18,7 @@ from opbuild.text.canonical import canonical_json
 FREE = -1
 """An extent or a stride that is read from the buffer at run time; as ``max``: no upper limit."""
 
-HIGH_PERFORMANCE, HIGH_PRECISION = IMPL_MODES = ("high_performance", "high_precision")
+HIGH_PERFORMANCE, HIGH_PRECISION = "high_performance", "high_precision"
 """The implementation modes, by ATC's names."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -391,8 +391,3 @@ def rule(*op_types: str, domain: str = "") -> Callable[[Rule], Rule]:
         return function
 
     return register
-
-
-def summary(rules: Mapping[tuple[str, str], Rule] = RULES) -> tuple[str, ...]:
-    """Return the operators that have kernels, sorted, opbuild's own with their domain."""
-    return tuple(sorted(f"{domain}.{op}" if domain else op for domain, op in rules))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-from opbuild.config import Config
+from opbuild.config import Config, options_in
 from opbuild.errors import OptionError
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.notices import warn
@@ -25,54 +25,26 @@ _TARGETS = ("CPU", "GPU", "Ascend", "Davinci")
 
 # Names, types and defaults as MindSpore 2 documents them; None: no default of its own.
 _OPTIONS: dict[str, tuple[tuple[type, ...], Any]] = {
-    "mode": ((int,), PYNATIVE_MODE),
-    "device_target": ((str,), "CPU"),
-    "device_id": ((int,), 0),
-    "save_graphs": ((bool, int), 0),
-    "save_graphs_path": ((str,), "."),
-    "aoe_tune_mode": ((str,), ""),
-    "aoe_config": ((dict,), None),
-    "enable_reduce_precision": ((bool,), True),
-    "variable_memory_max_size": ((str,), "0GB"),
-    "enable_auto_mixed_precision": ((bool,), False),
-    "inter_op_parallel_num": ((int,), 0),
-    "enable_graph_kernel": ((bool,), False),
-    "reserve_class_name_in_scope": ((bool,), True),
-    "check_bprop": ((bool,), False),
-    "max_device_memory": ((str,), "1024GB"),
-    "print_file_path": ((str,), ""),
-    "max_call_depth": ((int,), 1000),
-    "env_config_path": ((str,), ""),
-    "graph_kernel_flags": ((str,), ""),
-    "save_compile_cache": ((bool,), False),
-    "load_compile_cache": ((bool,), False),
-    "enable_compile_cache": ((bool,), None),
-    "compile_cache_path": ((str,), ""),
-    "runtime_num_threads": ((int,), None),
-    "pynative_synchronize": ((bool,), False),
-    "mempool_block_size": ((str,), "1GB"),
-    "disable_format_transform": ((bool,), False),
-    "op_timeout": ((int,), 900),
-    "deterministic": ((str,), "OFF"),
-    "ascend_config": ((dict,), None),
-    "gpu_config": ((dict,), None),
-    "jit_config": ((dict,), None),
-    "jit_syntax_level": ((int,), LAX),
-    "jit_enable_inplace_ops": ((bool,), True),
-    "debug_level": ((int,), 0),
-    "memory_optimize_level": ((str,), "O0"),
-    "memory_offload": ((str,), "OFF"),
-    "exec_order": ((str,), ""),
-    "op_compiler_cache_mode": ((str,), None),
-    "op_compiler_cache_dir": ((str,), None),
-    "op_debug_level": ((int,), None),
-    "op_debug_config": ((str,), None),
-    "debug_dir": ((str,), None),
-    "op_select_implmode": ((str,), None),
-    "optypelist_for_implmode": ((str, list, tuple), None),
+    "mode": ((int,), PYNATIVE_MODE), "device_target": ((str,), "CPU"), "device_id": ((int,), 0),
+    "save_graphs": ((bool, int), 0), "save_graphs_path": ((str,), "."), "aoe_tune_mode": ((str,), ""),
+    "aoe_config": ((dict,), None), "enable_reduce_precision": ((bool,), True),
+    "variable_memory_max_size": ((str,), "0GB"), "enable_auto_mixed_precision": ((bool,), False),
+    "inter_op_parallel_num": ((int,), 0), "enable_graph_kernel": ((bool,), False),
+    "reserve_class_name_in_scope": ((bool,), True), "check_bprop": ((bool,), False),
+    "max_device_memory": ((str,), "1024GB"), "print_file_path": ((str,), ""), "max_call_depth": ((int,), 1000),
+    "env_config_path": ((str,), ""), "graph_kernel_flags": ((str,), ""), "save_compile_cache": ((bool,), False),
+    "load_compile_cache": ((bool,), False), "enable_compile_cache": ((bool,), None), "compile_cache_path": ((str,), ""),
+    "runtime_num_threads": ((int,), None), "pynative_synchronize": ((bool,), False),
+    "mempool_block_size": ((str,), "1GB"), "disable_format_transform": ((bool,), False), "op_timeout": ((int,), 900),
+    "deterministic": ((str,), "OFF"), "ascend_config": ((dict,), None), "gpu_config": ((dict,), None),
+    "jit_config": ((dict,), None), "jit_syntax_level": ((int,), LAX), "jit_enable_inplace_ops": ((bool,), True),
+    "debug_level": ((int,), 0), "memory_optimize_level": ((str,), "O0"), "memory_offload": ((str,), "OFF"),
+    "exec_order": ((str,), ""), "op_compiler_cache_mode": ((str,), None), "op_compiler_cache_dir": ((str,), None),
+    "op_debug_level": ((int,), None), "op_debug_config": ((str,), None), "debug_dir": ((str,), None),
+    "op_select_implmode": ((str,), None), "optypelist_for_implmode": ((str, list, tuple), None),
     "precision_mode": ((str,), None),
-}
-_BUILD_OPTIONS = tuple(_OPTIONS)[-8:]
+}  # fmt: skip
+_BUILD_OPTIONS = tuple(options_in(_OPTIONS))
 """Options of the offline compiler that ``opbuild.compile`` takes too; None: the environment or the default decides."""
 
 
@@ -152,10 +124,8 @@ def set_context(**options: Any) -> None:
 
     ``mode`` is ``GRAPH_MODE`` (a cell is built as one network) or ``PYNATIVE_MODE`` (each operator is built and run at
     once). ``device_target`` may name a device that is not here: operators are then built for the host CPU, and one
-    line on
-    the standard error says so. ``op_compiler_cache_mode`` and the other options of builds are those of
-    ``opbuild.compile``. ``runtime_num_threads`` is the number of threads that run a network. The other
-    options of
+    line on the standard error says so. ``op_compiler_cache_mode`` and the other options of builds are those of
+    ``opbuild.compile``. ``runtime_num_threads`` is the number of threads that run a network. The other options of
     MindSpore are checked and kept, and change nothing.
 
     Raises:

@@ -59,7 +59,7 @@ def preview(
 def _decided(needed: Planned, setup: Setup, stores: Stores) -> tuple[OperatorReport, ...]:
     from opbuild.builder.decide import Rebuild
     from opbuild.builder.explain import WHEN_ASKED, Explainer
-    from opbuild.builder.pending import REUSED
+    from opbuild.builder.job import REUSED
 
     builder = deciding_builder(setup, stores)
     explainer = Explainer(builder.store, builder.others, WHEN_ASKED)

@@ -9,6 +9,29 @@ from opbuild.operations.functions import EXP_LOW
 from opbuild.operations.record import Cost, Onnx, Operation
 
 
+def _relu(m: Any, x: Any) -> Any:
+    return m.select(x < m.zero(x), m.zero(x), x)
+
+
+def _sigmoid(m: Any, x: Any) -> Any:
+    """Return ``1 / (1 + exp(-x))``, accurate in the far tail too."""
+    e = m.exp(m.negate(m.absolute(x)))
+    return m.select(x < m.zero(x), e, m.one(x)) / (m.one(x) + e)
+
+
+def _softplus(m: Any, x: Any) -> Any:
+    """Return ``log(1 + exp(x))`` without overflow."""
+    return m.log1p(m.exp(m.negate(m.absolute(x)))) + _relu(m, x)
+
+
+def _mish(m: Any, x: Any) -> Any:
+    """Return ``x * tanh(softplus(x))``: with ``e = exp(x)`` the factor is ``(e e + 2 e) / (e e + 2 e + 2)``."""
+    limit, two = m.literal(x, 20.0), m.literal(x, 2.0)
+    e = m.exp(m.select(x > limit, limit, x))
+    n = e * (e + two)
+    return x * (n / (n + two))
+
+
 def _gelu(m: Any, x: Any) -> Any:
     return m.literal(x, 0.5) * x * (m.one(x) + m.erf(x * m.literal(x, math.sqrt(0.5))))
 
@@ -49,12 +72,20 @@ def _leaky(m: Any, x: Any, slope: Any) -> Any:
     return m.select(x < m.zero(x), m.multiply(slope, x), x)
 
 
+def _precise_swiglu(m: Any, gate: Any, value: Any, alpha: Any) -> Any:
+    wide = m.widen(gate)
+    scaled = m.widen(alpha) * wide
+    # Below -300 the sigmoid is 0 beside any float32.
+    weight = m.select(scaled < m.literal(scaled, -300.0), m.zero(scaled), m.sigmoid(m.bounded(scaled, -300.0, 300.0)))
+    return m.narrow(wide * m.restore_nan(scaled, weight) * m.widen(value))
+
+
 OPERATIONS = (
-    Operation("relu", 1, lambda m, x: m.select(x < m.zero(x), m.zero(x), x), "numbers", "Relu", cost=Cost.CHEAP),
+    Operation("relu", 1, _relu, "numbers", "Relu", cost=Cost.CHEAP),
     Operation(
         "sigmoid",
         1,
-        "sigmoid",
+        _sigmoid,
         onnx="Sigmoid",
         precise=lambda m, x: m.limited(m.sigmoid, x, EXP_LOW, 20.0, below=0.0, above=1.0),
         cost=Cost.HEAVY,
@@ -62,7 +93,7 @@ OPERATIONS = (
     Operation(
         "softplus",
         1,
-        "softplus",
+        _softplus,
         onnx="Softplus",
         precise=lambda m, x: m.limited(m.softplus, x, EXP_LOW, 20.0, below=0.0, above=None),
         cost=Cost.HEAVY,
@@ -71,7 +102,7 @@ OPERATIONS = (
     Operation(
         "mish",
         1,
-        "mish",
+        _mish,
         onnx="Mish",
         precise=lambda m, x: m.limited(m.mish, x, -120.0, 100.0, below=-0.0, above=None, lowest=math.nan),
         cost=Cost.HEAVY,
@@ -95,8 +126,16 @@ OPERATIONS = (
     Operation(
         "silu",
         1,
-        lambda m, x: x * m.sigmoid(x),
+        lambda m, x: x * _sigmoid(m, x),
         precise=lambda m, x: m.limited(m.silu, x, -120.0, 120.0, below=-0.0, above=None, lowest=math.nan),
+        cost=Cost.HEAVY,
+    ),
+    Operation(
+        "swiglu",
+        3,
+        lambda m, gate, value, alpha: gate * _sigmoid(m, alpha * gate) * value,
+        onnx=Onnx("SwiGLU", (("alpha", 1.0),)),
+        precise=_precise_swiglu,
         cost=Cost.HEAVY,
     ),
     Operation(

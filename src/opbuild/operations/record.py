@@ -1,7 +1,7 @@
 """What is known of an elementwise operation: one record says all of it.
 
 A formula is the name of a primitive, or a function of a library of primitives and of the operands, as in
-``lambda m, x: x * m.sigmoid(x)``. Each library has the primitives for one kind of number: ``operations.arrays`` on
+``lambda m, x: x * m.tanh(x)``. Each library has the primitives for one kind of number: ``operations.arrays`` on
 numpy arrays; ``floats``, ``integers`` and ``precise`` of ``backend.halide`` as code. So a formula is written once, and
 neither numpy nor a compiler is imported to know it. ``m.zero(x)``, ``m.one(x)`` and ``m.literal(x, 0.5)`` are constants
 of the type of ``x``.

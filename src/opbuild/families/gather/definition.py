@@ -19,8 +19,7 @@ def define(desc: OpDesc) -> Definition:
     * ``elements``: ``out[p] = x[p with p[axis] = indices[p]]``; all of one rank, ``attrs["axis"]`` counts from the
       innermost.
     * ``nd``: ``out[i, k, b] = x[i, indices[m-1, k, b], ..., indices[0, k, b], b]``; x is (inner, m axes innermost
-      first, batch),
-      indices (m, k, batch).
+      first, batch), indices (m, k, batch).
 
     A negative index counts from the end. One that is out of range reads the nearest element: nothing outside ``x`` is
     touched.

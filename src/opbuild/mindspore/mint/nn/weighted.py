@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Normal, Uniform, initializer
@@ -209,8 +210,8 @@ class Embedding(Cell):
                  dtype: Any = None) -> None:  # fmt: skip
         super().__init__()
         start = Normal(1.0) if _weight is None else _weight
-        made = initializer(start, (num_embeddings, embedding_dim), dtype or float32)
-        table = made.asnumpy().copy()
+        values = initializer(start, (num_embeddings, embedding_dim), dtype or float32)
+        table = values.asnumpy().copy()
         if padding_idx is not None and _weight is None:
             table[padding_idx] = 0
         self.weight = Parameter(table, "weight", not _freeze)
@@ -234,3 +235,6 @@ class Dropout2d(_Dropout2d):
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__(p)
+
+
+__all__ = names.public(vars(), Cell)
