@@ -237,6 +237,6 @@ def test_a_network_is_imported_into_the_stores_and_its_weights_are_known(tmp_pat
 def test_a_network_under_another_keys_name_is_not_imported(tmp_path: Path, elsewhere: Config) -> None:
     """F58: sealed under a name that is not its key's it would lie where nobody finds it, or replace another."""
     path = network_bundle(tmp_path, "other_1")
-    with pytest.raises(BuildError, match=f"other_1: its key belongs to {stored_network.KEY.stem}"):
+    with pytest.raises(BuildError, match=r"other_1: its key belongs to other_[0-9]{10}"):
         import_bundle(path, elsewhere, parse_target(stored_network.TARGET))
     assert files_in(elsewhere) == []
