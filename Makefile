@@ -60,11 +60,11 @@ format: $(STAMP) ## Format the sources and mend what can be mended by itself
 # networks do.
 SUPPORT := threads memory call
 SUPPORT_FLAGS = -std=c11 -Wall -Wextra -Werror -O2 -fPIC -ffreestanding -fno-stack-protector \
-  -fno-asynchronous-unwind-tables -DSOURCE_DIGEST='"$(shell sha256sum < $(1) | cut -d ' ' -f 1)"' -c $(1)
+  -fno-asynchronous-unwind-tables -DSOURCE_DIGEST='"$(shell cat $(1) $(dir $(1))page.h | sha256sum | cut -d ' ' -f 1)"' -c $(1)
 
 support: $(SUPPORT:%=support-%) ## Compile threads.c, memory.c and call.c again after a change; needs gcc for x86-64 and for Arm
 
-support-%: src/opbuild/runtime/%.c
+support-%: src/opbuild/native/support/%.c
 	x86_64-linux-gnu-gcc -maccumulate-outgoing-args $(call SUPPORT_FLAGS,$<) -o $(<:.c=_x86_64.o)
 	aarch64-linux-gnu-gcc -mno-outline-atomics $(call SUPPORT_FLAGS,$<) -o $(<:.c=_aarch64.o)
 

@@ -24,6 +24,7 @@ def onnxruntime_outputs(
     """Return ONNX Runtime's outputs; without its optimizations it computes node by node, as the model says."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = 1  # its other threads would look for work, on the cores of other tests
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +49,13 @@ def user_store(_session_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(caches))
     monkeypatch.setenv("ASCEND_CACHE_PATH", str(caches / "ascend"))
     return caches / "opbuild"
+
+
+@pytest.fixture(scope="session")
+def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return one store for real networks, as a user has: what a test of any process built, another's finds."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared_store"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

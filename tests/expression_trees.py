@@ -22,10 +22,10 @@ import exact_arithmetic
 from exact_arithmetic import FLOATS, INTEGERS, Array
 from opbuild.backend.halide.definition import TYPES
 from opbuild.backend.halide.expression import compile_expression
-from opbuild.graph.elementwise import INTEGER_OPERATIONS
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.target import host_target, parse_target, runs_here
-from opbuild.operations.expression import OPERATIONS, Expression, arg, children, const, dtype_of, rebuild, walk
+from opbuild.operations.expression import Expression, arg, children, const, dtype_of, rebuild, walk
+from opbuild.operations.table import OPERATIONS
 
 CARRIER = {"bool": "uint8", "float16": "uint16", "uint64": "int64"}
 """Types that Halide's Python buffers do not carry travel as others of their size."""
@@ -34,9 +34,16 @@ TRUTH = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
 LOGIC = ("and", "or", "xor", "not")
 BITS = ("bit_and", "bit_or", "bit_xor", "bit_not", "shift_left", "shift_right")
 PARAMETERS: dict[str, tuple[float, ...]] = {
-    "leaky_relu": (0.01,), "elu": (1.0,), "celu": (1.3,), "selu": (1.67, 1.05), "hard_sigmoid": (0.2, 0.5),
-    "thresholded_relu": (0.3,), "shrink": (0.5, 0.1),
-}  # fmt: skip
+    **{
+        name: tuple(default for _, default in each.as_onnx.parameters)
+        for name, each in OPERATIONS.items()
+        if each.as_onnx is not None
+    },
+    "celu": (1.3,),
+    "thresholded_relu": (0.3,),
+    "shrink": (0.5, 0.1),
+}
+"""The last operands of operations that ONNX has as attributes."""
 CHECKS = "no_asserts-no_bounds_query"
 LENGTH = 96
 MEMORY, SECONDS = 4 * 2**30, 60
@@ -166,20 +173,18 @@ class _Maker:
             if self.functions == 0:
                 return self.operation(dtype)
             self.functions -= 1
-        if name in PARAMETERS:
-            return (name, self.make(dtype), *(const(value, dtype) for value in PARAMETERS[name]))
         if name == "pow" and self.random.random() < 0.5:
             return (name, self.make(dtype), const(self.random.choice((0, 1, 2, 3, 4)), dtype))
-        return (name, *(self.make(dtype) for _ in range(OPERATIONS[name])))
+        parameters = [const(value, dtype) for value in PARAMETERS.get(name, ())]
+        return (name, *(self.make(dtype) for _ in range(OPERATIONS[name].arity - len(parameters))), *parameters)
 
 
 @lru_cache
 def _operations_of(dtype: str) -> tuple[str, ...]:
     if dtype == "bool":
         return (*TRUTH, *LOGIC)
-    if dtype in FLOATS:
-        return tuple(name for name in OPERATIONS if name not in (*TRUTH, *LOGIC, *BITS, "where"))
-    return tuple(sorted(name for name in INTEGER_OPERATIONS if name not in (*TRUTH, *LOGIC, "where")))
+    wanted = "floats" if dtype in FLOATS else "integers"
+    return tuple(each.name for each in OPERATIONS.values() if each.kinds in ("numbers", wanted) and not each.predicate)
 
 
 def tree(seed: int) -> Tree:

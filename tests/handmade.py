@@ -11,17 +11,22 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.kernel.target import host_target
 from opbuild.program import Buffer, KernelCall, Port, Program, View
+from opbuild.runtime.assembly import make_record
 from opbuild.runtime.executor import Evaluate, Executor
+from opbuild.runtime.image import ImageStore
 from opbuild.runtime.library import Library
 from opbuild.runtime.link import find_linker, link
 from opbuild.runtime.memory_plan import plan
-from opbuild.runtime.record import Record, make_record
+from opbuild.runtime.record import Record
 from opbuild.runtime.support import support_parts
-from opbuild.runtime.weights import Constants, WeightStore, pack_constants
+from opbuild.runtime.weights import Constants, Packer, pack_constants
+from opbuild.store.networks import DiskNetworks
+from opbuild.store.weights import DiskWeights
 
 
 def vector(name: str, dtype: str = "float32", least: int = 0) -> Operand:
@@ -115,13 +120,13 @@ class Built:
 
 
 def build(
-    program: Program, store: WeightStore | None = None, *, threads: int = 2, evaluate: Evaluate | None = None
+    program: Program, packer: Packer | None = None, *, threads: int = 2, evaluate: Evaluate | None = None
 ) -> Built:
     """Take a program of the kernels above through packing, planning, linking and loading."""
     needed = list(program.descriptors())
     objects = [kernel_object(desc) for desc in needed]
     library = link([*objects, *(SUPPORT if PARALLEL in needed else [])], find_linker()) if objects else b""
-    constants = pack_constants(program, store or WeightStore(None))
+    constants = pack_constants(program, packer or Packer())
     record = make_record(
         program,
         SYMBOLS,
@@ -132,6 +137,12 @@ def build(
     )
     loaded = Library(library, threads) if objects else None
     return Built(record, library, constants, Executor(record, loaded, constants.arrays, evaluate))
+
+
+def image_store(folder: Path, salt: str = "", *, trust: Trust = PRIVATE, copies: bool = False) -> ImageStore:
+    """Return the images of a folder."""
+    networks = DiskNetworks(folder, trust=trust, copies=copies)
+    return ImageStore(networks, DiskWeights(folder / "weights", trust=trust, copies=copies), salt, copies=copies)
 
 
 def counting(function: Callable[..., Any]) -> tuple[Callable[..., Any], list[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -10,8 +10,7 @@ from typing import Any
 from unittest import mock
 
 from opbuild.backend.halide.driver import HalideCompiler
-from opbuild.builder.resting import RESTING
-from opbuild.kernel.opdesc import OpDesc
+from opbuild.builder import build
 from opbuild.platform.digest import fast_file
 from opbuild.runtime.link import link
 
@@ -26,18 +25,16 @@ class ReplayServer:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._waiting: list[tuple[dict[str, Any], bytes]] = []
-        self._compiler = HalideCompiler()
         self.worked = True
         self.alive = True
-        self.kind: Hashable = None
+        self.kind: object = None
 
     def send(self, header: dict[str, Any]) -> None:
         """Take a request and keep its answer."""
         name = header["symbol"].removesuffix("__kernel0") + "_0.o"
         (path,) = (each for each in self._folder.glob(f"*_meta/{name}"))
-        sources = self._compiler.sources_digest(OpDesc.from_components(header["desc"]))
         self._waiting.append(({"kind": "started", "id": header["id"]}, b""))
-        done = {"kind": "done", "id": header["id"], "milliseconds": 1.0, "sources": sources}
+        done = {"kind": "done", "id": header["id"], "milliseconds": 1.0, "changed": ""}
         self._waiting.append((done, path.read_bytes()))
 
     def receive(self, timeout: float | None = None) -> list[tuple[dict[str, Any], bytes]]:
@@ -48,6 +45,25 @@ class ReplayServer:
     def close(self) -> None:
         """End nothing."""
         self.alive = False
+
+
+class ReplayServers:
+    """Stands in for ``Resting``: where builders get their compile servers from, and give them back to.
+
+    Args:
+        folder: What each server answers from.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def start(self, *_: Any) -> ReplayServer:
+        """Return a new server."""
+        return ReplayServer(self._folder)
+
+    def keep(self, server: ReplayServer) -> None:
+        """Keep none."""
+        server.close()
 
 
 @contextmanager
@@ -61,12 +77,8 @@ def replayed_compiles(folder: Path, *, links: bool = False) -> Iterator[None]:
     sources = lru_cache(HalideCompiler().sources_digest)
     linked = link if links else lru_cache(link)
 
-    def start(*_: Any) -> ReplayServer:
-        return ReplayServer(folder)
-
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(RESTING, "start", start))
-        stack.enter_context(mock.patch.object(RESTING, "keep", ReplayServer.close))
+        stack.enter_context(mock.patch.object(build, "RESTING", ReplayServers(folder)))
         stack.enter_context(mock.patch.object(HalideCompiler, "sources_digest", lambda _, desc: sources(desc)))
         stack.enter_context(mock.patch("opbuild.kernel.identity.fast_file", lru_cache(fast_file)))
         stack.enter_context(mock.patch("opbuild.runtime.link.link", lambda objects, how: linked(tuple(objects), how)))

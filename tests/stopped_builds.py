@@ -39,7 +39,8 @@ from opbuild.cache import bundling
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.kernel.target import host_target
-from opbuild.offline.products import build_offline, load
+from opbuild.offline.build import build_offline
+from opbuild.offline.load import load
 from opbuild.platform.digest import fast
 from opbuild.store.ageing import age
 from opbuild.store.policy import Policy, create_policy_file

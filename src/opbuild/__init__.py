@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from opbuild.api import compile, compile_graph  # noqa: A004  as in torch.compile
-    from opbuild.offline.products import build_offline, load
-    from opbuild.operator_support import OperatorSupport, operators
+    from opbuild.offline.build import build_offline
+    from opbuild.offline.load import load
+    from opbuild.offline.operator_support import OperatorSupport, operators
     from opbuild.report import Report
     from opbuild.runtime.network import Network
     from opbuild.user_operators.decorator import operator
@@ -33,13 +34,13 @@ __all__ = [
 ]
 
 _WHERE = {
-    "build_offline": "opbuild.offline.products",
-    "load": "opbuild.offline.products",
+    "build_offline": "opbuild.offline.build",
+    "load": "opbuild.offline.load",
     "compile": "opbuild.api",
     "compile_graph": "opbuild.api",
     "operator": "opbuild.user_operators.decorator",
-    "operators": "opbuild.operator_support",
-    "OperatorSupport": "opbuild.operator_support",
+    "operators": "opbuild.offline.operator_support",
+    "OperatorSupport": "opbuild.offline.operator_support",
     "Network": "opbuild.runtime.network",
     "Report": "opbuild.report",
 }

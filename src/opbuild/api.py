@@ -1,41 +1,101 @@
 """The data path: from a model to a callable network, one step a line, no step back.
 
-    load_model -> optimize -> lower -> Builder -> pack_constants -> plan -> link -> Network
+    model -> Wanted -> Graph -> Planned -> Packed, Built -> Assembled -> Network
 
-A network that was built before starts from its stored image, and none of these steps runs.
+A network that was built before starts from its stored image, and nothing after ``Wanted`` is needed. Offline models,
+previews and bundles take the same steps and end elsewhere.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from opbuild.arguments import ShapesGiven, as_shapes, checks_arguments
-from opbuild.config import Config
+from opbuild.config import Config, options_in
 from opbuild.errors import BuildError
-from opbuild.graph.types import Graph, TensorType
+from opbuild.events import LINKING, PACKING, PREPARING, WRITING, Observer, working
+from opbuild.graph.types import Graph
 from opbuild.kernel.target import Target
-from opbuild.linking import link_build, linker_for
-from opbuild.models.source import Model, ModelSource
-from opbuild.platform.background import begin
+from opbuild.models.endpoints import inputs_of, outputs_of
+from opbuild.models.source import Model, is_surely_new, open_model
+from opbuild.pipeline.builders import EarlyStart, make_builder
+from opbuild.pipeline.images import Wanted, start
+from opbuild.pipeline.setup import Setup, set_up
+from opbuild.pipeline.stores import Stores
 from opbuild.platform.limits import names_limits
-from opbuild.report import OperatorReport, Report
+from opbuild.report import Clock, Report
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.image import ImageKey
 from opbuild.runtime.network import Binding, Network, Shapes
-from opbuild.session import Clock, Session, evaluate, make_report, open_session, report_notes
+from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
-    from opbuild.builder.result import BuildResult
-    from opbuild.events import Observer
-    from opbuild.lowering.context import Options
-    from opbuild.program import Program
+    from opbuild.pipeline.stages import Assembled, Planned
+    from opbuild.runtime.weights import Packer
 
 __all__ = ["Network", "Report", "compile", "compile_graph"]
+
+
+# -- the data path -----------------------------------------------------------------------------------------------------
+
+
+def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[], Builder]) -> Binding:
+    """Make a network ready for one input signature: start it as it is stored, or build and store it."""
+    clock = Clock()
+    stored = stores.images.start(wanted.key, clock)
+    if isinstance(stored, Binding):
+        return stored
+    packer = stores.packer()
+    with new_builder() as builder:
+        needed = plan_graphs([wanted.read(clock)], setup, clock)
+        (network,) = build_network(needed, setup, stores, builder, packer, clock)
+        with clock("start"):
+            executor = start(network.record, network.built.library, network.constants.arrays, setup.config.num_threads)
+        working(setup.observer, WRITING)
+        with clock("store"):
+            if stores.images.keep(wanted, network, packer, builder) or network.built.compiled:
+                stores.age()
+    return Binding(executor, make_report(network.record, network.operators, clock, stored))
+
+
+def plan_graphs(graphs: Sequence[Graph], setup: Setup, clock: Clock) -> Planned:
+    """Return what must be built for a network; there is a graph for each input signature."""
+    from opbuild.lowering.lower import lower
+    from opbuild.pipeline.stages import planned
+    from opbuild.pipeline.steps import lowering_options, optimize_graph
+
+    working(setup.observer, PREPARING)
+    with clock("optimize"):
+        optimized = [optimize_graph(graph, float32=setup.config.forces_float32) for graph in graphs]
+    with clock("lower"):
+        programs = [lower(graph, setup.target, lowering_options(setup.config)) for graph in optimized]
+    return planned(optimized, programs)
+
+
+def build_network(
+    needed: Planned, setup: Setup, stores: Stores, builder: Builder, packer: Packer, clock: Clock
+) -> list[Assembled]:
+    """Build what a network needs and put it together; weights are packed while kernels are compiled."""
+    from opbuild.pipeline.steps import assemble, link_kernels, linker_for, pack
+
+    linker = linker_for(setup.config, setup.target) if needed.kernels else None  # it fails before anything is compiled
+    with clock("decide"):
+        pending = builder.start(needed.kernels, needed.name)
+    watch = working(setup.observer, PACKING)
+    packed = [pack(program, packer, clock, watch) for program in needed.programs]
+    with clock("build"):
+        result = pending.result()
+        stores.count(result)
+    working(setup.observer, LINKING)
+    with clock("link"):
+        built = link_kernels(result, linker, setup.target)
+    with clock("start"):
+        return [assemble(each, built) for each in packed]
+
+
+# -- networks in this process ------------------------------------------------------------------------------------------
 
 
 @checks_arguments
@@ -93,21 +153,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         OptionError: If an argument or a variable is at fault.
         BuildError: If an operator can not be built, or the network not linked.
     """
-    config = Config.from_environment(
-        cache_path=cache_path,
-        forbid_compile=forbid_compile,
-        workers=workers,
-        num_threads=num_threads,
-        copy_weights=copy_weights,
-        op_compiler_cache_mode=op_compiler_cache_mode,
-        op_compiler_cache_dir=op_compiler_cache_dir,
-        op_debug_level=op_debug_level,
-        op_debug_config=op_debug_config,
-        debug_dir=debug_dir,
-        op_select_implmode=op_select_implmode,
-        optypelist_for_implmode=optypelist_for_implmode,
-        precision_mode=precision_mode,
-    )
+    config = Config.from_environment(**options_in(locals()))
     return compile_model(model, config, input_shapes=input_shapes, target=target, observer=observer)
 
 
@@ -131,24 +177,35 @@ def compile_model(
         observer: Told what happens.
         check: Called with the network's inputs before anything is built; what it raises ends the build.
     """
-    session = open_session(config, target, observer)
-    with _Preparation(session) as preparation:
-        source = ModelSource(model, session, preparation.begin)
-        if not source.known:
-            preparation.begin()
+    setup = set_up(config, target, observer)
+    stores = Stores(setup)
+    with EarlyStart(setup, stores) as early:
+        if is_surely_new(model, stores.models):
+            early.begin()
+        source = open_model(model, stores.models)
+        if not source.was_built:
+            early.begin()
         shapes = as_shapes(input_shapes)
-        inputs, first = source.endpoints(shapes)
+        inputs, signature = inputs_of(source.declaration, shapes)
         if check is not None:
             check(inputs)
-        binder = _OnnxBinder(source, session, preparation.builder)
+
+        def binder(signature: Shapes) -> Binding:
+            key = stores.images.key(source.declaration.name, source.digest, source.types(signature))
+            wanted = Wanted(key, lambda clock: source.graph(signature, clock), lambda: source.edited)
+            binding = bind(wanted, setup, stores, early.builder)
+            source.remember()  # also what was stored before: that build may have been killed
+            source.release()
+            return binding
+
         return Network(
-            source.face.name,
+            source.declaration.name,
             inputs,
-            [output.name for output in source.face.outputs],
+            [output.name for output in source.declaration.outputs],
             binder,
-            first=first,
+            first=binder(signature) if signature is not None else None,
             any_shape=shapes,
-            declare=lambda bound: source.outputs(inputs, bound),
+            declare=lambda bound: outputs_of(source.declaration, inputs, bound, source.portable),
         )
 
 
@@ -169,218 +226,13 @@ def compile_graph(
         ModelError: If a node can not be expressed.
         BuildError: If an operator can not be built, or the network not linked.
     """
-    session = open_session(config or Config.from_environment(), None, observer, use_images=image)
+    setup = set_up(config or Config.from_environment(), None, observer, stores_networks=image)
+    stores = Stores(setup)
+
+    def binder(_: Shapes) -> Binding:
+        wanted = Wanted(stores.images.key_of_graph(graph), lambda _: graph)
+        return bind(wanted, setup, stores, lambda: make_builder(setup, stores))
+
     inputs = tuple(Endpoint(name, graph.types[name]) for name in graph.inputs)
-
-    def bind(_: Shapes) -> Binding:
-        key = _graph_key(graph, session)
-        clock = Clock()
-        found = session.start(key, clock) if key is not None else "the graph can not be stored"
-        if isinstance(found, Binding):
-            return found
-        with make_builder(session) as builder:
-            return build_network(graph, session, builder, key=key, image_reason=found, clock=clock)
-
-    return Network(graph.name, inputs, graph.outputs, bind, first=tuple(endpoint.type.shape for endpoint in inputs))
-
-
-def build_network(
-    graph: Graph,
-    session: Session,
-    builder: Builder,
-    *,
-    key: ImageKey | None,
-    image_reason: str,
-    clock: Clock,
-    source: ModelSource | None = None,
-) -> Binding:
-    """Take a graph through the data path.
-
-    Args:
-        graph: The network for one input signature.
-        session: Settings and stores.
-        builder: Builds the operators that the store lacks.
-        key: Names the image to store; None stores none.
-        image_reason: Why the network did not start from its image.
-        clock: Takes the time of each step.
-        source: The model that the graph is of; None if it is of none.
-    """
-    from opbuild.events import LINKING, PACKING, PREPARING, WRITING
-    from opbuild.runtime.memory_plan import plan
-    from opbuild.runtime.record import make_record
-    from opbuild.runtime.weights import pack_constants
-
-    weights = session.weights()
-    session.working(PREPARING)
-    program = lower_graph(graph, session, clock)
-    linker = linker_for(program.descriptors(), session)
-    with clock("decide"):
-        pending = builder.start(program.descriptors(), program.name)
-    with clock("pack"):
-        constants = pack_constants(program, weights, session.working(PACKING))
-    with clock("plan"):
-        memory = plan(program)
-    with clock("build"):
-        built = pending.result()
-        session.count(built)
-    session.working(LINKING)
-    with clock("link"):
-        library = link_build(built, session, linker)
-    operators = list_operators(built)
-    with clock("start"):
-        symbols = {desc: entry.symbol for desc, entry in built.entries.items()}
-        notes = report_notes(operators, program.notes, built.checked_order)
-        record = make_record(
-            program, symbols, memory, constant_of=constants.positions, constants=constants.places, notes=notes
-        )
-        executor = session.executor(record, library, constants.arrays)
-    session.working(WRITING)
-    with clock("store"):
-        stores_image = key is not None and session.use_images and _is_certain(key, session, builder, built, source)
-        if key is not None and stores_image:
-            try:
-                session.images.save(key, record, library, constants, weights)
-            except (OSError, ValueError) as error:
-                if not built.warnings:  # a store that can not be written is said once
-                    session.warn(f"the network {program.name} was built but not stored: {error}", not_stored=1)
-        if stores_image or built.built:
-            session.age()
-    return Binding(executor, make_report(record, operators, program.notes, clock, image_reason))
-
-
-def _is_certain(
-    key: ImageKey, session: Session, builder: Builder, built: BuildResult, source: ModelSource | None
-) -> bool:
-    """Return whether a network is what its key says: nothing that the key names changed while it was built."""
-    if source is not None and source.edited:
-        return False
-    return built.certain and session.made_of(key, builder.identity().digest)
-
-
-def lower_graph(graph: Graph, session: Session, clock: Clock) -> Program:
-    """Return the program of a graph for one input signature."""
-    from opbuild.graph.passes.float32 import force_float32
-    from opbuild.graph.passes.pipeline import optimize
-    from opbuild.lowering.lower import lower
-
-    if session.config.precision_mode == "force_fp32":
-        graph = force_float32(graph)
-    with clock("optimize"):
-        graph = optimize(graph, evaluate)
-    with clock("lower"):
-        return lower(graph, session.target, lowering_options(session.config))
-
-
-def lowering_options(config: Config) -> Options:
-    """Return what settings say about lowering."""
-    from opbuild.lowering.context import Options
-
-    mode, types = config.op_select_implmode, config.optypelist_for_implmode
-    return Options(impl_mode=mode, impl_types=types, num_threads=config.num_threads)
-
-
-class _Preparation:
-    """What takes time and can begin before a model is read: starting the compile server, and loading onnx.
-
-    Attributes:
-        builder: The builder whose server was started; None until it was.
-    """
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self.builder: Builder | None = None
-
-    def __enter__(self) -> _Preparation:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.builder is not None:
-            self.builder.close()
-
-    def begin(self) -> None:
-        """Begin, unless that was done."""
-        if self.builder is None:
-            self.builder = warm_builder(self._session)
-            begin(_load_frontend, "opbuild-import")
-
-
-def _load_frontend() -> None:
-    with contextlib.suppress(Exception):  # raised again, and reported, where it is needed
-        import_module("opbuild.frontend.onnx_model")
-
-
-class _OnnxBinder:
-    """Binds an ONNX model to input signatures."""
-
-    def __init__(self, source: ModelSource, session: Session, builder: Builder | None) -> None:
-        self._source = source
-        self._session = session
-        self._builder = builder
-
-    def __call__(self, shapes: Shapes) -> Binding:
-        source, session, clock = self._source, self._session, Clock()
-        inputs = zip(source.face.inputs, shapes, strict=True)
-        key = session.key(source.face.name, source.digest, {n: TensorType(d, shape) for (n, d, _), shape in inputs})
-        found = session.start(key, clock)
-        if isinstance(found, Binding):
-            source.remember()  # unless it is: a build may have been killed before
-            source.release()
-            return found
-        builder, self._builder = self._builder or warm_builder(session), None
-        with builder:
-            with clock("read"):
-                graph = source.graph(shapes)
-            binding = build_network(graph, session, builder, key=key, image_reason=found, clock=clock, source=source)
-        source.remember()
-        return binding
-
-
-def list_operators(built: BuildResult) -> tuple[OperatorReport, ...]:
-    """Return what became of each operator of a build."""
-    return tuple(
-        OperatorReport(d.name, d.outcome, str(d.reason), d.nodes, built.entries[d.desc].milliseconds)
-        for d in built.decisions
-    )
-
-
-def _graph_key(graph: Graph, session: Session) -> ImageKey | None:
-    from opbuild.graph.identity import graph_digest
-
-    if not session.use_images:
-        return None
-    try:
-        digest = graph_digest(graph)
-    except ValueError:
-        return None
-    return session.key(graph.name, digest, {name: graph.types[name] for name in graph.inputs})
-
-
-def make_builder(session: Session) -> Builder:
-    """Return a builder into the session's folder."""
-    from opbuild.builder.build import Builder
-    from opbuild.runtime.support import provided_symbols
-    from opbuild.store.debug_folder import DebugFolder
-
-    operators, runtimes = session.stores
-    return Builder(
-        operators,
-        session.compiler,
-        session.target,
-        session.config,
-        session.observer,
-        runtime_store=runtimes,
-        provided=provided_symbols(session.target.triple),
-        force=session.config.forces,
-        rebuilt=session.rebuilt,
-        others=session.other_targets,
-        debug=session.debug,
-        debug_folder=DebugFolder(session.debug.folder),
-        claims=session.claims,
-    )
-
-
-def warm_builder(session: Session) -> Builder:
-    """Return a builder whose compile server starts while the model is read."""
-    builder = make_builder(session)
-    builder.warm_up()
-    return builder
+    signature = tuple(endpoint.type.shape for endpoint in inputs)
+    return Network(graph.name, inputs, graph.outputs, binder, first=binder(signature))

@@ -45,14 +45,19 @@ class OpbuildError(Exception):
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
-    def __reduce__(self) -> tuple[type[OpbuildError], tuple[str, str], dict[str, str]]:
-        return type(self), (self.message, self.hint), {"command_hint": self.command_hint}
+    def __reduce__(self) -> tuple[type[OpbuildError], tuple[str, str], dict[str, object]]:
+        return type(self), (self.message, self.hint), dict(vars(self))
 
 
 class ModelError(OpbuildError):
-    """The network given is at fault."""
+    """The network given is at fault.
+
+    Attributes:
+        node: The name of the node that is at fault; empty where it is no single one, or not known.
+    """
 
     exit_code = 3
+    node = ""
 
 
 class InvalidModelError(ModelError):

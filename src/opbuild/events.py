@@ -98,6 +98,24 @@ Watch = Callable[[int, int], None]
 """Told of a work on many things how many are done, and how many there are; it must not raise."""
 
 
+def working(observer: Observer, step: str) -> Watch:
+    """Tell an observer that a step begins; return what tells it how many bytes are done."""
+    observer(Working(step))
+    return lambda done, total: observer(Working(step, done, total))
+
+
+def log_warnings(event: Event) -> None:
+    """Log warnings, each once in a process, where nobody observes the build."""
+    if isinstance(event, Warned) and event.message not in _LOGGED:
+        import logging
+
+        _LOGGED.add(event.message)
+        logging.getLogger("opbuild").warning(event.message)
+
+
+_LOGGED: set[str] = set()
+
+
 def ignore(event: Event) -> None:
     """Observe nothing."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +16,23 @@ UNBOUND = "nothing is built before the first call, which brings the shapes of it
 
 SHOWN_NODES = 4
 """Nodes of an operator that a notebook names."""
+
+
+@dataclass
+class Clock:
+    """Milliseconds of each step of the data path, in the order in which they began."""
+
+    steps: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, step: str) -> Iterator[None]:
+        """Take the time of one step."""
+        self.steps.setdefault(step, 0.0)
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.steps[step] += 1e3 * (time.perf_counter() - started)
 
 
 class OperatorReport(NamedTuple):

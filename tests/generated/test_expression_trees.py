@@ -31,11 +31,11 @@ from expression_trees import (
 from fuzzing import CAMPAIGN
 from kernels.harness import run_program
 from opbuild.backend.host.evaluate import evaluate
-from opbuild.backend.host.expression import evaluate_expression
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.kernel.target import host_target
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
+from opbuild.operations.evaluation import evaluate_expression
 from opbuild.operations.expression import Expression, arg, children, rebuild, walk
 
 LEVELS = levels()

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.harness import run_program
+from opbuild.graph.passes.fuse import PRODUCTS
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.target import host_target
 from opbuild.lowering.context import Options
@@ -27,6 +28,8 @@ def lower_node(
     **attrs: Any,
 ) -> Program:
     """Lower a network of one node that reads ``inputs`` (x0, x1, ...), then ``constants`` (None: absent)."""
+    if "epilogue" in attrs:
+        attrs["own_inputs"] = PRODUCTS[op_type]
     given = {f"x{index}": array for index, array in enumerate(inputs)}
     known = {f"c{index}": array for index, array in enumerate(constants) if array is not None}
     names = [*list(given)[:1], *(f"c{i}" if array is not None else "" for i, array in enumerate(constants))]

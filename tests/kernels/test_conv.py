@@ -13,11 +13,13 @@ import pytest
 from kernels.combinations import crossed
 from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
+from opbuild.families.conv import family as direct
+from opbuild.families.conv_first import family as first_layer
+from opbuild.families.epilogue import Epilogue
+from opbuild.families.family import Variant
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering import conv_descriptors, tiles
 from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.conv_weights import pack_direct
-from opbuild.lowering.epilogue import Epilogue
 from opbuild.operations.expression import ACC, arg
 
 RELU = ("relu", ACC)
@@ -90,15 +92,20 @@ def test_first_layer_reads_a_plain_image(
 DIVISIONS = [("range", 1), ("range", 2), ("range", 3), ("both", 2)]
 
 
-@pytest.mark.parametrize(("size", "way"), crossed(3, sorted({tile[:2] for tile in tiles.DIRECT_TILES}), DIVISIONS))
+def tiled(width: int, blocks: int, chunk: int, divide: str, parts: int) -> Variant:
+    """Return a variant of the direct convolution."""
+    return {"width": width, "blocks": blocks, "chunk": chunk, "divide": divide, "parts": parts}
+
+
+@pytest.mark.parametrize(("size", "way"), crossed(3, sorted({tile[:2] for tile in direct.TILES}), DIVISIONS))
 def test_every_tile_writes_its_output_and_nothing_else(size: tuple[int, int], way: tuple[str, int]) -> None:
     """At the least extents of a tile, and where it does not divide them, nothing outside the output changes.
 
     There are extents of which ranges are rows, and some of which they are blocks.
     """
     (width, blocks), (divide, parts) = size, way
-    tile = tiles.DirectTile(width, blocks, 0, divide, parts)
-    desc = conv_descriptors.direct("Conv", (1, 1), (1, 1), (1, 1), Epilogue(RELU), tile)
+    tile = tiled(width, blocks, 0, divide, parts)
+    desc = direct.describe("Conv", (1, 1), (1, 1), (1, 1), Epilogue(RELU), tile)
     several = (
         (width + 1, 3, blocks + 1),
         (2 * width - 1, 2, 2 * blocks - 1),
@@ -113,8 +120,8 @@ def test_every_tile_writes_its_output_and_nothing_else(size: tuple[int, int], wa
 @pytest.mark.parametrize(("kernel", "chunk"), [(1, 4), (1, 2), (3, 1)])
 def test_chunks_of_input_channels_add_up(kernel: int, chunk: int, divide: str, parts: int) -> None:
     """Channels that a chunk does not divide, more rows than pass over a chunk at once, and blocks beyond a tile."""
-    tile = tiles.DirectTile(4, 2, chunk, divide, parts)
-    desc = conv_descriptors.direct("Conv", (kernel, kernel), (1, 1), (1, 1), Epilogue(RELU), tile)
+    tile = tiled(4, 2, chunk, divide, parts)
+    desc = direct.describe("Conv", (kernel, kernel), (1, 1), (1, 1), Epilogue(RELU), tile)
     for columns, rows, inputs, count in ((4, 1, 1, 2), (8, 9, 5, 3), (12, 17, chunk, 5), (4, 18, 2, 2)):
         _check_direct(desc, (columns, rows), inputs, count, kernel)
     assert desc.outputs[0].dims[1].problem(6, 16) is not None
@@ -134,12 +141,10 @@ def _check_direct(desc: OpDesc, size: tuple[int, int], inputs: int, count: int, 
     assert_close(out.view, expected)
 
 
-@pytest.mark.parametrize(("width", "blocks"), sorted({tile[:2] for tile in tiles.DIRECT_TILES}))
+@pytest.mark.parametrize(("width", "blocks"), sorted({tile[:2] for tile in direct.TILES}))
 def test_extents_below_a_tile_are_refused(width: int, blocks: int) -> None:
     """An extent below a tile is not legal; a tile of one position by one block has no least extent."""
-    desc = conv_descriptors.direct(
-        "Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiles.DirectTile(width, blocks, 0, "range", 1)
-    )
+    desc = direct.describe("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiled(width, blocks, 0, "range", 1))
 
     def problem(columns: int, count: int) -> str | None:
         image = [(16, 1), (columns, 16), (1, 16 * columns), (1, 16), (1, 16), (1, 16 * columns)]
@@ -154,7 +159,7 @@ def test_extents_below_a_tile_are_refused(width: int, blocks: int) -> None:
 
 def test_no_position_and_no_block_are_legal_for_the_smallest_tile() -> None:
     """Extents of 0 write nothing."""
-    desc = conv_descriptors.direct("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiles.DirectTile(1, 1, 0, "range", 2))
+    desc = direct.describe("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiled(1, 1, 0, "range", 2))
     for shape in ((0, 2, 3, 16), (2, 0, 3, 16), (2, 2, 0, 16)):
         out = guarded(shape)
         x = np.zeros((1, 1, 1, shape[1], shape[2], 16), np.float32)
@@ -163,12 +168,12 @@ def test_no_position_and_no_block_are_legal_for_the_smallest_tile() -> None:
         check_canaries(out)
 
 
-@pytest.mark.parametrize(("size", "parts"), crossed(2, [tile[:2] for tile in tiles.ROW_TILES], (1, 3)))
+@pytest.mark.parametrize(("size", "parts"), crossed(2, [tile[:2] for tile in first_layer.TILES], (1, 3)))
 def test_every_tile_of_a_first_layer_writes_its_output_and_nothing_else(size: tuple[int, int], parts: int) -> None:
     """At its least extents, with more tasks than rows and with a last group of rows that is not full."""
     width, count = size
-    tile = tiles.FirstTile(width, count, 8, parts)
-    desc = conv_descriptors.first_layer((3, 3), (2, 1), (1, 1), (1, 1), Epilogue(), tile)
+    tile = {"width": width, "blocks": count, "rows": 8, "parts": parts}
+    desc = first_layer.describe((3, 3), (2, 1), (1, 1), (1, 1), Epilogue(), tile)
     w = numbers(16 * count, 2, 3, 3, seed=1)
     for columns, rows in ((width, 1), (width + 1, 3), (2 * width, 21)):
         x, out = numbers(2, rows, 2 * columns), guarded((count, rows, columns, 16))
@@ -181,14 +186,14 @@ def test_every_tile_of_a_first_layer_writes_its_output_and_nothing_else(size: tu
 def test_cost_model_reaches_every_tile() -> None:
     """Each register tile of the tables is the cheapest somewhere, and so is each division, with chunks and without."""
     sizes = [(width, channels) for width in (*range(1, 60), 112, 224) for channels in range(16, 144, 16)]
-    direct = {tiles.direct_tile((width, 14), 64, channels, 1, 2) for width, channels in sizes}
-    assert {(tile.width, tile.blocks) for tile in direct} == {tile[:2] for tile in tiles.DIRECT_TILES}
-    first = {tiles.first_tile(width, channels, 2) for width, channels in sizes}
-    assert {(tile.width, tile.blocks) for tile in first} == {tile[:2] for tile in tiles.ROW_TILES}
-    ways = {tiles.direct_tile((7, rows), inputs, 512, 1, 8) for rows in (1, 7, 56) for inputs in (64, 2048)}
-    assert {tile.divide for tile in ways} == {"range"}
-    assert {tile.chunk > 0 for tile in ways} == {True, False}
-    assert tiles.direct_tile((7, 7), 512, 80, 1, 16).divide == "both"
+    chosen = [direct.choose((width, 14), 64, channels, 1, 2) for width, channels in sizes]
+    assert {(tile["width"], tile["blocks"]) for tile in chosen} == {tile[:2] for tile in direct.TILES}
+    chosen = [first_layer.choose(width, channels, 2) for width, channels in sizes]
+    assert {(tile["width"], tile["blocks"]) for tile in chosen} == {tile[:2] for tile in first_layer.TILES}
+    ways = [direct.choose((7, rows), inputs, 512, 1, 8) for rows in (1, 7, 56) for inputs in (64, 2048)]
+    assert {tile["divide"] for tile in ways} == {"range"}
+    assert {tile["chunk"] > 0 for tile in ways} == {True, False}
+    assert direct.choose((7, 7), 512, 80, 1, 16)["divide"] == "both"
 
 
 def test_epilogue_reads_residuals_channels_and_scalars() -> None:

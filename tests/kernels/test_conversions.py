@@ -12,11 +12,8 @@ import pytest
 
 from exact_arithmetic import FLOATS, INTEGERS, Array, cast
 from expression_trees import (
-    BITS,
     LENGTH,
-    LOGIC,
     PARAMETERS,
-    TRUTH,
     Reference,
     Tree,
     compiled,
@@ -26,8 +23,9 @@ from expression_trees import (
     values,
 )
 from fuzzing import CAMPAIGN
-from opbuild.backend.host.elementwise import cast as host_cast
-from opbuild.operations.expression import OPERATIONS, REFINED, Expression, arg, const
+from opbuild.operations.evaluation import cast as host_cast
+from opbuild.operations.expression import Expression, arg, const
+from opbuild.operations.table import OPERATIONS
 
 LEVELS = {name: level for name, level in levels().items() if CAMPAIGN or name in ("sse4.1", "host")}
 LARGE = frozenset(("acosh", "asinh", "atan2", "atanh", "gelu_tanh", "mish", "pow", "sinh", "softplus", "tan"))
@@ -101,7 +99,11 @@ def test_float16_keeps_nan_at_every_level(level: str) -> None:
 def test_what_is_converted_to_a_wider_type_was_rounded_to_its_own(dtype: str, refined: bool) -> None:
     """A value of the model has its type's digits and no more, although functions are computed in a wider type."""
     x = floats(dtype)
-    names = REFINED if refined else {name for name in OPERATIONS if name not in (*LOGIC, *BITS, *TRUTH, "where")}
+    names = {
+        each.name
+        for each in OPERATIONS.values()
+        if (each.precise if refined else each.kinds in ("floats", "numbers") and not each.predicate)
+    }
     plain = [Tree((name, *operands(name, dtype)), (x, x[::-1].copy()), refined) for name in sorted(names)]
     plain = [one for one in plain if one.expression[0] not in LARGE]
     plain = plain if CAMPAIGN else plain[::2]
@@ -114,9 +116,8 @@ def test_what_is_converted_to_a_wider_type_was_rounded_to_its_own(dtype: str, re
 
 def operands(name: str, dtype: str) -> list[Expression]:
     """Return an operation's operands: parameters are literals."""
-    if name in PARAMETERS:
-        return [arg(0), *(const(value, dtype) for value in PARAMETERS[name])]
-    return [arg(index % 2) for index in range(OPERATIONS[name])]
+    parameters = [const(value, dtype) for value in PARAMETERS.get(name, ())]
+    return [*(arg(index % 2) for index in range(OPERATIONS[name].arity - len(parameters))), *parameters]
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)

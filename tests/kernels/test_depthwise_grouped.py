@@ -13,9 +13,11 @@ import pytest
 from kernels.combinations import crossed
 from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
-from opbuild.lowering import conv_descriptors, tiles
+from opbuild.families import tiles
+from opbuild.families.conv_depthwise import family as depthwise
+from opbuild.families.conv_grouped import family as grouped
+from opbuild.families.epilogue import Epilogue
 from opbuild.lowering import conv_weights as packing
-from opbuild.lowering.epilogue import Epilogue
 from opbuild.operations.expression import ACC
 
 
@@ -54,8 +56,8 @@ def test_every_depthwise_tile_writes_its_output_and_nothing_else(width: int, way
     """At the least extent of a tile, and where it does not divide the row, nothing outside the output changes."""
     divide, parts = way
     epilogue = Epilogue(("clip", ACC, ("const", "float32", "0.0"), ("const", "float32", "6.0")))
-    tile = tiles.PlaneTile(width, divide, parts)
-    desc = conv_descriptors.depthwise((3, 3), (1, 1), (1, 1), epilogue, tile)
+    tile = {"width": width, "divide": divide, "parts": parts}
+    desc = depthwise.describe((3, 3), (1, 1), (1, 1), epilogue, tile)
     for columns, rows, count in ((width, 1, 1), (width + 1, 3, 2), (2 * width - 1, 0, 2), (width, 5, 4)):
         x, w = numbers(count, rows + 2, columns + 2, 16), numbers(count, 3, 3, 16, seed=1)
         out = guarded((count, rows, columns, 16))
@@ -75,8 +77,8 @@ def test_every_grouped_tile_writes_its_output_and_nothing_else(width: int, way: 
     divide, parts = way
     outputs, inputs = 48 if groups == 1 else 40, 10 * groups
     masked = outputs // groups % 16 != 0
-    desc = conv_descriptors.grouped(
-        "Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiles.PlaneTile(width, divide, parts), masked
+    desc = grouped.describe(
+        "Conv", (1, 1), (1, 1), (1, 1), Epilogue(), {"width": width, "divide": divide, "parts": parts}, masked
     )
     lanes, segments = packing.group_lanes(outputs, groups)
     order = np.random.default_rng(2).permutation(inputs).astype(np.int32)

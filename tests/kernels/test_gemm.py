@@ -46,7 +46,7 @@ def test_the_addend_comes_before_the_fused_epilogue_and_may_be_absent() -> None:
     a, b, c, r = random(13, 21), random(21, 35, seed=1), random(35, seed=2), random(13, 35, seed=3)
     epilogue: Any = ("add", ("relu", ACC), arg(0))
     for name, addend in (("c", c), ("", np.zeros(35, np.float32))):
-        node = Node("Gemm", ("a", "b", name, "r"), ("y",), {"epilogue": epilogue}, "gemm")
+        node = Node("Gemm", ("a", "b", name, "r"), ("y",), {"epilogue": epilogue, "own_inputs": 3}, "gemm")
         actual = run_node(node, {"a": a, "r": r}, "float32", (13, 35), {"b": b, "c": c})
         expected = np.maximum(a.astype(np.float64) @ b + addend, 0) + r
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
@@ -56,7 +56,7 @@ def test_gemm_with_a_bias_is_the_kernel_of_a_product_with_a_bias() -> None:
     """A Gemm and a MatMul whose epilogue adds a row need one object file, not two."""
     a, b, c = random(13, 21), random(21, 35, seed=1), random(35, seed=2)
     gemm = Node("Gemm", ("a", "b", "c"), ("y",), {"transB": 1}, "gemm")
-    matmul = Node("MatMul", ("a", "b", "c"), ("y",), {"epilogue": ("add", ACC, arg(0))}, "matmul")
+    matmul = Node("MatMul", ("a", "b", "c"), ("y",), {"epilogue": ("add", ACC, arg(0)), "own_inputs": 2}, "matmul")
     outputs = {"y": ("float32", (13, 35))}
     first = program_of([gemm], {"a": a}, outputs, {"b": np.ascontiguousarray(b.T), "c": c})
     second = program_of([matmul], {"a": a}, outputs, {"b": b, "c": c})

@@ -15,10 +15,10 @@ import pytest
 from kernels.combinations import crossed
 from kernels.harness import run_program
 from kernels.lowered import program_of, random, run_node, variants
+from opbuild.families.matmul.family import choose
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.target import host_target
 from opbuild.lowering.context import Lowering, Options
-from opbuild.lowering.matrix_variant import choose
 from opbuild.lowering.rules.matmul import matmul
 from opbuild.lowering.strided import seen_as
 from opbuild.operations.expression import ACC, arg, const
@@ -147,7 +147,9 @@ def test_an_epilogue_reads_residuals_rows_and_scalars(shape: Sequence[int], cons
     bias, residual, scale = random(n, seed=2), random(*batch, m, n, seed=3), random(1, seed=4)
     expected = np.maximum((a.astype(np.float64) @ b + bias) * scale, 0) + residual
     value = ("add", ("relu", ("mul", ("add", ACC, arg(0)), arg(2))), arg(1))
-    node = Node("MatMul", ("a", "b", "bias", "residual", "scale"), ("y",), {"epilogue": value}, "product")
+    node = Node(
+        "MatMul", ("a", "b", "bias", "residual", "scale"), ("y",), {"epilogue": value, "own_inputs": 2}, "product"
+    )
     inputs, constants = {"a": a, "residual": residual}, {"bias": bias, "scale": scale}
     (constants if constant else inputs)["b"] = b
     check(run_node(node, inputs, "float32", expected.shape, constants), expected)
@@ -158,7 +160,7 @@ def test_equal_epilogues_written_differently_share_one_kernel() -> None:
 
     def kernels(value: Any, names: tuple[str, ...]) -> list[Any]:
         inputs = {"a": random(9, 30), "r": random(9, 50)}
-        node = Node("MatMul", ("a", "b", *names), ("y",), {"epilogue": value}, "product")
+        node = Node("MatMul", ("a", "b", *names), ("y",), {"epilogue": value, "own_inputs": 2}, "product")
         constants = {"b": random(30, 50), "c": random(50)}
         program = program_of([node], inputs, {"y": ("float32", (9, 50))}, constants)
         return list(program.descriptors())
@@ -173,7 +175,9 @@ def test_nan_and_infinity_pass_through_sums_and_epilogues() -> None:
     a[2, 3], a[5, 7], a[6, 0], a[6, 1] = np.nan, np.inf, np.inf, -np.inf
     with np.errstate(invalid="ignore"):
         sums = a.astype(np.float64) @ b
-    node = Node("MatMul", ("a", "b"), ("y",), {"epilogue": ("relu", ("mul", ACC, const(1.0)))}, "product")
+    node = Node(
+        "MatMul", ("a", "b"), ("y",), {"epilogue": ("relu", ("mul", ACC, const(1.0))), "own_inputs": 2}, "product"
+    )
     actual = run_node(node, {"a": a}, "float32", sums.shape, {"b": b})
     check(actual, np.where(sums < 0, 0, sums))
 

@@ -10,8 +10,9 @@ import pytest
 
 from kernels.combinations import crossed
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
-from opbuild.lowering import conv_descriptors, conv_weights, tiles
-from opbuild.lowering.epilogue import Epilogue
+from opbuild.families.epilogue import Epilogue
+from opbuild.families.winograd import family as winograd
+from opbuild.lowering import conv_weights
 from opbuild.operations.expression import ACC, arg
 
 TOLERANCE = 2e-5
@@ -88,14 +89,16 @@ def test_nan_stays_within_the_tiles_that_read_it() -> None:
 
 def test_fewer_blocks_than_a_tile_needs_are_refused() -> None:
     """All output blocks together must hold a register tile; ranges that would not are not made."""
-    blocks = conv_descriptors.winograd(Epilogue(), tiles.WinogradTile(4, 4, 4, 4, 2, 2, 2)).outputs[0].dims[3]
+    tile = {"tile": 4, "chunk_x": 4, "chunk_y": 4, "width": 4, "height": 2, "blocks": 2, "parts": 2}
+    blocks = winograd.describe(Epilogue(), tile).outputs[0].dims[3]
     assert blocks.problem(1, 1) is not None
     assert blocks.problem(2, 1) is None
 
 
 def test_extents_that_are_not_whole_chunks_are_refused() -> None:
     """The descriptor demands rounded extents: the last chunk writes all of its tiles."""
-    desc = conv_descriptors.winograd(Epilogue(), tiles.WinogradTile(4, 7, 1, 7, 1, 2, 2))
+    tile = {"tile": 4, "chunk_x": 7, "chunk_y": 1, "width": 7, "height": 1, "blocks": 2, "parts": 2}
+    desc = winograd.describe(Epilogue(), tile)
     assert desc.outputs[0].dims[1].problem(28, 16) is None
     assert desc.outputs[0].dims[1].problem(27, 16) is not None
     assert desc.outputs[0].dims[2].problem(6, 1) is not None

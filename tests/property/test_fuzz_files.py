@@ -9,30 +9,32 @@ from pathlib import Path
 import pytest
 
 from fuzzing import CAMPAIGN, INPUTS, Change, changed, changed_json, fuzz, to_bytes
-from handmade import build, chain
+from handmade import build, chain, image_store
 from opbuild.cache.bundling import _unpack
+from opbuild.cache.folder import check_network
 from opbuild.errors import OpbuildError
 from opbuild.files.mapping import digest_of, map_file
+from opbuild.files.sealed import seal, seal_text, unseal
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.elf import NotAnObjectError, read_symbols
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
+from opbuild.kernel.networks import ImageKey, Weight
 from opbuild.kernel.target import host_target
 from opbuild.offline.file import PackedWeights, read_offline, write_offline
 from opbuild.offline.format import LIBRARY, Section, open_container, write_container
 from opbuild.platform.digest import fast
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.image import Image, ImageKey, ImageStore, seal, seal_text, unseal
-from opbuild.runtime.inspect import read as read_network
+from opbuild.runtime.image import Image
 from opbuild.runtime.library import Library
-from opbuild.runtime.weights import WeightStore
 from opbuild.store import inspect
-from opbuild.store.ageing import weights_of
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.counters import FILE, count_build, read_counters
 from opbuild.store.disk import DiskStore
 from opbuild.store.inventory import survey
+from opbuild.store.networks import weights_of
 from opbuild.store.policy import read_policy
+from opbuild.store.weights import DiskWeights
 from samples import IDENTITY, conv, entry_of
 
 SIZE = 64 * 1024
@@ -93,8 +95,8 @@ def test_objects() -> None:
 def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A stored network with a file of weights."""
     folder = tmp_path_factory.mktemp("network")
-    store = ImageStore(folder)
-    weights = store.weights()
+    store = image_store(folder)
+    weights = store.packer()
     built = build(chain(SIZE), weights)
     store.save(KEY, built.record, built.library, built.constants, weights)
     return folder
@@ -106,7 +108,7 @@ def test_files_of_a_network(network: Path) -> None:
         path: path.read_bytes() for path in network.rglob("*") if path.is_file() and path.stat().st_size < 2**16
     }
     record = network / f"{KEY.stem}.json"
-    store = ImageStore(network)
+    store = image_store(network)
     library = Library((network / f"{KEY.stem}.so").read_bytes(), 1)
 
     def read(changes: list[Change], pick: int) -> str:
@@ -117,7 +119,7 @@ def test_files_of_a_network(network: Path) -> None:
         path.write_bytes(content)
         try:
             image = store.load(KEY)
-            read_network(network, KEY.stem)
+            check_network(network, KEY.stem)
             for item in survey(network, network).items:
                 weights_of(item)
         finally:
@@ -230,11 +232,12 @@ def test_counters_and_memos(tmp_path: Path) -> None:
     digest.write_bytes(PRIVATE.write_memo(digest, {"blake3": fast(b"code"), "state": state}))
     sound = {path: path.read_bytes() for path in (memo, tmp_path / FILE, digest)}
     built = chain(SIZE).buffers[1]
-    store = WeightStore(weights)
-    reference = weights / f"{'0' * 64}.json"
-    store._reference = lambda source: reference  # type: ignore[method-assign]
-    store.put(built.pack().view("uint8"), "source")  # type: ignore[misc]
-    store.remember()
+    store, source = DiskWeights(weights), "0" * 64
+    array = built.pack().view("uint8")  # type: ignore[misc]
+    weight = store.put(fast(array.data), array)
+    assert isinstance(weight, Weight)
+    assert store.remember(source, weight) is None
+    reference = weights / f"{source}.json"
     sound[reference] = reference.read_bytes()
 
     def read(changes: list[Change], pick: int) -> str:
@@ -246,8 +249,9 @@ def test_counters_and_memos(tmp_path: Path) -> None:
         try:
             known = remembered(memo) is not None
             counted = read_counters(tmp_path).builds
-            found = store.find(built, "source")
-            assert found is None or fast(found[1].data) == found[0]
+            answer = store.find(source, array.nbytes)
+            found = answer if isinstance(answer, Weight) else None
+            assert found is None or fast(found.array.data) == found.digest
             assert len(digest_of(library, digest).digest) == 64
         finally:
             path.write_bytes(sound[path])

@@ -26,12 +26,11 @@ def densenet121() -> onnx.ModelProto:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory, resnet50: onnx.ModelProto, densenet121: onnx.ModelProto) -> Path:
+def cache(shared_store: Path, resnet50: onnx.ModelProto, densenet121: onnx.ModelProto) -> Path:
     """A store that holds the operators of ResNet-50 and DenseNet-121 at 224 x 224."""
-    folder = tmp_path_factory.mktemp("changed")
-    opbuild.compile(resnet50, cache_path=folder)
-    opbuild.compile(densenet121, cache_path=folder)
-    return folder
+    opbuild.compile(resnet50, cache_path=shared_store)
+    opbuild.compile(densenet121, cache_path=shared_store)
+    return shared_store
 
 
 def check(model: onnx.ModelProto, net: opbuild.Network) -> None:

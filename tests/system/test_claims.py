@@ -19,8 +19,9 @@ from opbuild import events
 from opbuild.builder import queue
 from opbuild.config import Config
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import Found, Holder, Missing, Reason
+from opbuild.kernel.interfaces import Found, Holder, Missing
 from opbuild.kernel.key import Key
+from opbuild.kernel.reason import Reason
 from opbuild.store.claims import FolderClaims, sweep_claims
 from opbuild.store.disk import DiskStore
 from samples import Recorder, conv, disk_builder, key_of, needed

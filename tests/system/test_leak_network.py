@@ -23,9 +23,9 @@ def resident() -> int:
 
 def test_ten_thousand_calls_leave_nothing_behind() -> None:
     """Python's memory grows by less than 64 KiB and the process by less than 4 MiB."""
-    executor = build(chain(32_768)).executor
+    binding = Binding(build(chain(32_768)).executor, Report("c"))
     type_ = TensorType("float32", (32_768,))
-    net = Network("c", [Endpoint("x", type_)], ["out"], lambda _: Binding(executor, Report("c")), first=((32_768,),))
+    net = Network("c", [Endpoint("x", type_)], ["out"], lambda _: binding, first=binding)
     x = np.ones(32_768, np.float32)
     for _ in range(200):
         net(x)

@@ -79,7 +79,7 @@ import json, sys, threading
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
 from unittest import mock
-from opbuild.backend.fake import FakeCompiler, fake_object
+from opbuild.backend.fake import fake_object
 from opbuild.builder import build
 from opbuild.builder.build import Builder
 from opbuild.builder.resting import Resting
@@ -97,8 +97,7 @@ class Instant:
         self.answers = []
     def send(self, request):
         desc = OpDesc.from_components(request["desc"])
-        sources = FakeCompiler().sources_digest(desc)
-        done = {{"kind": "done", "id": request["id"], "milliseconds": 1.0, "sources": sources}}
+        done = {{"kind": "done", "id": request["id"], "milliseconds": 1.0, "changed": ""}}
         self.answers.append((done, fake_object(desc.canonical().encode(), (request["symbol"],))))
     def receive(self, timeout=None):
         answers, self.answers = self.answers, []

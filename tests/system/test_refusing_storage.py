@@ -16,7 +16,7 @@ from opbuild.cache.bundling import export_cache
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.kernel.target import host_target
-from opbuild.offline.products import build_offline
+from opbuild.offline.build import build_offline
 from refusing_storage import REFUSALS, RefusingStorage, watched
 from small_network import SHAPE, SmallNetwork
 

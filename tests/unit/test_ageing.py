@@ -13,11 +13,14 @@ from aged_entries import fill, left
 from opbuild.config import Config
 from opbuild.events import Warned
 from opbuild.files.usage import mark_used
-from opbuild.session import open_session
+from opbuild.pipeline.setup import set_up
+from opbuild.pipeline.stores import Stores
 from opbuild.store import ageing
-from opbuild.store.ageing import age, choose, weights_of
+from opbuild.store.ageing import age, choose, remove_unused
 from opbuild.store.disk import DiskStore
-from opbuild.store.inventory import Inventory, Item, Kind, measure, survey
+from opbuild.store.inventory import Inventory, survey
+from opbuild.store.items import Item, Kind
+from opbuild.store.networks import weights_of
 from opbuild.store.policy import MEGABYTE, Policy
 from samples import Recorder, conv, entry_of
 
@@ -119,20 +122,18 @@ def test_a_folder_is_surveyed_by_what_lies_in_it(tmp_path: Path) -> None:
         "kernel_meta/conv_1_0.o", "kernel_meta/conv_1_0.json", "kernel_meta/.publish-1", "kernel_meta/notes.txt",
         "network_meta/net_5.json", "network_meta/net_5.so", "network_meta/net_6_7.json", "network_meta/net_9.model",
         "network_meta/runtime_1_0.o", "network_meta/runtime_1_0.json", "network_meta/compiler.json",
-        f"network_meta/weights/{'a' * 64}.bin", f"network_meta/weights/{'a' * 64}.json", "network_meta/.net.1.tmp",
+        f"network_meta/weights/{'a' * 64}.bin", f"network_meta/weights/{'b' * 64}.json", "network_meta/.net.1.tmp",
     ]  # fmt: skip
     for name in names:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"four")
     inventory = survey(kernel_meta, network_meta)
-    assert (
-        inventory.nbytes == measure(kernel_meta, network_meta) == sum(size_on_disk(tmp_path / name) for name in names)
-    )
+    assert inventory.nbytes == sum(size_on_disk(tmp_path / name) for name in names)
     assert sorted((one.kind, one.name, len(one.files)) for one in inventory.items) == [
-        ("image", "net_5", 2), ("image", "net_6_7", 1), ("memo", "net_9", 1), ("operator", "conv_1_0", 2),
-        ("operator", "runtime_1_0", 2), ("private", ".net.1.tmp", 1), ("private", ".publish-1", 1),
-        ("weight", "a" * 64, 1),
+        ("image", "net_5", 2), ("image", "net_6_7", 1), ("memo", "net_9", 1), ("note", "compiler", 1),
+        ("operator", "conv_1_0", 2), ("operator", "runtime_1_0", 2), ("private", ".net.1.tmp", 1),
+        ("private", ".publish-1", 1), ("reference", "b" * 64, 1), ("weight", "a" * 64, 1),
     ]  # fmt: skip
     assert all(one.mark.endswith(".json") for one in inventory.items if one.kind in ("operator", "image"))
 
@@ -171,16 +172,16 @@ def test_a_cache_of_five_times_its_maximum_ends_at_the_ratio(
     monkeypatch.delenv("ASCEND_REMAIN_CACHE_SIZE_RATIO", raising=False)
     seen = Recorder()
     options = {"op_compiler_cache_dir": tmp_path} if layout == "dir" else {"cache_path": tmp_path}
-    session = open_session(Config.from_environment(**options), None, seen)  # type: ignore[arg-type]
-    folder = session.config.kernel_meta
+    setup = set_up(Config.from_environment(**options), None, seen)  # type: ignore[arg-type]
+    folder = setup.config.kernel_meta
     folder.mkdir(parents=True)
-    megabytes = source(session.config, monkeypatch)
+    megabytes = source(setup.config, monkeypatch)
     names = fill(folder, 5 * megabytes, 100)
-    session.age()
+    Stores(setup).age()
     remaining = 50 if source is _default else 40
     assert left(folder) == names[100 - remaining // 5 :]
-    assert measure(folder, session.config.network_meta) <= megabytes * MEGABYTE * remaining // 100
-    assert session.config.policy_file.exists()
+    assert survey(folder, setup.config.network_meta).nbytes <= megabytes * MEGABYTE * remaining // 100
+    assert setup.config.policy_file.exists()
     warnings = [event.message for event in seen.of(Warned)]
     assert ["line 2" in warning for warning in warnings] == ([True] if source is _invalid_file else [])
 
@@ -205,15 +206,12 @@ def test_entries_of_this_run_survive_whatever_their_age(tmp_path: Path) -> None:
     assert store.lookup(key)
 
 
-def test_an_entry_that_another_process_uses_meanwhile_is_spared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_that_another_process_uses_meanwhile_is_spared(tmp_path: Path) -> None:
     """Its time is looked at once more before it goes."""
     names = fill(tmp_path, 50, 4)
-    before = survey(tmp_path, tmp_path / "none")
-    monkeypatch.setattr(ageing, "survey", lambda *_: before)
+    before = survey(tmp_path, tmp_path / "none").items
     os.utime(tmp_path / f"{names[0]}.json")
-    age(tmp_path, tmp_path / "none", Policy(1, 1))
+    remove_unused(before, time.time())
     assert left(tmp_path) == [names[0]]
 
 

@@ -14,7 +14,8 @@ from opbuild.builder.client import CompileServer
 from opbuild.builder.decide import FORCED, Rebuild, UpToDate, decide
 from opbuild.config import Config
 from opbuild.errors import BuildError, CompileForbiddenError
-from opbuild.kernel.interfaces import Found, Missing, Reason
+from opbuild.kernel.interfaces import Found, Missing
+from opbuild.kernel.reason import Reason
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
 from samples import TARGET, Recorder, conv, disk_builder, needed
@@ -201,15 +202,6 @@ def test_a_compiler_that_is_not_installed_is_an_error_that_says_so(config: Confi
 
     with pytest.raises(BuildError, match="the compiler fake is not installed"):
         Builder(MemoryStore(), Absent(), TARGET, config).build(needed(conv()), "net")
-
-
-def test_the_asking_shapes_are_recorded_but_not_in_the_key(config: Config) -> None:
-    """``ori_shape`` shows the shape that first asked; another shape finds the same entry."""
-    with disk_builder(config) as builder:
-        first = builder.build(needed(conv()), "net", {conv(): [[1, 16, 9]] * 3})
-        second = builder.build(needed(conv()), "net", {conv(): [[1, 16, 99]] * 3})
-    assert first.entries[conv()].info["op_info"]["outputs"][0][0]["ori_shape"] == [1, 16, 9]
-    assert second.built == 0
 
 
 def test_a_distrusted_store_is_a_warning(config: Config) -> None:

@@ -6,9 +6,9 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,9 @@ import pytest
 from opbuild.builder import build, client
 from opbuild.builder.resting import Resting
 from opbuild.config import Config
+from opbuild.platform.sources import Sources
 from samples import conv, disk_builder, needed
+from until import until
 
 
 @pytest.fixture
@@ -75,7 +77,7 @@ def test_edited_sources_get_a_server_of_their_own(
     source = tmp_path / "package" / "backend" / "operator.py"
     source.parent.mkdir(parents=True)
     source.write_text("before")
-    monkeypatch.setattr("opbuild.builder.resting._PACKAGE", tmp_path / "package")
+    monkeypatch.setattr("opbuild.builder.resting.Sources", partial(Sources, tmp_path / "package"))
     build_one(config, 0)
     source.write_text("afterwards")
     build_one(config, 1)
@@ -86,9 +88,7 @@ def test_a_resting_server_that_died_is_replaced(config: Config, started: list[in
     """A server killed while it rests costs the start of another."""
     build_one(config, 0)
     os.kill(started[0], 9)
-    deadline = time.monotonic() + 10
-    while alive(started[0]) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert until(lambda: not alive(started[0]))
     build_one(config, 1)
     assert len(started) == 2
 
@@ -97,10 +97,7 @@ def test_a_server_does_not_rest_for_ever(config: Config, started: list[int], mon
     """An idle server ends by itself."""
     monkeypatch.setattr(build, "RESTING", Resting(seconds=0.05))
     build_one(config, 0)
-    deadline = time.monotonic() + 10
-    while alive(started[0]) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not alive(started[0])
+    assert until(lambda: not alive(started[0]))
 
 
 def test_builds_at_the_same_time_have_a_server_each_and_leave_one(config: Config, started: list[int]) -> None:
@@ -120,6 +117,7 @@ import sys, os, time
 sys.path[:0] = {sys.path!r}
 from samples import *
 from opbuild.config import Config
+from opbuild.platform.sources import Sources
 from pathlib import Path
 config = Config(cache_path=Path({str(config.cache_path)!r}), workers=1)
 def one(tile):

@@ -11,10 +11,11 @@ import pytest
 import opbuild
 from opbuild.config import Config, quota_environment
 from opbuild.errors import OptionError
+from opbuild.events import log_warnings
 from opbuild.mindspore import context
 from opbuild.mindspore.arguments import ArgumentValueError
+from opbuild.pipeline.setup import set_up
 from opbuild.platform.places import atc_place, user_place
-from opbuild.session import log_warnings, open_session
 from samples import Recorder
 
 BAD = [
@@ -67,10 +68,10 @@ def test_defaults_leave_everything_as_it_was() -> None:
 def test_a_cache_dir_holds_a_folder_for_each_target(tmp_path: Path) -> None:
     """``<dir>/<soc_version>/`` holds entries and networks, ``op_cache.ini`` lies above."""
     config = Config.from_environment(op_compiler_cache_dir=tmp_path, environ={"RANK_ID": "3"})
-    session = open_session(config, "x86-64-linux-sse41", None)
-    assert session.config.kernel_meta == tmp_path / "x86-64-linux-sse41"
-    assert session.config.network_meta == tmp_path / "x86-64-linux-sse41" / "network_meta"
-    assert session.config.policy_file == tmp_path / "op_cache.ini"
+    setup = set_up(config, "x86-64-linux-sse41", None)
+    assert setup.config.kernel_meta == tmp_path / "x86-64-linux-sse41"
+    assert setup.config.network_meta == tmp_path / "x86-64-linux-sse41" / "network_meta"
+    assert setup.config.policy_file == tmp_path / "op_cache.ini"
 
 
 def test_operator_types_are_a_list_or_text() -> None:
@@ -154,7 +155,7 @@ def test_an_invalid_mindspore_level_is_a_warning() -> None:
     config = Config.from_environment(mindspore=True, environ={"MS_COMPILER_OP_LEVEL": "7"})
     assert config.op_debug_level == 0
     seen = Recorder()
-    open_session(config, None, seen)
+    set_up(config, None, seen)
     assert "MS_COMPILER_OP_LEVEL is '7'" in seen.events[0].message  # type: ignore[union-attr]
 
 
@@ -162,8 +163,8 @@ def test_warnings_are_logged_once_where_nobody_observes(caplog: pytest.LogCaptur
     """Without an observer the logger ``opbuild`` says them, each once."""
     config = Config.from_environment(mindspore=True, environ={"MS_COMPILER_OP_LEVEL": "seven"})
     with caplog.at_level(logging.WARNING, "opbuild"):
-        open_session(config, None, None)
-        open_session(config, None, log_warnings)
+        set_up(config, None, None)
+        set_up(config, None, log_warnings)
     assert [record.name for record in caplog.records] == ["opbuild"]
 
 

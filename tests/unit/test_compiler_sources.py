@@ -15,13 +15,16 @@ from pathlib import Path
 
 import pytest
 
-import opbuild.backend.halide.sources as sources_module
+from opbuild.backend.halide import driver
 from opbuild.backend.halide.driver import EMISSION, HalideCompiler
-from opbuild.backend.halide.registry import FAMILIES
+from opbuild.families import catalogue
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.runtime_desc import runtime_desc
+from opbuild.platform.imports import Modules
+from opbuild.platform.sources import Sources
 
-HALIDE = Path(sources_module.__file__).parent
+HALIDE = Path(driver.__file__).parent
+FAMILIES = catalogue.names()
 
 
 @pytest.fixture
@@ -30,15 +33,19 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = HALIDE.parents[1]
     copy = tmp_path / "opbuild"
     shutil.copytree(root, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(sources_module, "__file__", str(copy / "backend" / "halide" / "sources.py"))
+    monkeypatch.setattr(driver, "_make_modules", lambda: Modules(Sources(copy)))
     return copy / "backend" / "halide"
 
 
 def digests() -> dict[str, str]:
-    """Return the digest of every family whose definition is there."""
-    there = {family for family, module in FAMILIES.items() if (HALIDE / "operators/compute" / f"{module}.py").exists()}
-    descs = {family: OpDesc(op_types=("X",), family=family, inputs=(), outputs=()) for family in there}
+    """Return the digest of every family, and of the runtime library."""
+    descs = {family: OpDesc(op_types=("X",), family=family, inputs=(), outputs=()) for family in FAMILIES}
     return {family: HalideCompiler().sources_digest(desc) for family, desc in [*descs.items(), ("", runtime_desc())]}
+
+
+def families(package: Path) -> Path:
+    """Return the folder of the kernel families of the copied package."""
+    return package.parents[1] / "families"
 
 
 def edit(path: Path) -> None:
@@ -46,13 +53,21 @@ def edit(path: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8") + "\n# edited\n", encoding="utf-8")
 
 
-@pytest.mark.parametrize("part", ["compute", "schedule"])
+@pytest.mark.parametrize("part", ["definition", "schedule"])
 def test_editing_one_family_changes_its_digest_alone(package: Path, part: str) -> None:
     """An edit of the softmax rebuilds softmaxes, not convolutions (F30, F46)."""
-    before = digests()
-    edit(package / "operators" / part / "softmax.py")
-    after = digests()
-    assert {family for family in before if before[family] != after[family]} == {"softmax"}
+    assert changed_by(lambda: edit(families(package) / "softmax" / f"{part}.py")) == {"softmax"}
+
+
+def test_editing_what_chooses_variants_changes_no_digest(package: Path) -> None:
+    """A record decides which kernel is asked for, not what it compiles to: all that is stored stays good (F46)."""
+    for path in (families(package) / "softmax" / "family.py", families(package) / "family.py"):
+        assert changed_by(lambda path=path: edit(path)) == set()
+
+
+def test_a_family_that_is_added_changes_no_digest(package: Path) -> None:
+    """A folder beside the others is none of their sources (F46)."""
+    assert changed_by(lambda: shutil.copytree(families(package) / "softmax", families(package) / "softmin")) == set()
 
 
 def test_editing_a_shared_module_changes_all_that_import_it(package: Path) -> None:
@@ -66,7 +81,7 @@ def test_editing_a_shared_module_changes_all_that_import_it(package: Path) -> No
 def test_a_module_that_appears_where_an_import_looks_for_one_is_noticed(package: Path) -> None:
     """A package that comes to stand where a plain name was imported from belongs to the sources (F33)."""
     before = digests()["softmax"]
-    softmax = package / "operators" / "compute" / "softmax.py"
+    softmax = families(package) / "softmax" / "definition.py"
     imported = softmax.read_text(encoding="utf-8")
     softmax.write_text(imported + "\nfrom opbuild.kernel import shadow\n", encoding="utf-8")
     with_import = digests()["softmax"]
@@ -74,10 +89,10 @@ def test_a_module_that_appears_where_an_import_looks_for_one_is_noticed(package:
     assert len({before, with_import, digests()["softmax"]}) == 3
 
 
-def test_digests_do_not_depend_on_where_the_package_lies(package: Path) -> None:
+def test_digests_do_not_depend_on_where_the_package_lies(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two checkouts of the same sources have the same digests (F44)."""
     copied = digests()
-    sources_module.__file__ = str(HALIDE / "sources.py")
+    monkeypatch.undo()
     assert digests() == copied
 
 
@@ -95,21 +110,26 @@ def test_how_objects_are_written_belongs_to_every_operator(package: Path) -> Non
     assert changed_by(lambda: edit(package / "driver.py")) == set()
 
 
-@pytest.mark.parametrize("helper", ["lanes", "epilogue"])
+@pytest.mark.parametrize("helper", ["lanes", "epilogue", "division", "rows"])
 def test_a_helper_module_reaches_exactly_those_that_import_it(package: Path, helper: str) -> None:
     """The families are found apart from the code under test: by parsing, not by the form of lines (F30, F46)."""
-    path = package / "operators" / "compute" / f"{helper}.py"
-    dependants = {family for family, module in FAMILIES.items() if path in parsed_closure(package, module)}
+    path = package / f"{helper}.py"
+    dependants = {family for family in FAMILIES if path in parsed_closure(package, family)}
     assert dependants
     assert dependants < set(FAMILIES)
     assert changed_by(lambda: edit(path)) == dependants
 
 
-def parsed_closure(package: Path, module: str) -> set[Path]:
+def modules_of(family: str) -> tuple[str, str]:
+    """Return the modules that define and that schedule a family."""
+    return f"opbuild.families.{family}.definition", f"opbuild.families.{family}.schedule"
+
+
+def parsed_closure(package: Path, family: str) -> set[Path]:
     """Return the files of the copied package that a family's modules import, by their syntax trees."""
     root = package.parents[1]
     seen: set[Path] = set()
-    waiting = [f"opbuild.backend.halide.operators.{part}.{module}" for part in ("compute", "schedule")]
+    waiting = [*modules_of(family)]
     while waiting:
         path = root.joinpath(*waiting.pop().split(".")[1:]).with_suffix(".py")
         if path in seen or not path.is_file():
@@ -131,12 +151,12 @@ def imported(source: str) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("shadow", ["softmax/__init__.py", f"softmax{EXTENSION_SUFFIXES[0]}"])
+@pytest.mark.parametrize("shadow", ["definition/__init__.py", f"definition{EXTENSION_SUFFIXES[0]}"])
 def test_what_python_would_load_instead_of_a_module_is_noticed(package: Path, shadow: str) -> None:
     """A package or an extension module that appears beside a file of the same name takes its place (F33)."""
 
     def appear() -> None:
-        path = package / "operators" / "compute" / shadow
+        path = families(package) / "softmax" / shadow
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"# another softmax\n")
 
@@ -145,7 +165,8 @@ def test_what_python_would_load_instead_of_a_module_is_noticed(package: Path, sh
 
 def test_the_packages_around_a_module_belong_to_it(package: Path) -> None:
     """Importing a module runs the ``__init__`` of its packages, so these are in the key of all inside them (F30)."""
-    assert changed_by(lambda: edit(package / "operators" / "compute" / "__init__.py")) == set(FAMILIES)
+    assert changed_by(lambda: edit(families(package) / "softmax" / "__init__.py")) == {"softmax"}
+    assert changed_by(lambda: edit(families(package) / "__init__.py")) == set(FAMILIES)
     assert changed_by(lambda: edit(package / "__init__.py")) == {*FAMILIES, ""}
 
 
@@ -155,7 +176,7 @@ def test_sources_edited_after_they_were_loaded_have_no_digest(package: Path) -> 
     compiler.prepare()
     softmax = OpDesc(op_types=("X",), family="softmax", inputs=(), outputs=())
     assert compiler.sources_digest(softmax) == HalideCompiler().sources_digest(softmax)
-    path = package / "operators" / "schedule" / "softmax.py"
+    path = families(package) / "softmax" / "schedule.py"
     stat = path.stat()
     path.write_bytes(path.read_bytes().swapcase())
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
@@ -174,8 +195,8 @@ for module in json.loads(sys.argv[1]):
     read, write = os.pipe()
     if os.fork() == 0:
         import_module("opbuild.backend.halide.emission")
-        for part in ("compute", "schedule"):
-            import_module(f"opbuild.backend.halide.operators.{part}.{module}")
+        for part in ("definition", "schedule"):
+            import_module(f"opbuild.families.{module}.{part}")
         os.write(write, json.dumps([n for n in sys.modules if n.startswith("opbuild")]).encode())
         os._exit(0)
     os.close(write)
@@ -187,30 +208,30 @@ print(json.dumps(found))
 
 def test_everything_that_is_loaded_to_compile_is_in_the_digest() -> None:
     """F30: whatever a family's modules load in a fresh process, however they import it, is among its sources."""
-    modules = sorted(set(FAMILIES.values()))
     environment = {**os.environ, "PYTHONPATH": str(HALIDE.parents[2])}
     ran = subprocess.run(
-        [sys.executable, "-c", LOADED, json.dumps(modules)], capture_output=True, text=True, check=True, env=environment
+        [sys.executable, "-c", LOADED, json.dumps(FAMILIES)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
     )
-    sources = sources_module.Sources()
-    for module, loaded in json.loads(ran.stdout).items():
-        names = tuple(f"opbuild.backend.halide.operators.{part}.{module}" for part in ("compute", "schedule"))
-        inside = sources.closure((EMISSION, *names))
-        assert set(loaded) - set(inside) == {"opbuild", "opbuild.version"}, module
+    sources = Modules()
+    for family, loaded in json.loads(ran.stdout).items():
+        inside = sources.closure((EMISSION, *modules_of(family)))
+        assert set(loaded) - set(inside) == {"opbuild", "opbuild.version"}, family
 
 
 def test_nothing_is_imported_where_the_digest_does_not_look() -> None:
     """F30: what defines operators has no relative imports, reads no files, and imports by name only its own modules."""
-    sources = sources_module.Sources()
-    names: set[str] = set()
-    for module in FAMILIES.values():
-        parts = tuple(f"opbuild.backend.halide.operators.{part}.{module}" for part in ("compute", "schedule"))
-        names |= set(sources.closure((EMISSION, *parts)))
+    sources = Modules()
+    paths: dict[str, str] = {}
+    for family in FAMILIES:
+        closure = sources.closure((EMISSION, *modules_of(family)))
+        paths |= {name: found.path for name, found in closure.items()}
     found = set()
-    for name in names:
-        path = sources._path(name)
-        assert path is not None
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for name, path in paths.items():
+        for node in ast.walk(ast.parse((HALIDE.parents[1] / path).read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.level:
                 found.add((name, "relative import"))
             if isinstance(node, ast.Call):

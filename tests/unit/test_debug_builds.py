@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from opbuild.api import make_builder
 from opbuild.backend.fake import FakeCompiler
 from opbuild.builder.result import BuildResult
 from opbuild.config import CACHE_MODES, Config
 from opbuild.errors import CompileForbiddenError
 from opbuild.events import Warned
-from opbuild.session import Session, open_session
+from opbuild.pipeline.builders import make_builder
+from opbuild.pipeline.setup import Setup, set_up
+from opbuild.pipeline.stores import Stores
 from samples import TARGET, Recorder, conv, needed
 
 STORED = conv(op_types=("Conv", "Relu"))
@@ -87,16 +88,15 @@ def table() -> list[Any]:
     return [pytest.param(*row, id=f"{row[0]}-{row[1]}-{row[2].replace(chr(10), ' ')}") for row in rows]
 
 
-def open_with_fake(config: Config, recorder: Recorder) -> Session:
-    """Return a session whose compiler is the fake one."""
-    session = open_session(config, TARGET, recorder, runs_elsewhere=True)
-    session.__dict__["compiler"] = FakeCompiler()
-    return session
+def set_up_with_fake(config: Config, recorder: Recorder) -> Setup:
+    """Return a setup whose compiler is the fake one."""
+    return set_up(config, TARGET, recorder, runs_elsewhere=True, compiler=FakeCompiler())
 
 
 def build(config: Config, *descs: Any, recorder: Recorder | None = None) -> BuildResult:
     """Build operators as ``compile`` does: the stores, the mode and what is debugged follow from the settings."""
-    with make_builder(open_with_fake(config, recorder or Recorder())) as builder:
+    setup = set_up_with_fake(config, recorder or Recorder())
+    with make_builder(setup, Stores(setup)) as builder:
         return builder.build(needed(*descs), "net")
 
 

@@ -19,7 +19,7 @@ from opbuild.kernel.debug import (
     read_debug_config,
 )
 from opbuild.kernel.key import make_key
-from opbuild.session import open_session
+from opbuild.pipeline.setup import set_up
 from samples import IDENTITY, TARGET, conv
 
 FILE = """
@@ -99,7 +99,7 @@ def test_the_caches_own_folder_does_not_take_debug_files(tmp_path: Path) -> None
     config = Config(cache_path=tmp_path, op_debug_level=1)
     config.kernel_meta.mkdir(parents=True)
     with pytest.raises(OptionError, match=r"(?s)debug_dir is .*kernel_meta.*cache"):
-        open_session(Config(cache_path=tmp_path, op_debug_level=1, debug_dir=config.kernel_meta), None, None)
+        set_up(Config(cache_path=tmp_path, op_debug_level=1, debug_dir=config.kernel_meta), None, None)
 
 
 def test_an_operator_is_selected_by_node_or_by_type() -> None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from pathlib import Path
 
 from opbuild.config import Config
-from opbuild.models.source import ModelSource
-from opbuild.session import open_session
+from opbuild.models.source import is_surely_new, open_model
+from opbuild.pipeline.setup import set_up
+from opbuild.pipeline.stores import Stores
 from small_network import SmallNetwork
 
 
 def begins(model: Path, cache: Path) -> tuple[bool, bool]:
     """Return whether a start prepares for compiling before it reads the model, and whether the model was known."""
-    begun: list[bool] = []
-    session = open_session(Config(cache_path=cache), None, None)
-    source = ModelSource(model, session, lambda: begun.append(True))
-    return bool(begun), source.known
+    memory = Stores(set_up(Config(cache_path=cache), None, None)).models
+    return is_surely_new(model, memory), open_model(model, memory).was_built
 
 
 def test_what_was_never_built_is_prepared_for(small_network: SmallNetwork, tmp_path: Path) -> None:
@@ -46,12 +46,22 @@ def test_an_edited_file_is_prepared_for(small_network: SmallNetwork, tmp_path: P
     with small_network.replayed():
         small_network.build(tmp_path)
     (memo,) = (tmp_path / "rank_0" / "network_meta").glob("*.digest")
-    session = open_session(Config(cache_path=tmp_path), None, None)
-    own = ModelSource(model, session)._digest_memo(model)
-    shutil.copy(memo, own)
+    shutil.copy(memo, Stores(set_up(Config(cache_path=tmp_path), None, None)).models.digest_file(model))
     os.utime(model, (0, 0))
     assert begins(model, tmp_path)[0]
-    session = open_session(Config(cache_path=tmp_path, op_compiler_cache_mode="force"), None, None)
-    begun: list[bool] = []
-    ModelSource(small_network.path, session, lambda: begun.append(True))
-    assert begun
+    forcing = Config(cache_path=tmp_path, op_compiler_cache_mode="force")
+    assert is_surely_new(small_network.path, Stores(set_up(forcing, None, None)).models)
+
+
+def test_opening_a_model_starts_nothing(small_network: SmallNetwork, tmp_path: Path) -> None:
+    """Neither a process nor a thread: what begins early is begun by who builds, not by who reads."""
+    before = threading.enumerate(), children()
+    stores = Stores(set_up(Config(cache_path=tmp_path), None, None))
+    source = open_model(small_network.path, stores.models)
+    assert source.declaration.name == "small"
+    assert (threading.enumerate(), children()) == before
+
+
+def children() -> list[str]:
+    """Return the ids of this process's children."""
+    return Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opbuild.builder.explain import IN_A_BUILD, WHEN_ASKED, Effort, Explainer
-from opbuild.kernel.interfaces import Reason
+from opbuild.kernel.reason import Reason
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
 from samples import conv, entry_of, key_of

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import graph_runner
 from opbuild.backend.host.evaluate import evaluate
-from opbuild.backend.host.expression import evaluate_expression
 from opbuild.graph.elementwise import split_epilogue
 from opbuild.graph.passes.fuse import MAX_OPERANDS, MAX_OPERATIONS, fuse
 from opbuild.graph.passes.infer import infer_node
 from opbuild.graph.types import Array, Graph, Node, TensorType
+from opbuild.operations.evaluation import evaluate_expression
 from opbuild.operations.expression import ACC, arg, const, operations
 
 

@@ -6,15 +6,12 @@ import os
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
-from opbuild.files import usage
-from opbuild.store import ageing
 from opbuild.store.ageing import age
 from opbuild.store.disk import DiskStore
 from opbuild.store.policy import MEGABYTE, Policy
@@ -28,15 +25,11 @@ def on_disk(folder: Path) -> int:
     return sum(max(state.st_size, 512 * state.st_blocks) for state in states)
 
 
-@pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let half a day pass between the use of an entry and ageing, and let no entry be this process's own."""
-    monkeypatch.setattr(ageing, "time", SimpleNamespace(time=lambda: time.time() + 43200))
-    monkeypatch.setattr(usage, "_USED", set())
-    monkeypatch.setattr(ageing, "is_used_here", lambda _: False)
+def age_later(kernel_meta: Path, network_meta: Path, policy: Policy) -> None:
+    """Age as another process would half a day after the entries were used."""
+    age(kernel_meta, network_meta, policy, clock=lambda: time.time() + 43200, is_used=lambda _: False)
 
 
-@pytest.mark.usefixtures("later")
 def test_one_long_run_that_stores_five_times_the_limit_stays_within_it(tmp_path: Path) -> None:
     """Ageing follows each build that stores something, and counts what the disk holds in whole blocks (F48, F49)."""
     kernel_meta, network_meta = tmp_path / "kernel_meta", tmp_path / "network_meta"
@@ -48,7 +41,7 @@ def test_one_long_run_that_stores_five_times_the_limit_stays_within_it(tmp_path:
             store.publish(entry_of(conv(4 * batch + number), code=bytes(40_000))[1])
         added = on_disk(kernel_meta) - before
         written, batch = written + added, batch + 1
-        age(kernel_meta, network_meta, policy)
+        age_later(kernel_meta, network_meta, policy)
         assert on_disk(kernel_meta) <= policy.max_bytes
     assert list(kernel_meta.glob("*.json"))
 
@@ -79,7 +72,6 @@ def strew(folder: Path) -> None:
         (place / "unreadable_6_0.json").touch(0)
 
 
-@pytest.mark.usefixtures("later")
 def test_stray_files_stop_nothing(small_network: SmallNetwork, tmp_path: Path) -> None:
     """Orphans, folders, pipes, links and unreadable files: a build stores, the next one hits, ageing ages (F50)."""
     rank = tmp_path / "rank_0"
@@ -87,7 +79,7 @@ def test_stray_files_stop_nothing(small_network: SmallNetwork, tmp_path: Path) -
     with small_network.replayed():
         assert small_network.build(tmp_path).warnings == []
         assert small_network.build(tmp_path).report.image
-    age(rank / "kernel_meta", rank / "network_meta", Policy(1, 1))
+    age_later(rank / "kernel_meta", rank / "network_meta", Policy(1, 1))
     Cache(rank / "kernel_meta", rank / "network_meta").clear()
     with small_network.replayed():
         assert small_network.build(tmp_path).warnings == []

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from fuzzing import MEMORY
 from opbuild.cache import bundling
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.files import most_bytes as limits
 from opbuild.kernel.target import host_target
-from opbuild.offline.products import build_offline, load
+from opbuild.offline.build import build_offline
+from opbuild.offline.load import load
 from opbuild.store.disk import DiskStore
 from samples import conv, entry_of
+from seeds import MEMORY
 from small_network import SmallNetwork
 
 HUGE = 2**40

@@ -14,14 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forked import in_fork
-from handmade import Built, build, chain, counting, expected_chain
+from handmade import Built, build, chain, counting, expected_chain, image_store
+from memory_stores import MemoryNetworks, MemoryWeights
 from opbuild.errors import BuildError
 from opbuild.files import mapping as files
 from opbuild.files import private as private_files
+from opbuild.files.sealed import seal, unseal
 from opbuild.graph.types import Node, TensorType
+from opbuild.kernel.networks import ImageKey
+from opbuild.kernel.reason import Reason
 from opbuild.program import Buffer, HostCall, KernelCall, Port, Program, View
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.image import Image, ImageKey, ImageStore, seal, unseal
+from opbuild.runtime.image import Image, ImageStore
 from opbuild.runtime.library import Library
 from opbuild.runtime.record_json import from_json, to_json
 
@@ -31,8 +35,8 @@ KEY = ImageKey("Chain of 3", {"model": "m", "inputs": [["x", "float32", [SIZE]]]
 
 def store_chain(folder: Path) -> tuple[ImageStore, Built]:
     """Build ``chain`` and store it."""
-    store = ImageStore(folder)
-    weights = store.weights()
+    store = image_store(folder)
+    weights = store.packer()
     built = build(chain(SIZE), weights)
     store.save(KEY, built.record, built.library, built.constants, weights)
     return store, built
@@ -43,6 +47,12 @@ def loaded(store: ImageStore, key: ImageKey = KEY) -> Image:
     image = store.load(key)
     assert isinstance(image, Image), image
     return image
+
+
+def code_of(image: Image | Reason) -> str:
+    """Return why there is no image."""
+    assert isinstance(image, Reason)
+    return image.code
 
 
 def start(image: Image) -> Executor:
@@ -61,9 +71,23 @@ def test_a_stored_network_computes_the_same(tmp_path: Path) -> None:
     np.testing.assert_allclose(start(image).run([x])[0], expected_chain(x), rtol=1e-6)
 
 
+def test_any_store_that_keeps_networks_and_weights_starts_them() -> None:
+    """The runtime asks two protocols and knows no folder: stores in memory serve as well as a far one could."""
+    store = ImageStore(MemoryNetworks(), MemoryWeights())
+    assert code_of(store.load(KEY)) == "absent"
+    packer = store.packer()
+    built = build(chain(SIZE), packer)
+    store.save(KEY, built.record, built.library, built.constants, packer)
+    x = np.random.default_rng(0).standard_normal(SIZE).astype(np.float32)
+    np.testing.assert_array_equal(start(loaded(store)).run([x])[0], built.executor.run([x])[0])
+    again = store.packer()
+    build(chain(SIZE), again)
+    assert (packer.packed, again.packed) == (1, 0)
+
+
 def test_nothing_stored_is_a_miss(tmp_path: Path) -> None:
     """An empty or absent folder says so."""
-    assert ImageStore(tmp_path / "absent").load(KEY) == "there is none yet"
+    assert image_store(tmp_path / "absent").load(KEY) == Reason("absent", "there is none yet")
 
 
 def test_the_file_names_have_the_network_and_the_key(tmp_path: Path) -> None:
@@ -93,7 +117,7 @@ def test_a_damaged_file_is_a_miss_and_is_replaced(tmp_path: Path, suffix: str, d
             "grow": data + b"\0",
         }
         path.write_bytes(changed[damage])
-    assert isinstance(store.load(KEY), str)
+    assert isinstance(store.load(KEY), Reason)
     store_chain(tmp_path)
     loaded(store)
 
@@ -101,7 +125,7 @@ def test_a_damaged_file_is_a_miss_and_is_replaced(tmp_path: Path, suffix: str, d
 def test_another_compiler_is_a_miss_and_none_is_not(tmp_path: Path) -> None:
     """An image made by another compiler is not used; where none is installed any image is accepted."""
     store, _ = store_chain(tmp_path)
-    assert store.load(KEY._replace(compiler="halide-2")) == "another compiler is installed now"
+    assert code_of(store.load(KEY._replace(compiler="halide-2"))) == "other-compiler"
     loaded(store, KEY._replace(compiler=""))
 
 
@@ -117,7 +141,7 @@ def test_an_image_of_another_key_under_the_right_name_is_a_miss(tmp_path: Path) 
     path = next(tmp_path.glob("*.json"))
     content = unseal(path.read_bytes(), path.name)
     path.write_bytes(seal({**content, "key": {**content["key"], "model": "other"}}, path.name))
-    assert store.load(KEY) == "it was made from something else"
+    assert code_of(store.load(KEY)) == "other-key"
 
 
 @pytest.mark.parametrize(
@@ -147,14 +171,14 @@ def test_a_lying_record_is_a_miss(tmp_path: Path, change: Any) -> None:
     content = unseal(path.read_bytes(), path.name)
     change(content["record"])
     path.write_bytes(seal(content, path.name))
-    assert isinstance(store.load(KEY), str)
+    assert isinstance(store.load(KEY), Reason)
 
 
 def test_a_folder_that_was_moved_still_serves(tmp_path: Path) -> None:
     """F37: nothing in an image is a path."""
     store_chain(tmp_path / "a")
     (tmp_path / "a").rename(tmp_path / "b")
-    loaded(ImageStore(tmp_path / "b"))
+    loaded(image_store(tmp_path / "b"))
 
 
 def test_weights_are_digested_once_and_not_at_every_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,8 +215,8 @@ def test_a_start_after_a_reboot_reads_the_weights_again(tmp_path: Path, monkeypa
 
 def test_weights_that_were_packed_before_are_not_packed_again(tmp_path: Path) -> None:
     """A source that names its values by digest is looked up: pack is not called, the file is mapped."""
-    store = ImageStore(tmp_path)
-    first = store.weights()
+    store = image_store(tmp_path)
+    first = store.packer()
     built = build(chain(SIZE), first)
     first.remember()
     program = chain(SIZE)
@@ -201,7 +225,7 @@ def test_weights_that_were_packed_before_are_not_packed_again(tmp_path: Path) ->
         raise AssertionError("packed again")
 
     buffers = tuple(dataclasses.replace(b, pack=never) if b.pack else b for b in program.buffers)
-    second = store.weights()
+    second = store.packer()
     again = build(dataclasses.replace(program, buffers=buffers), second)
     assert (first.packed, second.packed) == (1, 0)
     assert again.constants.places == built.constants.places
@@ -209,20 +233,20 @@ def test_weights_that_were_packed_before_are_not_packed_again(tmp_path: Path) ->
 
 def test_what_a_source_packs_to_is_believed_only_after_the_build_is_certain(tmp_path: Path) -> None:
     """F34: a source that changed between its digest and its packing would give every later network wrong weights."""
-    store = ImageStore(tmp_path)
-    build(chain(SIZE), store.weights())  # packed, and nobody said that its source had not changed meanwhile
+    store = image_store(tmp_path)
+    build(chain(SIZE), store.packer())  # packed, and nobody said that its source had not changed meanwhile
     assert not list((tmp_path / "weights").glob("*.json"))
-    again = store.weights()
+    again = store.packer()
     build(chain(SIZE), again)
     assert again.packed == 1
 
 
 def test_other_packing_code_packs_again(tmp_path: Path) -> None:
     """F30: the digest of opbuild's sources salts the look-up, so changed packing code is never served old bytes."""
-    old = ImageStore(tmp_path, "old").weights()
+    old = image_store(tmp_path, "old").packer()
     build(chain(SIZE), old)
     old.remember()
-    weights = ImageStore(tmp_path, "new").weights()
+    weights = image_store(tmp_path, "new").packer()
     build(chain(SIZE), weights)
     assert weights.packed == 1
 
@@ -232,7 +256,7 @@ def test_packed_bytes_that_were_damaged_are_packed_again(tmp_path: Path) -> None
     store, built = store_chain(tmp_path)
     path = next((tmp_path / "weights").glob("*.bin"))
     path.write_bytes(bytes(path.stat().st_size))
-    weights = store.weights()
+    weights = store.packer()
     again = build(chain(SIZE), weights)
     assert weights.packed == 1
     assert again.constants.places == built.constants.places
@@ -242,11 +266,11 @@ def test_packed_bytes_that_were_damaged_are_packed_again(tmp_path: Path) -> None
 
 def test_equal_constants_are_stored_once(tmp_path: Path) -> None:
     """Two networks with the same weights share one file, mapped from disk."""
-    store = ImageStore(tmp_path)
-    build(chain(SIZE), store.weights())
+    store = image_store(tmp_path)
+    build(chain(SIZE), store.packer())
     program = chain(SIZE)
     buffers = tuple(dataclasses.replace(b, source=None) if b.pack else b for b in program.buffers)
-    built = build(dataclasses.replace(program, buffers=buffers), store.weights())
+    built = build(dataclasses.replace(program, buffers=buffers), store.packer())
     assert len(list((tmp_path / "weights").glob("*.bin"))) == 1
     assert not built.constants.arrays[0].flags.writeable
 
@@ -254,8 +278,8 @@ def test_equal_constants_are_stored_once(tmp_path: Path) -> None:
 def test_a_folder_that_can_not_be_written_keeps_the_weights_in_memory(tmp_path: Path) -> None:
     """F54, F61: the network runs, and saving it says why it is not stored."""
     (tmp_path / "weights").write_text("a file where the folder should be")
-    store = ImageStore(tmp_path)
-    weights = store.weights()
+    store = image_store(tmp_path)
+    weights = store.packer()
     built = build(chain(SIZE), weights)
     x = np.ones(SIZE, np.float32)
     np.testing.assert_array_equal(built.executor.run([x])[0], expected_chain(x))
@@ -354,8 +378,8 @@ def test_a_network_with_copied_constants_outlives_its_files(tmp_path: Path, star
     x = np.random.default_rng(0).standard_normal(SIZE).astype(np.float32)
 
     def work() -> list[bool]:
-        store = ImageStore(tmp_path, copies=True)
-        executor = start(loaded(store)) if started else build(chain(SIZE), store.weights()).executor
+        store = image_store(tmp_path, copies=True)
+        executor = start(loaded(store)) if started else build(chain(SIZE), store.packer()).executor
         outcomes = []
         for change in (lambda file: file.write(bytes(4 * SIZE)), lambda file: file.truncate(0)):
             for path in tmp_path.rglob("*.bin"):
@@ -375,7 +399,6 @@ def test_a_copy_is_compared_with_its_digest_whatever_is_remembered(tmp_path: Pat
     with weights.open("r+b") as file:
         file.write(b"other")
     os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
-    store = ImageStore(tmp_path, copies=True)
-    seen = store._file(KEY, ".seen")
-    seen.write_bytes(store.trust.write_memo(seen, {weights.stem: files.map_file(weights, before.st_size)[1]}))
-    assert "digest" in str(store.load(KEY))
+    store = image_store(tmp_path, copies=True)
+    store.networks.note(KEY, {weights.stem: files.map_file(weights, before.st_size)[1]})
+    assert code_of(store.load(KEY)) == "damaged"

@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 import pytest
 
-from opbuild.api import lowering_options
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.config import Config
 from opbuild.errors import OptionError
@@ -22,7 +21,9 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import host_target
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
-from opbuild.session import open_session
+from opbuild.pipeline.setup import set_up
+from opbuild.pipeline.steps import lowering_options
+from opbuild.pipeline.stores import Stores
 
 CONV = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
 IMAGE = np.zeros((1, 32, 20, 20), np.float32)
@@ -191,18 +192,18 @@ def test_an_unknown_type_is_named_with_what_may_be_meant() -> None:
     assert "Softmax" in caught.value.hint
 
 
-def test_a_session_refuses_unknown_types() -> None:
+def test_a_setup_refuses_unknown_types() -> None:
     """Whatever the way in: opbuild.compile, a cell, the command line."""
     with pytest.raises(OptionError, match="names 'Pooling'"):
-        open_session(Config(optypelist_for_implmode=("Pooling",)), None, None)
+        set_up(Config(optypelist_for_implmode=("Pooling",)), None, None)
 
 
 def test_settings_reach_lowering_and_the_key_of_networks(tmp_path: Path) -> None:
     """Settings that mean the same give one key, whatever the order and the repetition of types."""
 
     def key(**settings: Any) -> Any:
-        session = open_session(Config(cache_path=tmp_path, **settings), None, None)
-        return session.key("network", "digest", {}).components["precision"]
+        stores = Stores(set_up(Config(cache_path=tmp_path, **settings), None, None))
+        return stores.images.key("network", "digest", {}).components["precision"]
 
     precise = {"op_select_implmode": "high_precision"}
     options = lowering_options(Config(**precise, optypelist_for_implmode=("Tanh",)))

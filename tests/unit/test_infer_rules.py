@@ -19,7 +19,7 @@ from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.infer import has_rule, infer, infer_node, register_rule
 from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Array, Graph, Node, TensorType
-from opbuild.operations.expression import OPERATIONS
+from opbuild.operations.table import OPERATIONS
 
 Case = tuple[str, onnx.ModelProto, list[Array], list[Array], float]
 
@@ -190,12 +190,12 @@ def test_a_shape_that_depends_on_unknown_values_is_an_error_that_says_so() -> No
 def test_every_operation_of_an_expression_has_a_rule(name: str) -> None:
     """The operators in domain opbuild are the operations, in camel case."""
     op_type = "".join(part.capitalize() for part in name.split("_"))
-    node = Node(op_type, tuple("abc"[: OPERATIONS[name]]), ("y",), {}, "node", "opbuild")
-    types = kinds((4, 1), (1, 3), (1, 1))[: OPERATIONS[name]]
+    node = Node(op_type, tuple("abc"[: OPERATIONS[name].arity]), ("y",), {}, "node", "opbuild")
+    types = kinds((4, 1), (1, 3), (1, 1))[: OPERATIONS[name].arity]
     if name == "where":
         types[0] = TensorType("bool", (4, 1))
     (found,) = infer_node(node, types, [None] * len(types))
-    assert found.shape == ((4, 1) if OPERATIONS[name] == 1 else (4, 3))
+    assert found.shape == ((4, 1) if OPERATIONS[name].arity == 1 else (4, 3))
     predicates = "equal not_equal less less_equal greater greater_equal and or xor not is_nan is_inf is_finite"
     assert (found.dtype == "bool") == (name in predicates.split())
 

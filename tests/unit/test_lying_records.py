@@ -17,16 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from handmade import build, chain
+from handmade import build, chain, image_store
 from opbuild.errors import OpbuildError
+from opbuild.files.sealed import seal_text, unseal
+from opbuild.kernel.networks import ImageKey
 from opbuild.kernel.target import host_target
 from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.offline.format import PLAN, Section, open_container, write_container
-from opbuild.offline.products import load
+from opbuild.offline.load import load
 from opbuild.platform.digest import fast
 from opbuild.program import View
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.image import Image, ImageKey, ImageStore, seal_text, unseal
+from opbuild.runtime.image import Image
 from opbuild.runtime.library import Library
 from opbuild.runtime.record import Record, problem
 
@@ -88,8 +90,8 @@ def is_safe(record: Record, constants: tuple[Any, ...]) -> bool:
 
 def test_every_number_of_a_stored_network_may_lie(tmp_path: Path) -> None:
     """F36, F58: whatever a record says under a digest that fits, it is refused or touches only its own memory."""
-    store = ImageStore(tmp_path)
-    weights = store.weights()
+    store = image_store(tmp_path)
+    weights = store.packer()
     built = build(chain(SIZE), weights)
     store.save(KEY, built.record, built.library, built.constants, weights)
     (path,) = tmp_path.glob("*.json")

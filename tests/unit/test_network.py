@@ -33,7 +33,7 @@ def network(open_extent: bool = False) -> tuple[Network, list[Any]]:
 
     counted, bound = counting(bind)
     endpoint = Endpoint("x", TensorType("float32", (-1,) if open_extent else (32,)))
-    return Network("chain", [endpoint], ["out"], counted, first=None if open_extent else ((32,),)), bound
+    return Network("chain", [endpoint], ["out"], counted, first=None if open_extent else counted(((32,),))), bound
 
 
 def two_in_two_out() -> Network:
@@ -47,8 +47,8 @@ def two_in_two_out() -> Network:
     )
     ports = [Port(name, type_, index) for index, name in enumerate(("a", "b", "sum", "again"))]
     executor = build(Program("two", buffers, calls, tuple(ports[:2]), tuple(ports[2:]))).executor
-    inputs = [Endpoint("a", type_), Endpoint("b", type_)]
-    return Network("two", inputs, ["sum", "again"], lambda _: Binding(executor, Report("two")), first=((2, 4), (2, 4)))
+    inputs, binding = [Endpoint("a", type_), Endpoint("b", type_)], Binding(executor, Report("two"))
+    return Network("two", inputs, ["sum", "again"], lambda _: binding, first=binding)
 
 
 X = np.linspace(-1, 1, 32, dtype=np.float32)
@@ -243,6 +243,17 @@ def test_only_so_many_signatures_stay_bound(monkeypatch: pytest.MonkeyPatch, mem
     assert len(bound) == 7
 
 
+def test_making_a_network_binds_nothing() -> None:
+    """It is given its first signature, or none; the binder works when a call needs it."""
+    net, bound = network()
+    assert len(bound) == 1  # by who made it
+    fixed = Network("n", [Endpoint("x", TensorType("float32", (4,)))], ["out"], lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
+    assert (fixed.bound_inputs, fixed.report.operators) == ((), ())
+    assert net.bound_inputs[0].shape == (32,)
+    net(X)
+    assert len(bound) == 1
+
+
 def test_a_signature_that_can_not_be_bound_can_be_tried_again() -> None:
     """A failed binding leaves nothing behind."""
     attempts: list[Shapes] = []
@@ -381,7 +392,7 @@ def test_a_network_runs_in_a_forked_child_with_threads_of_its_own() -> None:
 def test_an_image_with_its_channels_last_is_to_be_transposed(given, words):
     """To leave the channels open, as the hint said, helps nobody who has an NHWC array."""
     endpoint = Endpoint("x", TensorType("float32", (1, 3, 8, 6)))
-    net = Network("image", [endpoint], ["out"], lambda shapes: None, first=((1, 3, 8, 6),))
+    net = Network("image", [endpoint], ["out"], lambda shapes: None)
     with pytest.raises(InputError, match=words):
         net(np.zeros(given, np.float32))
 
@@ -392,3 +403,13 @@ def test_numbers_with_a_fraction_are_not_cut_to_whole_ones():
     assert as_input([1, 2], np.dtype("float32"), "x").dtype == np.float32
     with pytest.raises(InputError, match="'ids' has numbers with a fraction, the network needs int64"):
         as_input([[1.5, 2.0]], np.dtype("int64"), "ids")
+
+
+def test_a_kernel_that_fails_is_named_with_the_node_that_it_computes() -> None:
+    """One kernel serves several nodes; the error named the first of them, whichever had failed."""
+    built = build(chain(8))
+    steps = built.executor._pool[0].steps
+    steps[2] = (lambda *operands: 1, steps[2][1])
+    with pytest.raises(RunError, match="kernel add") as caught:
+        built.executor.run([np.zeros(8, np.float32)])
+    assert caught.value.hint == "it computes node third"

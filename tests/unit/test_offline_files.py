@@ -20,7 +20,7 @@ from opbuild.kernel.target import Target, host_target, needed_of_machine, runs_h
 from opbuild.offline import format as offline_format
 from opbuild.offline.file import PackedWeights, read_offline, write_offline
 from opbuild.offline.format import ABOUT, LIBRARY, MACHINE, PLAN, WEIGHTS, Section, open_container
-from opbuild.offline.products import load
+from opbuild.offline.load import load
 from opbuild.runtime.record import Record
 
 SIZES = (64, 4096)

@@ -17,7 +17,6 @@ from opbuild.builder.resting import Resting
 from opbuild.config import Config
 from opbuild.kernel.identity import files_state, identify
 from opbuild.kernel.key import CompilerIdentity
-from opbuild.platform import own_sources as own_sources_module
 from opbuild.store.memory import MemoryStore
 from samples import TARGET, conv, key_of, needed
 
@@ -169,24 +168,3 @@ def test_a_server_that_rested_while_the_compiler_was_replaced_is_not_used(
     last = resting._take()
     assert last is not None
     last.close()
-
-
-def test_sources_of_opbuild_that_change_in_a_running_process_are_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A network made while they changed may be of either; touching them, or checking them out again, is no change."""
-    source = tmp_path / "package" / "lowering" / "lower.py"
-    source.parent.mkdir(parents=True)
-    source.write_text("before")
-    monkeypatch.setattr(own_sources_module, "__file__", str(tmp_path / "package" / "platform" / "own_sources.py"))
-    own_sources_module._first.cache_clear()
-    try:
-        assert not own_sources_module.own_sources_edited()
-        source.write_text("before")
-        assert not own_sources_module.own_sources_edited()
-        flip(source)
-        assert own_sources_module.own_sources_edited()
-        flip(source)
-        assert not own_sources_module.own_sources_edited()
-    finally:
-        own_sources_module._first.cache_clear()

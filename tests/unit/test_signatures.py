@@ -13,19 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handmade import build, chain
+from handmade import build, chain, image_store
 from opbuild.builder.client import server_environment
 from opbuild.cache.bundling import export_cache, import_bundle
 from opbuild.config import Config, linker_environment
 from opbuild.errors import BuildError, InvalidModelError, OptionError
 from opbuild.files.mapping import digest_of, map_file
+from opbuild.files.sealed import seal, unseal
 from opbuild.files.trust import PRIVATE, SHORTEST_KEY, SignatureError, Trust, make_trust
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found, Missing
+from opbuild.kernel.networks import ImageKey
+from opbuild.kernel.reason import Reason
 from opbuild.offline.format import SIGNATURE, WEIGHTS, Section, open_container, write_container
-from opbuild.runtime.image import Image, ImageKey, ImageStore, seal, unseal
-from opbuild.session import open_session
+from opbuild.pipeline.setup import set_up
+from opbuild.runtime.image import Image, ImageStore
 from opbuild.store import inspect
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
@@ -134,8 +137,8 @@ def test_without_a_key_nothing_is_signed_and_files_are_as_ever(tmp_path: Path) -
 
 def stored_network(folder: Path, trust: Trust) -> ImageStore:
     """Store a network with a file of weights."""
-    store = ImageStore(folder, trust=trust)
-    weights = store.weights()
+    store = image_store(folder, trust=trust)
+    weights = store.packer()
     built = build(chain(SIZE), weights)
     store.save(KEY, built.record, built.library, built.constants, weights)
     return store
@@ -144,12 +147,14 @@ def stored_network(folder: Path, trust: Trust) -> ImageStore:
 def test_a_network_must_be_signed_with_this_key(tmp_path: Path) -> None:
     """F59: its record is signed, and holds the digests of all its files."""
     stored_network(tmp_path, PRIVATE)
-    assert ImageStore(tmp_path, trust=MINE).load(KEY) == "it is not signed"
+    assert image_store(tmp_path, trust=MINE).load(KEY) == Reason("unsigned", "it is not signed")
     stored_network(tmp_path, THEIRS)
-    assert "another key" in str(ImageStore(tmp_path, trust=MINE).load(KEY))
+    answer = image_store(tmp_path, trust=MINE).load(KEY)
+    assert isinstance(answer, Reason)
+    assert answer.code == "wrong-signature"
     mine = stored_network(tmp_path, MINE)
     assert isinstance(mine.load(KEY), Image)
-    assert isinstance(ImageStore(tmp_path).load(KEY), Image)
+    assert isinstance(image_store(tmp_path).load(KEY), Image)
 
 
 def test_what_is_remembered_of_weights_is_signed_too(tmp_path: Path) -> None:
@@ -159,7 +164,7 @@ def test_what_is_remembered_of_weights_is_signed_too(tmp_path: Path) -> None:
     weights.write_bytes(bytes(weights.stat().st_size))
     seen = tmp_path / f"{KEY.stem}.seen"
     seen.write_bytes(PRIVATE.write_memo(seen, {weights.stem: map_file(weights, weights.stat().st_size)[1]}))
-    assert isinstance(ImageStore(tmp_path).load(KEY), Image)  # whom nobody told of a key
+    assert isinstance(image_store(tmp_path).load(KEY), Image)  # whom nobody told of a key
     assert "digest" in str(store.load(KEY))
 
 
@@ -171,7 +176,7 @@ def test_a_reference_to_weights_does_not_serve_under_another_name(tmp_path: Path
     moved = reference.rename(reference.with_name("0" * 64 + ".json"))
     with pytest.raises(SignatureError):
         MINE.read_memo(moved)
-    assert store.weights().packed == 0
+    assert store.packer().packed == 0
 
 
 def test_memos_must_be_signed(tmp_path: Path) -> None:
@@ -266,7 +271,7 @@ def test_parts_of_what_is_signed_do_not_run_together() -> None:
 def test_a_bad_key_is_an_error_that_does_not_show_it(tmp_path: Path, text: str) -> None:
     """The message says how long it is, not what it is; of a file it says why it can not be used."""
     with pytest.raises(OptionError, match="OPBUILD_SIGNING_KEY") as caught:
-        open_session(Config(cache_path=tmp_path, signing_key=text), None, Recorder())
+        set_up(Config(cache_path=tmp_path, signing_key=text), None, Recorder())
     assert text.startswith("file:") or text not in str(caught.value)
 
 
@@ -286,12 +291,12 @@ def test_the_key_is_nowhere_to_be_seen(tmp_path: Path, monkeypatch: pytest.Monke
     """Not in what is printed of settings, not in the environment of linkers and compilers, not in any file."""
     monkeypatch.setenv("OPBUILD_SIGNING_KEY", SECRET)
     config = Config.from_environment(cache_path=tmp_path)
-    session = open_session(config, None, Recorder())
-    shown = repr((config, session, make_trust(config)))
+    setup = set_up(config, None, Recorder())
+    shown = repr((config, setup, make_trust(config)))
     assert SECRET not in shown
     assert not any(SECRET in value for value in (*linker_environment().values(), *server_environment().values()))
-    DiskStore(config.kernel_meta, trust=session.trust).publish(entry_of(conv())[1])
-    stored_network(config.network_meta, session.trust)
+    DiskStore(config.kernel_meta, trust=setup.trust).publish(entry_of(conv())[1])
+    stored_network(config.network_meta, setup.trust)
     contents = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert len(contents) > 5
     assert not any(SECRET.encode() in content for content in contents)

@@ -25,15 +25,16 @@ from opbuild.cache.folder import Cache
 from opbuild.cli.main import main
 from opbuild.files import mapping as files
 from opbuild.files.writing import count_written
-from opbuild.models import source as model_source
-from opbuild.store import ageing, measured, removal
-from opbuild.store.ageing import age, age_after_build
+from opbuild.models import memory as model_memory
+from opbuild.store import ageing, items, measured
+from opbuild.store.ageing import Clock, age, age_after_build
 from opbuild.store.disk import DiskStore
-from opbuild.store.inventory import measure, tidy
+from opbuild.store.inventory import survey, tidy
 from opbuild.store.measured import BELIEVED_SECONDS, Measured, remember
 from opbuild.store.policy import MEGABYTE, Policy
 from samples import conv, entry_of
 from small_network import SmallNetwork
+from until import until
 
 FEW, MANY = 180, 1500
 
@@ -44,7 +45,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "Explainer", partial(Explainer, effort=Effort(files=300, times=20, reads=10)))
     monkeypatch.setattr(ageing, "FEW_FILES", 100)
     monkeypatch.setattr(ageing, "LOOKED_AT", 100)
-    monkeypatch.setattr(model_source, "_NAMES_AT_MOST", 100)
+    monkeypatch.setattr(model_memory, "_NAMES_AT_MOST", 100)
 
 
 def crowd(network: SmallNetwork, cache: Path, count: int) -> None:
@@ -119,10 +120,10 @@ def aged_folder(tmp_path: Path, megabytes: int, count: int, *, idle: float = 720
     return fill(tmp_path / "kernel_meta", megabytes, count, idle=idle)
 
 
-def age_here(tmp_path: Path, policy: Policy) -> Counter[str]:
+def age_here(tmp_path: Path, policy: Policy, clock: Clock = time.time) -> Counter[str]:
     """Age as the end of a build does; return the calls."""
     with counted_calls(tmp_path) as calls:
-        age_after_build(tmp_path / "kernel_meta", tmp_path / "network_meta", policy)
+        age_after_build(tmp_path / "kernel_meta", tmp_path / "network_meta", policy, clock=clock)
     return calls
 
 
@@ -179,16 +180,13 @@ def test_a_measurement_that_can_not_be_believed_is_made_again(tmp_path: Path, co
 
 
 @pytest.mark.usefixtures("small_bounds")
-def test_a_folder_whose_entries_are_all_in_use_is_not_looked_at_by_each_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_whose_entries_are_all_in_use_is_not_looked_at_by_each_build(tmp_path: Path) -> None:
     """It stays above its limit, and looking again at once would be in vain; later it is looked at."""
     aged_folder(tmp_path, 8, 60, idle=60.0)
     assert age_here(tmp_path, Policy(4, 50))["stat"] > 0
     assert age_here(tmp_path, Policy(4, 50))["name"] == 0
     later = time.time() + 1800.0
-    monkeypatch.setattr(ageing.time, "time", lambda: later)
-    age_here(tmp_path, Policy(4, 50))
+    age_here(tmp_path, Policy(4, 50), lambda: later)
     assert len(left(tmp_path / "kernel_meta")) <= 30
 
 
@@ -208,7 +206,7 @@ def test_a_build_removes_what_it_added_and_leaves_the_rest_to_the_next(tmp_path:
 def test_the_size_of_a_folder_too_large_to_look_at_all_of_it_is_estimated(tmp_path: Path) -> None:
     """From files taken at random, so that neither the order of names nor that of creation matters."""
     aged_folder(tmp_path, 30, 400)
-    whole = measure(tmp_path / "kernel_meta", tmp_path / "network_meta")
+    whole = survey(tmp_path / "kernel_meta", tmp_path / "network_meta").nbytes
     found = tidy(tmp_path / "kernel_meta", tmp_path / "network_meta", 300)
     assert found.files == 1200
     assert abs(found.nbytes - whole) < whole / 10
@@ -273,15 +271,13 @@ def test_an_interrupted_removal_leaves_no_part_of_an_entry_and_says_how_far_it_g
             if next(removals) == last:
                 os.kill(os.getpid(), signal.SIGINT)
 
-        monkeypatch.setattr(removal.os, "unlink", interrupted)
+        monkeypatch.setattr(items.os, "unlink", interrupted)
         assert main(["cache", *command]) == 130
-        end = time.monotonic() + 30.0
-        while len(list(six.iterdir())) % 3 and time.monotonic() < end:
-            time.sleep(0.01)  # a thread that was just being started is not waited for, and ends its item
-        monkeypatch.setattr(removal.os, "unlink", unlink)
+        # A thread that was just being started is not waited for, and ends its item.
+        assert until(lambda: len(list(six.iterdir())) % 3 == 0)
+        monkeypatch.setattr(items.os, "unlink", unlink)
         said = capsys.readouterr().err
         left_over = len(list(six.iterdir()))
-        assert left_over % 3 == 0
         counted = re.match(r"interrupted: (\d) of 6 removed; the rest is whole and can be used\n", said)
         assert counted
         assert int(counted[1]) in (6 - left_over // 3, 5 - left_over // 3)
@@ -348,7 +344,7 @@ def test_a_removal_that_is_refused_is_not_counted(six: Path, monkeypatch: pytest
     def refused(path: str) -> None:
         raise PermissionError(1, "Operation not permitted", path)
 
-    monkeypatch.setattr(removal.os, "unlink", refused)
+    monkeypatch.setattr(items.os, "unlink", refused)
     assert Cache(six, six.parent / "network_meta").clear() == ()
 
 

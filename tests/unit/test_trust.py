@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from handmade import build, chain
+from handmade import build, chain, image_store
 from opbuild import events
 from opbuild.config import Config
 from opbuild.errors import InvalidModelError, OptionError
@@ -18,9 +18,10 @@ from opbuild.files.trust import PRIVATE, SETTING, Trust, UntrustedError, make_tr
 from opbuild.files.writing import create, inside, write_new
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found, Missing
+from opbuild.kernel.networks import ImageKey
 from opbuild.offline.format import WEIGHTS, Section, open_container, write_container
-from opbuild.runtime.image import Image, ImageKey, ImageStore
-from opbuild.session import open_session
+from opbuild.pipeline.setup import set_up
+from opbuild.runtime.image import Image
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
 from opbuild.store.policy import SIZE, read_policy
@@ -231,8 +232,8 @@ def test_a_store_that_others_can_write_to_is_neither_read_nor_written(folder: Pa
 
 def test_a_network_that_others_can_write_to_is_a_miss(tmp_path: Path) -> None:
     """F58: record, library, small constants and weights; what is remembered is not believed, and costs nothing else."""
-    store = ImageStore(tmp_path)
-    weights = store.weights()
+    store = image_store(tmp_path)
+    weights = store.packer()
     built = build(chain(64 * 1024), weights)
     store.save(KEY, built.record, built.library, built.constants, weights)
     paths = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -243,7 +244,7 @@ def test_a_network_that_others_can_write_to_is_a_miss(tmp_path: Path) -> None:
         only_remembers = path.suffix == ".seen" or (path.suffix == ".json" and path.parent.name == "weights")
         image = store.load(KEY)
         assert isinstance(image, Image) if only_remembers else "everybody may write" in str(image), path
-        assert isinstance(ImageStore(tmp_path, trust=SHARED).load(KEY), Image)
+        assert isinstance(image_store(tmp_path, trust=SHARED).load(KEY), Image)
         path.chmod(mode)
         assert isinstance(store.load(KEY), Image)
 
@@ -255,15 +256,15 @@ def test_a_cache_that_others_can_write_to_is_left_alone_with_one_warning(config:
         mode = folder.stat().st_mode
         folder.chmod(0o777)
         seen = Recorder()
-        session = open_session(config, None, seen)
-        assert not session.config.uses_cache
+        setup = set_up(config, None, seen)
+        assert not setup.config.uses_cache
         (warning,) = seen.of(events.Warned)
         assert f"everybody may write to {folder}" in warning.message
         assert f"chmod go-w {folder}" in warning.message
         assert SETTING in warning.message
         trusting = Config(cache_path=config.cache_path, trust_shared_cache=True)
         seen = Recorder()
-        assert open_session(trusting, None, seen).config.uses_cache
+        assert set_up(trusting, None, seen).config.uses_cache
         assert seen.of(events.Warned) == []
         folder.chmod(mode)
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import weakref
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -48,7 +48,7 @@ class CompileServer:
         if not sys.executable:
             raise BuildError("no compile server can be started: this interpreter does not know its executable")
         self.worked = False
-        self.kind: Hashable = None
+        self.kind: object = None
         self.compiler: FilesState = ()
         self._output = _private_file()
         command = [sys.executable, "-m", "opbuild.builder.server", import_string, str(workers)]

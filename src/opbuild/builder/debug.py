@@ -8,8 +8,8 @@ from typing import Any
 
 from opbuild.builder.decide import Rebuild
 from opbuild.kernel.entry import Entry, record_bytes
-from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.key import Key
+from opbuild.kernel.reason import Reason
 
 _STAGE = re.compile(r"^\s*(?:produce|consume) (\S+) ?\{")
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import Found, Missing, Reason
+from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.reason import Reason
 
 FORCED = Reason("forced", "a rebuild was asked for")
 

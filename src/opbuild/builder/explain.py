@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from opbuild.families.catalogue import with_implied
 from opbuild.kernel.difference import distance, fields, first_change
-from opbuild.kernel.interfaces import Reason, Store
+from opbuild.kernel.interfaces import Store
 from opbuild.kernel.key import Key, file_op_type
+from opbuild.kernel.reason import Reason
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,10 @@ class Explainer:
         for number in self._numbers():
             candidates = self._candidates(number, op_type)
             if candidates:
-                wanted = fields(key.components)
+                asked = with_implied(key.components)
+                wanted = fields(asked)
                 nearest = min(candidates, key=lambda each: (distance(each.fields, wanted), each.name))
-                change = first_change(nearest.components, key.components)
+                change = first_change(nearest.components, asked)
                 return Reason("changed", f"{change} since {nearest.name}") if change else reason
         return reason
 
@@ -93,8 +96,9 @@ class Explainer:
         place = (number, op_type)
         if place not in self._read:
             store = self._stores[number]
-            found = ((name, store.components(name)) for name in self._chosen(number, op_type))
-            self._read[place] = [_Candidate(name, each, fields(each)) for name, each in found if each is not None]
+            read = ((name, store.components(name)) for name in self._chosen(number, op_type))
+            found = ((name, with_implied(each)) for name, each in read if each is not None)
+            self._read[place] = [_Candidate(name, each, fields(each)) for name, each in found]
         return self._read[place]
 
     def _chosen(self, number: int, op_type: str) -> Sequence[str]:

@@ -9,20 +9,14 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Hashable
-from pathlib import Path
 
-from opbuild.builder.bytecode import forget_outdated
 from opbuild.builder.client import CompileServer, server_environment
 from opbuild.kernel.identity import FilesState
 from opbuild.platform.background import begin
+from opbuild.platform.sources import Sources, recompile_outdated
 
 IDLE_SECONDS = 10.0
 """How long a server rests before it is ended; it holds about 100 MB of memory."""
-
-_PACKAGE = Path(__file__).resolve().parents[1]
-_LOADED = ("backend", "builder", "kernel")
-"""Folders of the package whose modules a server loads."""
 
 
 class Resting:
@@ -52,13 +46,14 @@ class Resting:
         Raises:
             BuildError: If no process can be started.
         """
-        kind = (_kind(import_string, workers), compiler)
+        sources = Sources()
+        kind = (sys.executable, import_string, workers, server_environment(), compiler, sources.states)
         server = self._take()
         if server is not None:
             if server.kind == kind and server.alive:
                 return server
             server.close()
-        forget_outdated(_PACKAGE, _LOADED)
+        recompile_outdated(sources)
         server = CompileServer(import_string, workers)
         server.kind, server.compiler = kind, compiler
         return server
@@ -99,15 +94,3 @@ class Resting:
 
 RESTING = Resting()
 """The process's one."""
-
-
-def _kind(import_string: str, workers: int) -> Hashable:
-    """Return all that decides what a server that is started now would be, the state of its sources among them."""
-    sources = tuple(
-        (entry.name, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size)
-        for name in _LOADED
-        for folder, _, _ in os.walk(_PACKAGE / name)
-        for entry in os.scandir(folder)
-        if entry.name.endswith(".py") and (stat := entry.stat())
-    )
-    return (sys.executable, import_string, workers, tuple(sorted(server_environment().items())), sources)

@@ -9,11 +9,13 @@ what was the standard output (the compiler's own output is diverted to the stand
 and its children at once.
 
     request  {"id", "desc", "symbol", "target", "timeout"}, to debug the operator also {"debug"}: options;
-                 {"compiler"}: the state that the compiler's files must have
+                 {"compiler"}: the state that the compiler's files must have;
+                 {"sources"}: the digest that the operator's sources must have
     answer   {"kind": "ready"}
              {"kind": "started", "id"}
-             {"kind": "done", "id", "milliseconds", "sources"} + object, to debug the operator also {"files"}: suffix
-                 and size of each file that follows the object
+             {"kind": "done", "id", "milliseconds", "changed"} + object, to debug the operator also {"files"}: suffix
+                 and size of each file that follows the object; "changed" is empty, or "compiler" or "sources": what is
+                 not what it must be
              {"kind": "failed", "id", "step", "text"}
              {"kind": "fatal", "text", "hint"}
 """
@@ -36,7 +38,7 @@ from importlib import import_module
 from typing import Any
 
 from opbuild.builder.child import run_child
-from opbuild.builder.wire import REPLACED, Unpacker, pack
+from opbuild.builder.wire import Unpacker, pack
 from opbuild.kernel.identity import FilesState, files_state
 from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.opdesc import OpDesc
@@ -56,7 +58,7 @@ class _Child:
 
     request: dict[str, Any]
     pid: int
-    sources: str
+    changed: str
     started: float
     deadline: float
     unpacker: Unpacker = field(default_factory=Unpacker)
@@ -157,16 +159,17 @@ class Server:
         if pid == 0:
             run_child(self._compiler, request, write, server)
         os.close(write)
-        sources = self._sources(request)  # while the child compiles
-        self._children[read] = _Child(request, pid, sources, started, started + float(request["timeout"]))
+        changed = self._changed(request)  # while the child compiles
+        self._children[read] = _Child(request, pid, changed, started, started + float(request["timeout"]))
         self._selector.register(read, selectors.EVENT_READ)
 
-    def _sources(self, request: dict[str, Any]) -> str:
-        """Return the digest of the sources that a compile uses, or that the compiler is not the one it should be."""
+    def _changed(self, request: dict[str, Any]) -> str:
+        """Return what an operator is compiled with that is not what its key says; empty for nothing."""
         wanted = tuple(map(tuple, request["compiler"]))
         if wanted != self._loaded or wanted != files_state(self._files):
-            return REPLACED
-        return self._compiler.sources_digest(OpDesc.from_components(request["desc"]))
+            return "compiler"
+        sources = self._compiler.sources_digest(OpDesc.from_components(request["desc"]))
+        return "sources" if sources != request["sources"] else ""
 
     def _read_child(self, descriptor: int) -> None:
         child = self._children[descriptor]
@@ -194,7 +197,7 @@ class Server:
         header, payload = result
         if header["kind"] != "object":
             return _failure(request, header["step"], header["text"]), b""
-        done = {"kind": "done", "id": request["id"], "milliseconds": milliseconds, "sources": child.sources}
+        done = {"kind": "done", "id": request["id"], "milliseconds": milliseconds, "changed": child.changed}
         return done | ({"files": header["files"]} if "files" in header else {}), payload
 
     def _expire(self) -> None:

@@ -13,9 +13,6 @@ from typing import Any
 
 _LENGTHS = struct.Struct("<II")
 
-REPLACED = "the compiler was replaced"
-"""Stands for the digest of the sources in an answer whose object another compiler may have made than was asked for."""
-
 
 def pack(header: dict[str, Any], payload: bytes = b"") -> bytes:
     """Return one message."""

@@ -7,31 +7,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opbuild.api import lower_graph
-from opbuild.cache.folder import Cache, folder_of
+from opbuild.api import plan_graphs
+from opbuild.backend.compilers import make_compiler
+from opbuild.builder.build import Builder
+from opbuild.cache.folder import Cache, check_network, folder_of
+from opbuild.cache.stored_network import describe
 from opbuild.config import COMPILER_MEMO, Config
 from opbuild.errors import BuildError, FileError, OptionError, TargetError
 from opbuild.files.kinds import BUNDLE, require_kind
 from opbuild.files.private import publish
+from opbuild.files.sealed import seal, unseal
 from opbuild.files.trust import Trust, make_trust
-from opbuild.graph.types import TensorType
 from opbuild.kernel.entry import SUFFIXES, Entry
 from opbuild.kernel.identity import identify, remember, remembered
-from opbuild.kernel.interfaces import Found, Reason
+from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import CompilerIdentity, file_op_type
-from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.kernel.target import Target
-from opbuild.models.source import ModelSource
-from opbuild.offline.preview import planning_builder
+from opbuild.models.endpoints import inputs_of
+from opbuild.models.source import ModelSource, open_model
+from opbuild.pipeline.builders import deciding_builder
+from opbuild.pipeline.setup import set_up
+from opbuild.pipeline.stages import Planned
+from opbuild.pipeline.stores import Stores
 from opbuild.platform.digest import fast
-from opbuild.runtime import inspect as networks
-from opbuild.runtime.image import seal, unseal
-from opbuild.session import Clock, Session, open_session
+from opbuild.report import Clock
 from opbuild.store import inspect as operators
 from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
 from opbuild.store.measured import forget
+from opbuild.store.weights import weights_file
 
 _RUNTIME = file_op_type(runtime_desc().op_types)
 
@@ -118,19 +124,19 @@ def export_model(
         OptionError: If a shape is open, or the bundle can not be written.
     """
     _trust_of(config)
-    session = open_session(config, target, None, runs_elsewhere=True)
-    source = ModelSource(model, session)
-    _, shapes = source.endpoints(input_shapes or {})
+    setup = set_up(config, target, None, runs_elsewhere=True)
+    stores = Stores(setup)
+    source = open_model(model, stores.models)
+    _, shapes = inputs_of(source.declaration, input_shapes or {})
     if shapes is None:
         raise OptionError(f"inputs of {model.name!r} have open shapes", 'give them: --input_shape "name:1,3,224,224"')
-    program = lower_graph(source.graph(shapes), session, Clock())
-    entries = _entries_of(session, program.descriptors())
+    needed = plan_graphs([source.graph(shapes, Clock())], setup, Clock())
+    entries = _entries_of(needed, deciding_builder(setup, stores))
     files = _entry_files(entries)
     if network:
-        types = zip(source.face.inputs, shapes, strict=True)
-        key = session.key(source.face.name, source.digest, {n: TensorType(d, s) for (n, d, _), s in types})
-        files |= _network_files(config.network_meta, key.stem, source, session.trust)
-    nbytes = write_bundle(path, str(target), map(_compiler_of, entries), files.items(), session.trust)
+        key = stores.images.key(source.declaration.name, source.digest, source.types(shapes))
+        files |= _network_files(config.network_meta, key.stem, source, setup.trust)
+    nbytes = write_bundle(path, str(target), map(_compiler_of, entries), files.items(), setup.trust)
     return Exported(len(entries), int(network), nbytes)
 
 
@@ -194,12 +200,11 @@ def _signed(name: str, data: memoryview, trust: Trust) -> bytes | memoryview:
     return seal(unseal(bytes(data), name), name, trust)
 
 
-def _entries_of(session: Session, needed: Mapping[OpDesc, tuple[str, ...]]) -> list[Entry]:
+def _entries_of(needed: Planned, builder: Builder) -> list[Entry]:
     """Return the entries that a network needs, all of them stored."""
     from opbuild.builder.decide import UpToDate
 
-    builder = planning_builder(session)
-    plans = builder.plan(needed)
+    plans = builder.plan(needed.kernels)
     entries = [plan.decision.entry for plan in plans if isinstance(plan.decision, UpToDate)]
     missing = [plan.name for plan in plans if not isinstance(plan.decision, UpToDate)]
     if builder.needs_runtime(entries):
@@ -208,7 +213,7 @@ def _entries_of(session: Session, needed: Mapping[OpDesc, tuple[str, ...]]) -> l
         if isinstance(found, Found):
             entries.append(found.entry)
         else:
-            missing.append(key.name(session.config.device_id))
+            missing.append(key.name(builder.config.device_id))
     if missing:
         raise BuildError(
             f"the cache lacks {len(missing)} of the operators that the model needs: {', '.join(missing[:5])}"
@@ -227,12 +232,12 @@ def _entry_files(entries: Sequence[Entry]) -> Files:
 
 
 def _network_files(folder: Path, name: str, source: ModelSource, trust: Trust) -> Files:
-    stored = networks.read(folder, name, trust)
+    stored = check_network(folder, name, trust)
     if isinstance(stored, Reason):
         message = f"the network {name} can not be exported: {stored.text}"
         raise BuildError(message, "build the model first, with the same shapes and number of threads")
     source.remember()
-    files = [*stored.files, source.memo.name]
+    files = [*stored.files, source.declaration_file.name]
     return {NETWORKS + file: trust.read(folder / file, (folder / file).stat().st_size) for file in files}
 
 
@@ -241,9 +246,9 @@ def _unpack(bundle: Bundle) -> tuple[list[tuple[str, Entry]], dict[str, memoryvi
     left = dict(bundle.files)
     entries, problems = [], []
     for prefix, name in _entry_names(bundle):
-        files = [left.pop(f"{prefix}{name}{suffix}", None) for suffix in SUFFIXES]
-        contents = [bytes(file) for file in files if file is not None]
-        answer = operators.check(name, *contents) if len(contents) == len(SUFFIXES) else Reason("", "a file is missing")
+        files = {suffix: left.pop(f"{prefix}{name}{suffix}", None) for suffix in SUFFIXES}
+        contents = {suffix: bytes(file) for suffix, file in files.items() if file is not None}
+        answer = operators.check(name, contents) if len(contents) == len(SUFFIXES) else Reason("", "a file is missing")
         if isinstance(answer, Entry) and _target_of(answer) != bundle.target:
             answer = Reason("", f"it is for {_target_of(answer)}")
         if isinstance(answer, Reason):
@@ -267,19 +272,18 @@ def _entry_names(bundle: Bundle) -> list[tuple[str, str]]:
 def _network_problems(files: Mapping[str, memoryview], target: str) -> Iterator[str]:
     def contents(name: str, _: int) -> memoryview:
         if name not in files:
-            raise FileNotFoundError(2, "it is not in the bundle", name)
+            raise FileNotFoundError(2, "not in the bundle", name)
         return files[name]
 
     used: set[str] = set()
     for name in sorted(file.removesuffix(".so") for file in files if file.endswith(".so")):
-        try:
-            stored = networks.check(name, contents, lambda file, nbytes: fast(contents(file, nbytes)))
-        except FileNotFoundError as error:
-            stored = Reason("", f"{error.filename} is not in the bundle")
+        stored = describe(name, contents, whole=True)
         if isinstance(stored, Reason):
             yield f"{name}: {stored.text}"
-        elif stored.target != target:
-            yield f"{name}: it is for {stored.target}"
+            continue
+        wrong = [file for file in map(weights_file, stored.weights) if fast(files.get(file, b"")) != Path(file).stem]
+        if wrong or stored.target != target:
+            yield f"{name}: {wrong[0]} is not what was written" if wrong else f"{name}: it is for {stored.target}"
         else:
             used.update(stored.files)
     for name, data in files.items():
@@ -314,16 +318,14 @@ def _not_written(folder: Path, problem: str) -> BuildError:
 
 def _note_compilers(bundle: Bundle, config: Config, trust: Trust) -> tuple[str, ...]:
     """Remember what compiled a bundle where no compiler is installed; warn where another one is."""
-    from opbuild.backend.halide.driver import HalideCompiler
-
-    memo = config.network_meta / COMPILER_MEMO
-    if HalideCompiler.library() is None:
-        for compiler in bundle.compilers:
-            remember(memo, compiler, trust)
+    compiler, memo = make_compiler(), config.network_meta / COMPILER_MEMO
+    if compiler.library() is None:
+        for identity in bundle.compilers:
+            remember(memo, identity, trust)
         known = remembered(memo, trust)
         others = [f"{each.name} {each.version}" for each in bundle.compilers if each != known]
         return tuple(f"operators that {other} compiled are not found where it is not installed" for other in others)
-    installed = identify(HalideCompiler(), memo, trust)
+    installed = identify(compiler, memo, trust)
     if installed in bundle.compilers:
         return ()
     made = ", ".join(f"{each.name} {each.version}" for each in bundle.compilers)

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 
 from opbuild.cache.remembered import problem_of_remembered, remembered_items, weights_sizes
+from opbuild.cache.stored_network import Description, describe
 from opbuild.config import Config
 from opbuild.events import Watch, unwatched
 from opbuild.files.mapping import digest_file
-from opbuild.files.trust import PRIVATE, Trust, UntrustedError, make_trust
-from opbuild.kernel.interfaces import Reason
-from opbuild.runtime import inspect as networks
-from opbuild.store import inspect as operators
-from opbuild.store import measured, prune
-from opbuild.store.ageing import remove_references
+from opbuild.files.trust import PRIVATE, Trust, make_trust
+from opbuild.kernel.reason import Reason
+from opbuild.store import inspect, prune
 from opbuild.store.at_once import at_once
 from opbuild.store.claims import sweep_claims
-from opbuild.store.counters import FILE, OLD_FILE, Counters, read_counters
-from opbuild.store.inventory import Item, Kind, disk_usage, survey
+from opbuild.store.counters import Counters, read_counters
+from opbuild.store.inventory import disk_usage, survey
+from opbuild.store.items import Item, Kind, remove_files
+from opbuild.store.networks import ReadFile
 from opbuild.store.peers import claims_folder
-from opbuild.store.removal import remove_files
+from opbuild.store.reading import read_quietly, reason_of
+from opbuild.store.weights import remove_references, weights_file
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,9 @@ class Cache:
             nbytes[item.kind] += item.nbytes
         return Stats(count, nbytes, disk_usage(self.folder), read_counters(self.network_meta))
 
-    def describe(self, item: Item) -> networks.Description | Reason:
+    def describe(self, item: Item) -> Description | Reason:
         """Return what a stored network says of itself, or why it can not be read; looking is no use."""
-        return networks.describe(folder_of(item), item.name, self.trust, operators.read_quietly)
+        return describe(item.name, _reader(folder_of(item), self.trust), self.trust)
 
     def problems(self, watch: Watch = unwatched) -> Iterator[Problem]:
         """Yield everything that is damaged; what another release of opbuild wrote is not.
@@ -123,10 +124,10 @@ class Cache:
             watch: Told how many items were looked at.
         """
         items = self.checked()
-        sizes = weights_sizes(self.network_meta, self.trust)
+        sizes = weights_sizes(self.items("reference"), self.trust)
         weights = [item for item in items if item.kind == "weight"]
         others = [item for item in items if item.kind != "weight"]
-        digests = Digests()  # of the weights, so that networks which share them do not read them again
+        digests = cache(digest_file)  # of the weights, so that networks which share them do not read them again
         numbers = count(1)
         watch(0, len(items))
         for part in (weights, others):
@@ -147,8 +148,9 @@ class Cache:
 
     def checked(self) -> list[Item]:
         """Return everything that ``problems`` looks at."""
-        stored = self.items("operator", "weight", "image")
-        return stored + remembered_items(self.network_meta, self.settings)
+        found = sorted(survey(self.kernel_meta, self.network_meta).items, key=lambda item: item.name)
+        stored = [item for item in found if item.kind in ("operator", "weight", "image")]
+        return stored + remembered_items(found, self.settings)
 
     def repair(self, problem: Problem) -> bool:
         """Remove what is damaged, which the next build that needs it makes again; return whether it is gone.
@@ -160,8 +162,7 @@ class Cache:
     def repaired(self, problems: Iterable[Problem]) -> None:
         """Remove what refers to weights that were removed: once for all, since each such file must be read."""
         weights = {problem.item.name for problem in problems if problem.item.kind == "weight"}
-        if weights:
-            remove_references(self.network_meta / "weights", weights)
+        remove_references(self.network_meta / "weights", weights)
 
     def clear(self, watch: Watch = unwatched) -> tuple[Item, ...]:
         """Remove everything but the settings; return what was removed.
@@ -172,9 +173,6 @@ class Cache:
         removed = prune.clear(self.kernel_meta, self.network_meta, watch)
         if self.claims is not None:
             sweep_claims(self.claims)
-        for name in (FILE, OLD_FILE, measured.FILE):
-            with contextlib.suppress(OSError):
-                (self.network_meta / name).unlink()
         return removed
 
     def prune(
@@ -229,27 +227,35 @@ def problem_of(
     if item.kind in ("memo", "settings"):
         return problem_of_remembered(item, trust)
     if item.kind == "operator":
-        answer: object = operators.read(folder_of(item), item.name, trust)
-    else:
-        answer = networks.read(folder_of(item), item.name, trust, digest, operators.read_quietly)
-    return answer if isinstance(answer, Reason) else None
+        entry = inspect.read(folder_of(item), item.name, trust)
+        return entry if isinstance(entry, Reason) else None
+    network = check_network(folder_of(item), item.name, trust, digest)
+    return network if isinstance(network, Reason) else None
 
 
-class Digests:
-    """Digests of files, each read once. Threads may share it."""
+def check_network(
+    folder: Path, name: str, trust: Trust = PRIVATE, digest: Callable[[Path, Trust], str] = digest_file
+) -> Description | Reason:
+    """Return what a stored network says whose every byte was checked, its weights included, or what is wrong with it.
 
-    def __init__(self) -> None:
-        self._known: dict[Path, str] = {}
+    Args:
+        folder: The folder of networks.
+        name: The network's name.
+        trust: Whose files are believed.
+        digest: Returns the BLAKE3 of weights; many networks may map them.
+    """
+    network = describe(name, _reader(folder, trust), trust, whole=True)
+    for weight, nbytes in network.weights.items() if not isinstance(network, Reason) else ():
+        path = folder / weights_file(weight)
+        wrong = _wrong_weight(path, trust, nbytes, digest)
+        if wrong is not None or not path.exists():
+            return wrong or Reason("incomplete", f"{path.name} is missing")
+    return network
 
-    def __call__(self, path: Path, trust: Trust) -> str:
-        """Return a file's BLAKE3.
 
-        Raises:
-            OSError: If it can not be read or others can write to it.
-        """
-        if path not in self._known:
-            self._known[path] = digest_file(path, trust)
-        return self._known[path]
+def _reader(folder: Path, trust: Trust) -> ReadFile:
+    """Return what reads the files of a network by name, without changing the time of its last use."""
+    return lambda file, most: read_quietly(folder / file, most, trust)
 
 
 def _wrong_weight(path: Path, trust: Trust, nbytes: int | None, digest: Callable[[Path, Trust], str]) -> Reason | None:
@@ -261,7 +267,5 @@ def _wrong_weight(path: Path, trust: Trust, nbytes: int | None, digest: Callable
         return None if digest(path, trust) == path.stem else Reason("damaged", "its digest differs from its name")
     except FileNotFoundError:
         return None
-    except UntrustedError as error:
-        return Reason("untrusted", f"it is not used: {error.strerror}")
     except OSError as error:
-        return Reason("unreadable", f"it can not be read: {error.strerror or error}")
+        return reason_of(error, "it")

@@ -12,7 +12,7 @@ from opbuild.text.plural import counted, size
 
 if TYPE_CHECKING:
     from opbuild.cache.folder import Cache
-    from opbuild.store.inventory import Item
+    from opbuild.store.items import Item
 
 _KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo": "memo", "settings": "settings"}
 _LEFT = "the rest is whole and can be used"

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.kernel.interfaces import Reason
+from opbuild.kernel.reason import Reason
 from opbuild.text.canonical import canonical_json
 from opbuild.text.plural import counted, size
 
 if TYPE_CHECKING:
     from opbuild.cache.folder import Cache
-    from opbuild.runtime.inspect import Description
-    from opbuild.store.inventory import Item
+    from opbuild.cache.stored_network import Description
+    from opbuild.store.items import Item
 
 _LISTED = ("operators", "key")
 """Fields whose parts are lines of their own."""

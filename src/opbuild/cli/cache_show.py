@@ -15,7 +15,7 @@ from opbuild.text.plural import counted, size
 
 if TYPE_CHECKING:
     from opbuild.cache.folder import Stats
-    from opbuild.store.inventory import Kind
+    from opbuild.store.items import Kind
 
 _NAMES: dict[Kind, str] = {
     "operator": "operators",

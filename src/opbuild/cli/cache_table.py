@@ -12,7 +12,7 @@ from opbuild.cli.cache_options import span
 from opbuild.text.plural import counted, size
 
 if TYPE_CHECKING:
-    from opbuild.store.inventory import Item
+    from opbuild.store.items import Item
 
 COLUMNS = ("name", "kind", "variant", "ms", "size", "idle")
 _TABLE_AT_MOST = 500
@@ -30,8 +30,8 @@ def row_of(item: Item, weights: Mapping[str, Item]) -> dict[str, Any]:
         weights: Packed weights, by digest.
     """
     from opbuild.cache.folder import folder_of
-    from opbuild.store.ageing import weights_of
     from opbuild.store.inspect import summarize
+    from opbuild.store.networks import weights_of
 
     row: dict[str, Any] = {"name": item.name, "kind": _KINDS[item.kind]}
     row |= {"types": "", "target": "", "variant": "", "milliseconds": 0.0}

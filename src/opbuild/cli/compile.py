@@ -92,7 +92,7 @@ def _arguments(request: Request, config: Config) -> Mapping[str, Any]:
 
 def _build(request: Request) -> None:
     from opbuild.cli.build_log import build_log
-    from opbuild.offline.products import build_offline
+    from opbuild.offline.build import build_offline
 
     config = make_config(request)
     with build_log(request.log, explain=request.explain) as log:
@@ -120,7 +120,7 @@ def _preview(request: Request) -> None:
 def _check(request: Request) -> None:
     """Check a model, write what was found, and fail if an offline model can not have one of its operators."""
     from opbuild.cli.show_offline import write_report
-    from opbuild.offline.preview import check
+    from opbuild.offline.check import check
 
     if not request.dry_run:
         new_file("check_report", str(request.check_report), "the JSON file to write")

@@ -9,8 +9,8 @@ import click
 from opbuild.cli.cache_options import json_option, print_json
 from opbuild.cli.option_values import OneOf
 from opbuild.graph.types import DTYPES
-from opbuild.operator_support import OperatorSupport, filtered
-from opbuild.operator_support import operators as supported
+from opbuild.offline.operator_support import OperatorSupport, filtered
+from opbuild.offline.operator_support import operators as supported
 
 _GROUPS = {
     "uint*": ("uint8", "uint16", "uint32", "uint64"),

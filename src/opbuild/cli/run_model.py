@@ -102,7 +102,7 @@ def run_offline(
         InputError, ShapeError: If the data does not fit the network's inputs.
         InvalidModelError, TargetError: If the file is damaged, or not for this machine.
     """
-    from opbuild.offline.products import open_offline
+    from opbuild.offline.load import open_offline
 
     require_output_dir(output_dir)
     given = read_inputs(inputs)

@@ -73,6 +73,11 @@ def replace(temporary: Path, final: Path) -> None:
         _remove_folder(aside)
 
 
+def is_private(name: str) -> bool:
+    """Return whether a file is being written, or was when its writer was killed; ``.tmp`` is how they once ended."""
+    return name.startswith(PREFIX) or (name.startswith(".") and name.endswith(".tmp"))
+
+
 def is_rubbish(name: str, seconds: float) -> bool:
     """Return whether the writer of a private file is gone.
 

@@ -8,7 +8,7 @@ kernels that differ in a factor would not be shared, and reading one number cost
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -17,48 +17,13 @@ import numpy as np
 from opbuild.graph import user_operators
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import DTYPES, Array, Node, TensorType
-from opbuild.operations.expression import OPERATIONS, Expression, arg, const, from_json, substitute, walk
+from opbuild.operations.expression import Expression, arg, children, const, from_json, substitute, walk
+from opbuild.operations.table import BY_TYPE, ONNX_TYPES, OPERATIONS, of_onnx
+
+Rule = Callable[[Node, list[Expression], Sequence[str]], Expression | None]
 
 LITERALS = frozenset((-1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, math.inf, -math.inf))
 """Scalar constants that are compiled in: bounds, exponents, halves. Every network has them, and kernels get shorter."""
-
-PLAIN: dict[str, str] = {
-    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Add": "add", "And": "and", "Asin": "asin", "Asinh": "asinh",
-    "Atan": "atan", "Atanh": "atanh", "BitwiseAnd": "bit_and", "BitwiseNot": "bit_not", "BitwiseOr": "bit_or",
-    "BitwiseXor": "bit_xor", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Div": "div", "Equal": "equal", "Erf": "erf",
-    "Exp": "exp", "Floor": "floor", "Greater": "greater", "GreaterOrEqual": "greater_equal", "HardSwish": "hard_swish",
-    "IsNaN": "is_nan",
-    "Less": "less", "LessOrEqual": "less_equal", "Log": "log", "Mish": "mish", "Mul": "mul",
-    "Neg": "neg",
-    "Not": "not", "Or": "or", "PRelu": "prelu", "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round",
-    "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Softsign": "softsign",
-    "Sqrt": "sqrt", "Sub": "sub", "Tan": "tan", "Tanh": "tanh", "Where": "where", "Xor": "xor",
-}  # fmt: skip
-"""ONNX operators that are an operation of expressions as they stand."""
-
-WITH_PARAMETERS: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
-    "LeakyRelu": ("leaky_relu", (("alpha", 0.01),)),
-    "Elu": ("elu", (("alpha", 1.0),)),
-    "Celu": ("celu", (("alpha", 1.0),)),
-    "Selu": ("selu", (("alpha", 1.6732631921768188), ("gamma", 1.0507010221481323))),
-    "HardSigmoid": ("hard_sigmoid", (("alpha", 0.2), ("beta", 0.5))),
-    "ThresholdedRelu": ("thresholded_relu", (("alpha", 1.0),)),
-    "Shrink": ("shrink", (("lambd", 0.5), ("bias", 0.0))),
-}
-"""ONNX operators whose attributes are further operands of the operation, with their defaults."""
-
-VARIADIC: dict[str, str] = {"Max": "max", "Min": "min", "Sum": "add", "Mean": "add"}
-
-OWN: dict[str, str] = {"".join(part.capitalize() for part in name.split("_")): name for name in OPERATIONS}
-"""Operators of domain ``opbuild``: every operation under its own name."""
-
-INTEGER_OPERATIONS = frozenset((
-    "abs", "add", "and", "bit_and", "bit_not", "bit_or", "bit_xor", "ceil", "clip", "div", "equal", "floor",
-    "floor_div", "fmod", "greater", "greater_equal", "is_finite", "is_inf", "is_nan", "less", "less_equal",
-    "max", "min", "mod", "mul", "neg", "not", "not_equal", "or", "pow", "prelu", "reciprocal", "relu", "round",
-    "shift_left", "shift_right", "sign", "square", "squared_difference", "sub", "trunc", "where", "xor",
-))  # fmt: skip
-"""Operations that integers have too."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +50,7 @@ def elementwise_of(node: Node, types: Mapping[str, TensorType], constants: Mappi
     if len(node.outputs) != 1 or any(types[name].dtype not in DTYPES for name in (*node.inputs, *node.outputs) if name):
         return None
     operands = [_operand(name, index, types, constants) for index, name in enumerate(node.inputs)]
-    expression = _expression(node, operands, [types[name].dtype if name else "" for name in node.inputs])
+    expression = expression_of(node, operands, [types[name].dtype if name else "" for name in node.inputs])
     if expression is None or not _has_kernel(expression, node, types):
         return None
     return _numbered(simplified(expression), node.inputs)
@@ -123,47 +88,57 @@ def _operand(name: str, index: int, types: Mapping[str, TensorType], constants: 
     return arg(index)
 
 
-def _expression(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
+def expression_of(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expression | None:
+    """Return what a node computes one element at a time, whether there is a kernel or not; None if it is no such node.
+
+    Args:
+        node: Any node.
+        operands: What its inputs are in the expression.
+        dtypes: Their element types, empty for an absent one.
+    """
     user = user_operators.find(node.domain, node.op_type)
     if user is not None and user.is_elementwise:
         return ("user", user.name, *operands)
     if node.domain == "opbuild":
         if node.op_type == "Elementwise":
             return _fused(node, operands)
-        name = OWN.get(node.op_type)
-        return (name, *operands) if name is not None and OPERATIONS[name] == len(operands) else None
+        own = BY_TYPE.get(node.op_type)
+        return (own.name, *operands) if own is not None and own.arity == len(operands) else None
     if node.domain:
         return None
-    if node.op_type in PLAIN:
-        return (PLAIN[node.op_type], *operands)
-    if node.op_type in WITH_PARAMETERS:
-        name, parameters = WITH_PARAMETERS[node.op_type]
-        if name == "celu" and float(node.attrs.get("alpha", 1.0)) == 0.0:
-            return None  # a literal divisor of 0
-        values = [const(float(node.attrs.get(each, default)), dtypes[0]) for each, default in parameters]
-        return (name, *operands, *values) if dtypes[0].startswith("float") else None
-    if node.op_type in VARIADIC:
-        return _rounded_once(_variadic, node, operands, dtypes)
     special = SPECIAL.get(node.op_type)
-    return None if special is None else special(node, operands, dtypes)
+    if special is not None:
+        return special(node, operands, dtypes)
+    found = of_onnx(node.op_type, node.attrs)
+    if found is None:
+        return None
+    onnx, operation = found
+    if onnx.variadic:
+        return _in_a_row(operation.name)(node, operands, dtypes)
+    parameters = [float(node.attrs.get(name, default)) for name, default in onnx.parameters]
+    return (operation.name, *operands, *(const(value, dtypes[0]) for value in parameters))
 
 
-def _variadic(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression:
-    total = reduce(lambda a, b: (VARIADIC[node.op_type], a, b), operands)
-    return ("div", total, const(len(operands), dtypes[0])) if node.op_type == "Mean" and len(operands) > 1 else total
+def _in_a_row(name: str) -> Rule:
+    """Return the rule of an operator that applies an operation to any number of operands."""
+    return _rounded_once(lambda node, operands, dtypes: reduce(lambda a, b: (name, a, b), operands))
 
 
-def _rounded_once(
-    make: Callable[[Node, list[Expression], list[str]], Expression],
-    node: Node,
-    operands: list[Expression],
-    dtypes: list[str],
-) -> Expression:
-    """Return an operator made of several operations; of float16 numbers they are computed in float32."""
-    if dtypes[0] != "float16":
-        return make(node, operands, dtypes)
-    wide = [_converted(operand, "float16", "float32") for operand in operands]
-    return ("cast", "float16", make(node, wide, ["float32"] * len(dtypes)))
+def _mean(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expression:
+    total = reduce(lambda a, b: ("add", a, b), operands)
+    return ("div", total, const(len(operands), dtypes[0])) if len(operands) > 1 else total
+
+
+def _rounded_once(make: Rule) -> Rule:
+    """Return the rule of an operator made of several operations; of float16 numbers they are computed in float32."""
+
+    def rule(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expression | None:
+        if dtypes[0] != "float16":
+            return make(node, operands, dtypes)
+        wide = [_converted(operand, "float16", "float32") for operand in operands]
+        return ("cast", "float16", make(node, wide, ["float32"] * len(dtypes)))
+
+    return rule
 
 
 def _fused(node: Node, operands: list[Expression]) -> Expression:
@@ -171,7 +146,7 @@ def _fused(node: Node, operands: list[Expression]) -> Expression:
     return substitute(stored, lambda e: operands[e[1]] if e[0] == "arg" else None)
 
 
-def _pow(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
+def _pow(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expression | None:
     base, exponent = operands
     if dtypes[0].startswith("float") or not dtypes[1].startswith("float"):
         return ("pow", base, _converted(exponent, dtypes[1], dtypes[0]))
@@ -188,7 +163,7 @@ def _converted(operand: Expression, have: str, want: str) -> Expression:
     return ("cast", want, operand)
 
 
-def _clip(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
+def _clip(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expression | None:
     """An absent bound is the least or greatest number of the type, as the text says; infinity is beyond it."""
     low, high = operands[1:2], operands[2:3]
     low, high = low if any(dtypes[1:2]) else [], high if any(dtypes[2:3]) else []
@@ -202,7 +177,7 @@ def _clip(node: Node, operands: list[Expression], dtypes: list[str]) -> Expressi
     return ("min", operands[0], *high) if high else operands[0]
 
 
-def _is_inf(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
+def _is_inf(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expression | None:
     x, zero = operands[0], const(0, dtypes[0])
     result: Expression = ("is_inf", x)
     if not node.attrs.get("detect_negative", 1):
@@ -212,47 +187,46 @@ def _is_inf(node: Node, operands: list[Expression], dtypes: list[str]) -> Expres
     return result
 
 
-def _cast(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression | None:
+def _cast(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expression | None:
     to = node.attrs.get("to")
     wanted = dtypes[1] if node.op_type == "CastLike" else to if isinstance(to, str) else ONNX_DTYPES.get(to)  # type: ignore[arg-type]  # an int
     return ("cast", wanted, operands[0]) if wanted in DTYPES else None
 
 
-def _swish(node: Node, operands: list[Expression], dtypes: list[str]) -> Expression:
+def _swish(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expression:
     x, alpha = operands[0], float(node.attrs.get("alpha", 1.0))
     return ("silu", x) if alpha == 1.0 else ("mul", x, ("sigmoid", ("mul", x, const(alpha, dtypes[0]))))
 
 
-SPECIAL: dict[str, Callable[[Node, list[Expression], list[str]], Expression | None]] = {
+SPECIAL: dict[str, Rule] = {
     "Pow": _pow,
     "Clip": _clip,
     "IsInf": _is_inf,
     "Cast": _cast,
     "CastLike": _cast,
-    "Swish": lambda node, operands, dtypes: _rounded_once(_swish, node, operands, dtypes),
-    "Mod": lambda node, operands, dtypes: ("fmod" if node.attrs.get("fmod", 0) else "mod", *operands),
-    "Gelu": lambda node, operands, dtypes: (
-        "gelu_tanh" if node.attrs.get("approximate", "none") in ("tanh", b"tanh") else "gelu",
-        *operands,
-    ),
-    "BitShift": lambda node, operands, dtypes: (
-        "shift_left" if node.attrs["direction"] in ("LEFT", b"LEFT") else "shift_right",
-        *operands,
-    ),
+    "Sum": _in_a_row("add"),
+    "Mean": _rounded_once(_mean),
+    "Swish": _rounded_once(_swish),
 }
-"""ONNX operators that need more than a table."""
+"""ONNX operators that need more than an operation's record."""
+
+ONNX_OPERATORS = (*ONNX_TYPES, *SPECIAL)
+"""ONNX operators that compute one element at a time."""
 
 
 def _has_kernel(expression: Expression, node: Node, types: Mapping[str, TensorType]) -> bool:
     """Return whether all operations exist for the operands' types; a fused chain was checked when it was made."""
     if node.domain == "opbuild" and node.op_type == "Elementwise":
         return True
-    if any(part[0] in ("cast", "user") for part in walk(expression)):
-        return True
     kinds = {types[name].dtype for name in node.inputs if name}
-    if all(kind.startswith("float") for kind in kinds - {"bool"}):
+    floats = all(kind.startswith("float") for kind in kinds - {"bool"})
+    found = None if node.domain else of_onnx(node.op_type, node.attrs)
+    if found is not None and found[0].parameters:
+        is_float = types[node.inputs[0]].dtype.startswith("float")
+        return is_float and all(float(node.attrs.get(name, 1.0)) for name in found[0].divisors)
+    if floats or any(part[0] in ("cast", "user") for part in walk(expression)):
         return True
-    return all(part[0] in INTEGER_OPERATIONS or part[0] in ("arg", "const") for part in walk(expression))
+    return all(OPERATIONS[part[0]].has_integers for part in walk(expression) if children(part))
 
 
 def simplified(expression: Expression) -> Expression:

@@ -19,7 +19,7 @@ WITHOUT_RULE = frozenset((
     "SequenceInsert", "SequenceLength", "SequenceMap", "SoftmaxCrossEntropyLoss", "SplitToSequence", "StringConcat",
     "StringNormalizer", "StringSplit", "SwiGLU", "TfIdfVectorizer", "Unique", "Upsample",
 ))  # fmt: skip
-"""ONNX's operators that have no shape rule here: they run on the host, or the front end replaces them."""
+"""ONNX's operators that an option may name whether they have a shape rule here or not."""
 
 
 def known_types() -> frozenset[str]:

@@ -5,38 +5,13 @@ from __future__ import annotations
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.shape_rules import Call, Types, broadcast, named_dtype, rule, same_dtype
 from opbuild.graph.types import TensorType
-from opbuild.operations.expression import OPERATIONS
+from opbuild.operations.record import Operation
+from opbuild.operations.table import OPERATIONS
 from opbuild.text.plural import counted
 
-_PREDICATES = frozenset(
-    [
-        "equal",
-        "not_equal",
-        "less",
-        "less_equal",
-        "greater",
-        "greater_equal",
-        "and",
-        "or",
-        "xor",
-        "not",
-        "is_nan",
-        "is_inf",
-        "is_finite",
-    ]
-)
 
-
-@rule(
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Celu", "Cos", "Cosh", "Elu",
-    "Erf", "Exp",
-    "Floor", "Gelu", "HardSigmoid", "HardSwish", "Hardmax", "Identity", "LRN", "LeakyRelu", "Log", "LogSoftmax",
-    "LpNormalization", "MeanVarianceNormalization", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Shrink",
-    "Sigmoid",
-    "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu",
-    "Trilu",
-    "Bernoulli", "RandomNormalLike", "RandomUniformLike",
-)  # fmt: skip
+@rule("Bernoulli", "Hardmax", "Identity", "LRN", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization")
+@rule("RandomNormalLike", "RandomUniformLike", "Softmax", "Swish", "Trilu")
 def same(call: Call) -> Types:
     """One output with the first input's shape and, unless ``dtype`` says otherwise, its element type."""
     first = call.type(0)
@@ -49,14 +24,13 @@ def same(call: Call) -> Types:
     return (TensorType(dtype, first.shape),)
 
 
-@rule("Not", "IsNaN", "IsInf")
+@rule("IsInf")
 def predicate(call: Call) -> Types:
     """A truth value for each element."""
     return (TensorType("bool", call.shape(0)),)
 
 
-@rule("Add", "Sub", "Mul", "Div", "Mod", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift")
-@rule("Max", "Min", "Sum", "Mean")
+@rule("Sum", "Mean", "Max", "Min")
 def arithmetic(call: Call) -> Types:
     """Operands of one element type, broadcast together."""
     dtype = same_dtype(call)
@@ -67,28 +41,6 @@ def arithmetic(call: Call) -> Types:
 def power(call: Call) -> Types:
     """The base's element type, whatever the exponent's is."""
     return (TensorType(call.dtype(0), broadcast(call, (call.shape(0), call.shape(1)))),)
-
-
-@rule("PRelu")
-def prelu(call: Call) -> Types:
-    """An input and a slope, broadcast together: the text lets the slope alone broadcast, ONNX Runtime either."""
-    return (TensorType(same_dtype(call), broadcast(call, (call.shape(0), call.shape(1)))),)
-
-
-@rule("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor")
-def comparison(call: Call) -> Types:
-    """Operands of one element type, broadcast together, to truth values."""
-    same_dtype(call)
-    return (TensorType("bool", broadcast(call, (call.shape(0), call.shape(1)))),)
-
-
-@rule("Where")
-def where(call: Call) -> Types:
-    """A condition and two values of one element type, broadcast together."""
-    if call.dtype(0) != "bool":
-        call.fail_dtype("the condition is not bool")
-    dtype = same_dtype(call, 1, 3)
-    return (TensorType(dtype, broadcast(call, (call.shape(0), call.shape(1), call.shape(2)))),)
 
 
 @rule("Clip")
@@ -140,19 +92,25 @@ def dequantize(call: Call) -> Types:
     return (TensorType(named_dtype(call, chosen) if chosen else call.dtype(1), call.shape(0)),)
 
 
-def _camel(name: str) -> str:
-    return "".join(part.capitalize() for part in name.split("_"))
+def _operation_rule(operation: Operation, op_type: str, count: int, domain: str) -> None:
+    """Register the rule of an operator that is an operation: operands of one type, broadcast together.
 
+    The standard lets only the slope of a PRelu broadcast, ONNX Runtime its input too.
+    """
 
-def _operation_rule(name: str, operands: int) -> None:
-    @rule(_camel(name), domain="opbuild")
+    @rule(op_type, domain=domain)
     def typed(call: Call) -> Types:
-        if len(call.types) != operands:
-            call.fail(f"it takes {counted(operands, 'input')}, not {len(call.types)}")
-        dtype = same_dtype(call, 1 if name == "where" else 0)
-        shape = broadcast(call, [call.shape(index) for index in range(operands)])
-        return (TensorType("bool" if name in _PREDICATES else dtype, shape),)
+        if domain and len(call.types) != count:
+            call.fail(f"it takes {counted(count, 'input')}, not {len(call.types)}")
+        if operation.conditions and not domain and call.dtype(0) != "bool":
+            call.fail_dtype("the condition is not bool")
+        dtype = same_dtype(call, operation.conditions, count)
+        shape = broadcast(call, [call.shape(index) for index in range(count)])
+        return (TensorType("bool" if operation.predicate else dtype, shape),)
 
 
-for _name, _operands in OPERATIONS.items():
-    _operation_rule(_name, _operands)
+for _operation in OPERATIONS.values():
+    _operation_rule(_operation, _operation.op_type, _operation.arity, "opbuild")
+    _onnx = _operation.as_onnx
+    if _onnx is not None and not _onnx.variadic:
+        _operation_rule(_operation, _onnx.name, _operation.arity - len(_onnx.parameters), "")

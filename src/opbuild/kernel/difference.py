@@ -15,10 +15,6 @@ from opbuild.text.canonical import canonical_json
 _OTHER_FAMILY = 8
 """How far apart two kernel families are, in fields: what they compile is written in different files."""
 
-_IMPLIED: Mapping[str, Mapping[str, Any]] = {"winograd": {"attrs.kernel": [3, 3]}}
-"""What a family is for and its keys need not say: it is named where it is what changed."""
-
-
 _NO_COMPONENTS = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 """What comparing raises where a file holds other JSON than components of a key."""
 
@@ -71,7 +67,7 @@ def _first_change(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
 
 
 def _fields(components: Mapping[str, Any]) -> dict[str, Any]:
-    return {**_IMPLIED.get(str(components.get("family")), {}), **dict(_flat("", components))}
+    return dict(_flat("", components))
 
 
 def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:

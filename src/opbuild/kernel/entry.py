@@ -19,6 +19,7 @@ from opbuild.files.trust import SignatureError, Trust
 from opbuild.kernel.elf import NotAnObjectError, read_symbols
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
+from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import sha256
 from opbuild.text.canonical import canonical_json
 
@@ -27,7 +28,6 @@ SUFFIXES = (".o", ".info", ".json")
 
 MILLISECONDS = "compileMilliseconds"
 """The one field of ``.json`` that does not follow from the key and the object."""
-
 
 SIGNATURE = "signature"
 """The field of ``.json`` that is there if entries are signed."""
@@ -67,11 +67,6 @@ class Entry:
         return float(self.record[MILLISECONDS])
 
     @property
-    def key_sha256(self) -> str:
-        """Digest of the key that was asked for."""
-        return str(self.info["key"]["sha256"])
-
-    @property
     def debug(self) -> tuple[str, ...]:
         """The debug options that decided the code."""
         return tuple(self.info["key"]["components"].get("debug", ()))
@@ -90,7 +85,6 @@ def make_entry(
     milliseconds: float,
     *,
     nodes: Sequence[str] = (),
-    shapes: Sequence[Sequence[int]] | None = None,
 ) -> Entry:
     """Return the entry of a compiled operator.
 
@@ -101,23 +95,20 @@ def make_entry(
         object_: The object file's bytes.
         milliseconds: How long compiling took.
         nodes: Names of the nodes that asked for it.
-        shapes: For each operand the row-major shape that first asked, for readers only; None where unknown.
 
     Raises:
         NotAnObjectError: If ``object_`` is not a relocatable ELF object that defines the kernel's symbol.
     """
     name = key.name(device_id)
     record = make_record(desc, key, name, object_, milliseconds)
-    return Entry(name, record["kernelName"], object_, make_info(desc, key, name, nodes, shapes), record)
+    return Entry(name, record["kernelName"], object_, make_info(desc, key, name, nodes), record)
 
 
-def make_info(
-    desc: OpDesc, key: Key, name: str, nodes: Sequence[str] = (), shapes: Sequence[Sequence[int]] | None = None
-) -> dict[str, Any]:
+def make_info(desc: OpDesc, key: Key, name: str, nodes: Sequence[str] = ()) -> dict[str, Any]:
     """Return what ``.info`` holds: MindSpore's fields, and the whole key."""
     components = key.components
     target = str(components["target"])
-    operands = [_operand(operand, shapes[i] if shapes else None) for i, operand in enumerate(desc.operands)]
+    operands = [_operand(operand) for operand in desc.operands]
     return {
         "SocInfo": {
             "autoTilingMode": "NO_TUNE",
@@ -183,31 +174,31 @@ def make_record(desc: OpDesc, key: Key, name: str, object_: bytes, milliseconds:
     }
 
 
-def read_entry(key: Key, name: str, object_: bytes, info: Any, record: Any) -> Entry | str:
+def read_entry(key: Key, name: str, object_: bytes, info: Any, record: Any) -> Entry | Reason:
     """Return the entry that three files hold, or why they do not hold the one that ``key`` asks for.
 
     Nothing that was read is believed: the key is compared whole, and the record with the one that the object gives.
     """
     if not isinstance(info, Mapping) or not isinstance(record, Mapping):
-        return "a record is not a JSON object"
+        return Reason("damaged", "a record is not a JSON object")
     stored = info.get("key")
     if not isinstance(stored, Mapping) or not isinstance(stored.get("components"), Mapping):
-        return ".info has no key"
+        return Reason("damaged", ".info has no key")
     difference = key.first_difference(stored["components"])
     if difference or stored.get("sha256") != key.sha256:
-        return f".info has another key: {difference or 'its digest differs'}"
+        return Reason("other-key", f".info has another key: {difference or 'its digest differs'}")
     if record.get("sha256") != sha256(object_):
-        return "the object's digest differs from the one in .json"
+        return Reason("damaged", "the object's digest differs from the one in .json")
     milliseconds = record.get(MILLISECONDS)
     if not isinstance(milliseconds, (int, float)) or isinstance(milliseconds, bool) or not 0 <= milliseconds < 1e12:
-        return f".json has no {MILLISECONDS}"
+        return Reason("damaged", f".json has no {MILLISECONDS}")
     try:
         expected = make_record(OpDesc.from_components(key.components), key, name, object_, milliseconds)
     except ValueError as error:
-        return f"the object can not be used: {error}"
+        return Reason("damaged", f"the object can not be used: {error}")
     for field, value in expected.items():
         if field != MILLISECONDS and record.get(field) != value:
-            return f".json's {field} differs from what the object holds"
+            return Reason("damaged", f".json's {field} differs from what the object holds")
     return Entry(name, expected["kernelName"], object_, info, record)
 
 
@@ -243,7 +234,7 @@ def record_bytes(record: Mapping[str, Any]) -> bytes:
     return (json.dumps(record, indent=4, ensure_ascii=False) + "\n").encode()
 
 
-def _operand(operand: Operand, asked: Sequence[int] | None) -> dict[str, Any]:
+def _operand(operand: Operand) -> dict[str, Any]:
     dims = tuple(reversed(operand.dims))
     shape = [dim.extent for dim in dims]
     return {
@@ -251,7 +242,7 @@ def _operand(operand: Operand, asked: Sequence[int] | None) -> dict[str, Any]:
         "format": operand.format,
         "name": operand.name,
         "ori_format": operand.format,
-        "ori_shape": list(asked) if asked is not None else shape,
+        "ori_shape": shape,
         "param_type": "required",
         "range": [[dim.min, dim.max] if dim.extent == FREE else [dim.extent, dim.extent] for dim in dims],
         "shape": shape,

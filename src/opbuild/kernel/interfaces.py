@@ -1,4 +1,4 @@
-"""What the builder asks of a store and of a compiler; it knows no more about either."""
+"""What the builder and the runtime ask of stores and of a compiler; they know no more about them."""
 
 from __future__ import annotations
 
@@ -9,24 +9,10 @@ from typing import Any, Protocol
 
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.key import Key
+from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.reason import Reason
 from opbuild.kernel.target import Target
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why something happened: a code for programs, a text for people.
-
-    Attributes:
-        code: One of a few words, e.g. ``absent``, ``damaged``, ``other-key``, ``unreadable``.
-        text: What exactly, e.g. ``the object's digest differs from the one in .json``.
-    """
-
-    code: str
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True)
@@ -73,6 +59,46 @@ class Store(Protocol):
 
     def evict(self, name: str) -> None:
         """Remove an entry if it is there."""
+
+
+class NetworkStore(Protocol):
+    """Where built networks are kept. As ``Store`` it can only save work."""
+
+    def lookup(self, key: ImageKey) -> StoredNetwork | Reason:
+        """Return the network of ``key``, library and constants checked byte for byte, or why there is none."""
+
+    def publish(self, key: ImageKey, network: StoredNetwork) -> str | None:
+        """Add or replace a network so that nobody ever sees part of it; return None, or why it could not be stored."""
+
+    def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
+        """Keep new states of a network's weights; lost ones only cost reading the weights once more."""
+
+
+class WeightStore(Protocol):
+    """Where packed weights are kept, by the digest of their bytes, each once for all networks. It only saves work."""
+
+    def get(self, digest: str, nbytes: int, state: Any = None) -> Weight | Reason:
+        """Return weights, checked by their digest unless ``state`` says that they were.
+
+        Args:
+            digest: BLAKE3 of the bytes.
+            nbytes: Their number.
+            state: What the store said of them before.
+        """
+
+    def put(self, digest: str, array: Bytes) -> Weight | Reason:
+        """Add weights; return them as they are stored, or why they are not.
+
+        Args:
+            digest: BLAKE3 of the bytes.
+            array: The bytes.
+        """
+
+    def find(self, source: str, nbytes: int) -> Weight | Reason:
+        """Return what a source was packed to, as ``remember`` was told, checked as by ``get``."""
+
+    def remember(self, source: str, weight: Weight) -> str | None:
+        """Write down what a source, named by a digest, packs to; return None, or why it could not be."""
 
 
 @dataclass(frozen=True)

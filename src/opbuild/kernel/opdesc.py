@@ -18,7 +18,7 @@ from opbuild.text.canonical import canonical_json
 FREE = -1
 """An extent or a stride that is read from the buffer at run time; as ``max``: no upper limit."""
 
-HIGH_PERFORMANCE, HIGH_PRECISION = IMPL_MODES = ("high_performance", "high_precision")
+HIGH_PERFORMANCE, HIGH_PRECISION = "high_performance", "high_precision"
 """The implementation modes, by ATC's names."""
 
 
@@ -78,8 +78,7 @@ class OpDesc:
 
     Attributes:
         op_types: Operator types that it computes, in order, e.g. ``("Conv", "Add", "Relu")``; they name its files.
-        family: The kernel family whose definition and schedule build it, e.g. ``conv``; a key of the backend's
-            registry.
+        family: The kernel family whose definition and schedule build it, e.g. ``conv``.
         attrs: What is computed: JSON values only (kernel size, stride, epilogue expression, ...).
         inputs: Input operands, in argument order.
         outputs: Output operands; they follow the inputs in the argument list.

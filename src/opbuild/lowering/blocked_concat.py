@@ -1,10 +1,10 @@
-"""Concatenation and slicing along channels of blocked values, without a copy where channels are whole blocks."""
+"""Concatenation along channels of blocked values, without a copy where channels are whole blocks."""
 
 from __future__ import annotations
 
+from opbuild.families.blocked import BLOCK, blocks
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering
-from opbuild.lowering.operands import BLOCK, Blocked, Storage, blocks
 
 
 def concat_blocked(lowering: Lowering, node: Node) -> bool:
@@ -32,27 +32,4 @@ def concat_blocked(lowering: Lowering, node: Node) -> bool:
         part.storage.alias = (whole.storage, start)
         whole.storage.grow_halo(*part.storage.halo)
         start += blocks(count)
-    return True
-
-
-def slice_blocked(lowering: Lowering, source: str, target: str, first: int) -> bool:
-    """Let ``target`` be the channels of ``source`` from ``first`` on; return whether that was possible without a copy.
-
-    It is if ``source`` lies blocked and both its channels before ``first`` and those of ``target`` fill their blocks.
-    """
-    if not lowering.has_blocked(source):
-        return False
-    shape = lowering.type(target).shape
-    if len(shape) not in (3, 4) or 0 in shape or first % BLOCK or shape[1] % BLOCK:
-        return False
-    value = lowering.blocked(source)
-    n, _, h, w = value.shape
-    inside = Storage(
-        "temporary",
-        value.storage.dtype,
-        (n, blocks(shape[1]), h, w),
-        blocked=True,
-        alias=(value.storage, first // BLOCK),
-    )
-    lowering.bind(target, Blocked(inside, shape[1]))
     return True

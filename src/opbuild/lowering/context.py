@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from opbuild.errors import ShapeError
+from opbuild.families.blocked import blocks
 from opbuild.graph.constants import Constants
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
 from opbuild.kernel.target import Target
 from opbuild.lowering.available import Kernels
-from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, blocks, dense_strides
+from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, dense_strides
 from opbuild.lowering.reorder import channel_table, for_type, from_blocked, in_order, to_blocked
 from opbuild.lowering.transfer import copy
 from opbuild.platform.digest import fast
@@ -390,8 +391,3 @@ def rule(*op_types: str, domain: str = "") -> Callable[[Rule], Rule]:
         return function
 
     return register
-
-
-def summary(rules: Mapping[tuple[str, str], Rule] = RULES) -> tuple[str, ...]:
-    """Return the operators that have kernels, sorted, opbuild's own with their domain."""
-    return tuple(sorted(f"{domain}.{op}" if domain else op for domain, op in rules))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from opbuild.families.blocked import BLOCK, blocks
 from opbuild.graph.types import Array
-from opbuild.lowering.operands import BLOCK, blocks
 
 TRANSFORMS: dict[int, Array] = {
     2: np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),

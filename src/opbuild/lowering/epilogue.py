@@ -1,4 +1,4 @@
-"""Epilogues: what a convolution applies to its accumulator before it stores it, in the one form that keys use.
+"""Epilogues: from what fusion leaves on a node to the one form that keys use, and the operands of its calls.
 
 The fusion pass leaves ``attrs["epilogue"]``, an expression over ``("acc",)`` and ``("arg", i)``, on a node, and the
 operands as inputs beyond the weights and the bias. Here operands of commutative operations are put in order, and
@@ -9,121 +9,76 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from opbuild.families.blocked import BLOCK, blocks
+from opbuild.families.epilogue import Epilogue, Kind
 from opbuild.graph.types import Array, Node
-from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, Operand
-from opbuild.lowering.constant_expression import evaluate_scalar
 from opbuild.lowering.context import Lowering, NotServedError
-from opbuild.lowering.operands import BLOCK, Blocked, OperandRef, Plain, blocks
-from opbuild.operations.expression import ACC, Expression, children, from_json, is_refined, operations, rebuild, walk
+from opbuild.lowering.operands import Blocked, OperandRef, Plain
+from opbuild.operations.evaluation import evaluate_scalar
+from opbuild.operations.expression import ACC, Expression, children, from_json, is_refined, rebuild, walk
 from opbuild.platform.digest import fast
-
-Kind = Literal["residual", "channel", "scalar"]
 
 _COMMUTATIVE = ("add", "mul")
 _CHANNEL_FILL = 1.0
 """What lanes beyond the channels hold in a packed operand: a neutral divisor and factor."""
 
-BLOCKED_DIMS = (Dim(BLOCK, 1), Dim(stride=BLOCK), Dim(), Dim())
-"""Dimensions of one image of a blocked value: lane, x, y, block."""
 
-CHANNEL_DIMS = (Dim(BLOCK, 1), Dim(stride=BLOCK))
-"""Dimensions of one value for each channel: lane, block."""
-
-
-@dataclass(frozen=True)
-class Epilogue:
-    """An epilogue in canonical form.
-
-    Attributes:
-        expression: Over the accumulator and operands numbered in order of appearance.
-        operands: Each operand's kind and the name of its value.
-        impl_mode: The implementation mode of the kernel that applies it.
-    """
-
-    expression: Expression = ACC
-    operands: tuple[tuple[Kind, str], ...] = ()
-    impl_mode: str = HIGH_PERFORMANCE
-
-    @property
-    def op_types(self) -> tuple[str, ...]:
-        """The operator types that the epilogue adds to its kernel."""
-        return operations(self.expression)
-
-    @property
-    def attrs(self) -> dict[str, Any]:
-        """What the descriptor says of the epilogue."""
-        return {"epilogue": self.expression}
-
-    @property
-    def has_scalars_only(self) -> bool:
-        """Whether no operand depends on the channel."""
-        return all(kind == "scalar" for kind, _ in self.operands)
-
-    @property
-    def has_residual(self) -> bool:
-        """Whether a whole tensor is read."""
-        return any(kind == "residual" for kind, _ in self.operands)
-
-    def inputs(self, step: int = 1) -> tuple[Operand, ...]:
-        """Return the descriptor's operands; ``step`` is the distance between the positions of a row that are read."""
-        return tuple(_operand(f"e{index}", kind, step) for index, (kind, _) in enumerate(self.operands))
-
-    def references(
-        self, lowering: Lowering, channels: int, image: int, place: Callable[[Blocked], OperandRef] | None = None
-    ) -> list[OperandRef]:
-        """Return the operands of one image.
-
-        Args:
-            lowering: Where the values lie.
-            channels: Channels of the output.
-            image: Index of the image.
-            place: The part of a residual that is read; by default the image.
-        """
-        found: list[OperandRef] = []
-        for kind, name in self.operands:
-            if kind == "residual":
-                value = lowering.blocked(name)
-                found.append(place(value) if place else value.window(image))
-            elif kind == "channel":
-                found.append(pack_channels(lowering, name, channels, _CHANNEL_FILL))
-            else:
-                found.append(lowering.packed((name,), "scalar", (1,), "float32", _scalar(lowering, name)))
-        return found
-
-    def padding(self, lowering: Lowering, channels: int) -> tuple[float, float]:
-        """Return a bias for lanes beyond the channels, and the finite value that they hold after the epilogue with it.
-
-        Raises:
-            NotServedError: If every bias tried leads to a value that is not finite.
-        """
-        if channels % BLOCK == 0:
-            return 0.0, 0.0
-        args = [self._lane_value(lowering, kind, name) for kind, name in self.operands]
-        for bias in (0.0, 1.0, -1.0, 0.5):
-            value = float(evaluate_scalar(_with_accumulator(self.expression), [*args, bias]))
-            if math.isfinite(value):
-                return bias, value
-        raise NotServedError("the epilogue has no finite value for the lanes beyond the channels")
-
-    @staticmethod
-    def _lane_value(lowering: Lowering, kind: Kind, name: str) -> float:
-        if kind == "residual":
-            return lowering.blocked(name).padding_value
-        return _CHANNEL_FILL if kind == "channel" else float(np.asarray(lowering.constant(name)).reshape(-1)[0])
-
-
-def epilogue_of(lowering: Lowering, node: Node, first: int) -> Epilogue:
-    """Return a node's epilogue.
+def references(
+    epilogue: Epilogue,
+    lowering: Lowering,
+    channels: int,
+    image: int,
+    place: Callable[[Blocked], OperandRef] | None = None,
+) -> list[OperandRef]:
+    """Return the operands of one image.
 
     Args:
+        epilogue: The epilogue.
         lowering: Where the values lie.
-        node: The node; its epilogue's operands are its inputs from ``first`` on.
-        first: Index of operand 0 among the node's inputs.
+        channels: Channels of the output.
+        image: Index of the image.
+        place: The part of a residual that is read; by default the image.
+    """
+    found: list[OperandRef] = []
+    for kind, name in epilogue.operands:
+        if kind == "residual":
+            value = lowering.blocked(name)
+            found.append(place(value) if place else value.window(image))
+        elif kind == "channel":
+            found.append(pack_channels(lowering, name, channels, _CHANNEL_FILL))
+        else:
+            found.append(lowering.packed((name,), "scalar", (1,), "float32", _scalar(lowering, name)))
+    return found
+
+
+def padding(epilogue: Epilogue, lowering: Lowering, channels: int) -> tuple[float, float]:
+    """Return a bias for lanes beyond the channels, and the finite value that they hold after the epilogue with it.
+
+    Raises:
+        NotServedError: If every bias tried leads to a value that is not finite.
+    """
+    if channels % BLOCK == 0:
+        return 0.0, 0.0
+    args = [_lane_value(lowering, kind, name) for kind, name in epilogue.operands]
+    for bias in (0.0, 1.0, -1.0, 0.5):
+        value = float(evaluate_scalar(_with_accumulator(epilogue.expression), [*args, bias]))
+        if math.isfinite(value):
+            return bias, value
+    raise NotServedError("the epilogue has no finite value for the lanes beyond the channels")
+
+
+def _lane_value(lowering: Lowering, kind: Kind, name: str) -> float:
+    if kind == "residual":
+        return lowering.blocked(name).padding_value
+    return _CHANNEL_FILL if kind == "channel" else float(np.asarray(lowering.constant(name)).reshape(-1)[0])
+
+
+def epilogue_of(lowering: Lowering, node: Node) -> Epilogue:
+    """Return a convolution's epilogue.
 
     Raises:
         NotServedError: If an operand is neither of the output's shape nor a constant for each channel or for all.
@@ -131,7 +86,7 @@ def epilogue_of(lowering: Lowering, node: Node, first: int) -> Epilogue:
     stored = node.attrs.get("epilogue")
     if stored is None:
         return Epilogue()
-    expression = _ordered(from_json(list(stored)))
+    expression, first = _ordered(from_json(list(stored))), int(node.attrs["own_inputs"])
     order: list[int] = []
     for part in walk(expression):
         if part[0] == "arg" and part[1] not in order:
@@ -162,12 +117,6 @@ def pack_channels(lowering: Lowering, name: str, channels: int, fill: float, ord
 def order_recipe(order: Array | None) -> str:
     """Return what the recipe of a packed constant says of an order of channels."""
     return "" if order is None else f" order {fast(order.tobytes())}"
-
-
-def _operand(name: str, kind: Kind, step: int) -> Operand:
-    if kind == "residual":
-        return Operand(name, "float32", (BLOCKED_DIMS[0], Dim(stride=BLOCK * step), *BLOCKED_DIMS[2:]), "NC1HWC0")
-    return Operand(name, "float32", CHANNEL_DIMS if kind == "channel" else (Dim(1, 1),))
 
 
 def _scalar(lowering: Lowering, name: str) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from opbuild.kernel.opdesc import FREE, Dim
 from opbuild.program import View
 
 Dims = tuple[tuple[int, int], ...]
@@ -87,13 +86,3 @@ def collapse(views: Sequence[View]) -> Loops:
         tuple(extent for extent, _ in merged),
         tuple(tuple(steps[index] for _, steps in merged) for index in range(len(views))),
     )
-
-
-def vector_width(extent: int, itemsize: int) -> int:
-    """Return how many elements a loop over ``extent`` takes at once: never more than there are, 1 for short rows."""
-    return next((width for width in (64 // itemsize, 16 // itemsize) if 1 < width <= extent), 1)
-
-
-def inner_dim(stride: int, width: int) -> Dim:
-    """Return an operand's innermost dimension: stride 0 and 1 are constants of the code."""
-    return Dim(stride=stride if stride in (0, 1) else FREE, min=width if width > 1 else 0)

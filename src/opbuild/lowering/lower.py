@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
+from pkgutil import iter_modules
 
 from opbuild.errors import ShapeError
 from opbuild.graph.elementwise import split_epilogue
 from opbuild.graph.types import Graph, Node
 from opbuild.graph.user_operators import find
 from opbuild.kernel.target import Target
+from opbuild.lowering import rules
 from opbuild.lowering.context import RULES, Lowering, NotServedError, Options
 from opbuild.lowering.rules.user import lower_user
 from opbuild.program import Program
 
-MODULES = (
-    "conv",
-    "conv_transpose",
-    "pool",
-    "elementwise",
-    "gather",
-    "matmul",
-    "movement",
-    "normalization",
-    "reduction",
-    "resize",
-)
-"""The modules of ``lowering.rules``; importing one registers its rules."""
+
+@cache
+def load_rules() -> None:
+    """Import all modules of ``lowering.rules``; importing one registers its rules."""
+    for module in iter_modules(rules.__path__):
+        import_module(f"{rules.__name__}.{module.name}")
 
 
 def lower(graph: Graph, target: Target, options: Options | None = None) -> Program:
@@ -40,8 +36,7 @@ def lower(graph: Graph, target: Target, options: Options | None = None) -> Progr
         ModelError: If a node can not be expressed at all, or a tensor is too large.
         NoKernelError: If none of the kernels that ``options`` allows may compute a call.
     """
-    for module in MODULES:
-        import_module(f"opbuild.lowering.rules.{module}")
+    load_rules()
     _check_sizes(graph)
     lowering = Lowering(graph, target, options or Options())
     for node in graph.nodes:

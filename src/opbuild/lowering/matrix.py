@@ -14,18 +14,20 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.families.dims import VECTOR
+from opbuild.families.family import Family, Variant
+from opbuild.families.gemv import family as gemv
+from opbuild.families.matmul import family as matmul
+from opbuild.families.matmul.family import PANEL
 from opbuild.graph.types import Array, TensorType
-from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, OpDesc, Operand
+from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, Operand
 from opbuild.lowering.context import Lowering
-from opbuild.lowering.matrix_variant import PANEL, SERIAL, choose
 from opbuild.lowering.operands import Plain, Storage, dense_strides
 from opbuild.lowering.strided import broadcast, made, merge, padded, seen_as, with_inner_stride
 from opbuild.operations.expression import Expression, canonical, operations
 
 BATCH_RANK = 2
 """Batch dimensions of kernels whose right operand is no constant."""
-
-VECTOR = 16
 
 
 @dataclass(frozen=True)
@@ -198,28 +200,12 @@ def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> No
     m, n = product.out.shape[-2:]
     k = product.lhs.shape[-1]
     rank = len(product.out.shape)
-    variant = choose(layout, batches, m, n, k, lowering.options.num_threads)
-    lhs = with_inner_stride(product.lhs, 1)
-    batch = (Dim(),) * (rank - 2)
-    if layout == "panels":
-        rhs = product.rhs
-        dims = (
-            Dim(PANEL, 1),
-            Dim(stride=PANEL),
-            Dim(multiple=variant["columns"] // PANEL),
-            *batch[: len(rhs.shape) - 3],
-        )
-    else:
-        least = Dim(stride=1 if layout == "rows" else FREE, min=variant["columns"])
-        rhs = product.rhs
-        dims = (least, Dim(stride=FREE if layout == "rows" else 1, min=0 if layout == "rows" else VECTOR), *batch)
-    inputs = (
-        Operand("lhs", "float32", (Dim(stride=_one_or_free(lhs.strides[-1])), Dim(min=variant["rows"]), *batch)),
-        Operand("rhs", "float32", dims, "FRACTAL_Z" if layout == "panels" else "ND"),
-        *_epilogue_inputs(product),
-    )
-    out = Operand("out", "float32", (Dim(stride=1), Dim(), *batch))
-    _call(lowering, product, "matmul", (lhs, rhs), inputs, out, {"rhs": layout}, variant)
+    variant = matmul.choose(layout, batches, m, n, k, lowering.options.num_threads)
+    lhs, rhs = with_inner_stride(product.lhs, 1), product.rhs
+    own = matmul.operands(layout, rank, len(rhs.shape), _one_or_free(lhs.strides[-1]), variant)
+    out = Operand("out", "float32", (Dim(stride=1), *(Dim(),) * (rank - 1)))
+    inputs = (*own, *_epilogue_inputs(product))
+    _call(lowering, product, matmul.FAMILY, (lhs, rhs), inputs, out, {"rhs": layout}, variant)
 
 
 def _vector_right(lowering: Lowering, product: Product) -> None:
@@ -250,31 +236,25 @@ def _vector_left(lowering: Lowering, part: Product) -> None:
 
 def _dot(lowering: Lowering, product: Product, matrix: Plain, vector: Plain) -> None:
     """Emit one call of the ``gemv`` family: ``matrix`` is ``(b, b, rows, K)``, ``vector`` ``(b, b, K)``."""
-    parallel = lowering.options.num_threads > 1 and prod(matrix.shape) >= SERIAL
-    free = (Dim(), Dim())
-    inputs = (
-        Operand("matrix", "float32", (Dim(stride=1), Dim(), *free)),
-        Operand("vector", "float32", (Dim(stride=1), *free)),
-        *_epilogue_inputs(product, inner=False),
-    )
-    out = Operand("out", "float32", (Dim(), *free))
+    variant = gemv.choose(prod(matrix.shape), lowering.options.num_threads)
+    inputs = (*gemv.OPERANDS, *_epilogue_inputs(product, inner=False))
+    out = Operand("out", "float32", (Dim(), Dim(), Dim()))
     references = (with_inner_stride(matrix, 1), with_inner_stride(vector, 1))
-    _call(lowering, product, "gemv", references, inputs, out, {}, {"parallel": parallel})
+    _call(lowering, product, gemv.FAMILY, references, inputs, out, {}, variant)
 
 
 def _call(
     lowering: Lowering,
     product: Product,
-    family: str,
+    family: Family,
     references: tuple[Plain, Plain],
     inputs: tuple[Operand, ...],
     out: Operand,
     attrs: dict[str, Any],
-    variant: dict[str, Any],
+    variant: Variant,
 ) -> None:
-    desc = OpDesc(
+    desc = family.desc(
         ("MatMul", *operations(product.expression)),
-        family,
         inputs,
         (out,),
         {**attrs, "epilogue": product.expression},

@@ -18,16 +18,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from math import prod
 
+from opbuild.families.blocked import BLOCK
 from opbuild.graph.types import Array
 from opbuild.program import BufferKind, View
-
-BLOCK = 16
-"""Channels in a block: one AVX-512 vector of float32; two vectors with AVX2, four with NEON."""
-
-
-def blocks(channels: int) -> int:
-    """Return the number of channel blocks that hold ``channels``."""
-    return -(-channels // BLOCK)
 
 
 @dataclass(eq=False)

@@ -7,35 +7,24 @@ from math import prod
 
 import numpy as np
 
+from opbuild.families.blocked import BLOCK
+from opbuild.families.from_blocked import family as from_blocks
+from opbuild.families.shuffle import family as shuffle
+from opbuild.families.to_blocked import family as to_blocks
 from opbuild.graph.types import Array
-from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
-from opbuild.lowering.operands import BLOCK
+from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.program import View
 
 Made = tuple[OpDesc, tuple[View, ...]]
 Dims = tuple[tuple[int, int], ...]
-
-PARALLEL_ELEMENTS = 32768
-"""From here on waking a second thread costs less than it saves."""
-
-_BLOCKED = (Dim(BLOCK, 1), Dim(stride=BLOCK), Dim(), Dim())
 
 
 def to_blocked(views: tuple[View, ...], dtype: str = "float32", threads: int = 2) -> Made:
     """Make the call that copies a plain image ``(W, H, C)`` into blocks ``(16, W, H, C1)``."""
     source, target = views
     plain, blocked = _merged(source.dims, target.dims)
-    channels = plain[2][0]
-    whole = channels % BLOCK == 0
-    dims = (Dim(stride=_step(plain[0])), Dim(), Dim(min=0 if whole else 1, multiple=BLOCK if whole else 1))
-    desc = OpDesc(
-        op_types=("ToBlocked",),
-        family="to_blocked",
-        attrs={"whole": whole},
-        inputs=(Operand("x", dtype, dims, "NCHW"),),
-        outputs=(Operand("out", dtype, _BLOCKED, "NC1HWC0"),),
-        variant={"parallel": _parallel(plain, threads)},
-    )
+    variant = to_blocks.choose(_size(plain), threads)
+    desc = to_blocks.describe(dtype, _step(plain[0]), plain[2][0] % BLOCK == 0, variant)
     return desc, (View(source.buffer, source.offset, plain), View(target.buffer, target.offset, blocked))
 
 
@@ -43,31 +32,14 @@ def from_blocked(views: tuple[View, ...], dtype: str = "float32", threads: int =
     """Make the call that copies blocks ``(16, W, H, C1)`` into a plain image ``(W, H, C)``."""
     source, target = views
     plain, blocked = _merged(target.dims, source.dims)
-    width = next(w for w in (16, 8, 4, 1) if w == 1 or w <= plain[0][0])
     step = _step(plain[0])
-    if step == FREE:
-        width = 1
-    dims = (Dim(stride=step, min=width if width > 1 else 0), Dim(), Dim())
-    desc = OpDesc(
-        op_types=("FromBlocked",),
-        family="from_blocked",
-        inputs=(Operand("x", dtype, _BLOCKED, "NC1HWC0"),),
-        outputs=(Operand("out", dtype, dims, "NCHW"),),
-        variant={"width": width, "parallel": _parallel(plain, threads)},
-    )
+    desc = from_blocks.describe(dtype, step, from_blocks.choose(plain[0][0], step, _size(plain), threads))
     return desc, (View(source.buffer, source.offset, blocked), View(target.buffer, target.offset, plain))
 
 
 def in_order(views: tuple[View, ...], dtype: str = "float32", threads: int = 2) -> Made:
     """Make the call that copies blocks whose channels lie in another order; operands x, channel, out."""
-    desc = OpDesc(
-        op_types=("ChannelShuffle",),
-        family="shuffle",
-        inputs=(Operand("x", dtype, _BLOCKED, "NC1HWC0"), Operand("channel", "int32", (Dim(stride=1),))),
-        outputs=(Operand("out", dtype, _BLOCKED, "NC1HWC0"),),
-        variant={"divide": "blocks", "parts": threads if _parallel(views[2].dims, threads) else 1},
-    )
-    return desc, views
+    return shuffle.describe(dtype, shuffle.choose(_size(views[2].dims), threads)), views
 
 
 def channel_table(order: Array) -> Array:
@@ -97,5 +69,5 @@ def _step(dim: tuple[int, int]) -> int:
     return 1 if dim[1] == 1 else FREE
 
 
-def _parallel(plain: Dims, threads: int) -> bool:
-    return threads > 1 and prod(extent for extent, _ in plain) >= PARALLEL_ELEMENTS
+def _size(dims: Dims) -> int:
+    return prod(extent for extent, _ in dims)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from opbuild.kernel.opdesc import FREE, Dim, OpDesc
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.operands import Plain
 from opbuild.program import View
 
@@ -59,11 +59,6 @@ def with_inner_stride(value: Plain, stride: int) -> Plain:
     if value.shape[-1] != 1:
         return value
     return seen_as(value, value.shape, (*value.strides[:-1], stride))
-
-
-def free_dims(rank: int, inner_stride: int = FREE, inner_min: int = 0, inner_max: int = FREE) -> tuple[Dim, ...]:
-    """Return dimensions, innermost first, of which only the innermost one has a stride or limits."""
-    return (Dim(stride=inner_stride, min=inner_min, max=inner_max), *(Dim(),) * (rank - 1))
 
 
 def made(desc: OpDesc) -> Callable[[tuple[View, ...]], tuple[OpDesc, tuple[View, ...]]]:

@@ -55,9 +55,8 @@ def init(backend_name: str | None = None) -> None:
     """
     if backend_name is not None and backend_name not in _BACKENDS:
         raise ArgumentValueError(f"backend_name is {backend_name!r}", f"it must be one of {', '.join(_BACKENDS)}")
-    from opbuild.events import Warned
+    from opbuild.events import Warned, log_warnings
     from opbuild.ranks.world import connect
-    from opbuild.session import log_warnings
 
     config = build_config()
     for warning in config.warnings:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-from opbuild.config import Config
+from opbuild.config import Config, options_in
 from opbuild.errors import OptionError
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.notices import warn
@@ -45,7 +45,7 @@ _OPTIONS: dict[str, tuple[tuple[type, ...], Any]] = {
     "op_select_implmode": ((str,), None), "optypelist_for_implmode": ((str, list, tuple), None),
     "precision_mode": ((str,), None),
 }  # fmt: skip
-_BUILD_OPTIONS = tuple(_OPTIONS)[-8:]
+_BUILD_OPTIONS = tuple(options_in(_OPTIONS))
 """Options of the offline compiler that ``opbuild.compile`` takes too; None: the environment or the default decides."""
 
 

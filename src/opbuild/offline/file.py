@@ -33,7 +33,7 @@ from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.runtime.network import Shapes
 from opbuild.runtime.record import ALIGNMENT, Constant, Record
 from opbuild.runtime.record_json import from_json, to_json
-from opbuild.runtime.weights import WeightStore, load_constants
+from opbuild.runtime.weights import load_constants
 from opbuild.text.canonical import canonical_json
 
 
@@ -189,7 +189,7 @@ class OfflineModel:
             InvalidModelError: If they are not in the file.
         """
         try:
-            return load_constants(record.constants, self.container.section(WEIGHTS), WeightStore(None), {})
+            return load_constants(record.constants, self.container.section(WEIGHTS))
         except OSError as error:
             raise self._invalid(str(error)) from error
 

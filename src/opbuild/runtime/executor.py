@@ -11,8 +11,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from opbuild.graph.types import Array, Node
 from opbuild.platform.limits import hint_for
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
-from opbuild.runtime.library import Library, last_error
+from opbuild.runtime.library import MOST_OPERANDS, Library, last_error
 from opbuild.runtime.order_check import OrderCheck
 from opbuild.runtime.record import CHECKED_ORDER, KernelStep, Record
 
@@ -88,7 +87,7 @@ class Executor:
         arena.attach(inputs, outputs)
         for function, arguments in arena.steps:
             if function(*arguments):
-                raise self._failure(function)
+                raise self._failure(arena, arguments)
         arena.detach()
         self._pool.append(arena)
         return outputs
@@ -99,23 +98,7 @@ class Executor:
             raise LinkError(f"the network {self.record.name} calls kernels and has no library", "build it again")
         self._functions = {symbol: library.kernel(symbol) for symbol in self._symbols} if library is not None else {}
         self._library = library
-        self._callers = self._make_callers(library) if library is not None else {}
         self._pool = [self._arena(self._views)]
-
-    def _make_callers(self, library: Library) -> dict[str, tuple[Callable[..., int], int]]:
-        """Return by symbol what calls a kernel that must not be called itself, and its number of operands."""
-        callers: dict[str, tuple[Callable[..., int], int]] = {}
-        for step in self.record.steps:
-            if isinstance(step, KernelStep) and step.symbol not in self._checked:
-                caller = library.caller(len(step.views))
-                if caller is not None:
-                    callers[step.symbol] = (partial(caller[0], self._functions[step.symbol]), caller[1])
-        return callers
-
-    def _padding(self, step: KernelStep) -> tuple[None, ...]:
-        """Return what follows a kernel's own operands."""
-        caller = self._callers.get(step.symbol)
-        return () if caller is None else (None,) * (caller[1] - len(step.views))
 
     def _renew(self) -> None:
         """Load the library again in a child of the process that loaded it; its threads did not survive the fork."""
@@ -123,15 +106,11 @@ class Executor:
             if self._library is not None and self._library.inherited:
                 self._prepare(self._library.renewed())
 
-    def _failure(self, function: Callable[..., Any]) -> RunError:
-        kernel = function.kernel if isinstance(function, OrderCheck) else function
-        known = {**self._functions, **{symbol: caller for symbol, (caller, _) in self._callers.items()}}
-        symbol = next((symbol for symbol, function in known.items() if function is kernel), "")
-        nodes = next(
-            (step.nodes for step in self.record.steps if isinstance(step, KernelStep) and step.symbol == symbol), ()
-        )
+    def _failure(self, arena: _Arena, arguments: tuple[Any, ...]) -> RunError:
+        failed = next(index for index, (_, each) in enumerate(arena.steps) if each is arguments)
+        step = cast("KernelStep", self.record.steps[failed])
         said = last_error() or "it gave no message"
-        return RunError(f"kernel {symbol} failed: {said}", f"it computes node {', '.join(nodes)}")
+        return RunError(f"kernel {step.symbol} failed: {said}", f"it computes node {', '.join(step.nodes)}")
 
     def _arena(self, views: Sequence[View]) -> _Arena:
         return _Arena(self, views)
@@ -180,28 +159,33 @@ class _Arena:
         if views:
             self.headers["host"] = [bases[view.buffer] + view.offset * sizes[view.buffer] for view in views]
 
-    def _function(self, step: KernelStep, offsets: range, owner: Executor) -> Callable[..., Any]:
-        """Return what runs a kernel: the kernel, or what checks it."""
-        kernel = owner._functions[step.symbol]
-        if step.symbol not in owner._checked or owner._library is None:
-            return owner._callers[step.symbol][0] if step.symbol in owner._callers else kernel
-        buffers = owner.record.buffers
-        sizes = [np.dtype(buffers[view.buffer].dtype).itemsize for view in step.views]
-        return OrderCheck(owner._library, kernel, self.headers[offsets.start : offsets.stop], step.views, sizes)
-
     def _steps(self, owner: Executor) -> list[Step]:
         steps: list[Step] = []
-        headers = ctypes.c_char.from_address(self.headers.ctypes.data)
-        first = 0  # byref is the cheapest argument there is: 150 ns a call with two of them, c_void_p 200
+        headers, first = self.headers.ctypes.data, 0
         for step in owner.record.steps:
             if isinstance(step, KernelStep):
-                offsets = range(first, first + len(step.views))
-                first += len(step.views)
-                arguments = tuple(ctypes.byref(headers, offset * HEADER.itemsize) for offset in offsets)
-                steps.append((self._function(step, offsets, owner), arguments + owner._padding(step)))
+                last = first + len(step.views)
+                addresses = [headers + offset * HEADER.itemsize for offset in range(first, last)]
+                steps.append(self._kernel_step(step, self.headers[first:last], addresses, owner))
+                first = last
             else:
                 steps.append((_evaluate_step, (step, self._arrays, owner._evaluate)))
         return steps
+
+    def _kernel_step(self, step: KernelStep, headers: Array, addresses: list[int], owner: Executor) -> Step:
+        """Return what runs a kernel: the kernel itself, what calls it, or what checks it."""
+        kernel: Any = owner._functions[step.symbol]
+        library = cast("Library", owner._library)
+        checks = step.symbol in owner._checked
+        if library.call is not None and len(addresses) <= MOST_OPERANDS and not checks:
+            called = (ctypes.c_void_p * (1 + MOST_OPERANDS))(ctypes.cast(kernel, ctypes.c_void_p).value, *addresses)
+            return library.call, (ctypes.byref(called),)
+        # byref is the cheapest argument there is: 150 ns a call with two of them, c_void_p 200
+        arguments = tuple(ctypes.byref(ctypes.c_char.from_address(address)) for address in addresses)
+        if not checks:
+            return kernel, arguments
+        sizes = [np.dtype(owner.record.buffers[view.buffer].dtype).itemsize for view in step.views]
+        return OrderCheck(library, kernel, headers, step.views, sizes), arguments
 
 
 def _arena_memory(nbytes: int) -> Array:

@@ -23,8 +23,8 @@ from opbuild.platform.limits import hint_for
 from opbuild.runtime.process import show_mathematics
 
 _MESSAGE_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
-_CALLERS = (6, 14)
-"""The numbers of operands for which ``call.c`` has a function."""
+MOST_OPERANDS = 14
+"""What ``call.c`` passes to a kernel."""
 
 _last_error = threading.local()
 _latest_error = [""]
@@ -95,17 +95,14 @@ class Library:
         function.restype = ctypes.c_int
         return function
 
-    def caller(self, count: int) -> tuple[Callable[..., int], int] | None:
-        """Return what calls a kernel of ``count`` operands on a stack of its own, and how many operands it takes.
+    @property
+    def call(self) -> Callable[..., int] | None:
+        """What calls a kernel on a stack of its own, given the address of the kernel's address and its operands'.
 
-        None if a kernel is better called itself: one that runs in several threads sees to its tasks' stacks.
+        It reads ``MOST_OPERANDS`` of them, whatever the kernel takes. None if kernels are better called themselves: one
+        that runs in several threads sees to its tasks' stacks.
         """
-        size = next((size for size in _CALLERS if count <= size), None)
-        function = getattr(self._library, f"opbuild_call_{size}", None)
-        if self.num_threads != 1 or size is None or function is None:
-            return None
-        function.restype = ctypes.c_int
-        return function, size
+        return getattr(self._library, "opbuild_call", None) if self.num_threads == 1 else None
 
     @property
     def has_tasks(self) -> bool:

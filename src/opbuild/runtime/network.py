@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn, overload
+from typing import Any, NamedTuple, NoReturn, Protocol, overload
 
 import numpy as np
 
@@ -32,8 +32,12 @@ class Binding(NamedTuple):
     report: Report
 
 
-Bind = Callable[[Shapes], Binding]
-"""Builds a network for the shapes of its inputs."""
+class Binder(Protocol):
+    """Makes a network ready for further input signatures."""
+
+    def __call__(self, shapes: Shapes, /) -> Binding:
+        """Build the network for the shapes of its inputs, or start what is stored."""
+
 
 Declare = Callable[[tuple[Endpoint, ...]], Sequence[Endpoint]]
 """Returns a network's outputs, -1 where they are open, given those of the signature that was bound when the network was
@@ -58,8 +62,8 @@ class Network:
         name: The network's name.
         inputs: Its inputs as declared; -1 marks extents that are open.
         outputs: Names of its outputs.
-        bind: Makes it ready for a signature.
-        first: The signature to bind now; None waits for the first call.
+        bind: Makes it ready for a signature, when a call first has it.
+        first: The network as it is ready for one signature already; None: for none.
         check: Refuses shapes of inputs that it does not serve; default: those that do not fit ``inputs``.
         any_shape: Inputs whose extents may all differ from call to call, whatever is declared.
         declare: Says what the outputs are; default: what they are in the signature that is bound first.
@@ -70,9 +74,9 @@ class Network:
         name: str,
         inputs: Sequence[Endpoint],
         outputs: Sequence[str],
-        bind: Bind,
+        bind: Binder,
         *,
-        first: Shapes | None = None,
+        first: Binding | None = None,
         check: Callable[[Shapes], None] | None = None,
         any_shape: Collection[str] = (),
         declare: Declare = tuple,
@@ -90,7 +94,7 @@ class Network:
         self._lock = threading.Lock()
         self._latest: Binding | None = None
         if first is not None:
-            self._binding(first)
+            self._bindings[tuple(port.type.shape for port in first.executor.record.inputs)] = self._latest = first
         self._first_outputs = self.bound_outputs
 
     @property

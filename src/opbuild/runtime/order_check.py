@@ -39,7 +39,7 @@ class OrderCheck:
         views: Sequence[View],
         itemsizes: Sequence[int],
     ) -> None:
-        self.kernel = kernel
+        self._kernel = kernel
         self._library = library
         self._headers = headers
         self._arguments = [_Argument(view, size) for view, size in zip(views, itemsizes, strict=True)]
@@ -47,10 +47,10 @@ class OrderCheck:
     def __call__(self, *arguments: Any) -> int:
         """Run the kernel, and run it again to compare; return 0, the kernel's error code, or ``DIFFERS``."""
         if not self._library.has_tasks:
-            return self.kernel(*arguments)
+            return self._kernel(*arguments)
         addresses = [int(address) for address in self._headers["host"]]
         before = self._contents(addresses)
-        status = self.kernel(*arguments)
+        status = self._kernel(*arguments)
         first = self._contents(addresses)
         if status:
             return status
@@ -58,7 +58,7 @@ class OrderCheck:
             if old != new:  # constants may lie in memory that can not be written
                 ctypes.memmove(address + argument.low, old, len(old))
         with self._library.reversed_tasks():
-            status = self.kernel(*arguments)
+            status = self._kernel(*arguments)
         second = self._contents(addresses)
         return status or self._compare(first, second)
 

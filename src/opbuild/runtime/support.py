@@ -25,7 +25,7 @@ def support_parts(triple: str) -> dict[str, bytes]:
         triple: The target's architecture and system, e.g. ``x86-64-linux``.
     """
     machine = _MACHINES.get(triple)
-    folder = resources.files("opbuild").joinpath("runtime")
+    folder = resources.files("opbuild").joinpath("native", "support")
     return {part: folder.joinpath(f"{part}_{machine}.o").read_bytes() for part in _PARTS if machine is not None}
 
 

@@ -1,29 +1,21 @@
-"""Weights on disk: packed constants, shared by every network and signature that packs the same values the same way.
+"""The constants of a program, packed as kernels read them: large ones as weights that networks share.
 
-    weights/<BLAKE3 of the bytes>.bin      the packed bytes, mapped by every process that uses them
-    weights/<BLAKE3 of the source>.json    which bytes a source packs to: the source names values by digest, and the
-    packing
-
-With the second file a constant that was packed before is mapped and not packed again: after an edit of one layer only
-that layer is. Constants below ``SMALL`` travel in the image of their network instead, one file for all of them.
+Constants below ``SMALL`` travel in the image of their network instead, one file for all of them.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from opbuild.errors import BuildError
 from opbuild.events import Watch, unwatched
-from opbuild.files.mapping import anonymous, map_file, verified
-from opbuild.files.private import publish
-from opbuild.files.trust import PRIVATE, Trust
+from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array
+from opbuild.kernel.networks import Weight
+from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import fast
 from opbuild.program import Buffer, Program
 from opbuild.runtime.process import keep_freed_memory
@@ -31,87 +23,73 @@ from opbuild.runtime.record import ALIGNMENT, Constant
 from opbuild.text.canonical import canonical_json
 from opbuild.text.plural import counted
 
+if TYPE_CHECKING:
+    from opbuild.kernel.interfaces import WeightStore
+
 SMALL = 64 * 1024
 """Bytes below which a constant has no file of its own."""
 
 
-@dataclass
-class WeightStore:
-    """The folder of packed weights.
+class Packer:
+    """Packs the constants of programs, each once; what was packed before is taken from a store of weights.
+
+    Args:
+        store: Keeps large constants; None: they stay in memory.
+        salt: What else decides how sources are packed: the digest of opbuild's own sources.
+        reuse: Whether the store is asked for what was packed before.
+        copies: Whether networks get copies of the bytes instead of mappings.
+        known: What sources, as canonical JSON, were packed to before.
 
     Attributes:
-        folder: ``network_meta/weights``; None keeps everything in memory.
-        salt: What else decides how sources are packed: the digest of opbuild's own sources.
         problem: Why something could not be stored, or empty; then the network has no stored image.
-        states: For each digest that was mapped the state of its file, to be remembered with the image.
+        states: For each digest what the store said of it, to be remembered with the image.
         packed: Number of constants that had to be packed.
-        reuse: Whether weights that were packed before are used.
-        trust: Whose files are believed.
-        copies: Whether networks get copies of the bytes instead of their mappings.
     """
 
-    folder: Path | None
-    salt: str = ""
-    problem: str = ""
-    states: dict[str, list[Any]] = field(default_factory=dict)
-    packed: int = 0
-    reuse: bool = True
-    trust: Trust = PRIVATE
-    copies: bool = False
-    _references: dict[Path, dict[str, Any]] = field(default_factory=dict)
-    _in_memory: dict[Hashable, tuple[str, Array]] = field(default_factory=dict)
+    def __init__(
+        self,
+        store: WeightStore | None = None,
+        salt: str = "",
+        *,
+        reuse: bool = True,
+        copies: bool = False,
+        known: Mapping[str, Array] | None = None,
+    ) -> None:
+        self._store, self._salt, self._reuse, self._copies = store, salt, reuse, copies
+        self._known = {source: Weight(source, array) for source, array in (known or {}).items()}
+        self._unwritten: dict[str, Weight] = {}
+        self.problem = ""
+        self.states: dict[str, Any] = {}
+        self.packed = 0
 
-    def get(self, digest: str, nbytes: int, remembered: Any = None) -> Array:
-        """Return stored bytes, mapped or copied.
-
-        Raises:
-            OSError: If they are not there or not what the digest says.
-        """
-        if self.folder is None:
-            raise FileNotFoundError("nothing is stored")
-        if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
-            raise OSError(f"{digest[:80]!r} is not a digest")
-        path = self.folder / f"{digest}.bin"
-        array, self.states[digest] = verified(path, nbytes, digest, remembered, self.trust, copies=self.copies)
-        return array
-
-    def find(self, buffer: Buffer, source: Hashable | None) -> tuple[str, Array] | None:
-        """Return digest and bytes of a constant that was packed before, or None."""
-        if self.folder is None:
-            return self._in_memory.get(source) if source is not None else None
-        reference = self._reference(source)
-        if reference is None or not self.reuse:
+    def find(self, source: Hashable, nbytes: int) -> Weight | None:
+        """Return what a source was packed to before, or None."""
+        known = self._known.get(canonical_json(source))
+        if known is not None and known.array.nbytes == nbytes:
+            return known
+        if self._store is None or not self._reuse:
             return None
-        nbytes = _nbytes(buffer)
-        try:
-            stored = self.trust.read_memo(reference)
-            return str(stored["blake3"]), self.get(str(stored["blake3"]), nbytes, stored["state"])
-        except (OSError, ValueError, KeyError, TypeError):
+        found = self._store.find(self._reference(source), nbytes)
+        if isinstance(found, Reason):
             return None
+        self.states[found.digest] = found.state
+        return found
 
-    def put(self, array: Array, source: Hashable | None) -> tuple[str, Array]:
-        """Store packed bytes; return their digest and their mapping, or the array itself if they can not be stored."""
-        if self.copies:
+    def put(self, array: Array, source: Hashable | None) -> Weight:
+        """Store packed bytes; return them as they are stored, or as they are if they can not be."""
+        if self._copies:
             array = array.copy()  # it may be the mapping of a model's data
-        data = array.data
-        digest = fast(data)
-        if self.folder is None:
-            if source is not None:
-                self._in_memory[source] = digest, array
-            return digest, array
-        path = self.folder / f"{digest}.bin"
-        try:
-            if not _holds(path, array, self.trust):
-                publish(path, data)
-            mapped, state = map_file(path, array.nbytes, self.trust)
-            self.states[digest] = state
-        except OSError as error:
-            self.problem = self.problem or f"packed weights can not be stored: {error}"
-            return digest, array
-        reference = self._reference(source)
-        if reference is not None:
-            self._references[reference] = {"blake3": digest, "nbytes": array.nbytes, "state": state}
-        return digest, array if self.copies else mapped
+        weight = Weight(fast(array.data), array)
+        stored = self._store.put(weight.digest, array) if self._store is not None else weight
+        if isinstance(stored, Reason):
+            self.problem = self.problem or f"packed weights can not be stored: {stored.text}"
+            return weight
+        if self._store is not None:
+            self.states[stored.digest] = stored.state
+        if source is not None:
+            self._known[canonical_json(source)] = stored
+            self._unwritten[self._reference(source)] = stored
+        return stored
 
     def remember(self) -> None:
         """Write down which bytes the sources pack to that were packed since.
@@ -119,22 +97,14 @@ class WeightStore:
         To be called once it is certain that no source changed between its digest and its packing: what is written here
         is believed by every network that has such a source.
         """
-        references, self._references = self._references, {}
-        try:
-            for reference, memo in references.items():
-                publish(reference, self.trust.write_memo(reference, memo))
-        except OSError as error:
-            self.problem = self.problem or f"packed weights can not be stored: {error}"
+        unwritten, self._unwritten = self._unwritten, {}
+        for reference, weight in unwritten.items():
+            problem = self._store.remember(reference, weight) if self._store is not None else None
+            if problem and not self.problem:
+                self.problem = f"packed weights can not be stored: {problem}"
 
-    def _reference(self, source: Hashable | None) -> Path | None:
-        """Return the file that says which bytes a source packs to; None for a source of this process only."""
-        if self.folder is None or source is None:
-            return None
-        try:
-            text = canonical_json([self.salt, source])
-        except (TypeError, ValueError):
-            return None
-        return self.folder / f"{fast(text.encode())}.json"
+    def _reference(self, source: Hashable) -> str:
+        return fast(canonical_json([self._salt, source]).encode())
 
 
 class Constants(NamedTuple):
@@ -153,12 +123,12 @@ class Constants(NamedTuple):
     small: Array
 
 
-def pack_constants(program: Program, store: WeightStore, watch: Watch = unwatched) -> Constants:
+def pack_constants(program: Program, packer: Packer, watch: Watch = unwatched) -> Constants:
     """Pack the constants of a program; equal ones once, those packed before not again.
 
     Args:
         program: The program.
-        store: Where large ones are kept.
+        packer: Packs them.
         watch: Told how many of the bytes are packed.
 
     Raises:
@@ -175,7 +145,7 @@ def pack_constants(program: Program, store: WeightStore, watch: Watch = unwatche
         identity = ("buffer", number) if source is None else ("source", source)
         if identity not in known:
             known[identity] = len(found)
-            found.append(_packed(buffer, source, store))
+            found.append(_packed(buffer, source, packer))
         positions[number] = known[identity]
         done += _nbytes(buffer)
         watch(done, total)
@@ -196,27 +166,23 @@ def pack_constants(program: Program, store: WeightStore, watch: Watch = unwatche
     return Constants(positions, places, tuple(arrays), small)
 
 
-def load_constants(places: Sequence[Constant], small: Array, store: WeightStore, remembered: Any) -> tuple[Array, ...]:
+def load_constants(places: Sequence[Constant], small: Array, weights: Mapping[str, Array] = {}) -> tuple[Array, ...]:
     """Return the bytes of a record's constants.
 
     Args:
         places: Where they are.
-        small: The bytes of those that have no file of their own.
-        store: The others.
-        remembered: States of files by digest, from when they were last verified.
+        small: The bytes of those that are no weights.
+        weights: The others, by digest.
 
     Raises:
-        OSError: If some are not there or damaged.
+        OSError: If some are not there.
     """
     arrays = []
     for place in places:
-        if place.digest:
-            state = remembered.get(place.digest) if isinstance(remembered, dict) else None
-            arrays.append(store.get(place.digest, place.nbytes, state))
-            continue
-        if not 0 <= place.offset <= small.nbytes - place.nbytes or place.offset % ALIGNMENT:
-            raise OSError(f"a constant lies at {place.offset} of {small.nbytes} bytes")
-        arrays.append(small[place.offset : place.offset + place.nbytes])
+        array = weights.get(place.digest) if place.digest else small[place.offset : place.offset + place.nbytes]
+        if array is None or array.nbytes != place.nbytes or place.offset < 0 or place.offset % ALIGNMENT:
+            raise OSError(f"a constant of {place.nbytes} bytes lies at {place.offset} of {small.nbytes}")
+        arrays.append(array)
     return tuple(arrays)
 
 
@@ -224,13 +190,13 @@ def _nbytes(buffer: Buffer) -> int:
     return buffer.size * np.dtype(buffer.dtype).itemsize
 
 
-def _packed(buffer: Buffer, source: Hashable | None, store: WeightStore) -> tuple[str, Array]:
+def _packed(buffer: Buffer, source: Hashable | None, packer: Packer) -> tuple[str, Array]:
     nbytes = _nbytes(buffer)
-    if nbytes >= SMALL:
-        found = store.find(buffer, source)
+    if nbytes >= SMALL and source is not None:
+        found = packer.find(source, nbytes)
         if found is not None:
-            return found
-    store.packed += 1
+            return found.digest, found.array
+    packer.packed += 1
     if buffer.pack is None:
         raise BuildError("a constant has no contents", "this is an error in opbuild; please report it")
     array = np.ascontiguousarray(buffer.pack())
@@ -241,12 +207,7 @@ def _packed(buffer: Buffer, source: Hashable | None, store: WeightStore) -> tupl
             "this is an error in opbuild; please report it",
         )
     data = array.reshape(-1).view(np.uint8)
-    return store.put(data, source) if nbytes >= SMALL else ("", data)
-
-
-def _holds(path: Path, array: Array, trust: Trust) -> bool:
-    """Return whether a file holds exactly these bytes."""
-    with contextlib.suppress(OSError):
-        stored, _ = map_file(path, array.nbytes, trust)
-        return bool(np.array_equal(stored, array))
-    return False
+    if nbytes < SMALL:
+        return "", data
+    weight = packer.put(data, source)
+    return weight.digest, weight.array

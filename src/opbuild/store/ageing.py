@@ -13,36 +13,31 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-from opbuild.files.most_bytes import MEMO, NETWORK
-from opbuild.files.private import is_rubbish, sweep
-from opbuild.files.trust import PRIVATE, Trust, parse_json
+from opbuild.files.private import is_rubbish
+from opbuild.files.trust import PRIVATE, Trust
 from opbuild.files.usage import is_used_here
 from opbuild.files.writing import written
-from opbuild.store.inspect import read_quietly
-from opbuild.store.inventory import LOOKED_AT, Inventory, Item, folders_of, survey, tidy
+from opbuild.store.inventory import LOOKED_AT, Inventory, survey, tidy
+from opbuild.store.items import Item, remove_files
 from opbuild.store.measured import FEW_FILES, Measured, add, forget, remember, remembered
+from opbuild.store.networks import weights_of
 from opbuild.store.policy import Policy
-from opbuild.store.removal import remove_files
+from opbuild.store.weights import remove_references
 
 PROTECTED_SECONDS = 1800.0
 """For how long a use protects an entry."""
 
+Clock = Callable[[], float]
+
 _CLOCKS_DIFFER = 86400.0
 """A time of use that lies further than this in the future says nothing, and counts as long ago."""
-
-_ANYBODYS = Trust(shared=True)
-"""What is only to be removed may be anybody's; but a pipe in a file's place must make nobody wait."""
-
-_DIGEST = re.compile(rb'"([0-9a-f]{64})"')
-
 
 _LONGEST_SECONDS = 1.0
 """For how long the end of a build removes things; what is left to remove, the next builds do."""
@@ -76,7 +71,9 @@ class Aged:
         return sum(item.nbytes for item in self.removed)
 
 
-def age_after_build(kernel_meta: Path, network_meta: Path, policy: Policy, trust: Trust = PRIVATE) -> None:
+def age_after_build(
+    kernel_meta: Path, network_meta: Path, policy: Policy, trust: Trust = PRIVATE, clock: Clock = time.time
+) -> None:
     """Age a folder at the end of a build that added something, in a time that does not grow with what it holds.
 
     The size of a large folder is remembered (``store.measured``), so it is looked at only once it may exceed its limit.
@@ -86,8 +83,9 @@ def age_after_build(kernel_meta: Path, network_meta: Path, policy: Policy, trust
         network_meta: The folder of network images.
         policy: Its limits.
         trust: Whose measurement is believed.
+        clock: Says the time, in seconds since the epoch.
     """
-    now, count = time.time(), written()
+    now, count = clock(), written()
     added = count - _COUNTED.get(network_meta, 0)
     _COUNTED[network_meta] = count
     known = remembered(network_meta, now, trust)
@@ -95,7 +93,7 @@ def age_after_build(kernel_meta: Path, network_meta: Path, policy: Policy, trust
         add(network_meta, added)
         return
     started = perf_counter()
-    aged = age(kernel_meta, network_meta, policy, least=added, seconds=_LONGEST_SECONDS)
+    aged = age(kernel_meta, network_meta, policy, least=added, seconds=_LONGEST_SECONDS, clock=clock)
     if aged.files <= FEW_FILES:
         if known is not None:
             forget(network_meta)
@@ -110,7 +108,16 @@ _COUNTED: dict[Path, int] = {}
 """For each folder the bytes that this process had written when it was last aged."""
 
 
-def age(kernel_meta: Path, network_meta: Path, policy: Policy, *, least: int = 0, seconds: float = math.inf) -> Aged:
+def age(
+    kernel_meta: Path,
+    network_meta: Path,
+    policy: Policy,
+    *,
+    least: int = 0,
+    seconds: float = math.inf,
+    clock: Clock = time.time,
+    is_used: Callable[[str], bool] = is_used_here,
+) -> Aged:
     """Remove what killed writers left, and bring a folder down to what its policy leaves if it is too large.
 
     Never raises for a fault of the storage: what can not be removed stays.
@@ -121,33 +128,41 @@ def age(kernel_meta: Path, network_meta: Path, policy: Policy, *, least: int = 0
         policy: Its limits.
         least: Bytes to remove however long it takes.
         seconds: After how many seconds of removing to leave the rest to the next build.
+        clock: Says the time, in seconds since the epoch.
+        is_used: Whether this process uses the item with this commit mark.
     """
     if not policy.ages:
         return Aged(tidy(kernel_meta, network_meta, look_at=0).files, 0)
-    found, now = tidy(kernel_meta, network_meta, LOOKED_AT), time.time()
+    found, now = tidy(kernel_meta, network_meta, LOOKED_AT), clock()
     if found.nbytes <= policy.max_bytes or (found.files > LOOKED_AT and _is_recent(found.oldest, now)):
         return Aged(found.files, found.nbytes)
     inventory = survey(kernel_meta, network_meta)
-    chosen = choose(inventory, policy.remaining_bytes, now, lambda item: is_used_here(item.mark), weights_of)
+    chosen = choose(inventory, policy.remaining_bytes, now, lambda item: is_used(item.mark), weights_of)
+    removed, ended = remove_unused(chosen, now, least, seconds)
+    remove_references(network_meta / "weights", {item.name for item in removed if item.kind == "weight"})
+    return Aged(found.files, inventory.nbytes, removed, ended)
+
+
+def remove_unused(
+    chosen: Iterable[Item], now: float, least: int = 0, seconds: float = math.inf
+) -> tuple[tuple[Item, ...], bool]:
+    """Remove what nobody has used since it was listed; return what is gone, and whether nothing is left to remove.
+
+    Args:
+        chosen: What to remove, in order.
+        now: Seconds since the epoch.
+        least: Bytes to remove however long it takes.
+        seconds: After how many seconds to leave the rest.
+    """
     removed: list[Item] = []
-    freed, ended, end = 0, True, perf_counter() + seconds
+    freed, end = 0, perf_counter() + seconds
     for item in chosen:
         if freed >= least and perf_counter() > end:
-            ended = False
-            break
-        if _remove(item, now):
+            return tuple(removed), False
+        if not _is_in_use_again(item, now) and remove_files(item.files):
             removed.append(item)
             freed += item.nbytes
-    weights = {item.name for item in removed if item.kind == "weight"}
-    if weights:
-        remove_references(network_meta / "weights", weights)
-    return Aged(found.files, inventory.nbytes, tuple(removed), ended)
-
-
-def sweep_cache(kernel_meta: Path, network_meta: Path) -> None:
-    """Remove the private files of writers that are gone, whatever the folder's size."""
-    for folder in folders_of(kernel_meta, network_meta):
-        sweep(folder)
+    return tuple(removed), True
 
 
 def choose(
@@ -169,38 +184,37 @@ def choose(
     yield from _Shrinking(inventory, remaining, now, is_used, weights).victims()
 
 
+@dataclass
 class _Shrinking:
-    """A folder of which more and more goes; arguments are those of ``choose``."""
+    """A folder of which more and more goes; fields are the arguments of ``choose``."""
 
-    def __init__(
-        self,
-        inventory: Inventory,
-        remaining: int,
-        now: float,
-        is_used: Callable[[Item], bool],
-        weights: Callable[[Item], frozenset[str]],
-    ) -> None:
-        self._remaining, self._now, self._is_used = remaining, now, is_used
-        self._size = inventory.nbytes
-        self._items = sorted(inventory.items, key=lambda item: (item.last_use, item.name))
+    inventory: Inventory
+    remaining: int
+    now: float
+    is_used: Callable[[Item], bool]
+    weights_of: Callable[[Item], frozenset[str]]
+
+    def __post_init__(self) -> None:
+        self._size = self.inventory.nbytes
+        self._items = sorted(self.inventory.items, key=lambda item: (item.last_use, item.name))
         self._weights = {item.name: item for item in self._items if item.kind == "weight"}
-        self._mapped = {item.mark: weights(item) for item in self._items if item.kind == "image"}
+        self._mapped = {item.mark: self.weights_of(item) for item in self._items if item.kind == "image"}
         self._users = Counter(digest for digests in self._mapped.values() for digest in digests)
 
     def victims(self) -> Iterator[Item]:
         for item in self._items:
-            if item.kind == "private" and is_rubbish(item.name, self._now - item.last_use):
+            if item.kind == "private" and is_rubbish(item.name, self.now - item.last_use):
                 yield self._gone(item)
         orphans = [item for name, item in self._weights.items() if not self._users[name]]
         for item in [*orphans, *(item for item in self._items if item.kind in ("image", "memo"))]:
-            if self._size <= self._remaining:
+            if self._size <= self.remaining:
                 return
             if self._is_idle(item):
                 yield self._gone(item)
                 yield from map(self._gone, self._orphaned_by(item))
         weights = sum(item.nbytes for item in self._weights.values())
         for item in self._items:
-            if self._size - weights <= self._remaining:
+            if self._size - weights <= self.remaining:
                 return
             if item.kind == "operator" and self._is_idle(item):
                 yield self._gone(item)
@@ -218,34 +232,14 @@ class _Shrinking:
         return [weight for weight in stored if not self._users[weight.name] and self._is_idle(weight)]
 
     def _is_idle(self, item: Item) -> bool:
-        return not self._is_used(item) and not _is_recent(item.last_use, self._now)
-
-
-def weights_of(image: Item) -> frozenset[str]:
-    """Return the digests that a stored network mentions: those of all its weights, and a few more."""
-    try:
-        record = read_quietly(Path(image.mark), NETWORK, _ANYBODYS)  # else this reading would be its last use
-    except OSError:
-        return frozenset()
-    return frozenset(digest.decode() for digest in _DIGEST.findall(record))
+        return not self.is_used(item) and not _is_recent(item.last_use, self.now)
 
 
 def _is_recent(last_use: float, now: float) -> bool:
     return -_CLOCKS_DIFFER < now - last_use < PROTECTED_SECONDS
 
 
-def _remove(item: Item, now: float) -> bool:
-    """Remove an item unless somebody has used it since it was listed; the commit mark first."""
+def _is_in_use_again(item: Item, now: float) -> bool:
     with contextlib.suppress(OSError):
-        if now - Path(item.mark).stat().st_atime < PROTECTED_SECONDS and item.kind in ("operator", "image"):
-            return False
-    return remove_files(item.files)
-
-
-def remove_references(folder: Path, weights: set[str]) -> None:
-    """Remove what says that a source packs to weights which are gone."""
-    with contextlib.suppress(OSError):
-        for path in folder.glob("*.json"):
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                if parse_json(_ANYBODYS.read(path, MEMO))["blake3"] in weights:
-                    path.unlink()
+        return item.kind in ("operator", "image") and now - Path(item.mark).stat().st_atime < PROTECTED_SECONDS
+    return False

@@ -25,16 +25,21 @@ from opbuild.files.trust import PRIVATE, SignatureError, Trust, parse_json
 from opbuild.files.writing import create
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.platform.digest import fast
+from opbuild.store import networks
+from opbuild.store.disk import ENTRIES
+from opbuild.store.weights import WEIGHTS
 from opbuild.text.canonical import canonical_json
 
 OPERATORS, NETWORKS = "kernel_meta/", "network_meta/"
 """What names of files begin with."""
 
-_NAMES = re.compile(
-    r"(kernel_meta|network_meta)/[a-z0-9_]+_[0-9]+_[0-9]+\.(o|info|json)"
-    r"|network_meta/[a-z0-9_]+_[0-9]+\.(so|bin|json|model)"
-    r"|network_meta/weights/[0-9a-f]{64}\.bin"
-)
+_FORMS = {
+    "kernel_meta": (ENTRIES,),
+    "network_meta": (ENTRIES, networks.NETWORKS, networks.MODELS),
+    "network_meta/weights": (WEIGHTS,),
+}
+"""What may lie in each folder."""
+
 _HEADER = re.compile(rb"opbuild bundle ([0-9]{1,9}) ([0-9a-f]{64}) ([0-9]{1,12})\n")
 _FORMAT = 1
 _HEADER_LIMIT = 128
@@ -166,10 +171,16 @@ def _places(path: Path, listing: Any) -> tuple[str, tuple[CompilerIdentity, ...]
         places = [(str(name), int(size), str(digest)) for name, size, digest in listing["files"]]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _damaged(path, ["its list of files"]) from error
-    wrong = [name for name, size, _ in places if size < 0 or not _NAMES.fullmatch(name)]
+    wrong = [name for name, size, _ in places if size < 0 or not _is_of_a_cache(name)]
     if wrong or len({name for name, _, _ in places}) != len(places):
         raise _damaged(path, [f"the name {name!r}" for name in wrong] or ["a name that is there twice"])
     return target, compilers, places
+
+
+def _is_of_a_cache(name: str) -> bool:
+    folder, _, file = name.rpartition("/")
+    stem, suffix = os.path.splitext(file)  # noqa: PTH122  no path yet
+    return any(form.fits(stem, (suffix,)) for form in _FORMS.get(folder, ()))
 
 
 def _split(places: Sequence[tuple[str, int, str]], data: memoryview) -> Iterator[tuple[str, memoryview]]:

@@ -13,7 +13,6 @@ Constraints, and how the format meets them:
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import time
@@ -25,11 +24,14 @@ from typing import Any
 
 from opbuild.files.most_bytes import ENTRY, RECORD
 from opbuild.files.private import PREFIX, remove_rubbish
-from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError, parse_json
+from opbuild.files.trust import PRIVATE, Trust, parse_json
 from opbuild.files.usage import mark_used
-from opbuild.kernel.entry import SUFFIXES, Entry, check_entry_signature, read_entry, sign_entry
-from opbuild.kernel.interfaces import Found, Missing, Reason
+from opbuild.kernel.entry import SUFFIXES, Entry, sign_entry
+from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
+from opbuild.kernel.reason import Reason
+from opbuild.store.inspect import read
+from opbuild.store.items import Form
 from opbuild.store.publish import publish_files
 
 OTHER_DEVICES = 16
@@ -38,8 +40,11 @@ OTHER_DEVICES = 16
 _REPLACING_SECONDS = 0.002
 """How long a replacement under way may take to show its last file; it takes three renames."""
 
-_COMMIT_MARK = re.compile(r"[a-z0-9_]+_[0-9]+_[0-9]+\.json")
-"""The file whose presence makes an entry; the folder may hold other JSON files."""
+ENTRIES = Form("operator", (".json", ".o", ".info"), re.compile(r"[a-z0-9_]+_[0-9]+_[0-9]+"), marked=True)
+"""An entry's files; the folder may hold others."""
+
+ENTRIES_BESIDE_NETWORKS = ENTRIES._replace(needs=frozenset({".o", ".info"}))
+"""Those of the compiler's runtime library, in a folder where networks have such names too."""
 
 
 class DiskStore:
@@ -95,15 +100,10 @@ class DiskStore:
         for name, content in files:
             if len(content) > ENTRY[Path(name).suffix]:
                 return f"{name} has {len(content)} bytes, more than a look-up reads"
-        for last_try in (False, True):
-            try:
-                publish_files(self.folder, files, linked_from)
-            except OSError as error:
-                # Somebody removed the folder or the private files between two steps: once more from the start.
-                if last_try or error.errno not in (errno.ENOENT, errno.ESTALE, errno.EBUSY):
-                    return f"{self.folder}: {error.strerror or error}"
-            else:
-                break
+        try:
+            publish_files(self.folder, files, linked_from)
+        except OSError as error:
+            return f"{self.folder}: {error.strerror or error}"
         mark_used(self._mark(entry.name), keep_time=False)  # a new file has the time already
         return None
 
@@ -113,14 +113,14 @@ class DiskStore:
         Args:
             at_most: Files to look at, three of each entry, in the folder's own order; None: all.
         """
-        marks = []
+        found = []
         with contextlib.suppress(OSError), os.scandir(self.folder) as listing:
             for item in islice(listing, at_most):
                 if item.name.startswith(PREFIX):
                     remove_rubbish(item)
-                elif item.name.endswith(SUFFIXES[-1]) and _COMMIT_MARK.fullmatch(item.name):
-                    marks.append(item.name)
-        return tuple(sorted(mark[: -len(SUFFIXES[-1])] for mark in marks))
+                elif item.name.endswith(SUFFIXES[-1]):
+                    found.append(item.name[: -len(SUFFIXES[-1])])
+        return tuple(sorted(name for name in found if ENTRIES.fits(name, SUFFIXES)))
 
     def last_use(self, name: str) -> float:
         """Return when an entry was last used, in seconds since the epoch; 0 if it is gone."""
@@ -143,13 +143,10 @@ class DiskStore:
             with contextlib.suppress(OSError):
                 (self.folder / (name + suffix)).unlink()
 
-    def distrust(self) -> str | None:
-        """Return why others could have tampered with the folder, or None: who writes here decides what code runs."""
-        return self.trust.folder_problem(self.folder)
-
     @cached_property
     def _problem(self) -> str | None:
-        return self.distrust()
+        """Why others could have tampered with the folder: who writes here decides what code runs."""
+        return self.trust.folder_problem(self.folder)
 
     def _mark(self, name: str) -> Path:
         return self.folder / (name + SUFFIXES[-1])
@@ -167,35 +164,5 @@ class DiskStore:
         return own
 
     def _lookup_name(self, key: Key, name: str) -> Found | Missing:
-        contents: dict[str, bytes] = {}
-        for suffix in reversed(SUFFIXES):  # the commit mark first
-            try:
-                contents[suffix] = self.trust.read(self.folder / (name + suffix), ENTRY[suffix])
-            except OSError as error:
-                return Missing(self._refusal(name, suffix, error))
-        records = []
-        for suffix in SUFFIXES[1:]:
-            try:
-                records.append(parse_json(contents[suffix]))
-            except ValueError as error:
-                return Missing(Reason("damaged", f"{suffix} is not JSON: {error}"))
-        entry = read_entry(key, name, contents[SUFFIXES[0]], *records)
-        if isinstance(entry, str):
-            return Missing(Reason("other-key" if "another key" in entry else "damaged", entry))
-        try:
-            check_entry_signature(entry, self.trust)
-        except SignatureError as error:
-            return Missing(Reason(error.code, str(error)))
-        return Found(entry)
-
-    def _refusal(self, name: str, suffix: str, error: OSError) -> Reason:
-        if isinstance(error, UntrustedError):
-            return Reason("untrusted", f"{suffix} is not used: {error.strerror}")
-        if error.errno == errno.EFBIG:
-            return Reason("damaged", f"{suffix} is not what was written: {error.strerror}")
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-            return Reason("unreadable", f"{suffix} can not be read: {error.strerror or error}")
-        present = [other for other in SUFFIXES if os.path.lexists(self.folder / (name + other))]
-        if not present:
-            return Reason("absent", "not in the store")
-        return Reason("incomplete", f"{suffix} is missing beside {' and '.join(present)}")
+        entry = read(self.folder, name, self.trust, key=key, read_file=self.trust.read)
+        return Missing(entry) if isinstance(entry, Reason) else Found(entry)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from opbuild.files.most_bytes import ENTRY, RECORD
-from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError, parse_json
+from opbuild.files.trust import PRIVATE, SignatureError, Trust, parse_json
 from opbuild.kernel.entry import MILLISECONDS, SUFFIXES, Entry, check_entry_signature, read_entry
-from opbuild.kernel.interfaces import Reason
 from opbuild.kernel.key import KEY_FORMAT, Key, key_digest
-
-_QUIETLY = getattr(os, "O_NOATIME", 0)
-"""Setting an access time back writes to the disk, for each of 150,000 files; not changing it does not."""
+from opbuild.kernel.reason import Reason
+from opbuild.store.reading import REFUSED, read_quietly, reason_of
 
 
 @dataclass(frozen=True)
@@ -55,69 +52,64 @@ def summarize(folder: Path, name: str) -> Summary:
     )
 
 
-def read(folder: Path, name: str, trust: Trust = PRIVATE) -> Entry | Reason:
-    """Return the entry of a name, checked byte for byte against what its own ``.info`` asks for, or what is wrong.
+ReadFile = Callable[[Path, int], bytes]
+"""Returns the contents of a file, which can have so many bytes at most."""
 
-    Codes of the reason are those of a look-up, and ``other-format`` for an entry of another release of opbuild.
+
+def read(
+    folder: Path, name: str, trust: Trust = PRIVATE, *, key: Key | None = None, read_file: ReadFile | None = None
+) -> Entry | Reason:
+    """Return the entry of a name, checked byte for byte, or what is wrong with it.
+
+    Args:
+        folder: Where its files are.
+        name: The entry's name.
+        trust: Whose files are believed.
+        key: What it must be the entry of; None: what its own ``.info`` asks for.
+        read_file: Reads a file; default without changing the time of its last use.
     """
-    contents = []
-    for suffix in SUFFIXES:
+    contents: dict[str, bytes] = {}
+    for suffix in reversed(SUFFIXES):  # the commit mark first
         try:
-            contents.append(read_quietly(folder / (name + suffix), ENTRY[suffix], trust))
-        except FileNotFoundError:
-            return Reason("incomplete", f"{suffix} is missing")
-        except UntrustedError as error:
-            return Reason("untrusted", f"{suffix} is not used: {error.strerror}")
+            path = folder / (name + suffix)
+            contents[suffix] = read_file(path, ENTRY[suffix]) if read_file else read_quietly(path, ENTRY[suffix], trust)
         except OSError as error:
-            code = "damaged" if error.errno == errno.EFBIG else "unreadable"
-            return Reason(code, f"{suffix} can not be read: {error.strerror or error}")
-    entry = check(name, *contents)
-    try:
-        if isinstance(entry, Entry):
+            reason = reason_of(error, suffix)
+            return _beside(folder, name, suffix) if reason.code == "incomplete" else reason
+    entry = check(name, contents, key)
+    if isinstance(entry, Entry):
+        try:
             check_entry_signature(entry, trust)
-    except SignatureError as error:
-        return Reason(error.code, str(error))
+        except SignatureError as error:
+            return reason_of(error)
     return entry
 
 
-def check(name: str, object_: bytes, info: bytes, record: bytes) -> Entry | Reason:
-    """Return the entry that three files' contents make, or what is wrong with them."""
-    try:
-        asked, came_out = parse_json(info), parse_json(record)
-        components = asked["key"]["components"]
-        if components["format"] != KEY_FORMAT:
-            return Reason("other-format", f"it has the key format {components['format']} of another release")
-        key = Key(components, key_digest(components))
-        fits = name.rpartition("_")[0] == key.stem
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        return Reason("damaged", "a record is not what was written")
-    if not fits:
-        return Reason("other-key", f"its key belongs to {key.stem}")
-    try:
-        entry = read_entry(key, name, object_, asked, came_out)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError):
-        return Reason("damaged", ".info has no operator's key")
-    return Reason("damaged", entry) if isinstance(entry, str) else entry
+def check(name: str, contents: Mapping[str, bytes], key: Key | None = None) -> Entry | Reason:
+    """Return the entry that the contents of three files, by suffix, make, or what is wrong with them.
 
-
-def read_quietly(path: Path, most: int, trust: Trust = PRIVATE) -> bytes:
-    """Return a file's contents without changing its access time, by which ageing knows when it was last used.
-
-    Raises:
-        OSError: If it can not be read, has more than ``most`` bytes, or others can write to it.
+    Codes of the reason are those of a look-up, and ``other-format`` for an entry of another release of opbuild.
     """
-    before = path.stat()
     try:
-        data = trust.read(path, most, _QUIETLY)
-    except UntrustedError:
-        raise
-    except PermissionError:  # another user's file
-        data = trust.read(path, most)
-    with contextlib.suppress(OSError):
-        after = path.stat()
-        if after.st_atime_ns != before.st_atime_ns and after.st_mtime_ns == before.st_mtime_ns:
-            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    return data
+        object_, info, record = (contents[suffix] for suffix in SUFFIXES)
+        asked, came_out = parse_json(info), parse_json(record)
+        if key is None:
+            components = asked["key"]["components"]
+            if components["format"] != KEY_FORMAT:
+                return Reason("other-format", f"it has the key format {components['format']} of another release")
+            key = Key(components, key_digest(components))
+            if name.rpartition("_")[0] != key.stem:
+                return Reason("other-key", f"its key belongs to {key.stem}")
+        return read_entry(key, name, object_, asked, came_out)
+    except REFUSED:
+        return Reason("damaged", "a record is not what was written")
+
+
+def _beside(folder: Path, name: str, missing: str) -> Reason:
+    present = [suffix for suffix in SUFFIXES if os.path.lexists(folder / (name + suffix))]
+    if not present:
+        return Reason("absent", "not in the store")
+    return Reason("incomplete", f"{missing} is missing beside {' and '.join(present)}")
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What lies in a cache folder: operators, network images, weights, with their sizes and the times of their last use.
+"""What lies in a cache's folders, by the forms of files that the stores state, with sizes and times of the last use.
 
 Names, sizes and times only: nothing is opened, so that 50,000 entries are listed in a second.
 """
@@ -11,51 +11,35 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from opbuild.files.private import PREFIX, remove_rubbish
-from opbuild.kernel.entry import SUFFIXES
-
-Kind = Literal["operator", "image", "memo", "weight", "private", "settings"]
-
-MARK = SUFFIXES[-1]
-"""The suffix of the commit mark: of the file whose access time is the time of an entry's last use."""
+from opbuild.config import COMPILER_MEMO
+from opbuild.files.private import PREFIX, is_private, remove_rubbish
+from opbuild.store import counters, measured
+from opbuild.store.disk import ENTRIES, ENTRIES_BESIDE_NETWORKS
+from opbuild.store.items import Form, Item
+from opbuild.store.networks import MODELS, NETWORKS
+from opbuild.store.weights import REFERENCES, WEIGHTS
 
 LOOKED_AT = 10_000
 """Files of a folder whose size and times ``tidy`` asks for; it takes 40 ms."""
 
-_OPERATOR = re.compile(r"[a-z0-9_]+_[0-9]+_[0-9]+")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-_COMPILER = "compiler"
-_MEMO_SUFFIXES = (".model", ".digest")
+_NOTES = tuple(
+    Form("note", (Path(name).suffix,), re.compile(re.escape(Path(name).stem)))
+    for name in (COMPILER_MEMO, counters.FILE, counters.OLD_FILE, measured.FILE)
+)
+"""What is only remembered of the folder itself."""
 
 
-@dataclass(frozen=True)
-class Item:
-    """Something that goes as a whole.
-
-    Attributes:
-        kind: ``operator``; ``image``, a network's; ``memo``, what is known of a model; ``weight``, packed weights;
-            ``private``, a file that somebody is writing or was killed writing; ``settings``, which are its user's.
-        name: The files' name without suffix.
-        files: Paths of its files, the commit mark first if it is there.
-        nbytes: What they take on the disk: small files take more than they hold.
-        last_use: Seconds since the epoch.
-    """
-
-    kind: Kind
-    name: str
-    files: tuple[str, ...]
-    nbytes: int
-    last_use: float
-
-    @property
-    def mark(self) -> str:
-        """The path of the commit mark."""
-        return self.files[0]
+def folders_of(kernel_meta: Path, network_meta: Path) -> tuple[tuple[Path, tuple[Form, ...]], ...]:
+    """Return the folders of a cache, and the forms of what the stores keep in each; the first form that fits counts."""
+    return (
+        (kernel_meta, (ENTRIES,)),
+        (network_meta, (*_NOTES, ENTRIES_BESIDE_NETWORKS, MODELS, NETWORKS)),
+        (network_meta / "weights", (WEIGHTS, REFERENCES)),
+    )
 
 
 @dataclass(frozen=True)
@@ -86,11 +70,6 @@ class _File:
 _Groups = dict[str, dict[str, _File]]
 
 
-def measure(kernel_meta: Path, network_meta: Path) -> int:
-    """Return the size that ``survey`` finds, in less time."""
-    return sum(file.nbytes for folder in folders_of(kernel_meta, network_meta) for _, file in _files(folder))
-
-
 @dataclass(frozen=True)
 class Extent:
     """How much lies in a cache folder, as far as a look at some of its files can tell.
@@ -115,12 +94,12 @@ def tidy(kernel_meta: Path, network_meta: Path, look_at: int) -> Extent:
         network_meta: The folder of network images.
         look_at: Files of each folder whose size and times are asked for.
     """
-    parts = [_tidy(folder, look_at) for folder in folders_of(kernel_meta, network_meta)]
+    parts = [_tidy(folder, forms, look_at) for folder, forms in folders_of(kernel_meta, network_meta)]
     nbytes = sum(part.nbytes for part in parts)
-    return Extent(sum(part.files for part in parts), nbytes, min(part.oldest for part in parts[:2]))
+    return Extent(sum(part.files for part in parts), nbytes, min(part.oldest for part in parts))
 
 
-def _tidy(folder: Path, look_at: int) -> Extent:
+def _tidy(folder: Path, forms: Sequence[Form], look_at: int) -> Extent:
     entries = []
     with contextlib.suppress(OSError), os.scandir(folder) as listing:
         for entry in listing:
@@ -132,16 +111,18 @@ def _tidy(folder: Path, look_at: int) -> Extent:
         import random  # a start never needs it
 
         chosen = random.Random(len(entries)).sample(entries, look_at)  # noqa: S311  no secret
-    files = [file for _, file in _looked_at(chosen)]
+    files = list(_looked_at(chosen))
     share = len(entries) / max(len(chosen), 1)
-    marks = (file for file in files if file.path.endswith(MARK) and not file.path.endswith(_COMPILER + MARK))
-    oldest = min((file.accessed for file in marks), default=math.inf)
-    return Extent(len(entries), round(sum(file.nbytes for file in files) * share), oldest)
+    oldest = min((file.accessed for name, file in files if _is_mark(name, forms)), default=math.inf)
+    return Extent(len(entries), round(sum(file.nbytes for _, file in files) * share), oldest)
 
 
-def folders_of(kernel_meta: Path, network_meta: Path) -> tuple[Path, Path, Path]:
-    """Return the folders of a cache."""
-    return kernel_meta, network_meta, network_meta / "weights"
+def _is_mark(name: str, forms: Sequence[Form]) -> bool:
+    """Return whether the access time of a file is the time of something's last use."""
+    stem, suffix = os.path.splitext(name)  # noqa: PTH122  10,000 names
+    if not any(form.marked and suffix == form.suffixes[0] for form in forms):
+        return False
+    return next(form.marked for form in forms if form.fits(stem, (suffix, *form.needs)))
 
 
 def disk_usage(folder: Path) -> int:
@@ -177,23 +158,20 @@ def survey(kernel_meta: Path, network_meta: Path, prefix: str = "") -> Inventory
     """
     items: list[Item] = []
     nbytes = 0
-    weights = network_meta / "weights"
-    for folder in folders_of(kernel_meta, network_meta):
+    for folder, forms in folders_of(kernel_meta, network_meta):
         groups: _Groups = defaultdict(dict)
         for name, file in _files(folder, prefix):
             nbytes += file.nbytes
-            stem, suffix = (name, "") if name.startswith(".") else os.path.splitext(name)  # noqa: PTH122  50,000 names
-            groups[stem][suffix] = file
+            if is_private(name):
+                items.append(Item("private", name, (file.path,), file.nbytes, file.used))
+            else:
+                stem, suffix = os.path.splitext(name)  # noqa: PTH122  50,000 names
+                groups[stem][suffix] = file
         for stem, group in groups.items():
-            item = _weight(stem, group) if folder == weights else _item(stem, group, in_networks=folder == network_meta)
-            if item is not None:
-                items.append(item)
+            form = next((form for form in forms if form.fits(stem, group)), None)
+            if form is not None:
+                items.append(_item(form, stem, group))
     return Inventory(tuple(items), nbytes)
-
-
-def is_digest(text: str) -> bool:
-    """Return whether a name is that of packed weights, or of what refers to them."""
-    return _DIGEST.fullmatch(text) is not None
 
 
 def _files(folder: Path, prefix: str = "") -> Iterator[tuple[str, _File]]:
@@ -210,30 +188,8 @@ def _looked_at(entries: Iterable[os.DirEntry[str]]) -> Iterator[tuple[str, _File
             continue  # removed since it was listed
 
 
-def _item(stem: str, group: dict[str, _File], *, in_networks: bool) -> Item | None:
-    """Return what a group of files of one name is; None if it is not opbuild's or must stay."""
-    if stem.startswith(".publish-") or (stem.startswith(".") and stem.endswith(".tmp")):
-        return _make("private", stem, group, tuple(group))
-    operator = _OPERATOR.fullmatch(stem) is not None
-    if operator and (not in_networks or ".o" in group or ".info" in group):
-        return _make("operator", stem, group, (MARK, *SUFFIXES[:-1]))
-    if not in_networks or stem == _COMPILER:
-        return None
-    if any(suffix in group for suffix in _MEMO_SUFFIXES):
-        return _make("memo", stem, group, _MEMO_SUFFIXES)
-    return _make("image", stem, group, (MARK, ".so", ".bin", ".seen"))
-
-
-def _weight(stem: str, group: dict[str, _File]) -> Item | None:
-    if stem.startswith("."):
-        return _make("private", stem, group, tuple(group))
-    return _make("weight", stem, group, (".bin",)) if _DIGEST.fullmatch(stem) and ".bin" in group else None
-
-
-def _make(kind: Kind, name: str, group: dict[str, _File], suffixes: tuple[str, ...]) -> Item | None:
-    files = [group[suffix] for suffix in suffixes if suffix in group]
-    if not files:
-        return None
-    marked = kind in ("operator", "image") and MARK in group
-    last_use = group[MARK].accessed if marked else max(file.used for file in files)
-    return Item(kind, name, tuple(file.path for file in files), sum(file.nbytes for file in files), last_use)
+def _item(form: Form, stem: str, group: dict[str, _File]) -> Item:
+    files = [group[suffix] for suffix in form.suffixes if suffix in group]
+    marked = form.marked and form.suffixes[0] in group
+    last_use = files[0].accessed if marked else max(file.used for file in files)
+    return Item(form.kind, stem, tuple(file.path for file in files), sum(file.nbytes for file in files), last_use)

@@ -8,8 +8,9 @@ from itertools import islice
 from typing import Any
 
 from opbuild.kernel.entry import Entry, read_entry
-from opbuild.kernel.interfaces import Found, Missing, Reason
+from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
+from opbuild.kernel.reason import Reason
 
 
 class MemoryStore:
@@ -26,7 +27,7 @@ class MemoryStore:
         if entry is None:
             return Missing(Reason("absent", "not in the store"))
         read = read_entry(key, entry.name, entry.object, entry.info, entry.record)
-        return Missing(Reason("damaged", read)) if isinstance(read, str) else Found(read)
+        return Missing(read) if isinstance(read, Reason) else Found(read)
 
     def publish(self, entry: Entry) -> str | None:
         """Add or replace an entry."""

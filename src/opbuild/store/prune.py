@@ -6,26 +6,26 @@ process that has read or mapped something keeps it; what a build publishes meanw
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import count, groupby
 from pathlib import Path
 
-from opbuild.config import COMPILER_MEMO
 from opbuild.events import Watch, unwatched
 from opbuild.files.private import is_rubbish
-from opbuild.store.ageing import PROTECTED_SECONDS, choose, remove_references, sweep_cache, weights_of
+from opbuild.store.ageing import PROTECTED_SECONDS, choose
 from opbuild.store.at_once import at_once
-from opbuild.store.inventory import Item, is_digest, survey
-from opbuild.store.removal import remove_files
+from opbuild.store.inventory import survey, tidy
+from opbuild.store.items import REMEMBERED, Item, remove_files
+from opbuild.store.networks import weights_of
+from opbuild.store.weights import remove_references
 
 
 def remove_idle(kernel_meta: Path, network_meta: Path, seconds: float, watch: Watch = unwatched) -> tuple[Item, ...]:
     """Remove what nobody used for a time, and the weights that no network maps any more; return what was removed."""
     inventory, now = survey(kernel_meta, network_meta), time.time()
-    idle = [item for item in inventory.items if now - item.last_use > seconds]
+    idle = [item for item in inventory.items if item.kind not in REMEMBERED and now - item.last_use > seconds]
     kept = {item.mark for item in inventory.items} - {item.mark for item in idle}
     images = [item for item in inventory.items if item.kind == "image" and item.mark in kept]
     mapped = frozenset[str]().union(*map(weights_of, images))
@@ -46,12 +46,12 @@ def shrink(kernel_meta: Path, network_meta: Path, max_bytes: int, watch: Watch =
 
 def clear(kernel_meta: Path, network_meta: Path, watch: Watch = unwatched) -> tuple[Item, ...]:
     """Remove everything that opbuild put there and can do without; return what was removed."""
-    sweep_cache(kernel_meta, network_meta)
-    removed = remove(survey(kernel_meta, network_meta).items, network_meta, watch=watch)
-    references = (network_meta / "weights").glob("*.json")
-    for path in (network_meta / COMPILER_MEMO, *(path for path in references if is_digest(path.stem))):
-        with contextlib.suppress(OSError):
-            path.unlink()
+    tidy(kernel_meta, network_meta, look_at=0)
+    items = survey(kernel_meta, network_meta).items
+    removed = remove([item for item in items if item.kind not in REMEMBERED], network_meta, watch=watch)
+    for item in items:
+        if item.kind in REMEMBERED:
+            remove_files(item.files)
     return removed
 
 
@@ -80,7 +80,5 @@ def remove(items: Sequence[Item], network_meta: Path, young: float = 0.0, watch:
     for _, part in groupby(items, lambda item: item.kind == "weight"):  # networks are gone before their weights go
         with closing(at_once(part, remove_one)) as done:
             removed += [item for item, gone in done if gone]
-    weights = {item.name for item in removed if item.kind == "weight"}
-    if weights:
-        remove_references(network_meta / "weights", weights)
+    remove_references(network_meta / "weights", {item.name for item in removed if item.kind == "weight"})
     return tuple(removed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Sequence
@@ -11,8 +12,13 @@ from pathlib import Path
 from opbuild.files.private import private_stem, replace
 from opbuild.files.writing import count_written, make_folder, write_new
 
+_PASSING = (errno.ENOENT, errno.ESTALE, errno.EBUSY)
+"""What is answered where somebody removed the folder or the private files between two steps."""
 
-def publish_files(folder: Path, files: Sequence[tuple[str, bytes]], linked_from: Path | None = None) -> None:
+Files = Sequence[tuple[str, "bytes | memoryview"]]
+
+
+def publish_files(folder: Path, files: Files, linked_from: Path | None = None) -> None:
     """Write files into ``folder``, each whole or not at all, and show them in the order given.
 
     All are written before the first is renamed, so that a full disk leaves what was there before.
@@ -25,6 +31,15 @@ def publish_files(folder: Path, files: Sequence[tuple[str, bytes]], linked_from:
     Raises:
         OSError: If the storage refuses; no temporary file stays behind.
     """
+    try:
+        _publish(folder, files, linked_from)
+    except OSError as error:
+        if error.errno not in _PASSING:
+            raise
+        _publish(folder, files, linked_from)
+
+
+def _publish(folder: Path, files: Files, linked_from: Path | None) -> None:
     make_folder(folder)
     stem = private_stem()
     staged: list[tuple[Path, Path]] = []
@@ -45,7 +60,7 @@ def publish_files(folder: Path, files: Sequence[tuple[str, bytes]], linked_from:
         raise
 
 
-def _link(path: Path, temporary: Path, content: bytes) -> bool:
+def _link(path: Path, temporary: Path, content: bytes | memoryview) -> bool:
     """Return whether a file holds just this content and has the private name too now."""
     try:
         os.link(path, temporary, follow_symlinks=False)

@@ -7,20 +7,20 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module, util
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbuild.backend.halide.object_file import object_file
-from opbuild.backend.halide.registry import FAMILIES
 from opbuild.errors import CompileError, OpbuildError
+from opbuild.families import catalogue
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import Target
 
 if TYPE_CHECKING:
-    from opbuild.backend.halide.sources import Sources
+    from opbuild.platform.imports import Modules
 
 PACKAGE = "opbuild.backend.halide"
-OPERATORS = f"{PACKAGE}.operators"
 EMISSION = f"{PACKAGE}.emission"
 
 
@@ -31,7 +31,7 @@ class HalideCompiler:
     name = "halide"
 
     def __init__(self) -> None:
-        self._sources: Sources | None = None
+        self._modules: Modules | None = None
         self._is_loaded = False
 
     @staticmethod
@@ -61,23 +61,18 @@ class HalideCompiler:
         sources that are not what was loaded any more.
         """
         modules = (EMISSION,) if desc.family == "runtime" else (EMISSION, *_modules(desc))
-        self._sources = self._sources or _sources()
-        digest = self._sources.digest(modules)
-        return digest if not self._is_loaded or self._sources.unchanged(modules) else "edited"
+        self._modules = self._modules or _make_modules()
+        digest = self._modules.digest(modules)
+        return digest if not self._is_loaded or self._modules.unchanged(modules) else "edited"
 
     def prepare(self) -> None:
         """Import everything that a compile needs, so that forked children start ready."""
-        self._sources, self._is_loaded = _sources(), True
+        self._modules, self._is_loaded = _make_modules(), True  # first, to see whether sources are edited meanwhile
         library = self.library()
         if library is not None and library.name.startswith("libHalide"):
             ctypes.CDLL(str(library))  # this one, whatever the search path for libraries says
-        for module in dict.fromkeys(FAMILIES.values()):
-            self._sources.digest((EMISSION, *_of_module(module)))  # first, to see whether they are edited meanwhile
-        import_module(EMISSION)
-        for module in dict.fromkeys(FAMILIES.values()):
-            for name in _of_module(module):
-                if util.find_spec(name) is not None:
-                    import_module(name)
+        for module in (EMISSION, *chain.from_iterable(map(_of_family, catalogue.names()))):
+            import_module(module)
 
     @staticmethod
     def compile(desc: OpDesc, symbol: str, target: Target) -> bytes:
@@ -142,13 +137,13 @@ def _compiling(desc: OpDesc) -> Iterator[None]:
 
 def _modules(desc: OpDesc) -> tuple[str, str]:
     """Return the modules that define and that schedule a descriptor's family."""
-    if desc.family not in FAMILIES:
-        raise CompileError(f"{desc.op_type}: the Halide backend has no family {desc.family!r}")
-    return _of_module(FAMILIES[desc.family])
+    if desc.family not in catalogue.names():
+        raise CompileError(f"{desc.op_type}: there is no kernel family {desc.family!r}")
+    return _of_family(desc.family)
 
 
-def _of_module(module: str) -> tuple[str, str]:
-    return f"{OPERATORS}.compute.{module}", f"{OPERATORS}.schedule.{module}"
+def _of_family(name: str) -> tuple[str, str]:
+    return f"opbuild.families.{name}.definition", f"opbuild.families.{name}.schedule"
 
 
 def _installed() -> tuple[Path, ...]:
@@ -174,7 +169,7 @@ def _names(folder: str | Path) -> list[str]:
         return []
 
 
-def _sources() -> Sources:
-    from opbuild.backend.halide.sources import Sources  # a network that is built starts without it
+def _make_modules() -> Modules:
+    from opbuild.platform.imports import Modules  # a network that is built starts without it
 
-    return Sources()
+    return Modules()

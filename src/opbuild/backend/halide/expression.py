@@ -1,4 +1,4 @@
-"""From an expression of ``kernel.expression`` to a Halide expression, with numpy's and ONNX's semantics.
+"""From an expression of ``operations.expression`` to a Halide expression, with numpy's and ONNX's semantics.
 
 Every operation is computed in the type of its operands, float16 in float32 and then rounded, so that a fused chain
 gives bit for bit what the operators one by one give. Where Halide and C leave something open (NaN, overflow of signed
@@ -19,22 +19,17 @@ from typing import Any
 
 import halide as hl
 
+from opbuild.backend.halide import floats, integers, precise
 from opbuild.backend.halide import mathematics as m
-from opbuild.backend.halide import powers, precise, trigonometry
 from opbuild.backend.halide.conversions import convert
 from opbuild.backend.halide.definition import TYPES
-from opbuild.backend.halide.integers import INTEGER, settled, unsigned
 from opbuild.errors import CompileError
 from opbuild.operations.expression import Expression, children
+from opbuild.operations.record import evaluate
+from opbuild.operations.table import OPERATIONS
 
 Expr = Any
-BOOL = hl.UInt(1)
-BYTE = hl.UInt(8)
 FLOAT16 = m.FLOAT16
-
-
-ONCE = frozenset(("add", "sub", "mul", "div", "and", "or", "xor", "bit_and", "bit_or", "bit_xor"))
-"""Operations whose implementation mentions each operand once, unless it is a float16."""
 
 
 def compile_expression(
@@ -56,7 +51,7 @@ def compile_expression(
         index: The variables that ``args`` and ``acc`` depend on.
         acc: What ``("acc",)`` stands for.
         user: The functions that ``("user", name, ...)`` calls.
-        refined: Whether functions of a float32 are computed in float64 and rounded once (``precise.OPERATIONS``).
+        refined: Whether functions of a float32 are computed in float64 and rounded once (``Operation.precise``).
 
     Returns:
         The value, strict about NaN; a bool as a byte of 0 or 1.
@@ -64,7 +59,7 @@ def compile_expression(
     Raises:
         CompileError: If the expression names something that is not given, or operands do not fit an operation.
     """
-    return hl.strict_float(_stored(_Compilation(args, index, acc, user or {}, refined).value(expression)))
+    return hl.strict_float(floats.stored(_Compilation(args, index, acc, user or {}, refined).value(expression)))
 
 
 @dataclass(frozen=True)
@@ -108,20 +103,22 @@ class _Compilation:
             return constant(e[1], e[2])
         if head == "cast":
             return cast(self.operand(e[2]), e[1])
-        operands = [self.operand(child, once=head in ONCE) for child in children(e)]
+        operation = OPERATIONS.get(head)
+        once = operation is not None and not operation.repeats
+        operands = [self.operand(child, once) for child in children(e)]
         if head == "user":
             return _call_user(self.functions, e[1], operands)
         if head == "pow" and e[2][0] == "const":
             return _power_of_constant(operands[0], e[2], operands[1])
-        if self.refined and head in precise.OPERATIONS and operands[0].type() == m.FLOAT32:
-            return precise.OPERATIONS[head](*operands)
+        if self.refined and operation is not None and operation.precise and operands[0].type() == m.FLOAT32:
+            return evaluate(operation.precise, precise, operands)
         return apply(head, operands)
 
 
 def constant(dtype: str, text: str) -> Expr:
     """Return a literal."""
     if dtype == "bool":
-        return hl.cast(BOOL, hl.u8(int(text)))
+        return hl.cast(floats.BOOL, hl.u8(int(text)))
     if dtype.startswith("float"):
         return m.literal(hl.cast(TYPES[dtype], hl.f32(0.0)), float(text))
     bits = TYPES[dtype].bits()
@@ -132,48 +129,42 @@ def constant(dtype: str, text: str) -> Expr:
 def cast(x: Expr, dtype: str) -> Expr:
     """Return ``x`` converted as ONNX's Cast does: floats to integers toward zero, whatever is not 0 to True."""
     if dtype == "bool":
-        return _truth(x)
+        return floats.truth(x)
     return convert(x, TYPES[dtype])
 
 
-def apply(operation: str, operands: Sequence[Expr]) -> Expr:
-    """Return one of ``kernel.expression.OPERATIONS`` applied to operands.
+def apply(name: str, operands: Sequence[Expr]) -> Expr:
+    """Return one of ``operations.table`` applied to operands.
 
     Raises:
         CompileError: If there is no such operation for the operands' types.
     """
-    if operation in LOGIC:
-        return LOGIC[operation](*operands)
-    operands = _same_type(operands) if operation != "where" else [operands[0], *_same_type(operands[1:])]
+    operation = OPERATIONS.get(name)
+    if operation is None:
+        raise CompileError(f"operation {name} is not defined")
+    if operation.kinds == "truth":
+        return evaluate(operation.formula, floats, operands)
+    count = operation.conditions
+    operands = [*operands[:count], *_same_type(operands[count:])]
     kind = operands[-1].type()
-    if operation in ANY:
-        return ANY[operation](*operands)
+    if operation.kinds == "any":
+        return evaluate(operation.formula, floats, operands)
     if kind == FLOAT16:
         wide = [m.widen_half(x) if x.type() == FLOAT16 else x for x in operands]
-        result = apply(operation, wide)
+        result = apply(name, wide)
         return m.narrow_half(result) if result.type() == m.FLOAT32 else result
-    table = FLOAT if kind.is_float() else INTEGER
-    if operation not in table:
-        raise CompileError(f"operation {operation} is not defined for {kind}")
-    return settled(table[operation](*operands))
-
-
-def _stored(x: Expr) -> Expr:
-    return hl.cast(BYTE, x) if x.type() == BOOL else x
-
-
-def _truth(x: Expr) -> Expr:
-    if x.type() == BOOL:
-        return x
-    x = m.widen_half(x) if x.type() == FLOAT16 else x
-    return x != hl.cast(x.type(), hl.i32(0))
+    if not (operation.has_floats if kind.is_float() else operation.has_integers):
+        raise CompileError(f"operation {name} is not defined for {kind}")
+    if kind.is_float():
+        return evaluate(operation.formula, floats, operands)
+    return integers.settled(evaluate(operation.integers or operation.formula, integers, operands))
 
 
 def _same_type(operands: Sequence[Expr]) -> list[Expr]:
     """A bool computed here and a bool from a buffer meet as bytes; other types must be equal."""
     if len({str(x.type()) for x in operands}) == 1:
         return list(operands)
-    stored = [_stored(x) for x in operands]
+    stored = [floats.stored(x) for x in operands]
     if len({str(x.type()) for x in stored}) > 1:
         raise CompileError(f"operands of different types: {', '.join(str(x.type()) for x in operands)}")
     return stored
@@ -190,32 +181,6 @@ def _call_user(functions: Mapping[str, Callable[..., Expr]], name: str, operands
     return result
 
 
-# -- floating point ---------------------------------------------------------------------------------------------------
-
-
-def _number(value: float) -> Callable[[Expr], Expr]:
-    return lambda x: m.literal(x, value)
-
-
-_F0, _F1, _F2, _HALF = _number(0.0), _number(1.0), _number(2.0), _number(0.5)
-
-
-def _clip(x: Expr, low: Expr, high: Expr) -> Expr:
-    """Return ``min(max(x, low), high)``; NaN stays NaN, whether it is the number or a bound that is compared last."""
-    x = hl.select(x < low, low, x)
-    return hl.select(x > high, high, x)
-
-
-def _float_mod(a: Expr, b: Expr) -> Expr:
-    """Return the remainder with the sign of the divisor, as Python's ``%``."""
-    rest = powers.remainder(a, b)
-    return hl.select((rest != _F0(rest)) & ((rest < _F0(rest)) != (b < _F0(b))), rest + b, rest)
-
-
-def _float_sign(x: Expr) -> Expr:
-    return hl.select(x > _F0(x), _F1(x), hl.select(x < _F0(x), -_F1(x), x))
-
-
 def _power_of_constant(x: Expr, literal: Expression, y: Expr) -> Expr:
     """Return a power whose exponent is known; small whole exponents and one half need no logarithm."""
     exponent = float(literal[2])
@@ -226,133 +191,8 @@ def _power_of_constant(x: Expr, literal: Expression, y: Expr) -> Expr:
         factors = {2.0: [square], 3.0: [square, x], 4.0: [square, square]}[exponent]
         return reduce(lambda a, b: apply("mul", [a, b]), factors)
     if x.type().is_float() and exponent == -1.0:
-        return m.quotient(_F1(x), x)
+        return m.quotient(m.one(x), x)
     if x.type().is_float() and exponent == 0.5:
         # pow(-0, 0.5) is +0 and pow(-inf, 0.5) is inf, unlike the square root.
-        return hl.select(x == m.literal(x, -math.inf), m.literal(x, math.inf), hl.sqrt(x + _F0(x)))
+        return hl.select(x == m.literal(x, -math.inf), m.literal(x, math.inf), hl.sqrt(x + m.zero(x)))
     return apply("pow", [x, y])
-
-
-def _hard_sigmoid(x: Expr, alpha: Expr, beta: Expr) -> Expr:
-    return _clip(alpha * x + beta, _F0(x), _F1(x))
-
-
-def _gelu(x: Expr) -> Expr:
-    return _HALF(x) * x * (_F1(x) + m.erf(x * m.literal(x, math.sqrt(0.5))))
-
-
-def _gelu_tanh(x: Expr) -> Expr:
-    inner = m.literal(x, math.sqrt(2.0 / math.pi)) * (x + m.literal(x, 0.044715) * (x * x * x))
-    return _HALF(x) * x * (_F1(x) + m.tanh(inner))
-
-
-def _selu(x: Expr, alpha: Expr, gamma: Expr) -> Expr:
-    return gamma * hl.select(x > _F0(x), x, alpha * m.expm1(x))
-
-
-def _celu(x: Expr, alpha: Expr) -> Expr:
-    return hl.select(x > _F0(x), x, alpha * m.expm1(x / alpha))
-
-
-def _shrink(x: Expr, lambd: Expr, bias: Expr) -> Expr:
-    return hl.select(x < -lambd, x + bias, hl.select(x > lambd, x - bias, _F0(x)))
-
-
-FLOAT: dict[str, Callable[..., Expr]] = {
-    "exp": m.exp,
-    "expm1": m.expm1,
-    "log": m.log,
-    "log1p": m.log1p,
-    "erf": m.erf,
-    "tanh": m.tanh,
-    "sinh": m.sinh,
-    "cosh": m.cosh,
-    "asinh": m.asinh,
-    "acosh": m.acosh,
-    "atanh": m.atanh,
-    "sigmoid": m.sigmoid,
-    "softplus": m.softplus,
-    "mish": m.mish,
-    "sin": trigonometry.sin,
-    "cos": trigonometry.cos,
-    "tan": trigonometry.tan,
-    "asin": trigonometry.asin,
-    "acos": trigonometry.acos,
-    "atan": trigonometry.atan,
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": m.quotient,
-    "floor_div": lambda a, b: hl.floor(m.quotient(a, b)),
-    "mod": _float_mod,
-    "fmod": powers.remainder,
-    "pow": powers.power,
-    "atan2": trigonometry.atan2,
-    "max": m.maximum,
-    "min": m.minimum,
-    "clip": _clip,
-    "neg": m.negate,
-    "abs": m.absolute,
-    "sign": _float_sign,
-    "reciprocal": lambda x: m.quotient(_F1(x), x),
-    "square": lambda x: x * x,
-    "squared_difference": lambda a, b: (a - b) * (a - b),
-    "sqrt": hl.sqrt,
-    "rsqrt": lambda x: m.quotient(_F1(x), hl.sqrt(x)),
-    "floor": hl.floor,
-    "ceil": hl.ceil,
-    "round": hl.round,
-    "trunc": hl.trunc,
-    "relu": m.relu,
-    "softsign": lambda x: x / (_F1(x) + m.absolute(x)),
-    "gelu": _gelu,
-    "gelu_tanh": _gelu_tanh,
-    "silu": lambda x: x * m.sigmoid(x),
-    "hard_swish": lambda x: x * _hard_sigmoid(x, m.literal(x, 1.0 / 6.0), _HALF(x)),
-    "leaky_relu": lambda x, alpha: hl.select(x < _F0(x), alpha * x, x),
-    "prelu": lambda x, slope: hl.select(x < _F0(x), slope * x, x),
-    "elu": lambda x, alpha: hl.select(x < _F0(x), alpha * m.expm1(x), x),
-    "celu": _celu,
-    "selu": _selu,
-    "hard_sigmoid": _hard_sigmoid,
-    "thresholded_relu": lambda x, alpha: hl.select(x > alpha, x, _F0(x)),
-    "shrink": _shrink,
-    "is_nan": hl.is_nan,
-    "is_inf": lambda x: m.absolute(x) == m.literal(x, math.inf),
-    "is_finite": lambda x: m.absolute(x) < m.literal(x, math.inf),
-}
-"""Operations on float32 and float64."""
-
-LOGIC: dict[str, Callable[..., Expr]] = {
-    "and": lambda a, b: _truth(a) & _truth(b),
-    "or": lambda a, b: _truth(a) | _truth(b),
-    "xor": lambda a, b: _truth(a) != _truth(b),
-    "not": lambda x: ~_truth(x),
-}
-"""Operations on truth values, whatever their type."""
-
-ANY: dict[str, Callable[..., Expr]] = {
-    "equal": lambda a, b: _pattern(a) == _pattern(b),
-    "not_equal": lambda a, b: _pattern(a) != _pattern(b),
-    "less": lambda a, b: _comparable(a) < _comparable(b),
-    "less_equal": lambda a, b: _at_most(_comparable(a), _comparable(b)),
-    "greater": lambda a, b: _comparable(a) > _comparable(b),
-    "greater_equal": lambda a, b: _at_most(_comparable(b), _comparable(a)),
-    "where": lambda condition, a, b: hl.select(_truth(condition), a, b),
-}
-"""Operations on operands of any one type."""
-
-
-def _at_most(a: Expr, b: Expr) -> Expr:
-    # Halide turns a <= b into not (b < a), which is true of NaN.
-    return (a < b) | (a == b)
-
-
-def _comparable(x: Expr) -> Expr:
-    return m.widen_half(x) if x.type() == FLOAT16 else _stored(x)
-
-
-def _pattern(x: Expr) -> Expr:
-    # Halide subtracts what it compares, and refuses where the difference of two signed literals overflows.
-    x = _comparable(x)
-    return unsigned(x) if x.type().is_int() else x

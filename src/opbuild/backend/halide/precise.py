@@ -5,9 +5,11 @@ This is what the implementation mode ``high_precision`` compiles in place of the
 a float32, so a result is wrong only where the true value lies that close to the middle between two neighbours: errors
 are below 0.501 ulp, denormals included.
 
-The functions of the first part take finite float64 numbers in a range that keeps everything finite; ``_refined`` limits
+The functions of the first part take finite float64 numbers in a range that keeps everything finite; ``limited`` limits
 the argument to that range and puts the values beyond it, infinities and NaN in place.
 """
+
+# ruff: noqa: F401 - formulas read the primitives by name
 
 from __future__ import annotations
 
@@ -19,36 +21,25 @@ import halide as hl
 from opbuild.backend.halide.mathematics import (
     FLOAT32,
     FLOAT64,
-    INT64,
-    UINT64,
     Expr,
     absolute,
     bounded,
     literal,
+    narrow,
     polynomial,
     relu,
     restore_nan,
+    widen,
     with_sign,
+    zero,
 )
-from opbuild.backend.halide.powers import exp2_double, log2_double
-from opbuild.backend.halide.trigonometry import PI_2_HIGH, PI_2_LOW, PI_2_MIDDLE
+from opbuild.backend.halide.powers import exp2_double, log2_double, split_power
+from opbuild.backend.halide.trigonometry import atan_parts, is_in, quadrant
 
-Function = Callable[..., Expr]
+Function = Callable[[Expr], Expr]
 
 GREATEST = 3.4028234663852886e38
 """The greatest finite float32."""
-
-EXP_LOW, EXP_HIGH = -104.0, 88.72283172607422
-"""Beyond these ``exp`` rounds to 0 and to infinity."""
-
-COSH_HIGH = 89.41598510742188
-"""Above it ``cosh`` rounds to infinity."""
-
-GELU_LOW = -14.5
-"""Below it GELU rounds to -0."""
-
-ROUNDER = 6755399441055744.0
-"""1.5 * 2**52: adding it to a float64 leaves the nearest integer in the low bits of the sum."""
 
 ERFC = (
     -6.186830695331087e-08, 1.2975590611864413e-07, 3.51396109793611e-07, -1.6079051699633857e-06,
@@ -62,6 +53,9 @@ Interpolated at the Chebyshev nodes with 40 digits; relative error 6e-12.
 """
 
 
+select = hl.select
+
+
 def _f64(value: float) -> Expr:
     return hl.f64(value)
 
@@ -73,11 +67,7 @@ def exp(x: Expr) -> Expr:
 
 def expm1(x: Expr) -> Expr:
     """Return ``exp(x) - 1``, accurate near zero too, for x from -600 to 600."""
-    scaled = x * _f64(1.0 / math.log(2.0))
-    shifted = scaled + _f64(ROUNDER)
-    rest = (scaled - (shifted - _f64(ROUNDER))) * _f64(math.log(2.0))
-    n = hl.reinterpret(INT64, shifted) - hl.reinterpret(INT64, _f64(ROUNDER))
-    scale = hl.reinterpret(FLOAT64, hl.cast(UINT64, n + hl.i64(1023)) << hl.u64(52))
+    rest, scale = split_power(x * _f64(1.0 / math.log(2.0)))
     near = polynomial(rest, [1.0 / math.factorial(k) for k in range(12, 0, -1)]) * rest
     return hl.select(x == _f64(0.0), x, scale * near + (scale - _f64(1.0)))
 
@@ -132,6 +122,11 @@ def gelu_tanh(x: Expr) -> Expr:
     return x * sigmoid(y * _f64(2.0))
 
 
+def silu(x: Expr) -> Expr:
+    """Return ``x * sigmoid(x)``."""
+    return x * sigmoid(x)
+
+
 def softplus(x: Expr) -> Expr:
     """Return ``log(1 + exp(x))``."""
     return log1p(exp(-absolute(x))) + relu(x)
@@ -178,13 +173,6 @@ def atanh(x: Expr) -> Expr:
 # -- angles -----------------------------------------------------------------------------------------------------------
 
 
-def _quadrant(x: Expr) -> tuple[Expr, Expr]:
-    """Return the quadrant (0 to 3) and the remaining angle."""
-    n = hl.round(x * _f64(2.0 / math.pi))
-    rest = ((x - n * _f64(PI_2_HIGH)) - n * _f64(PI_2_MIDDLE)) - n * _f64(PI_2_LOW)
-    return n - _f64(4.0) * hl.floor(n * _f64(0.25)), bounded(rest, -1.0, 1.0)
-
-
 def _small_sin(r: Expr) -> Expr:
     return polynomial(r * r, [(-1.0) ** k / math.factorial(2 * k + 1) for k in range(8, -1, -1)]) * r
 
@@ -193,10 +181,12 @@ def _small_cos(r: Expr) -> Expr:
     return polynomial(r * r, [(-1.0) ** k / math.factorial(2 * k) for k in range(8, -1, -1)])
 
 
-def _turned(x: Expr, straight: Function, turned: Function, negative: tuple[float, float]) -> Expr:
-    q, r = _quadrant(x)
-    value = hl.select((q == _f64(1.0)) | (q == _f64(3.0)), turned(r), straight(r))
-    return hl.select((q == _f64(negative[0])) | (q == _f64(negative[1])), -value, value)
+def _turned(
+    x: Expr, straight: Callable[[Expr], Expr], turned: Callable[[Expr], Expr], negative: tuple[float, float]
+) -> Expr:
+    q, _, r = quadrant(x)
+    value = hl.select(is_in(q, 1.0, 3.0), turned(r), straight(r))
+    return hl.select(is_in(q, *negative), -value, value)
 
 
 def sin(x: Expr) -> Expr:
@@ -211,18 +201,15 @@ def cos(x: Expr) -> Expr:
 
 def tan(x: Expr) -> Expr:
     """Return the tangent of an angle in radians."""
-    q, r = _quadrant(x)
+    q, _, r = quadrant(x)
     s, c = _small_sin(r), _small_cos(r)
-    turned = (q == _f64(1.0)) | (q == _f64(3.0))
+    turned = is_in(q, 1.0, 3.0)
     return hl.select(turned, -c, s) / hl.select(turned, s, c)
 
 
 def atan(x: Expr) -> Expr:
     """Return the arc tangent, of an infinite number too."""
-    a, one = absolute(x), _f64(1.0)
-    far, middle = a > _f64(1.0 + math.sqrt(2.0)), a > _f64(math.sqrt(2.0) - 1.0)
-    start = hl.select(far, _f64(math.pi / 2), hl.select(middle, _f64(math.pi / 4), _f64(0.0)))
-    z = hl.select(far, -one / a, hl.select(middle, (a - one) / (a + one), a))
+    start, z = atan_parts(x)
     series = polynomial(z * z, [(-1.0) ** k / (2 * k + 1) for k in range(14, -1, -1)])
     return with_sign(start + z * series, x)
 
@@ -247,92 +234,44 @@ def wide(x: Expr, low: float = -GREATEST, high: float = GREATEST) -> Expr:
     return hl.cast(FLOAT64, bounded(x, low, high))
 
 
-def _refined(
+def rounded(x: Expr) -> Expr:
+    """Return a float64 as float32."""
+    return hl.cast(FLOAT32, x)
+
+
+def limited(
     function: Function,
+    x: Expr,
     low: float = -GREATEST,
     high: float = GREATEST,
     below: float = math.nan,
     above: float | None = math.inf,
     lowest: float | None = None,
-) -> Function:
+) -> Expr:
     """Return a function of a float32 made of one of a float64.
 
     Args:
         function: What is computed, on float64 numbers from ``low`` to ``high``.
-        low: The least argument that it is given.
+        x: The argument.
+        low: The least argument that the function is given.
         high: The greatest.
         below: The value below ``low``.
         above: The value above ``high``; None: the argument itself.
         lowest: The value at minus infinity, if not ``below``.
     """
-
-    def apply(x: Expr) -> Expr:
-        value = hl.cast(FLOAT32, function(wide(x, low, high)))
-        value = hl.select(x < hl.f32(low), literal(x, below), value)
-        value = hl.select(x > hl.f32(high), x if above is None else hl.f32(above), value)
-        if lowest is not None:
-            value = hl.select(x == hl.f32(-math.inf), hl.f32(lowest), value)
-        return restore_nan(x, value)
-
-    return apply
+    value = rounded(function(wide(x, low, high)))
+    value = hl.select(x < hl.f32(low), literal(x, below), value)
+    value = hl.select(x > hl.f32(high), x if above is None else hl.f32(above), value)
+    if lowest is not None:
+        value = hl.select(x == hl.f32(-math.inf), hl.f32(lowest), value)
+    return restore_nan(x, value)
 
 
-def _log(x: Expr) -> Expr:
-    inside = _refined(log, low=2.0**-149)(x)
-    return hl.select(x == hl.f32(0.0), hl.f32(-math.inf), inside)
+def pole(x: Expr, place: float, value: Expr) -> Expr:
+    """Return a value, or minus infinity where the argument is at a pole."""
+    return hl.select(x == hl.f32(place), hl.f32(-math.inf), value)
 
 
-def _log1p(x: Expr) -> Expr:
-    inside = _refined(log1p, low=-0.99999994)(x)
-    return hl.select(x == hl.f32(-1.0), hl.f32(-math.inf), inside)
-
-
-def _atanh(x: Expr) -> Expr:
-    inside = _refined(atanh, low=-0.99999994, high=0.99999994, above=math.nan)(x)
-    return hl.select(absolute(x) == hl.f32(1.0), with_sign(hl.f32(math.inf), x), inside)
-
-
-def _elu(x: Expr, alpha: Expr) -> Expr:
-    negative = hl.cast(FLOAT32, wide(alpha) * expm1(wide(x, EXP_LOW, 0.0)))
-    return hl.select(x < hl.f32(0.0), negative, x)
-
-
-def _celu(x: Expr, alpha: Expr) -> Expr:
-    scaled = bounded(wide(x, -GREATEST, 0.0) / wide(alpha), EXP_LOW, -EXP_LOW)
-    return hl.select(x < hl.f32(0.0), hl.cast(FLOAT32, wide(alpha) * expm1(scaled)), x)
-
-
-def _selu(x: Expr, alpha: Expr, gamma: Expr) -> Expr:
-    negative = hl.cast(FLOAT32, wide(gamma) * wide(alpha) * expm1(wide(x, EXP_LOW, 0.0)))
-    return hl.select(x < hl.f32(0.0), negative, gamma * x)
-
-
-OPERATIONS: dict[str, Function] = {
-    "exp": _refined(exp, EXP_LOW, EXP_HIGH, below=0.0),
-    "expm1": _refined(expm1, EXP_LOW, EXP_HIGH, below=-1.0),
-    "log": _log,
-    "log1p": _log1p,
-    "erf": _refined(erf, -4.0, 4.0, below=-1.0, above=1.0),
-    "tanh": _refined(tanh, -10.0, 10.0, below=-1.0, above=1.0),
-    "sigmoid": _refined(sigmoid, EXP_LOW, 20.0, below=0.0, above=1.0),
-    "softplus": _refined(softplus, EXP_LOW, 20.0, below=0.0, above=None),
-    "mish": _refined(mish, -120.0, 100.0, below=-0.0, above=None, lowest=math.nan),
-    "gelu": _refined(gelu, GELU_LOW, -GELU_LOW, below=-0.0, above=None, lowest=math.nan),
-    "gelu_tanh": _refined(gelu_tanh, -20.0, 20.0, below=-0.0, above=None, lowest=math.nan),
-    "silu": _refined(lambda x: x * sigmoid(x), -120.0, 120.0, below=-0.0, above=None, lowest=math.nan),
-    "sin": _refined(sin, above=math.nan),
-    "cos": _refined(cos, above=math.nan),
-    "tan": _refined(tan, above=math.nan),
-    "asin": _refined(asin, -1.0, 1.0, above=math.nan),
-    "acos": _refined(acos, -1.0, 1.0, above=math.nan),
-    "atan": _refined(atan, below=-math.pi / 2, above=math.pi / 2),
-    "sinh": _refined(sinh, -COSH_HIGH, COSH_HIGH, below=-math.inf),
-    "cosh": _refined(cosh, -COSH_HIGH, COSH_HIGH, below=math.inf),
-    "asinh": _refined(asinh, below=-math.inf),
-    "acosh": _refined(acosh, low=1.0),
-    "atanh": _atanh,
-    "elu": _elu,
-    "celu": _celu,
-    "selu": _selu,
-}
-"""Operations that this mode computes otherwise; ``kernel.expression.REFINED`` names them for lowering."""
+def poles(x: Expr, place: float, value: Expr) -> Expr:
+    """Return a value, or infinity with the argument's sign where that is at one of two opposite poles."""
+    return hl.select(absolute(x) == hl.f32(place), with_sign(hl.f32(math.inf), x), value)

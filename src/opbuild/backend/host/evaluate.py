@@ -10,17 +10,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from opbuild.backend.host import arithmetic, normalization, pooling, quantization, recurrent, reduction, sampling
-from opbuild.backend.host.elementwise import apply
 from opbuild.backend.host.movement import IMPLEMENTATIONS
 from opbuild.backend.host.reference import evaluate_reference
 from opbuild.errors import RunError, UnsupportedOperatorError
 from opbuild.graph.resampling import is_plain
 from opbuild.graph.types import Array, Node
-from opbuild.operations.expression import OPERATIONS
+from opbuild.operations.evaluation import apply
+from opbuild.operations.table import BY_TYPE
 
 __all__ = ["evaluate", "evaluate_native", "is_native"]
 
-_OWN = {"".join(part.capitalize() for part in name.split("_")): name for name in OPERATIONS}
 _REGISTERING = (arithmetic, normalization, pooling, quantization, recurrent, reduction, sampling)
 """Importing a module registers its implementations."""
 
@@ -28,7 +27,7 @@ _REGISTERING = (arithmetic, normalization, pooling, quantization, recurrent, red
 def is_native(node: Node) -> bool:
     """Return whether numpy serves the node here, rather than onnx's reference evaluator."""
     if node.domain == "opbuild":
-        return node.op_type in _OWN
+        return node.op_type in BY_TYPE
     if node.op_type == "BatchNormalization" and node.attrs.get("training_mode", 0):
         return False
     if node.op_type == "Resize" and not is_plain(node):
@@ -55,7 +54,7 @@ def evaluate(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Arr
 
     Args:
         node: An operator of the newest operator set, or one of domain ``opbuild`` named after an operation of
-            ``operations/expression.py``.
+            ``operations/table.py``.
         inputs: The values of its inputs, None for an absent one. Results may be views of them.
         opset: The operator set that the node speaks.
 
@@ -74,7 +73,7 @@ def evaluate(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Arr
         return evaluate_reference(node, inputs, opset)
     try:
         if node.domain == "opbuild":
-            return [apply(_OWN[node.op_type], *(np.asarray(value) for value in inputs if value is not None))]
+            return [apply(BY_TYPE[node.op_type].name, *(np.asarray(value) for value in inputs if value is not None))]
         with np.errstate(all="ignore"):
             return [np.asarray(value) for value in IMPLEMENTATIONS[node.op_type](node, inputs)]
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError, OverflowError) as error:

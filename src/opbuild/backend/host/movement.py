@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.backend.host.elementwise import cast
-from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Array, Node
 
@@ -44,17 +42,6 @@ def _identity(node: Node, inputs: Any) -> Sequence[Array]:
     if training is not None and training.any() and (ratio is None or ratio.any()):
         raise ValueError("dropout in training mode is random")
     return (inputs[0], np.broadcast_to(np.True_, inputs[0].shape))[: len(node.outputs)]
-
-
-@implements("Cast")
-def _cast(node: Node, inputs: Any) -> Sequence[Array]:
-    to = node.attrs["to"]
-    return (cast(inputs[0], to if isinstance(to, str) else ONNX_DTYPES[int(to)]),)
-
-
-@implements("CastLike")
-def _cast_like(node: Node, inputs: Any) -> Sequence[Array]:
-    return (cast(inputs[0], str(inputs[1].dtype)),)
 
 
 @implements("Reshape")

@@ -8,18 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.backend.host.elementwise import apply
 from opbuild.backend.host.movement import implements
 from opbuild.graph.recurrent import GATES, Activation, Cell, cell_of
 from opbuild.graph.types import Array, Node
-
-_PARAMETERS = {
-    "LeakyRelu": ("leaky_relu", 1),
-    "ThresholdedRelu": ("thresholded_relu", 1),
-    "HardSigmoid": ("hard_sigmoid", 2),
-    "Elu": ("elu", 1),
-}
-"""Activations that take alpha, or alpha and beta, and are operations of their own."""
+from opbuild.operations.evaluation import apply
+from opbuild.operations.table import of_onnx
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +100,11 @@ def _activation(activation: Activation, clip: float) -> Callable[[Array], Array]
             return np.asarray(alpha * clipped + beta)
         if activation.name == "ScaledTanh":
             return np.asarray(alpha * np.tanh(beta * clipped))
-        name, count = _PARAMETERS.get(activation.name, (activation.name.lower(), 0))
-        return apply(name, clipped, *(alpha, beta)[:count])
+        found = of_onnx(activation.name, {})
+        if found is None:
+            raise ValueError(f"activation {activation.name} is unknown")
+        onnx, operation = found
+        return apply(operation.name, clipped, *(alpha, beta)[: len(onnx.parameters)])
 
     return function
 

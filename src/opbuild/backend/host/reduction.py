@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.backend.host.elementwise import cast
 from opbuild.backend.host.movement import implements
 from opbuild.graph.types import Array, Node
+from opbuild.operations.evaluation import cast
 
 Reducer = Callable[..., Any]
 

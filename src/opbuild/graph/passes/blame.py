@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from opbuild.errors import InvalidModelError
+from opbuild.errors import InvalidModelError, ModelError
 from opbuild.graph.types import Node
 
 
@@ -15,9 +15,13 @@ def blaming(node: Node) -> Iterator[None]:
 
     Raises:
         InvalidModelError: Instead of those.
+        ModelError: As it was raised; from here on it has the node's name.
     """
     try:
         yield
+    except ModelError as error:
+        error.node = error.node or node.name
+        raise
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
         what = "more memory than there is" if isinstance(error, MemoryError) else "something that is not valid"
         raise InvalidModelError(

@@ -7,9 +7,8 @@ operators one by one do:
 2. such a node takes in the one that computes an input, if it is that input's only reader and nothing expensive would be
    computed twice;
 3. an ``Elementwise`` whose operand is the output of a Conv, ConvTranspose, MatMul or Gemm, and which is that output's
-only
-   reader, becomes its epilogue: ``attrs["epilogue"]`` over ``("acc",)`` and ``("arg", i)``, with operand ``i`` at input
-   ``attrs["own_inputs"] + i``; ``attrs["accumulator"]`` is the name of the value that is computed no more.
+   only reader, becomes its epilogue: ``attrs["epilogue"]`` over ``("acc",)`` and ``("arg", i)``, with operand ``i`` at
+   input ``attrs["own_inputs"] + i``; ``attrs["accumulator"]`` is the name of the value that is computed no more.
 """
 
 from __future__ import annotations
@@ -20,20 +19,14 @@ from dataclasses import dataclass, field
 from opbuild.graph.elementwise import Elementwise, elementwise_of, simplified
 from opbuild.graph.passes.affine import spell_out_batchnorm
 from opbuild.graph.types import Graph, Node
-from opbuild.operations.expression import ACC, Expression, arg, canonical, operations, substitute, walk
+from opbuild.operations.expression import ACC, Expression, arg, canonical, cost, operations, substitute, walk
+from opbuild.operations.record import Cost
 
 MAX_OPERANDS = 6
 """Operands of a fused chain: more streams than that are slower than a temporary that stays in cache."""
 
 MAX_OPERATIONS = 40
 """Operations of a fused chain; the names of its files list them."""
-
-CHEAP = frozenset((
-    "abs", "add", "and", "arg", "cast", "clip", "const", "equal", "greater", "greater_equal", "hard_sigmoid",
-    "leaky_relu", "less", "less_equal", "max", "min", "mul", "neg", "not", "not_equal", "or", "relu", "square",
-    "sub", "where",
-))  # fmt: skip
-"""Operations that may be computed again for every element that a small tensor is broadcast to."""
 
 PRODUCTS = {"Conv": 3, "ConvTranspose": 3, "MatMul": 2, "Gemm": 3}
 """Operators with an epilogue, and the number of their own inputs."""
@@ -125,8 +118,8 @@ class _Fusion:
             return False
         if self.graph.types[name].size == self.graph.types[item.node.outputs[0]].size:
             return True
-        parts = [part[0] for part in walk(inner.expression)]
-        return len(operations(inner.expression)) <= 2 and all(part in CHEAP for part in parts)
+        is_cheap = all(cost(part) == Cost.CHEAP for part in walk(inner.expression))
+        return len(operations(inner.expression)) <= 2 and is_cheap
 
     # -- epilogues ----------------------------------------------------------------------------------------------------
 

@@ -8,19 +8,22 @@ from functools import partial
 
 import numpy as np
 
+from opbuild.families.blocked import BLOCK, blocks
+from opbuild.families.conv import family as direct
+from opbuild.families.conv_depthwise import family as depthwise
+from opbuild.families.conv_first import family as first_layer
+from opbuild.families.conv_grouped import family as grouped
+from opbuild.families.epilogue import Epilogue
+from opbuild.families.family import Variant
+from opbuild.families.winograd import family as winograd
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import HIGH_PRECISION, OpDesc
-from opbuild.lowering import conv_descriptors as descriptors
 from opbuild.lowering import conv_weights as packing
-from opbuild.lowering import tiles
 from opbuild.lowering.context import Lowering, NotServedError, rule
-from opbuild.lowering.epilogue import Epilogue, epilogue_of, order_recipe, pack_channels
-from opbuild.lowering.operands import BLOCK, Blocked, BlockedTaps, OperandRef, Plain, blocks
+from opbuild.lowering.epilogue import epilogue_of, order_recipe, pack_channels, padding, references
+from opbuild.lowering.operands import Blocked, BlockedTaps, OperandRef, Plain
 from opbuild.lowering.strided import made
 from opbuild.lowering.windows import Window, image_shape, window_of
-
-FIRST_LAYER_CHANNELS = 8
-"""Up to here a plain input is read as it lies; more channels are worth a conversion into blocks."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +61,17 @@ def lower_conv(lowering: Lowering, node: Node) -> None:
     if conv.groups > 1:
         _grouped(lowering, conv, threads)
         return
-    if conv.inputs <= FIRST_LAYER_CHANNELS and not lowering.has_blocked(node.inputs[0]):
+    if conv.inputs <= first_layer.MOST_CHANNELS and not lowering.has_blocked(node.inputs[0]):
         _first(lowering, conv, threads)
         return
-    if window.kernel == (3, 3) and window.stride == (1, 1) and window.dilation == (1, 1):
-        chunks = _winograd_tile(lowering, conv)
-        if chunks is not None:
-            _winograd(lowering, conv, chunks)
+    if window.kernel == winograd.KERNEL and window.stride == (1, 1) and window.dilation == (1, 1):
+        tiled = _winograd_variant(lowering, conv)
+        if tiled is not None:
+            _winograd(lowering, conv, tiled)
             return
     taps = window.kernel[0] * window.kernel[1]
-    tile = tiles.direct_tile(window.out, conv.inputs, conv.outputs, taps, threads)
-    desc = descriptors.direct("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, tile)
+    variant = direct.choose(window.out, conv.inputs, conv.outputs, taps, threads)
+    desc = direct.describe("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, variant)
     weights = _packed(lowering, conv, "direct", packing.pack_direct, _direct_shape(conv))
     _emit(lowering, conv, desc, weights, taps=True)
 
@@ -76,32 +79,32 @@ def lower_conv(lowering: Lowering, node: Node) -> None:
 def _conv(lowering: Lowering, node: Node) -> Convolution:
     data, weights = node.inputs[0], node.inputs[1]
     bias = node.inputs[2] if len(node.inputs) > 2 else ""
-    if lowering.type(data).dtype != "float32":
+    if lowering.type(data).dtype not in direct.FAMILY.types:
         raise NotServedError(f"Conv of {lowering.type(data).dtype}")
     if not lowering.is_constant(weights) or (bias and not lowering.is_constant(bias)):
         raise NotServedError("Conv with weights that are computed")
     shape = lowering.type(weights).shape
     window = window_of(lowering, node, shape[2:])
     images, inputs, _, _ = image_shape(lowering.type(data).shape)
-    epilogue = epilogue_of(lowering, node, 3)
+    epilogue = epilogue_of(lowering, node)
     return Convolution(node, images, inputs, shape[0], int(node.attrs.get("group", 1)), window, weights, bias, epilogue)
 
 
 def _grouped(lowering: Lowering, conv: Convolution, threads: int) -> None:
     window = conv.window
-    tile = tiles.plane_tile(window.out, conv.outputs, threads)
+    variant = grouped.choose(window.out, conv.outputs, threads)
     kx, ky = window.kernel
     source, order = lowering.ordered(conv.node.inputs[0])
     if conv.groups == conv.inputs == conv.outputs:
         if order is not None and not _keeps_order(lowering, conv):
             source, order = lowering.blocked(conv.node.inputs[0]), None
-        desc = descriptors.depthwise(window.kernel, window.stride, window.dilation, conv.epilogue, tile)
+        desc = depthwise.describe(window.kernel, window.stride, window.dilation, conv.epilogue, variant)
         shape, recipe = (blocks(conv.outputs), ky, kx, BLOCK), f"depthwise{order_recipe(order)}"
         weights = _packed(lowering, conv, recipe, partial(packing.pack_depthwise, order=order), shape)
         _emit(lowering, conv, desc, weights, source=source, order=order)
         return
     masked = conv.outputs // conv.groups % BLOCK != 0
-    desc = descriptors.grouped("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, tile, masked)
+    desc = grouped.describe("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, variant, masked)
     weights = _packed(
         lowering,
         conv,
@@ -142,8 +145,8 @@ def group_tables(
 
 def _first(lowering: Lowering, conv: Convolution, threads: int) -> None:
     window = conv.window
-    tile = tiles.first_tile(window.out[0], conv.outputs, threads)
-    desc = descriptors.first_layer(window.kernel, window.stride, window.dilation, window.before, conv.epilogue, tile)
+    variant = first_layer.choose(window.out[0], conv.outputs, threads)
+    desc = first_layer.describe(window.kernel, window.stride, window.dilation, window.before, conv.epilogue, variant)
     shape = (blocks(conv.outputs), conv.inputs, window.kernel[1], window.kernel[0], BLOCK)
     weights = _packed(lowering, conv, "first", packing.pack_first, shape)
     source = lowering.plain(conv.node.inputs[0])
@@ -158,29 +161,27 @@ def _first(lowering: Lowering, conv: Convolution, threads: int) -> None:
             (strides[1], strides[2], 1),
             source.offset + image * strides[0],
         )
-        extra = conv.epilogue.references(lowering, conv.outputs, image)
+        extra = references(conv.epilogue, lowering, conv.outputs, image)
         lowering.emit(made(desc), [plain, weights, bias, *extra, result.window(image)], conv.node)
 
 
-def _winograd_tile(lowering: Lowering, conv: Convolution) -> tiles.WinogradTile | None:
+def _winograd_variant(lowering: Lowering, conv: Convolution) -> Variant | None:
     """Return Winograd's variant, or None where the direct convolution is faster, or is all that there is."""
     out, threads, kernels = conv.window.out, lowering.options.num_threads, lowering.options.kernels
     precise = lowering.impl_mode(conv.node) == HIGH_PRECISION
-    best = tiles.winograd_tile(out, conv.inputs, conv.outputs, threads, precise)
+    best = winograd.choose(out, conv.inputs, conv.outputs, threads, precise)
     if best is None or kernels is None:
         return best
-    candidates = (best, *tiles.other_winograd_tiles(best, out, conv.outputs, threads))
-    return next((tile for tile in candidates if kernels.has(descriptors.winograd(conv.epilogue, tile))), None)
+    candidates = (best, *winograd.others(best, out, conv.outputs, threads))
+    return next((each for each in candidates if kernels.has(winograd.describe(conv.epilogue, each))), None)
 
 
-def _winograd(lowering: Lowering, conv: Convolution, tile: tiles.WinogradTile) -> None:
-    window = conv.window
-    desc = descriptors.winograd(conv.epilogue, tile)
-    shape = ((tile.tile + 2) ** 2, blocks(conv.outputs), blocks(conv.inputs) * BLOCK, BLOCK)
-    weights = _packed(
-        lowering, conv, f"winograd {tile.tile}", lambda array: packing.pack_winograd(array, tile.tile), shape
-    )
-    width, height = tile.rounded(window.out)
+def _winograd(lowering: Lowering, conv: Convolution, variant: Variant) -> None:
+    window, tile = conv.window, variant["tile"]
+    desc = winograd.describe(conv.epilogue, variant)
+    shape = ((tile + 2) ** 2, blocks(conv.outputs), blocks(conv.inputs) * BLOCK, BLOCK)
+    weights = _packed(lowering, conv, f"winograd {tile}", lambda array: packing.pack_winograd(array, tile), shape)
+    width, height = winograd.rounded(variant, window.out)
     left, top = window.before
     source = lowering.blocked(
         conv.node.inputs[0],
@@ -193,7 +194,7 @@ def _winograd(lowering: Lowering, conv: Convolution, tile: tiles.WinogradTile) -
         return value.window(image, 0, 0, width, height)
 
     extra = [
-        conv.epilogue.references(lowering, conv.outputs, image, partial(rounded, image=image))
+        references(conv.epilogue, lowering, conv.outputs, image, partial(rounded, image=image))
         for image in range(conv.images)
     ]
     bias, result = _result(lowering, conv)
@@ -217,7 +218,7 @@ def _emit(
     left, top = window.before
     source = source or lowering.blocked(conv.node.inputs[0])
     source.storage.grow_halo(*window.halo)
-    extra = [conv.epilogue.references(lowering, conv.outputs, image) for image in range(conv.images)]
+    extra = [references(conv.epilogue, lowering, conv.outputs, image) for image in range(conv.images)]
     bias, result = _result(lowering, conv, order)
     for image in range(conv.images):
         data: OperandRef = source.window(image, left, top, *window.span)
@@ -228,9 +229,9 @@ def _emit(
 
 def _result(lowering: Lowering, conv: Convolution, order: Array | None = None) -> tuple[Plain, Blocked]:
     """Return the packed bias and the place of the result."""
-    fill, padding = conv.epilogue.padding(lowering, conv.outputs)
+    fill, beyond = padding(conv.epilogue, lowering, conv.outputs)
     bias = pack_channels(lowering, conv.bias, conv.outputs, fill, order)
-    return bias, lowering.new_blocked(conv.node.outputs[0], padding, order)
+    return bias, lowering.new_blocked(conv.node.outputs[0], beyond, order)
 
 
 def _packed(

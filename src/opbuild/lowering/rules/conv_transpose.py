@@ -13,16 +13,18 @@ from math import gcd
 
 import numpy as np
 
+from opbuild.families.blocked import BLOCK, blocks
+from opbuild.families.conv import family as direct
+from opbuild.families.conv_grouped import family as grouped
+from opbuild.families.epilogue import Epilogue
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import transposed_range
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering import conv_descriptors as descriptors
 from opbuild.lowering import conv_weights as packing
-from opbuild.lowering import tiles
 from opbuild.lowering.context import Lowering, NotServedError, rule
-from opbuild.lowering.epilogue import Epilogue, epilogue_of, pack_channels
-from opbuild.lowering.operands import BLOCK, Blocked, BlockedPhase, BlockedTaps, OperandRef, Plain, blocks
+from opbuild.lowering.epilogue import epilogue_of, pack_channels, padding, references
+from opbuild.lowering.operands import Blocked, BlockedPhase, BlockedTaps, OperandRef, Plain
 from opbuild.lowering.rules.conv import group_tables
 from opbuild.lowering.strided import made
 from opbuild.lowering.windows import Pair, image_shape, spatial_pair
@@ -80,10 +82,10 @@ def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
     for x, y in phases:
         (left, right), (top, bottom) = x.reach(width), y.reach(height)
         source.storage.grow_halo(left, top, right, bottom)
-    fill, padding = conv.epilogue.padding(lowering, conv.outputs)
+    fill, beyond = padding(conv.epilogue, lowering, conv.outputs)
     packed_bias = pack_channels(lowering, bias, conv.outputs, fill)
     residuals = [[_references(lowering, conv, image, x, y) for image in range(conv.images)] for x, y in phases]
-    result = lowering.new_blocked(node.outputs[0], padding)
+    result = lowering.new_blocked(node.outputs[0], beyond)
     for (x, y), extra in zip(phases, residuals, strict=True):
         desc, constants = _kernel(lowering, conv, x, y, packed_bias)
         for image in range(conv.images):
@@ -98,7 +100,7 @@ def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
 
 def _transposed(lowering: Lowering, node: Node, bias: str) -> Transposed:
     data, weights = node.inputs[0], node.inputs[1]
-    if lowering.type(data).dtype != "float32":
+    if lowering.type(data).dtype not in direct.FAMILY.types:
         raise NotServedError(f"ConvTranspose of {lowering.type(data).dtype}")
     if not lowering.is_constant(weights) or (bias and not lowering.is_constant(bias)):
         raise NotServedError("ConvTranspose with weights that are computed")
@@ -108,7 +110,7 @@ def _transposed(lowering: Lowering, node: Node, bias: str) -> Transposed:
     images, inputs, _, _ = image_shape(before)
     stride = spatial_pair(node.attrs.get("strides"), len(before) - 2, 1)
     groups = int(node.attrs.get("group", 1))
-    return Transposed(node, images, inputs, after[1], groups, stride, epilogue_of(lowering, node, 3))
+    return Transposed(node, images, inputs, after[1], groups, stride, epilogue_of(lowering, node))
 
 
 def _phase_pairs(lowering: Lowering, node: Node, stride: Pair) -> list[tuple[Axis, Axis]]:
@@ -142,8 +144,8 @@ def _phases(out: int, taps: int, stride: int, dilation: int, before: int) -> lis
 
 
 def _references(lowering: Lowering, conv: Transposed, image: int, x: Axis, y: Axis) -> list[OperandRef]:
-    return conv.epilogue.references(
-        lowering, conv.outputs, image, lambda value: _place(value, image, x, y, conv.stride)
+    return references(
+        conv.epilogue, lowering, conv.outputs, image, lambda value: _place(value, image, x, y, conv.stride)
     )
 
 
@@ -166,13 +168,13 @@ def _kernel(lowering: Lowering, conv: Transposed, x: Axis, y: Axis, bias: Plain)
     count = blocks(conv.outputs)
     if conv.groups == 1:
         taps = kernel[0] * kernel[1]
-        tile = tiles.direct_tile((x.count, y.count), conv.inputs, conv.outputs, taps, threads)
-        desc = descriptors.direct("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, tile, step)
+        variant = direct.choose((x.count, y.count), conv.inputs, conv.outputs, taps, threads)
+        desc = direct.describe("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, variant, step)
         shape = (count, blocks(conv.inputs), kernel[1], kernel[0], BLOCK, BLOCK)
         return desc, [_weights(lowering, conv, x.taps, y.taps, shape), bias]
-    single = tiles.plane_tile((x.count, y.count), conv.outputs, threads)
+    variant = grouped.choose((x.count, y.count), conv.outputs, threads)
     masked = conv.outputs // conv.groups % BLOCK != 0
-    desc = descriptors.grouped("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, single, masked, step)
+    desc = grouped.describe("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, variant, masked, step)
     packed = (count, kernel[1], kernel[0], conv.inputs // conv.groups, BLOCK)
     tables = group_tables(lowering, conv.inputs, conv.outputs, conv.groups)
     return desc, [_weights(lowering, conv, x.taps, y.taps, packed), bias, *tables]

@@ -7,36 +7,31 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from opbuild.families.blocked import BLOCK, blocks
+from opbuild.families.dims import inner_dim
+from opbuild.families.elementwise import family
 from opbuild.graph import user_operators
-from opbuild.graph.elementwise import OWN, PLAIN, SPECIAL, VARIADIC, WITH_PARAMETERS, Elementwise, elementwise_of
+from opbuild.graph.elementwise import ONNX_OPERATORS, Elementwise, elementwise_of
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, OpDesc, Operand
-from opbuild.lowering.constant_expression import evaluate_scalar
 from opbuild.lowering.context import Lowering, MakeCall, NotServedError, rule
-from opbuild.lowering.loops import Loops, collapse, inner_dim, vector_width
-from opbuild.lowering.operands import BLOCK, OperandRef, Plain, blocks
+from opbuild.lowering.loops import Loops, collapse
+from opbuild.lowering.operands import OperandRef, Plain
 from opbuild.lowering.strided import broadcast
-from opbuild.operations.expression import Expression, canonical, is_refined, operations, walk
+from opbuild.operations.evaluation import evaluate_scalar
+from opbuild.operations.expression import Expression, canonical, cost, is_refined, operations, walk
+from opbuild.operations.record import Cost
+from opbuild.operations.table import BY_TYPE
 from opbuild.program import View
 
 GATHER_ELEMENTS = 256
 """From here on reading an operand with a stride is slower than copying it first."""
 
-PARALLEL_WORK = 1 << 17
-"""Work, in elements times operations, from which on waking a second thread costs less than it saves."""
-
 WEIGHT = 8
 """What a function such as exp counts for, in operations like an addition."""
 
-HEAVY = frozenset((
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "celu", "cos", "cosh", "elu", "erf", "exp",
-    "expm1", "fmod", "gelu", "gelu_tanh", "log", "log1p", "mish", "mod", "pow", "selu", "sigmoid", "silu",
-    "sin", "sinh", "softplus", "tan", "tanh", "user",
-))  # fmt: skip
-"""Operations that are functions in this sense."""
 
-
-@rule(*PLAIN, *WITH_PARAMETERS, *VARIADIC, *SPECIAL)
+@rule(*ONNX_OPERATORS)
 def onnx_elementwise(lowering: Lowering, node: Node) -> None:
     """Lower an ONNX operator that fusion did not see."""
     found = elementwise_of(node, lowering.graph.types, lowering.graph.constants)
@@ -45,7 +40,7 @@ def onnx_elementwise(lowering: Lowering, node: Node) -> None:
     lower_elementwise(lowering, node, found)
 
 
-@rule("Elementwise", *OWN, domain="opbuild")
+@rule("Elementwise", *BY_TYPE, domain="opbuild")
 def own_elementwise(lowering: Lowering, node: Node) -> None:
     """Lower a fused chain, or an operation under its own name."""
     onnx_elementwise(lowering, node)
@@ -181,23 +176,22 @@ def describe(
     loops = collapse(views)
     loops = loops.filled() if len(loops.extents) > 1 else loops
     itemsize = max(np.dtype(dtype).itemsize for dtype in dtypes)
-    width = vector_width(loops.extents[0], max(itemsize, 2)) if loops.strides[-1][0] == 1 else 1
-    operands = tuple(
-        Operand("out" if index == len(dtypes) - 1 else f"x{index}", dtype, _dims(loops, index, width))
-        for index, dtype in enumerate(dtypes)
-    )
     users = [part[1] for part in walk(expression) if part[0] == "user"]
     work = loops.size * sum(
-        WEIGHT if part[0] in HEAVY else 1 for part in walk(expression) if part[0] not in ("arg", "const")
+        WEIGHT if cost(part) == Cost.HEAVY else 1 for part in walk(expression) if part[0] not in ("arg", "const")
     )
-    desc = OpDesc(
-        op_types=operations(expression) or ("Fill",),
-        family="elementwise",
-        attrs={"expression": expression},
-        inputs=operands[:-1],
-        outputs=operands[-1:],
-        variant={"width": width, "parallel": threads > 1 and work >= PARALLEL_WORK},
-        impl_mode=impl_mode,
+    variant = family.choose(loops.extents[0], itemsize, loops.strides[-1][0] == 1, work, threads)
+    operands = tuple(
+        Operand("out" if index == len(dtypes) - 1 else f"x{index}", dtype, _dims(loops, index, variant["width"]))
+        for index, dtype in enumerate(dtypes)
+    )
+    desc = family.FAMILY.desc(
+        operations(expression) or ("Fill",),
+        operands[:-1],
+        operands[-1:],
+        {"expression": expression},
+        variant,
+        impl_mode,
         source=user_operators.combined_source(users) if users else "",
     )
     return desc, loops.views(views)

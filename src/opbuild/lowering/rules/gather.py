@@ -10,13 +10,12 @@ from math import prod
 
 import numpy as np
 
+from opbuild.families.gather import family as gathers
 from opbuild.graph.types import Node
-from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.lowering.context import Lowering, MakeCall, NotServedError, rule
-from opbuild.lowering.loops import inner_dim, vector_width
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.seen import dense_as, narrowed, without
-from opbuild.lowering.transfer import PARALLEL_BYTES, storage_type
 from opbuild.program import View
 
 
@@ -89,35 +88,12 @@ def emit_gather(
         return
     if not prod(x.shape):
         raise NotServedError(f"{node.op_type} of an empty tensor")
-    dtype, index_type = x.storage.dtype, index.storage.dtype
-    itemsize = np.dtype(dtype).itemsize
-    width = vector_width(out.shape[-1], itemsize) if attrs["kind"] != "elements" else 1
-    parallel = lowering.options.num_threads > 1 and prod(out.shape) * itemsize >= PARALLEL_BYTES
-    lowering.emit(_make(op_type, attrs, dtype, index_type, width, parallel), operands, node)
-
-
-def _make(op_type: str, attrs: dict[str, object], dtype: str, index_type: str, width: int, parallel: bool) -> MakeCall:
-    moved = storage_type(dtype)
+    types = (x.storage.dtype, index.storage.dtype)
+    itemsize, threads = np.dtype(types[0]).itemsize, lowering.options.num_threads
+    variant = gathers.choose(out.shape[-1], prod(out.shape), itemsize, str(attrs["kind"]), threads)
 
     def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
-        x, index, out = views
-        desc = OpDesc(
-            op_types=(op_type,),
-            family="gather",
-            attrs=attrs,
-            inputs=(
-                Operand("x", moved, _dims(x, width, 1)),
-                Operand("indices", index_type, _dims(index, 1, 0)),
-            ),
-            outputs=(Operand("out", moved, _dims(out, width, 0)),),
-            variant={"width": width, "parallel": parallel},
-        )
-        return desc, views
+        data, places, result = (view.dims for view in views)
+        return gathers.describe(op_type, attrs, types, (data, places, result), variant), views
 
-    return make
-
-
-def _dims(view: View, width: int, least: int) -> tuple[Dim, ...]:
-    extent, stride = view.dims[0]
-    first = inner_dim(1 if extent == 1 and width == 1 and stride not in (0, 1) else stride, width)
-    return (Dim(stride=first.stride, min=max(first.min, least)), *(Dim(min=least) for _ in view.dims[1:]))
+    lowering.emit(make, operands, node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opbuild.families.matmul.family import FAMILY
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.matrix import Product, emit_product
@@ -13,7 +14,7 @@ from opbuild.operations.expression import ACC, Expression, arg, const, from_json
 @rule("MatMul")
 def matmul(lowering: Lowering, node: Node) -> None:
     """Lower ``MatMul`` with numpy's broadcasting of batches; inputs beyond two are the epilogue's operands."""
-    _check_types(lowering, node, 2)
+    _check_types(lowering, node)
     left, right = node.inputs[:2]
     lhs, rhs = lowering.plain(left), lowering.plain(right)
     lhs_rank, rhs_rank = len(lhs.shape), len(rhs.shape)
@@ -21,7 +22,7 @@ def matmul(lowering: Lowering, node: Node) -> None:
         lhs = seen_as(lhs, (1, *lhs.shape), (0, *lhs.strides))
     if rhs_rank == 1:
         rhs = seen_as(rhs, (*rhs.shape, 1), (*rhs.strides, 0))
-    expression, names = _epilogue(node, 2)
+    expression, names = _epilogue(node)
     found = [_operand(lowering, name, node) for name in names]
     out = lowering.new_plain(node.outputs[0])
     operands = [broadcast(value, out.shape) for value in found]
@@ -36,7 +37,7 @@ def matmul(lowering: Lowering, node: Node) -> None:
 @rule("Gemm")
 def gemm(lowering: Lowering, node: Node) -> None:
     """Lower ``Gemm``; alpha, beta and C become part of the epilogue."""
-    _check_types(lowering, node, 3)
+    _check_types(lowering, node)
     left, right = node.inputs[:2]
     addend = node.inputs[2] if len(node.inputs) > 2 else ""
     alpha, beta = (float(node.attrs.get(name, 1.0)) for name in ("alpha", "beta"))
@@ -44,7 +45,7 @@ def gemm(lowering: Lowering, node: Node) -> None:
     lhs, rhs = lowering.plain(left), lowering.plain(right)
     lhs = _transposed(lhs) if node.attrs.get("transA", 0) else lhs
     rhs = _transposed(rhs) if transposed else rhs
-    expression, names = _epilogue(node, 3)
+    expression, names = _epilogue(node)
     value: Expression = ACC if alpha == 1.0 else ("mul", ACC, const(alpha))
     if addend and beta != 0.0:
         names = (*names, addend)
@@ -59,19 +60,19 @@ def gemm(lowering: Lowering, node: Node) -> None:
     emit_product(lowering, Product(lhs, rhs, out, expression, operands, node.name, constant, mode))
 
 
-def _check_types(lowering: Lowering, node: Node, count: int) -> None:
-    for name in node.inputs[:count]:
-        if name and lowering.type(name).dtype != "float32":
+def _check_types(lowering: Lowering, node: Node) -> None:
+    for name in node.inputs[: node.attrs.get("own_inputs")]:
+        if name and lowering.type(name).dtype not in FAMILY.types:
             raise NotServedError(f"{node.op_type} of {lowering.type(name).dtype} has no kernel")
-    if lowering.type(node.outputs[0]).dtype != "float32":
+    if lowering.type(node.outputs[0]).dtype not in FAMILY.types:
         raise NotServedError(f"{node.op_type} with a result of {lowering.type(node.outputs[0]).dtype} has no kernel")
 
 
-def _epilogue(node: Node, own: int) -> tuple[Expression, tuple[str, ...]]:
+def _epilogue(node: Node) -> tuple[Expression, tuple[str, ...]]:
     stored = node.attrs.get("epilogue")
     if stored is None:
         return ACC, ()
-    return from_json(stored), tuple(node.inputs[own:])
+    return from_json(stored), tuple(node.inputs[int(node.attrs["own_inputs"]) :])
 
 
 def _operand(lowering: Lowering, name: str, node: Node) -> Plain:

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from opbuild.families.layer_norm import family as layer_norm
+from opbuild.families.softmax import family as softmaxes
 from opbuild.graph.types import Node
-from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain, dense_strides
-from opbuild.lowering.strided import free_dims, made, merge, padded, seen_as, with_inner_stride
-
-STACK_ROW = 4096
-"""Longest row of which softmax keeps the powers on the stack."""
-
-VECTOR = 16
-
-SERIAL = 8192
-"""Elements below which waking a second thread costs more than it saves."""
+from opbuild.lowering.strided import made, merge, padded, seen_as, with_inner_stride
 
 
 @rule("Softmax", "LogSoftmax")
@@ -31,34 +23,14 @@ def softmax(lowering: Lowering, node: Node) -> None:
     inner = prod(type_.shape[axis + 1 :])
     if type_.size == 0 or not type_.shape:
         raise NotServedError("a softmax of nothing or of a scalar has no kernel")
-    attrs = {"log": node.op_type == "LogSoftmax", "axis": "inner" if inner == 1 else "outer"}
-    parallel = _parallel(lowering, type_.size, type_.size // type_.shape[axis])
     if inner == 1:
-        count = type_.shape[axis]
         x = _rows(lowering, node.inputs[0], axis)
-        variant: dict[str, Any] = {
-            "row": "stack" if attrs["log"] or count <= STACK_ROW else "heap",
-            "parallel": parallel,
-        }
-        limit = FREE if attrs["log"] or variant["row"] == "heap" else STACK_ROW
-        dims = free_dims(3, inner_stride=1, inner_max=limit)
-        out = _shaped(lowering.new_plain(node.outputs[0]), x.shape)
     else:
-        shape = (prod(type_.shape[:axis]), type_.shape[axis], inner)
-        x = _shaped(lowering.dense(node.inputs[0]), shape)
-        lanes = VECTOR if inner >= VECTOR else 1
-        variant = {"lanes": lanes, "parallel": parallel}
-        dims = free_dims(3, inner_stride=1, inner_min=lanes)
-        out = _shaped(lowering.new_plain(node.outputs[0]), shape)
-    desc = OpDesc(
-        (node.op_type,),
-        "softmax",
-        (Operand("x", "float32", dims),),
-        (Operand("out", "float32", free_dims(3, inner_stride=1)),),
-        attrs,
-        variant,
-        lowering.impl_mode(node),
-    )
+        x = _shaped(lowering.dense(node.inputs[0]), (prod(type_.shape[:axis]), type_.shape[axis], inner))
+    out = _shaped(lowering.new_plain(node.outputs[0]), x.shape)
+    log, threads = node.op_type == "LogSoftmax", lowering.options.num_threads
+    variant = softmaxes.choose(log, inner, type_.shape[axis], type_.size, threads)
+    desc = softmaxes.describe(log, inner == 1, variant, lowering.impl_mode(node))
     lowering.emit(made(desc), (with_inner_stride(x, 1), with_inner_stride(out, 1)), node)
 
 
@@ -104,20 +76,10 @@ def _normalize(lowering: Lowering, node: Node, x: Plain, scales: list[Plain], ce
     epsilon = float(node.attrs.get("epsilon", 1e-5))
     factor = lowering.packed((), f"epsilon {epsilon!r}", (1,), "float32", lambda: np.array([epsilon], np.float32))
     out = seen_as(lowering.new_plain(node.outputs[0]), x.shape, dense_strides(x.shape))
-    dims = free_dims(4, inner_stride=1)
-    vectors = tuple(
-        Operand(name, "float32", free_dims(4, inner_stride=v.strides[-1]))
-        for name, v in zip(("scale", "bias"), scales, strict=False)
-    )
-    desc = OpDesc(
-        (node.op_type if node.op_type == "RMSNormalization" else "LayerNormalization",),
-        "layer_norm",
-        (Operand("x", "float32", dims), Operand("epsilon", "float32", (Dim(1, 1),)), *vectors),
-        (Operand("out", "float32", dims),),
-        {"centered": centered, "bias": len(scales) > 1},
-        {"parallel": _parallel(lowering, prod(x.shape), x.shape[0] * x.shape[1])},
-        lowering.impl_mode(node),
-    )
+    name = node.op_type if node.op_type == "RMSNormalization" else "LayerNormalization"
+    variant = layer_norm.choose(x.shape[0] * x.shape[1], prod(x.shape), lowering.options.num_threads)
+    steps = [scale.strides[-1] for scale in scales]
+    desc = layer_norm.describe(name, centered, steps, variant, lowering.impl_mode(node))
     lowering.emit(made(desc), (with_inner_stride(x, 1), factor, *scales, with_inner_stride(out, 1)), node)
 
 
@@ -137,11 +99,7 @@ def _shaped(value: Plain, shape: tuple[int, ...]) -> Plain:
     return seen_as(value, shape, dense_strides(shape))
 
 
-def _parallel(lowering: Lowering, size: int, rows: int) -> bool:
-    return lowering.options.num_threads > 1 and size >= SERIAL and rows > 1
-
-
 def _float_only(lowering: Lowering, node: Node, count: int) -> None:
     for name in (*node.inputs[:count], node.outputs[0]):
-        if name and lowering.type(name).dtype != "float32":
+        if name and lowering.type(name).dtype not in softmaxes.FAMILY.types:
             raise NotServedError(f"{node.op_type} of {lowering.type(name).dtype} has no kernel")

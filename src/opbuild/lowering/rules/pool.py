@@ -6,20 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from opbuild.families.blocked import BLOCK, blocks
+from opbuild.families.global_pool import family as global_pool
+from opbuild.families.lrn import family as lrn
+from opbuild.families.pool import family as pool
 from opbuild.graph.types import Node
-from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, OpDesc, Operand
+from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
-from opbuild.lowering.epilogue import BLOCKED_DIMS, CHANNEL_DIMS
-from opbuild.lowering.operands import BLOCK, Blocked, OperandRef, Plain, blocks
+from opbuild.lowering.operands import Blocked, OperandRef, Plain
 from opbuild.lowering.strided import made
 from opbuild.lowering.windows import Window, image_shape, window_of
 from opbuild.program import View
-
-PARALLEL_ELEMENTS = 32768
-"""From here on waking a second thread costs less than it saves."""
-
-UNROLLED_TAPS = 169
-"""Pools of more taps are left to the host: every tap is a piece of code."""
 
 BLOCKED_READERS = ("Conv", "ConvTranspose", "MaxPool", "AveragePool")
 """Operators that read the result of a global pool in blocked layout."""
@@ -37,7 +34,7 @@ def lower_pool(lowering: Lowering, node: Node) -> None:
     if covers and window.dilation == (1, 1):
         _global(lowering, node, kind)
         return
-    if window.kernel[0] * window.kernel[1] > UNROLLED_TAPS:
+    if window.kernel[0] * window.kernel[1] > pool.MOST_TAPS:
         raise NotServedError(f"{node.op_type} over {window.kernel[1]} by {window.kernel[0]} taps")
     counted = bool(node.attrs.get("count_include_pad", 0))
     if kind == "average" and not counted and window.misses:
@@ -45,8 +42,8 @@ def lower_pool(lowering: Lowering, node: Node) -> None:
     source = lowering.blocked(node.inputs[0])
     target = lowering.new_blocked(node.outputs[0], source.padding_value)
     mode = lowering.impl_mode(node, differs=kind == "average")
-    desc = pool(node.op_type, kind, window, counted, _parallel(lowering, node.inputs[0]), mode)
-    _emit(lowering, node, desc, source, target)
+    variant = pool.choose(*_work(lowering, node))
+    _emit(lowering, node, pool.describe(node.op_type, _attrs(kind, window, counted), variant, mode), source, target)
 
 
 @rule("GlobalMaxPool", "GlobalAveragePool")
@@ -64,7 +61,7 @@ def lower_lrn(lowering: Lowering, node: Node) -> None:
     _require_float(lowering, node)
     _, channels, _, _ = image_shape(lowering.type(node.inputs[0]).shape)
     size = int(node.attrs["size"])
-    if size > 2 * BLOCK + 1:
+    if size > lrn.MOST_CHANNELS:
         raise NotServedError(f"LRN over {size} channels")
     if channels % BLOCK and lowering.has_blocked(node.inputs[0]) and lowering.blocked(node.inputs[0]).padding_value:
         raise NotServedError("LRN of channels that do not fill their blocks with zeros")
@@ -76,24 +73,12 @@ def lower_lrn(lowering: Lowering, node: Node) -> None:
         "beta": float(node.attrs.get("beta", 0.75)),
         "bias": float(node.attrs.get("bias", 1.0)),
     }
-    variant = {"parallel": _parallel(lowering, node.inputs[0])}
-    desc = OpDesc(("LRN",), "lrn", (_input(),), (_output(),), attrs, variant, lowering.impl_mode(node))
-    _emit(lowering, node, desc, source, target)
+    variant = lrn.choose(*_work(lowering, node))
+    _emit(lowering, node, lrn.describe(attrs, variant, lowering.impl_mode(node)), source, target)
 
 
-def pool(
-    op_type: str, kind: str, window: Window, counted: bool, parallel: bool, impl_mode: str = HIGH_PERFORMANCE
-) -> OpDesc:
-    """Return the descriptor of a pool; operands x and out.
-
-    Args:
-        op_type: ``MaxPool`` or ``AveragePool``.
-        kind: ``max`` or ``average``.
-        window: The geometry.
-        counted: Whether an average counts the padding.
-        parallel: Whether planes are divided between threads.
-        impl_mode: As in ``OpDesc``.
-    """
+def _attrs(kind: str, window: Window, counted: bool) -> dict[str, Any]:
+    """Return what a pool of a kind computes; ``counted``: an average counts the padding."""
     before, after = window.before, (-1, -1)
     if not window.padded:
         edge = "none"
@@ -102,7 +87,7 @@ def pool(
     else:
         edge = "select"
         after = window.after if counted and kind == "average" else after
-    attrs: dict[str, Any] = {
+    return {
         "kind": kind,
         "kernel": window.kernel,
         "stride": window.stride,
@@ -111,15 +96,6 @@ def pool(
         "after": after,
         "edge": edge,
     }
-    return OpDesc((op_type,), "pool", (_input(),), (_output(),), attrs, {"parallel": parallel}, impl_mode)
-
-
-def global_pool(kind: str, parallel: bool, impl_mode: str = HIGH_PERFORMANCE) -> OpDesc:
-    """Return the descriptor of a global pool; operands x ``(16, W, H, C1)`` and out ``(16, C1)``."""
-    out = Operand("out", "float32", CHANNEL_DIMS, "NC1HWC0")
-    name = "GlobalMaxPool" if kind == "max" else "GlobalAveragePool"
-    variant = {"partials": 4, "parallel": parallel}
-    return OpDesc((name,), "global_pool", (_input(),), (out,), {"kind": kind}, variant, impl_mode)
 
 
 def _global(lowering: Lowering, node: Node, kind: str) -> None:
@@ -127,7 +103,7 @@ def _global(lowering: Lowering, node: Node, kind: str) -> None:
     name = node.outputs[0]
     images, channels, _, _ = image_shape(lowering.type(name).shape)
     mode = lowering.impl_mode(node, differs=kind == "average")
-    desc = global_pool(kind, _parallel(lowering, node.inputs[0]), mode)
+    desc = global_pool.describe(kind, global_pool.choose(*_work(lowering, node)), mode)
     readers = [reader.op_type for reader in lowering.consumers.get(name, [])]
     if channels % BLOCK or any(reader in BLOCKED_READERS for reader in readers):
         blocked = lowering.new_blocked(name, source.padding_value)
@@ -162,19 +138,12 @@ def _emit(lowering: Lowering, node: Node, desc: OpDesc, source: Blocked, target:
         lowering.emit(made(desc), operands, node)
 
 
-def _input() -> Operand:
-    return Operand("x", "float32", BLOCKED_DIMS, "NC1HWC0")
-
-
-def _output() -> Operand:
-    return Operand("out", "float32", BLOCKED_DIMS, "NC1HWC0")
-
-
 def _require_float(lowering: Lowering, node: Node) -> None:
     dtype = lowering.type(node.inputs[0]).dtype
-    if dtype != "float32":
+    if dtype not in pool.FAMILY.types:
         raise NotServedError(f"{node.op_type} of {dtype}")
 
 
-def _parallel(lowering: Lowering, name: str) -> bool:
-    return lowering.options.num_threads > 1 and lowering.type(name).size >= PARALLEL_ELEMENTS
+def _work(lowering: Lowering, node: Node) -> tuple[int, int]:
+    """Return the elements of a node's input, and the threads that work on them."""
+    return lowering.type(node.inputs[0]).size, lowering.options.num_threads

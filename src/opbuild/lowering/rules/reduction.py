@@ -5,34 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from opbuild.families.arg_reduce import family as arg_reduces
+from opbuild.families.reduce import family as reduces
 from opbuild.graph.types import Node
-from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain, dense_strides
-from opbuild.lowering.strided import free_dims, made, seen_as
-
-FLOATS = ("float32", "float64")
-INTEGERS = ("int32", "int64")
-SMALL = ("int8", "uint8")
-
-_EVERYWHERE = (*FLOATS, *INTEGERS)
-_TYPES: dict[str, tuple[str, ...]] = {
-    "sum": _EVERYWHERE,
-    "prod": _EVERYWHERE,
-    "l1": _EVERYWHERE,
-    "sum_square": _EVERYWHERE,
-    "max": (*_EVERYWHERE, *SMALL),
-    "min": (*_EVERYWHERE, *SMALL),
-    "mean": FLOATS,
-    "l2": FLOATS,
-    "log_sum": FLOATS,
-    "log_sum_exp": FLOATS,
-}
-"""Element types that the kernels of each reduction serve."""
+from opbuild.lowering.strided import made, seen_as
 
 _NAMES = {
     "ReduceSum": "sum",
@@ -47,19 +28,13 @@ _NAMES = {
     "ReduceSumSquare": "sum_square",
 }
 
-LANES = (64, 16, 1)
-"""Columns that are reduced side by side; the first that fits is taken."""
-
-SERIAL = 32768
-"""Elements below which waking a second thread costs more than it saves."""
-
 
 @rule(*_NAMES)
 def reduce(lowering: Lowering, node: Node) -> None:
     """Lower a reduction over any axes: neighbouring axes that are reduced, or kept, are one."""
     type_ = lowering.type(node.inputs[0])
     name = _NAMES[node.op_type]
-    if type_.dtype not in _TYPES[name]:
+    if type_.dtype not in reduces.TYPES[name]:
         raise NotServedError(f"{node.op_type} of {type_.dtype} has no kernel")
     axes = _axes(lowering, node, len(type_.shape))
     if not axes and node.attrs.get("noop_with_empty_axes", 0):
@@ -124,20 +99,11 @@ def _groups(x: Plain, reduced: set[int]) -> list[tuple[int, int, bool]]:
 
 
 def _emit_reduction(lowering: Lowering, node: Node, name: str, plan: _Plan, out: Plain) -> None:
-    dtype = plan.x.storage.dtype
-    variant: dict[str, Any] = {"parallel": _parallel(lowering, plan.x, out)}
-    lanes = 0
-    if plan.layout == "outer":
-        lanes = variant["lanes"] = _lanes(plan.x.shape[-1])
-    desc = OpDesc(
-        (node.op_type,),
-        "reduce",
-        (Operand("x", dtype, free_dims(len(plan.x.shape), inner_stride=1, inner_min=lanes)),),
-        (Operand("out", dtype, free_dims(len(out.shape), inner_stride=1 if lanes else FREE)),),
-        {"reduction": name, "layout": plan.layout},
-        variant,
-        lowering.impl_mode(node, differs=dtype == "float32" and name not in ("max", "min")),
-    )
+    x, dtype = plan.x, plan.x.storage.dtype
+    variant = reduces.choose(plan.layout, x.shape[-1], prod(x.shape), prod(out.shape), lowering.options.num_threads)
+    mode = lowering.impl_mode(node, differs=dtype == "float32" and name not in ("max", "min"))
+    ranks = len(x.shape), len(out.shape)
+    desc = reduces.describe(node.op_type, name, plan.layout, dtype, ranks, variant, mode)
     lowering.emit(made(desc), (plan.x, out), node)
 
 
@@ -145,7 +111,7 @@ def _emit_reduction(lowering: Lowering, node: Node, name: str, plan: _Plan, out:
 def arg_reduce(lowering: Lowering, node: Node) -> None:
     """Lower ArgMax and ArgMin over one axis."""
     type_ = lowering.type(node.inputs[0])
-    if type_.dtype not in (*FLOATS, *INTEGERS, *SMALL):
+    if type_.dtype not in arg_reduces.FAMILY.types:
         raise NotServedError(f"{node.op_type} of {type_.dtype} has no kernel")
     axis = int(node.attrs.get("axis", 0)) % max(1, len(type_.shape))
     if type_.size == 0 or not type_.shape:
@@ -158,22 +124,9 @@ def arg_reduce(lowering: Lowering, node: Node) -> None:
         layout, shape, kept = "inner", (1, shape[0], shape[1]), (1, shape[0])
     x = seen_as(x, shape, dense_strides(shape))
     out = seen_as(lowering.new_plain(node.outputs[0]), kept, dense_strides(kept))
-    variant: dict[str, Any] = {"parallel": _parallel(lowering, x, out)}
-    lanes = 0
-    if layout == "outer":
-        lanes = variant["lanes"] = VECTOR if inner >= VECTOR else 1
-    desc = OpDesc(
-        (node.op_type,),
-        "arg_reduce",
-        (Operand("x", type_.dtype, free_dims(3, inner_stride=1, inner_min=lanes)),),
-        (Operand("out", "int64", free_dims(2, inner_stride=1 if lanes else FREE)),),
-        {"least": node.op_type == "ArgMin", "last": bool(node.attrs.get("select_last_index", 0)), "layout": layout},
-        variant,
-    )
-    lowering.emit(made(desc), (x, out), node)
-
-
-VECTOR = 16
+    variant = arg_reduces.choose(layout, inner, prod(shape), prod(kept), lowering.options.num_threads)
+    last = bool(node.attrs.get("select_last_index", 0))
+    lowering.emit(made(arg_reduces.describe(node.op_type, layout, last, type_.dtype, variant)), (x, out), node)
 
 
 def _axes(lowering: Lowering, node: Node, rank: int) -> tuple[int, ...]:
@@ -187,11 +140,3 @@ def _axes(lowering: Lowering, node: Node, rank: int) -> tuple[int, ...]:
             raise NotServedError(f"{node.op_type}'s axes are not known when the network is built")
         given = np.asarray(constant).reshape(-1).tolist()
     return tuple(sorted({int(axis) % max(1, rank) for axis in given}))
-
-
-def _lanes(extent: int) -> int:
-    return next(lanes for lanes in LANES if lanes <= max(extent, 1))
-
-
-def _parallel(lowering: Lowering, x: Plain, out: Plain) -> bool:
-    return lowering.options.num_threads > 1 and prod(x.shape) >= SERIAL and prod(out.shape) > 1

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from math import prod
 
+from opbuild.families.resize import family as resizes
 from opbuild.graph.resampling import Axis, axes_of, coordinates, is_plain, mode_of, table
 from opbuild.graph.types import Node, TensorType
-from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
-from opbuild.lowering.loops import vector_width
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.gather import emit_gather
 from opbuild.lowering.seen import dense_as
-from opbuild.program import View
-
-PARALLEL_ELEMENTS = 1 << 15
-"""From here on waking a second thread costs less than it saves."""
+from opbuild.lowering.strided import made
 
 
 @rule("Resize", "Upsample")
@@ -31,7 +27,7 @@ def resize(lowering: Lowering, node: Node) -> None:
         raise NotServedError(
             f"Resize in mode {mode}, coordinates {coordinates(node)}, or with antialiasing has no kernel"
         )
-    if mode != "nearest" and lowering.type(source).dtype != "float32":
+    if mode != "nearest" and lowering.type(source).dtype not in resizes.FAMILY.types:
         raise NotServedError(f"Resize of {lowering.type(source).dtype} has no kernel")
     axes = _axes(lowering, node)
     if not lowering.type(output).size:
@@ -61,33 +57,10 @@ def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bo
     factors = lowering.packed((), f"{recipe} weights", weights.shape, "float32", lambda: weights)
     if inner == 1:
         x, out = dense_as(value, (outer, axis.extent)), dense_as(target, (outer, axis.wanted))
-    taps, parallel = places.shape[1], lowering.options.num_threads > 1 and prod(shape) >= PARALLEL_ELEMENTS
-
-    def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
-        return _describe(views, taps, parallel), views
-
-    lowering.emit(make, (x, index, factors, out), node)
+    variant = resizes.choose(out.shape[-1], prod(shape), lowering.options.num_threads)
+    desc = resizes.describe(places.shape[1], len(out.shape), variant)
+    lowering.emit(made(desc), (x, index, factors, out), node)
     return target
-
-
-def _describe(views: tuple[View, ...], taps: int, parallel: bool) -> OpDesc:
-    out = views[-1]
-    width = vector_width(out.dims[0][0], 4)
-    inner = len(out.dims) == 3
-    rest = (Dim(min=1),) * (len(out.dims) - 1)
-    entries = (Dim(extent=taps, stride=1), Dim(stride=taps))
-    return OpDesc(
-        op_types=("Resize",),
-        family="resize",
-        attrs={"taps": taps},
-        inputs=(
-            Operand("x", "float32", (Dim(stride=1, min=width if inner else 1), *rest)),
-            Operand("places", "int32", entries),
-            Operand("weights", "float32", entries),
-        ),
-        outputs=(Operand("out", "float32", (Dim(stride=1, min=width), *rest)),),
-        variant={"width": width, "parallel": parallel},
-    )
 
 
 def _known(lowering: Lowering, node: Node, index: int) -> list[float] | None:

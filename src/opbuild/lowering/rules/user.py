@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.errors import UnsupportedOperatorError
+from opbuild.families.user.family import FAMILY
 from opbuild.graph.elementwise import elementwise_of
 from opbuild.graph.types import Node
 from opbuild.graph.user_operators import UserOperator
@@ -47,14 +48,7 @@ def lower_user(lowering: Lowering, node: Node, operator: UserOperator) -> None:
             for number, (view, dtype) in enumerate(zip(views, dtypes, strict=True))
         )
         return (
-            OpDesc(
-                (operator.op_type,),
-                "user",
-                described[:-1],
-                described[-1:],
-                attrs,
-                source=operator.source,
-            ),
+            FAMILY.desc((operator.op_type,), described[:-1], described[-1:], attrs, {}, source=operator.source),
             views,
         )
 

@@ -1,0 +1,85 @@
+"""Puts into the package what says of each source what it is: see ``opbuild.platform.sources``."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tokenize
+from functools import lru_cache
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+sys.path.insert(0, str(Path(__file__).parent / "src"))
+
+from opbuild.platform.digest import fast
+from opbuild.platform.imports import Modules
+from opbuild.platform.sources import MANIFEST, Sources
+
+
+class BuildPy(build_py):
+    """Writes the manifest of what is packed; an editable install has none, since its sources are edited."""
+
+    def run(self) -> None:
+        """Copy the modules and describe them."""
+        super().run()
+        if not self.editable_mode:
+            write_manifest(self._package)
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        """Return all files that were written."""
+        return [*super().get_outputs(include_bytecode), str(self._package / MANIFEST)]
+
+    @property
+    def _package(self) -> Path:
+        return Path(self.build_lib, "opbuild")
+
+
+def write_manifest(package: Path) -> None:
+    """Describe the sources in a package's folder."""
+    sys.dont_write_bytecode = True  # what is packed are sources
+    (package / MANIFEST).unlink(missing_ok=True)  # a former build's
+    sources = Sources(package)
+    modules = Modules(sources)
+    described = dict(describe(path, sources.read(path), modules) for path in sources.states)
+    (package / MANIFEST).write_text(json.dumps(described, sort_keys=True), encoding="utf-8")
+
+
+def describe(path: str, content: bytes, modules: Modules) -> tuple[str, tuple[str, tuple[str, ...]]]:
+    """Return a source's name, and the digest of its code with what it imports."""
+    if not path.endswith(".py"):
+        return path, (fast(content), ())
+    name = ".".join(("opbuild", *Path(path).with_suffix("").parts)).removesuffix(".__init__")
+    module = modules.module(name)
+    return name, (fast(code(content)), tuple(each for each in module.imports if modules.module(each)) if module else ())
+
+
+@lru_cache(maxsize=1024)
+def code(source: bytes) -> bytes:
+    """Return a source without what does not run: comments, blank lines, docstrings and other strings that stand alone.
+
+    The text that is left does not depend on the release of Python that finds these.
+    """
+    text = source.decode()
+    lines = io.StringIO(text).readlines()
+    statement: list[tokenize.TokenInfo] = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        row, column = token.start[0] - 1, token.start[1]
+        if token.type == tokenize.COMMENT:
+            lines[row] = lines[row][:column].rstrip() + "\n"
+        elif token.type == tokenize.NL and not lines[row].strip():
+            lines[row] = ""
+        elif token.type == tokenize.NEWLINE:
+            if {each.type for each in statement} == {tokenize.STRING}:
+                first, indent = statement[0].start[0] - 1, statement[0].start[1]
+                lines[first : row + 1] = [" " * indent + "pass\n", *[""] * (row - first)]
+            statement = []
+        elif token.type not in (tokenize.INDENT, tokenize.DEDENT, tokenize.NL):
+            statement.append(token)
+    return "".join(lines).encode()
+
+
+if __name__ == "__main__":
+    setup(cmdclass={"build_py": BuildPy})

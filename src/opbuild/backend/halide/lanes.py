@@ -1,0 +1,139 @@
+"""Reductions along the innermost dimension, kept as partial results in vector lanes: what and how.
+
+A loop that adds one element after another to one sum can not be vectorized as it stands, and rounds worse. Here
+``LANES`` partial results are kept, one for each position within a chunk of ``LANES`` elements, then folded to
+``VECTOR`` of them, which take up the elements beyond the last whole chunk, and are combined at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import variables
+
+VECTOR = 16
+LANES = 4 * VECTOR
+"""Partial results: four AVX-512 vectors, so that four additions are under way at once."""
+
+TASKS = 16
+"""A parallel loop over rows becomes about as many tasks: the cost of a task is small against its work."""
+
+
+@dataclass(frozen=True)
+class LaneReduction:
+    """A reduction and what its schedule needs.
+
+    Attributes:
+        total: The result, a function of the variables that are kept.
+        partial: The results of ``LANES`` lanes over whole chunks, a function of the lane and of these variables.
+        folded: The results of ``VECTOR`` lanes over everything.
+        chunks: Domain over ``(chunk, outer reduced...)`` of ``partial``'s update.
+        tail: Domain over ``(element, outer reduced...)`` of ``folded``'s update.
+        across: Domain over the folded lanes.
+    """
+
+    total: Any
+    partial: Any
+    folded: Any
+    chunks: Any
+    tail: Any
+    across: Any
+
+
+def reduce_lanes(
+    name: str,
+    term: Callable[..., Any],
+    extents: Sequence[Any],
+    kept: Sequence[Any],
+    combine: Callable[[Any, Any], Any],
+    identity: Any,
+) -> LaneReduction:
+    """Return the reduction of ``term`` over its first indices.
+
+    Args:
+        name: Prefix of the functions' names.
+        term: What is reduced: called with the reduced indices, innermost first.
+        extents: Extent of each reduced index; the first one is cut into chunks.
+        kept: Variables that stay, at least one, in scope in ``term``.
+        combine: Combines two results; associative and commutative.
+        identity: What combining starts from.
+    """
+    lane = hl.Var(f"{name}_lane")
+    partial, folded, total = (hl.Func(f"{name}_{part}") for part in ("partial", "folded", "total"))
+    inner, *outer = extents
+    around = [(0, extent) for extent in outer]
+    chunks = hl.RDom([(0, inner // LANES), *around], f"{name}_chunks")
+    tail = hl.RDom([(0, inner % LANES), *around], f"{name}_tail")
+    across = hl.RDom([(0, VECTOR)], f"{name}_across")
+
+    def value(function: Any, *index: Any) -> Any:
+        # A reference to a function is not yet an expression: select() of references would be a tuple.
+        return hl.Expr(function[(*index, *kept)])
+
+    partial[(lane, *kept)] = identity
+    indices = [chunks[axis] for axis in range(len(extents))]
+    element = term(indices[0] * LANES + lane, *indices[1:])
+    partial[(lane, *kept)] = combine(value(partial, lane), element)
+
+    folded[(lane, *kept)] = reduce(combine, [value(partial, lane + start) for start in range(0, LANES, VECTOR)])
+    indices = [tail[axis] for axis in range(len(extents))]
+    element = term(inner // LANES * LANES + indices[0], *indices[1:])
+    folded[(indices[0] % VECTOR, *kept)] = combine(value(folded, indices[0] % VECTOR), element)
+
+    total[tuple(kept)] = identity
+    total[tuple(kept)] = combine(value(total), value(folded, across.x))
+    return LaneReduction(total, partial, folded, chunks, tail, across)
+
+
+def schedule_lanes(reduction: LaneReduction, consumer: Any, at: Any, tree: bool = True) -> None:
+    """Compute a reduction inside the loop ``at`` of ``consumer``.
+
+    Args:
+        reduction: What is computed.
+        consumer: The function that uses it.
+        at: A variable of its loops.
+        tree: Whether Halide knows that the combination is associative, so that lanes can be combined as a tree.
+    """
+    partial, folded, total = reduction.partial, reduction.folded, reduction.total
+    lane = partial.args()[0]
+    partial.compute_at(consumer, at).bound_extent(lane, LANES).vectorize(lane, VECTOR).unroll(lane)
+    outer = [reduction.chunks[axis] for axis in range(reduction.chunks.dimensions())]
+    partial.update().reorder(lane, *outer).vectorize(lane, VECTOR).unroll(lane)
+    folded.compute_at(consumer, at).bound_extent(lane, VECTOR).vectorize(lane, VECTOR)
+    # Elements of one vector go to different lanes: element modulo the vector's width, and vectors begin at multiples
+    # of it.
+    tail = folded.update().allow_race_conditions()
+    tail.vectorize(reduction.tail[0], VECTOR, hl.TailStrategy.GuardWithIf)
+    total.compute_at(consumer, at)
+    if tree:
+        total.update().atomic().vectorize(reduction.across.x, VECTOR)
+
+
+def parallel_rows(function: Any, rows: list[Any], extents: list[Any], parallel: bool) -> Any:
+    """Fuse the loops over rows into one, perhaps parallel, and return its innermost variable.
+
+    Args:
+        function: The function whose loops they are.
+        rows: Its variables, innermost first, outermost of its loops.
+        extents: Their extents.
+        parallel: Whether to cut the rows into tasks.
+    """
+    fused = rows[0]
+    for index, row in enumerate(rows[1:]):
+        into = hl.Var(f"rows{index}")
+        function.fuse(fused, row, into)
+        fused = into
+    if not parallel:
+        return fused
+    task, row = variables("task row")
+    count = extents[0]
+    for extent in extents[1:]:
+        count = count * extent
+    function.split(fused, task, row, hl.max(1, (count + TASKS - 1) // TASKS), hl.TailStrategy.GuardWithIf)
+    function.parallel(task)
+    return row

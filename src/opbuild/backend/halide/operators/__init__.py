@@ -1,1 +1,0 @@
-"""Definitions (what) and schedules (how) of the operator families."""

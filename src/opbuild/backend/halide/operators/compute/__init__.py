@@ -1,1 +1,0 @@
-"""What each operator family computes; nothing here says how."""

@@ -1,0 +1,1 @@
+"""Kernel family ``arg_reduce``: ArgMax and ArgMin."""

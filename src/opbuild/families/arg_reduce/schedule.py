@@ -1,0 +1,41 @@
+"""ArgMax and ArgMin: how they are computed.
+
+``inner``: a row at a time, lanes side by side. ``outer``: ``lanes`` columns at a time. Variant: ``parallel``, and
+``lanes`` for ``outer``. Limits: ``lanes`` <= I.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import Definition, variables
+from opbuild.backend.halide.lanes import parallel_rows
+from opbuild.families.arg_reduce.definition import LANES
+from opbuild.kernel.opdesc import OpDesc
+
+
+def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+    """Schedule an ArgMax or ArgMin."""
+    out = definition.outputs[0]
+    buffer = out.output_buffer()
+    total = definition.functions["total"]
+    if desc.attrs["layout"] == "inner":
+        rows = [definition.variables["y"], definition.variables["z"]]
+        row = parallel_rows(out, rows, [buffer.dim(0).extent(), buffer.dim(1).extent()], desc.variant["parallel"])
+        partial = definition.functions["partial"]
+        lane = partial.args()[0]
+        partial.compute_at(out, row).bound_extent(lane, LANES).vectorize(lane)
+        partial.update().reorder(lane, definition.domains["chunks"].x).vectorize(lane)
+        total.compute_at(out, row)
+        return
+    lanes = desc.variant["lanes"]
+    i, z = definition.variables["i"], definition.variables["z"]
+    io, ii = variables("io ii")
+    out.split(i, io, ii, lanes, hl.TailStrategy.ShiftInwards).reorder(ii, io, z).vectorize(ii)
+    extents = [(buffer.dim(0).extent() + lanes - 1) // lanes, buffer.dim(1).extent()]
+    column = parallel_rows(out, [io, z], extents, desc.variant["parallel"])
+    kept = total.args()[0]
+    total.compute_at(out, column).bound_extent(kept, lanes).vectorize(kept)
+    total.update().reorder(kept, definition.domains["c"].x).vectorize(kept)

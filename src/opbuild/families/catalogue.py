@@ -1,0 +1,38 @@
+"""Which kernel families there are: every folder beside this file is one. Nothing is listed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opbuild.families.family import Family
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Return the names of all families, sorted."""
+    from pkgutil import iter_modules  # a network that is built starts without it
+
+    return tuple(sorted(module.name for module in iter_modules([str(Path(__file__).parent)]) if module.ispkg))
+
+
+@cache
+def find(name: str) -> Family:
+    """Return the record of a family; one that knows nothing if there is none of this name: the runtime library's."""
+    from opbuild.families.family import Family
+
+    if name not in names():
+        return Family(name, choose=dict)
+    found: Family = import_module(f"opbuild.families.{name}.family").FAMILY
+    return found
+
+
+def with_implied(components: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a key's components with the attributes that its family implies, to compare it with others."""
+    family, attrs = components.get("family"), components.get("attrs")
+    implied = find(family).implied if isinstance(family, str) else {}
+    return {**components, "attrs": {**implied, **attrs}} if implied and isinstance(attrs, Mapping) else components

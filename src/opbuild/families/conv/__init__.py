@@ -1,0 +1,1 @@
+"""Kernel family ``conv``: convolution of blocked values."""

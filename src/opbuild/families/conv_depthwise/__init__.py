@@ -1,0 +1,1 @@
+"""Kernel family ``conv_depthwise``: depthwise convolution of blocked values."""

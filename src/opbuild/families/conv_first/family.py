@@ -1,0 +1,52 @@
+"""Convolution of a plain value with few channels into a blocked one."""
+
+from __future__ import annotations
+
+from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
+from opbuild.families.epilogue import Epilogue
+from opbuild.families.family import Family, Part, Variant
+from opbuild.families.tiles import Pair, Tiles, cheapest
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+
+MOST_CHANNELS = 8
+"""Up to here a plain input is read as it lies; more channels are worth a conversion into blocks."""
+
+TILES: Tiles = (
+    (7, 2, 1.0),
+    (8, 2, 1.01),
+    (4, 2, 1.05),
+    (7, 1, 1.03),
+    (8, 1, 1.04),
+    (4, 1, 1.3),
+    (2, 2, 1.6),
+    (1, 2, 3.0),
+    (2, 1, 2.5),
+    (1, 1, 5.0),
+)
+
+
+def choose(width: int, outputs: int, threads: int) -> Variant:
+    """Return the variant for rows of ``width`` positions: register tile, rows taken at a time, number of tasks."""
+    tile = cheapest(TILES, width, blocks(outputs))
+    return {"width": tile[0], "blocks": tile[1], "rows": 8, "parts": threads}
+
+
+def describe(kernel: Pair, stride: Pair, dilation: Pair, before: Pair, epilogue: Epilogue, variant: Variant) -> OpDesc:
+    """Return the descriptor; pairs are (x, y), ``before`` is padding. Operands x, w, bias, the epilogue's, out."""
+    kx, ky = kernel
+    weights = (LANE, Dim(kx, BLOCK), Dim(ky, BLOCK * kx), Dim(stride=BLOCK * kx * ky), Dim())
+    image = Operand("x", "float32", (Dim(stride=1, min=1), Dim(min=1), Dim()), "NCHW")
+    inputs = (image, Operand("w", "float32", weights, "FRACTAL_Z"), BIAS, *epilogue.inputs())
+    out = result(variant["width"], variant["blocks"])
+    attrs = {"kernel": kernel, "stride": stride, "dilation": dilation, "before": before, **epilogue.attrs}
+    return FAMILY.desc(("Conv", *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
+
+
+FAMILY = Family(
+    "conv_first",
+    choose,
+    attributes=("kernel", "stride", "dilation", "before", "epilogue"),
+    variant={"width": Part(least=1), "blocks": Part(least=1), "rows": Part(), "parts": Part()},
+    types=("float32",),
+    milliseconds=120,
+)

@@ -1,0 +1,1 @@
+"""Kernel family ``conv_grouped``: grouped convolution of blocked values."""

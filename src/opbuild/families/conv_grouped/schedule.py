@@ -1,0 +1,27 @@
+"""Grouped convolution of blocked values: the schedule.
+
+As for a dense convolution, but a tile has one channel block: neighbouring blocks read different inputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import Definition
+from opbuild.backend.halide.division import divide_plane
+from opbuild.kernel.opdesc import OpDesc
+
+
+def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+    """Schedule by ``variant``: ``width``, ``divide`` and ``parts``."""
+    width = desc.variant["width"]
+    out, acc, r = definition.outputs[0], definition.functions["acc"], definition.domains["r"]
+    lane, ox, oy, block = (definition.variables[name] for name in ("lane", "ox", "oy", "block"))
+    xo, xi = hl.Var("xo"), hl.Var("xi")
+    out.split(ox, xo, xi, width, hl.TailStrategy.ShiftInwards).reorder(lane, xi, xo, oy, block)
+    out.vectorize(lane).unroll(xi)
+    divide_plane(out, oy, block, desc.variant["divide"], desc.variant["parts"])
+    acc.compute_at(out, xo).vectorize(lane).unroll(ox).bound_extent(ox, width)
+    acc.update().reorder(lane, ox, *(r[axis] for axis in range(r.dimensions()))).vectorize(lane).unroll(ox)

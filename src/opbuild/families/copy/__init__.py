@@ -1,0 +1,1 @@
+"""Kernel family ``copy``: elements moved between strided places."""

@@ -1,0 +1,1 @@
+"""Kernel family ``elementwise``: expressions, one element at a time."""

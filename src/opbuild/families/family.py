@@ -1,0 +1,149 @@
+"""Family: what lowering and the builder know of a kernel family; nothing of any compiler.
+
+A family computes one thing in several *variants*. ``choose`` returns the variant that is fastest for given extents, and
+``describe`` the descriptor of one with the extents for which it is legal; each family writes both for its own operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import log2
+from typing import Any
+
+from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, OpDesc, Operand
+
+Variant = dict[str, Any]
+"""How a kernel computes: what ``OpDesc.variant`` holds."""
+
+FLOATS, INTEGERS = ("float32", "float64"), ("int32", "int64")
+
+ANY_RANK = 6
+"""Rank of the kernels that serve every lower rank, of families for which dimensions of one element may be added."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a family's variants.
+
+    Attributes:
+        least: Its value in the variant that is legal for every extent, or what returns it for the attributes; None for
+            a part that sets no limit: it stays as it is.
+        lacking: What it costs to run a kernel without it, in powers of two of the time, nearly.
+        milliseconds: What compiling takes more with it.
+    """
+
+    least: Any = None
+    lacking: float = 0.5
+    milliseconds: int = 0
+
+
+_PLAIN = Part()
+
+PARALLEL = Part(lacking=3.0)
+"""Whether, or how, work is divided among threads."""
+
+
+def _as_it_is(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
+    return dim
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kernel family.
+
+    Attributes:
+        name: Its name, which is its folder's.
+        choose: Returns the variant for extents and a number of threads; None where another family is faster.
+        attributes: Names of the attributes that say what it computes; one that has ``epilogue`` takes one.
+        variant: The parts of its variants by name.
+        types: Element types of its first operand; empty if it takes any.
+        implied: Attributes that all its kernels have, so that descriptors need not say them.
+        milliseconds: What compiling takes on one core, roughly; only the order matters.
+        least_extent: Least extent in the variant without limits, of dimensions that have a limit in others.
+        any_stride: Whether single elements may lie at any distance.
+        any_rank: Whether all operands have the same dimensions, so that some of one element may be added.
+        opened: Returns one dimension of an operand without limits, from the one that was found by these rules.
+    """
+
+    name: str
+    choose: Callable[..., Variant | None]
+    attributes: tuple[str, ...] = ()
+    variant: Mapping[str, Part] = field(default_factory=dict)
+    types: tuple[str, ...] = ()
+    implied: Mapping[str, Any] = field(default_factory=dict)
+    milliseconds: int = 55
+    least_extent: int = 0
+    any_stride: bool = False
+    any_rank: bool = False
+    opened: Callable[[OpDesc, Operand, int, Dim], Dim] = _as_it_is
+
+    def desc(
+        self,
+        op_types: tuple[str, ...],
+        inputs: tuple[Operand, ...],
+        outputs: tuple[Operand, ...],
+        attrs: Mapping[str, Any],
+        variant: Variant,
+        impl_mode: str = HIGH_PERFORMANCE,
+        source: str = "",
+    ) -> OpDesc:
+        """Return a descriptor of this family; the arguments are those of ``OpDesc``.
+
+        Raises:
+            AssertionError: If the family has no such attribute, or no such part of a variant.
+        """
+        unknown = (attrs.keys() - set(self.attributes)) | (variant.keys() - self.variant.keys())
+        if unknown:
+            raise AssertionError(f"the family {self.name} has no {', '.join(sorted(unknown))}")
+        return OpDesc(op_types, self.name, inputs, outputs, attrs, variant, impl_mode, source)
+
+    def without_limits(self, desc: OpDesc) -> OpDesc:
+        """Return the variant of a kernel that is legal for every extent that its operator can have."""
+        least = {name: self._least(desc, name, value) for name, value in desc.variant.items()}
+        return replace(
+            desc,
+            inputs=tuple(self._open(desc, operand) for operand in desc.inputs),
+            outputs=tuple(self._open(desc, operand) for operand in desc.outputs),
+            variant=least,
+        )
+
+    def distance(self, wanted: OpDesc, other: OpDesc) -> float:
+        """Return how much worse another variant is likely to be: a number to compare, in powers of two of the time."""
+        total = 0.0
+        for name in sorted({*wanted.variant, *other.variant}):
+            values: list[Any] = [wanted.variant.get(name), other.variant.get(name)]
+            if values[0] == values[1]:
+                continue
+            if any(isinstance(value, (bool, str)) or value is None for value in values):
+                lacking = self.variant.get(name, _PLAIN).lacking
+                total += lacking if values[0] else lacking / 4
+            else:
+                one, two = (log2(max(value, 0.5)) for value in values)
+                total += abs(one - two)
+        return total
+
+    def cost(self, desc: OpDesc) -> int:
+        """Return what compiling a kernel takes on one core, in milliseconds, roughly."""
+        parts = (part.milliseconds for name, part in self.variant.items() if desc.variant.get(name))
+        return self.milliseconds + sum(parts)
+
+    def _least(self, desc: OpDesc, name: str, value: Any) -> Any:
+        least = self.variant.get(name, _PLAIN).least
+        if callable(least):
+            return least(desc.attrs)
+        return value if least is None else least
+
+    def _open(self, desc: OpDesc, operand: Operand) -> Operand:
+        dims = [self._opened(desc, operand, number) for number in range(len(operand.dims))]
+        if self.any_rank:
+            dims += [Dim()] * (ANY_RANK - len(dims))
+        return replace(operand, dims=tuple(dims))
+
+    def _opened(self, desc: OpDesc, operand: Operand, number: int) -> Dim:
+        dim = operand.dims[number]
+        if dim.min > 1:
+            dim = replace(dim, min=self.least_extent)
+        if self.any_stride and (number == 0 or self.any_rank) and operand.format != "NC1HWC0":
+            dim = replace(dim, stride=FREE)
+        return self.opened(desc, operand, number, dim)

@@ -1,0 +1,1 @@
+"""Kernel family ``from_blocked``: out of channel blocks."""

@@ -1,0 +1,28 @@
+"""The way out of channel blocks."""
+
+from __future__ import annotations
+
+from opbuild.families.blocked import BLOCKED_DIMS
+from opbuild.families.family import PARALLEL, Family, Part, Variant
+from opbuild.families.to_blocked.family import SERIAL
+from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+
+WIDTHS = (16, 8, 4, 1)
+"""Positions of a vector along a row whose elements are adjacent."""
+
+
+def choose(row: int, stride: int, elements: int, threads: int) -> Variant:
+    """Return the variant for rows of ``row`` elements with a stride of 1, or ``FREE``."""
+    width = 1 if stride == FREE else next(width for width in WIDTHS if width == 1 or width <= row)
+    return {"width": width, "parallel": threads > 1 and elements >= SERIAL}
+
+
+def describe(dtype: str, stride: int, variant: Variant) -> OpDesc:
+    """Return the descriptor; operands x ``(16, W, H, C1)`` and out ``(W, H, C)``, with ``stride`` along a row."""
+    width = variant["width"]
+    dims = (Dim(stride=stride, min=width if width > 1 else 0), Dim(), Dim())
+    x, out = Operand("x", dtype, BLOCKED_DIMS, "NC1HWC0"), Operand("out", dtype, dims, "NCHW")
+    return FAMILY.desc(("FromBlocked",), (x,), (out,), {}, variant)
+
+
+FAMILY = Family("from_blocked", choose, variant={"width": Part(least=1), "parallel": PARALLEL}, any_stride=True)

@@ -1,0 +1,1 @@
+"""Kernel family ``gather``: elements at places that another tensor names."""

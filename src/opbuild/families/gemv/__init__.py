@@ -1,0 +1,1 @@
+"""Kernel family ``gemv``: products of a matrix and a vector."""

@@ -1,0 +1,21 @@
+"""Products of a matrix and a vector: how they are computed: one row after the other.
+
+Variant: ``parallel``. No limits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opbuild.backend.halide.definition import Definition
+from opbuild.backend.halide.lanes import parallel_rows, schedule_lanes
+from opbuild.kernel.opdesc import OpDesc
+
+
+def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+    """Schedule a matrix-vector product."""
+    out = definition.outputs[0]
+    rows = [definition.variables[name] for name in ("r", "b0", "b1")]
+    extents = [out.output_buffer().dim(index).extent() for index in range(3)]
+    row = parallel_rows(out, rows, extents, desc.variant["parallel"])
+    schedule_lanes(definition.functions["dot"], out, row)

@@ -1,0 +1,1 @@
+"""Kernel family ``global_pool``: pools over whole planes."""

@@ -1,0 +1,30 @@
+"""Pools over whole planes of blocked values."""
+
+from __future__ import annotations
+
+from opbuild.families.blocked import CHANNEL_DIMS, IMAGE
+from opbuild.families.family import PARALLEL, Family, Part, Variant
+from opbuild.families.pool.family import SERIAL
+from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc, Operand
+
+
+def choose(elements: int, threads: int) -> Variant:
+    """Return the variant for an input of so many elements."""
+    return {"partials": 4, "parallel": threads > 1 and elements >= SERIAL}
+
+
+def describe(kind: str, variant: Variant, impl_mode: str = HIGH_PERFORMANCE) -> OpDesc:
+    """Return the descriptor of a pool of a kind, ``max`` or ``average``; operands x ``(16, W, H, C1)``, out."""
+    out = Operand("out", "float32", CHANNEL_DIMS, "NC1HWC0")
+    name = "GlobalMaxPool" if kind == "max" else "GlobalAveragePool"
+    return FAMILY.desc((name,), (IMAGE,), (out,), {"kind": kind}, variant, impl_mode)
+
+
+FAMILY = Family(
+    "global_pool",
+    choose,
+    attributes=("kind",),
+    variant={"partials": Part(), "parallel": PARALLEL},
+    types=("float32",),
+    milliseconds=65,
+)

@@ -1,0 +1,1 @@
+"""Kernel family ``layer_norm``: normalisations that look at the data."""

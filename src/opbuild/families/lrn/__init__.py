@@ -1,0 +1,1 @@
+"""Kernel family ``lrn``: local response normalization."""

@@ -1,0 +1,31 @@
+"""Local response normalization of blocked values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opbuild.families.blocked import BLOCK, IMAGE
+from opbuild.families.family import PARALLEL, Family, Variant
+from opbuild.families.pool import family as pool
+from opbuild.kernel.opdesc import OpDesc
+
+MOST_CHANNELS = 2 * BLOCK + 1
+"""A window reaches at most one block to each side."""
+
+
+def describe(attrs: Mapping[str, Any], variant: Variant, impl_mode: str) -> OpDesc:
+    """Return the descriptor; operands x and out."""
+    return FAMILY.desc(("LRN",), (IMAGE,), (pool.OUT,), attrs, variant, impl_mode)
+
+
+choose = pool.choose
+
+FAMILY = Family(
+    "lrn",
+    choose,
+    attributes=("size", "alpha", "beta", "bias"),
+    variant={"parallel": PARALLEL},
+    types=("float32",),
+    milliseconds=65,
+)

@@ -1,0 +1,1 @@
+"""Kernel family ``matmul``: matrix products."""

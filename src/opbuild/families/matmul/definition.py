@@ -1,0 +1,103 @@
+"""Matrix products: what they compute.
+
+``out[n, m] = epilogue(sum over k of lhs[k, m] * rhs[n, k])``, as many times as there are batches. Attributes:
+
+* ``rhs``: how the right operand lies. ``panels``: ``(32, K, N/32)``, the columns in panels of 32, zero beyond N; one
+  matrix for all batches or one each. ``rows``: ``(N, K, ...)`` with neighbouring columns adjacent. ``columns``: ``(N,
+  K, ...)`` with neighbours along K adjacent (a transposed matrix).
+* ``epilogue``: an expression over the sum and the operands after ``rhs``, each of the output's rank; a stride of 0
+  repeats.
+
+In the mode ``high_precision`` the products of ``CHUNK`` neighbours along K are added up by themselves, then the sums:
+the error of a long sum falls by half a dozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.expression import compile_expression
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.operations.expression import from_json
+
+Domains = dict[str, Any]
+"""Reduction domains by the names under which schedules find them."""
+
+CHUNK = 32
+"""Products that ``high_precision`` adds up by themselves."""
+
+
+def define(desc: OpDesc) -> Definition:
+    """Return the definition of a batched matrix product."""
+    inputs = parameters(desc)
+    lhs, rhs, *others = inputs
+    n, m = variables("n m")
+    batch = variables("b0 b1")[: len(desc.outputs[0].dims) - 2]
+    functions: dict[str, Any] = {}
+    staged = _stage(functions, rhs, desc.attrs["rhs"], batch) if desc.variant.get("stage") else rhs
+
+    def product(k: Any) -> Any:
+        if desc.attrs["rhs"] == "panels":
+            panel = desc.inputs[1].dims[0].extent
+            return lhs[(k, m, *batch)] * rhs[(n % panel, k, n // panel, *batch[: rhs.dimensions() - 3])]
+        return lhs[(k, m, *batch)] * staged[(n, k, *batch)]
+
+    place = (n, m, *batch)
+    add_up = _sum_in_chunks if desc.is_precise else _sum
+    domains = add_up(functions, product, place, lhs.dim(0).extent())
+    acc, out = functions["acc"], hl.Func("out")
+    operands = [other[(n, m, *batch)] for other in others]
+    expression, total = from_json(desc.attrs["epilogue"]), hl.Expr(acc[(n, m, *batch)])
+    out[place] = compile_expression(expression, operands, place, total, refined=desc.is_precise)
+    constrain_output(out, desc.outputs[0])
+    names = {"n": n, "m": m, **{var.name(): var for var in batch}}
+    return Definition(inputs, [out], names, functions, domains)
+
+
+def _sum(functions: dict[str, Any], product: Callable[[Any], Any], place: tuple[Any, ...], extent: Any) -> Domains:
+    """Define ``acc``, the sum of products; return its domain ``k``."""
+    k = hl.RDom([(0, extent)], "k")
+    acc = functions["acc"] = hl.Func("acc")
+    acc[place] = hl.f32(0)
+    acc[place] += product(k.x)
+    return {"k": k}
+
+
+def _sum_in_chunks(
+    functions: dict[str, Any], product: Callable[[Any], Any], place: tuple[Any, ...], extent: Any
+) -> Domains:
+    """Define ``acc``, the sum of the sums ``chunk`` and ``rest``; return the domains of all three."""
+    number = variables("number")[0]
+    k, inner, beyond = (
+        hl.RDom([(0, count)], name)
+        for name, count in (("k", extent // CHUNK), ("inner", CHUNK), ("beyond", extent % CHUNK))
+    )
+    acc, chunk, rest = (hl.Func(name) for name in ("acc", "chunk", "rest"))
+    functions.update(acc=acc, chunk=chunk, rest=rest)
+    chunk[(*place, number)] = hl.f32(0)
+    chunk[(*place, number)] += product(number * CHUNK + inner.x)
+    rest[place] = hl.f32(0)
+    rest[place] += product(extent // CHUNK * CHUNK + beyond.x)
+    acc[place] = rest[place]
+    acc[place] += chunk[(*place, k.x)]
+    return {"k": k, "chunk": inner, "rest": beyond}
+
+
+def _stage(functions: dict[str, Any], rhs: Any, layout: str, batch: list[Any]) -> Any:
+    """Return a copy of the right operand that the schedule keeps a panel at a time, columns adjacent."""
+    n, k = variables("n k")
+    staged = hl.Func("staged")
+    if layout == "columns":
+        # Loaded along K, as it lies, and transposed in registers.
+        block = hl.Func("block")
+        block[(k, n, *batch)] = rhs[(n, k, *batch)]
+        staged[(n, k, *batch)] = block[(k, n, *batch)]
+        functions["block"] = block
+    else:
+        staged[(n, k, *batch)] = rhs[(n, k, *batch)]
+    functions["staged"] = staged
+    return staged

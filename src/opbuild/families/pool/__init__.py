@@ -1,0 +1,1 @@
+"""Kernel family ``pool``: sliding maxima and averages."""

@@ -1,0 +1,57 @@
+"""Reductions: neighbouring axes that are reduced, or kept, are one."""
+
+from __future__ import annotations
+
+from opbuild.families.dims import free_dims
+from opbuild.families.family import FLOATS, INTEGERS, PARALLEL, Family, Part, Variant
+from opbuild.kernel.opdesc import FREE, OpDesc, Operand
+
+LANES = (64, 16, 1)
+"""Columns that are reduced side by side; the first that fits is taken."""
+
+SERIAL = 32768
+"""Elements below which waking a second thread costs more than it saves."""
+
+SMALL = ("int8", "uint8")
+
+TYPES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("sum", "prod", "l1", "sum_square"), (*FLOATS, *INTEGERS)),
+    **dict.fromkeys(("max", "min"), (*FLOATS, *INTEGERS, *SMALL)),
+    **dict.fromkeys(("mean", "l2", "log_sum", "log_sum_exp"), FLOATS),
+}
+"""Element types that the kernels of each reduction serve."""
+
+
+def choose(layout: str, columns: int, elements: int, results: int, threads: int) -> Variant:
+    """Return the variant.
+
+    Args:
+        layout: ``inner`` or ``outer``, as the definition has it.
+        columns: Extent of the innermost dimension that is kept.
+        elements: Elements of the input.
+        results: Elements of the output.
+        threads: Threads that run it.
+    """
+    parallel = threads > 1 and elements >= SERIAL and results > 1
+    lanes = {"lanes": next(lanes for lanes in LANES if lanes <= max(columns, 1))} if layout == "outer" else {}
+    return {"parallel": parallel, **lanes}
+
+
+def describe(
+    op_type: str, reduction: str, layout: str, dtype: str, ranks: tuple[int, int], variant: Variant, impl_mode: str
+) -> OpDesc:
+    """Return the descriptor; operands x and out, of these ranks."""
+    lanes = variant.get("lanes", 0)
+    x = Operand("x", dtype, free_dims(ranks[0], inner_stride=1, inner_min=lanes))
+    out = Operand("out", dtype, free_dims(ranks[1], inner_stride=1 if lanes else FREE))
+    return FAMILY.desc((op_type,), (x,), (out,), {"reduction": reduction, "layout": layout}, variant, impl_mode)
+
+
+FAMILY = Family(
+    "reduce",
+    choose,
+    attributes=("reduction", "layout"),
+    variant={"lanes": Part(least=1), "parallel": PARALLEL},
+    types=TYPES["max"],
+    least_extent=1,
+)

@@ -1,0 +1,1 @@
+"""Kernel family ``resize``: weighted neighbours along one axis."""

@@ -1,0 +1,38 @@
+"""Weighted neighbours along one axis."""
+
+from __future__ import annotations
+
+from opbuild.families.dims import vector_width
+from opbuild.families.family import PARALLEL, Family, Part, Variant
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+
+SERIAL = 1 << 15
+"""Elements below which waking a second thread costs more than it saves."""
+
+
+def choose(row: int, elements: int, threads: int) -> Variant:
+    """Return the variant for an output of ``elements`` in rows of ``row``."""
+    return {"width": vector_width(row, 4), "parallel": threads > 1 and elements >= SERIAL}
+
+
+def describe(taps: int, rank: int, variant: Variant) -> OpDesc:
+    """Return the descriptor; operands x, places, weights and out. The innermost axis of a rank of 2 is resized."""
+    width, rest = variant["width"], (Dim(min=1),) * (rank - 1)
+    entries = (Dim(extent=taps, stride=1), Dim(stride=taps))
+    inputs = (
+        Operand("x", "float32", (Dim(stride=1, min=width if rank == 3 else 1), *rest)),
+        Operand("places", "int32", entries),
+        Operand("weights", "float32", entries),
+    )
+    out = Operand("out", "float32", (Dim(stride=1, min=width), *rest))
+    return FAMILY.desc(("Resize",), inputs, (out,), {"taps": taps}, variant)
+
+
+FAMILY = Family(
+    "resize",
+    choose,
+    attributes=("taps",),
+    variant={"width": Part(least=1), "parallel": PARALLEL},
+    types=("float32",),
+    least_extent=1,
+)

@@ -1,0 +1,1 @@
+"""Kernel family ``scan``: running sums and products."""

@@ -1,0 +1,41 @@
+"""Running sums and products along one axis."""
+
+from __future__ import annotations
+
+from opbuild.families.dims import VECTOR, free_dims
+from opbuild.families.family import FLOATS, INTEGERS, PARALLEL, Family, Part, Variant
+from opbuild.kernel.opdesc import OpDesc, Operand
+
+SERIAL = 32768
+"""Elements below which waking a second thread costs more than it saves."""
+
+
+def choose(columns: int, axis: int, elements: int, threads: int) -> Variant:
+    """Return the variant.
+
+    Args:
+        columns: Elements behind the axis, which are adjacent.
+        axis: Elements along it.
+        elements: Elements in all.
+        threads: Threads that run it.
+    """
+    parallel = threads > 1 and elements >= SERIAL and elements > axis
+    return {"lanes": VECTOR if columns >= VECTOR else 1, "parallel": parallel}
+
+
+def describe(op_type: str, exclusive: bool, reverse: bool, dtype: str, variant: Variant, impl_mode: str) -> OpDesc:
+    """Return the descriptor of a ``CumSum`` or ``CumProd``; operands x and out ``(I, C, rows)``."""
+    dims = free_dims(3, inner_stride=1, inner_min=variant["lanes"])
+    operands = tuple(Operand(name, dtype, dims) for name in ("x", "out"))
+    attrs = {"product": op_type == "CumProd", "exclusive": exclusive, "reverse": reverse}
+    return FAMILY.desc((op_type,), operands[:1], operands[1:], attrs, variant, impl_mode)
+
+
+FAMILY = Family(
+    "scan",
+    choose,
+    attributes=("product", "exclusive", "reverse"),
+    variant={"lanes": Part(least=1), "parallel": PARALLEL},
+    types=(*FLOATS, *INTEGERS, "uint32", "uint64"),
+    least_extent=1,
+)

@@ -1,0 +1,1 @@
+"""Kernel family ``shuffle``: channels of a blocked value in another order."""

@@ -1,0 +1,1 @@
+"""Kernel family ``softmax``: softmax and its logarithm."""

@@ -1,0 +1,122 @@
+"""Softmax and its logarithm along one axis: what they compute.
+
+Attributes: ``log``; ``axis``: ``inner`` for operands ``(C, rows, rows)``, reduced along adjacent elements, or ``outer``
+for ``(I, C, rows)``, reduced for ``I`` adjacent columns at once.
+
+Special values come out as the definition has them: a row that holds NaN or +inf, or -inf only, is NaN throughout; other
+elements of -inf are 0. The maximum may ignore NaN, because ``x - maximum`` is then NaN where ``x`` is, and with it the
+sum. In the mode ``high_precision`` powers and their sum are float64, and a result is rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide import precise
+from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.lanes import reduce_lanes
+from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64, absolute, bounded
+from opbuild.kernel.opdesc import OpDesc
+
+ROUNDER = 12582912.0
+"""1.5 * 2**23: adding it to a small float32 leaves the nearest integer in the low bits of the sum."""
+
+
+def exp_below_zero(x: Any) -> Any:
+    """Return e to the power of ``x`` for ``x <= 0`` or NaN; results below 1.2e-38 are 0.
+
+    Cheaper than a general exponential: no upper limit to care for. The relative error is below 3e-7.
+    """
+    # At the lower limit the scale's exponent field is 0, which makes the result exactly 0.
+    limited = hl.max(x, hl.f32(-88.0))
+    shifted = hl.strict_float(limited * hl.f32(1.44269504088896341) + hl.f32(ROUNDER))
+    n = hl.strict_float(shifted - hl.f32(ROUNDER))
+    r = limited - n * hl.f32(0.693359375)
+    r = r - n * hl.f32(-2.12194440e-4)
+    p = hl.f32(1.9875691500e-4)
+    for c in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+        p = p * r + hl.f32(c)
+    p = p * (r * r) + r + hl.f32(1.0)
+    # The bits of ROUNDER end in zeros: a shift by 23 leaves only the integer plus the exponent's bias of 127.
+    scale = hl.reinterpret(hl.Float(32), (hl.reinterpret(hl.UInt(32), shifted) + hl.u32(127)) << hl.u32(23))
+    return hl.select(hl.is_nan(x), x, p * scale)
+
+
+def define(desc: OpDesc) -> Definition:
+    """Return the definition of a softmax."""
+    return _inner(desc) if desc.attrs["axis"] == "inner" else _outer(desc)
+
+
+def _inner(desc: OpDesc) -> Definition:
+    inputs = parameters(desc)
+    x = inputs[0]
+    kind = FLOAT64 if desc.is_precise else FLOAT32
+    i, y, z = variables("i y z")
+    extent = [x.dim(0).extent()]
+    lowest = hl.Float(32).min()
+    maximum = reduce_lanes("maximum", lambda c: x[c, y, z], extent, (y, z), hl.max, lowest)
+    power = hl.Func("power")
+    power[i, y, z] = _power(x[i, y, z], hl.Expr(maximum.total[y, z]), kind)
+    total = reduce_lanes("sum", lambda c: power[c, y, z], extent, (y, z), lambda a, b: a + b, hl.cast(kind, 0))
+    row, out = hl.Func("row"), hl.Func("out")
+    if desc.attrs["log"]:
+        row[y, z] = _log_of_sum(total.total[y, z], kind)
+        out[i, y, z] = _logarithm(x[i, y, z], hl.Expr(maximum.total[y, z]), row[y, z], kind)
+    else:
+        row[y, z] = hl.cast(kind, 1) / total.total[y, z]
+        out[i, y, z] = hl.cast(FLOAT32, power[i, y, z] * row[y, z])
+    constrain_output(out, desc.outputs[0])
+    functions = {"maximum": maximum, "power": power, "sum": total, "row": row}
+    return Definition(inputs, [out], {"i": i, "y": y, "z": z}, functions)
+
+
+def _outer(desc: OpDesc) -> Definition:
+    inputs = parameters(desc)
+    x = inputs[0]
+    kind = FLOAT64 if desc.is_precise else FLOAT32
+    i, c, z = variables("i c z")
+    domain = hl.RDom([(0, x.dim(1).extent())], "c")
+    maximum, power, total, row, out = (hl.Func(name) for name in ("maximum", "power", "sum", "row", "out"))
+    maximum[i, z] = hl.Float(32).min()
+    maximum[i, z] = hl.max(maximum[i, z], x[i, domain.x, z])
+    power[i, c, z] = _power(x[i, c, z], hl.Expr(maximum[i, z]), kind)
+    total[i, z] = hl.cast(kind, 0)
+    # Strictly, as the logarithm asks whether it is NaN.
+    total[i, z] = hl.strict_float(hl.Expr(total[i, z]) + power[i, domain.x, z])
+    if desc.attrs["log"]:
+        row[i, z] = _log_of_sum(total[i, z], kind)
+        out[i, c, z] = _logarithm(x[i, c, z], hl.Expr(maximum[i, z]), row[i, z], kind)
+    else:
+        row[i, z] = hl.cast(kind, 1) / total[i, z]
+        out[i, c, z] = hl.cast(FLOAT32, power[i, c, z] * row[i, z])
+    constrain_output(out, desc.outputs[0])
+    functions = {"maximum": maximum, "power": power, "sum": total, "row": row}
+    return Definition(inputs, [out], {"i": i, "c": c, "z": z}, functions)
+
+
+def _power(x: Any, greatest: Any, kind: Any) -> Any:
+    """Return e to the power of ``x - greatest``, NaN if that is NaN."""
+    shifted = hl.strict_float(x - greatest)
+    if kind == FLOAT32:
+        return exp_below_zero(shifted)
+    # The difference of finite numbers; what infinities and NaN make of it shows in float32.
+    power = precise.exp(bounded(precise.wide(x) - precise.wide(greatest), -200.0, 0.0))
+    return hl.strict_float(hl.select(hl.is_nan(shifted), hl.f64(math.nan), power))
+
+
+def _logarithm(x: Any, greatest: Any, row: Any, kind: Any) -> Any:
+    """Return ``x - greatest - row``, where ``row`` is the logarithm of the sum of powers."""
+    shifted = x - greatest
+    if kind == FLOAT32:
+        return shifted - row
+    precisely = hl.cast(FLOAT32, (precise.wide(x) - precise.wide(greatest)) - row)
+    finite = absolute(shifted) < hl.f32(math.inf)
+    return hl.strict_float(hl.select(finite, precisely, shifted - hl.cast(FLOAT32, row)))
+
+
+def _log_of_sum(total: Any, kind: Any) -> Any:
+    """Return the logarithm of a sum of powers: at least 1, or NaN, which ``hl.log`` would lose."""
+    return hl.select(hl.is_nan(total), total, precise.log(hl.Expr(total)) if kind == FLOAT64 else hl.log(total))

@@ -1,0 +1,61 @@
+"""Softmax and its logarithm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opbuild.families.dims import VECTOR, free_dims
+from opbuild.families.family import PARALLEL, Family, Part, Variant
+from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+
+STACK_ROW = 4096
+"""Longest row of which the powers are kept on the stack."""
+
+SERIAL = 8192
+"""Elements below which waking a second thread costs more than it saves."""
+
+
+def choose(log: bool, inner: int, row: int, elements: int, threads: int) -> Variant:
+    """Return the variant.
+
+    Args:
+        log: Whether it is the logarithm, which keeps no row.
+        inner: Elements behind the axis.
+        row: Elements along it.
+        elements: Elements in all.
+        threads: Threads that run it.
+    """
+    parallel = threads > 1 and elements >= SERIAL and elements > row
+    if inner == 1:
+        return {"row": "stack" if log or row <= STACK_ROW else "heap", "parallel": parallel}
+    return {"lanes": VECTOR if inner >= VECTOR else 1, "parallel": parallel}
+
+
+def describe(log: bool, inner: bool, variant: Variant, impl_mode: str) -> OpDesc:
+    """Return the descriptor; operands x and out, the ``inner`` dimension being the axis, or else the middle one."""
+    limit = STACK_ROW if variant.get("row") == "stack" and not log else FREE
+    x = Operand("x", "float32", free_dims(3, inner_stride=1, inner_min=variant.get("lanes", 0), inner_max=limit))
+    out = Operand("out", "float32", free_dims(3, inner_stride=1))
+    attrs = {"log": log, "axis": "inner" if inner else "outer"}
+    return FAMILY.desc(("LogSoftmax" if log else "Softmax",), (x,), (out,), attrs, variant, impl_mode)
+
+
+def _least_row(attrs: Mapping[str, Any]) -> str:
+    return "stack" if attrs["log"] else "heap"
+
+
+def _opened(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
+    return Dim(dim.extent, dim.stride, dim.min, FREE, dim.multiple)
+
+
+FAMILY = Family(
+    "softmax",
+    choose,
+    attributes=("log", "axis"),
+    variant={"lanes": Part(least=1), "row": Part(least=_least_row), "parallel": PARALLEL},
+    types=("float32",),
+    milliseconds=105,
+    least_extent=1,
+    opened=_opened,
+)

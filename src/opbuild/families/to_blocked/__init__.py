@@ -1,0 +1,1 @@
+"""Kernel family ``to_blocked``: into channel blocks."""

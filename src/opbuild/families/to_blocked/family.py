@@ -1,0 +1,28 @@
+"""The way into channel blocks."""
+
+from __future__ import annotations
+
+from opbuild.families.blocked import BLOCK, BLOCKED_DIMS
+from opbuild.families.family import PARALLEL, Family, Variant
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+
+SERIAL = 32768
+"""Elements below which waking a second thread costs more than it saves."""
+
+
+def choose(elements: int, threads: int) -> Variant:
+    """Return the variant for so many elements."""
+    return {"parallel": threads > 1 and elements >= SERIAL}
+
+
+def describe(dtype: str, stride: int, whole: bool, variant: Variant) -> OpDesc:
+    """Return the descriptor; operands x ``(W, H, C)``, with ``stride`` along a row, and out ``(16, W, H, C1)``.
+
+    ``whole``: the channels fill all blocks.
+    """
+    dims = (Dim(stride=stride), Dim(), Dim(min=0 if whole else 1, multiple=BLOCK if whole else 1))
+    x, out = Operand("x", dtype, dims, "NCHW"), Operand("out", dtype, BLOCKED_DIMS, "NC1HWC0")
+    return FAMILY.desc(("ToBlocked",), (x,), (out,), {"whole": whole}, variant)
+
+
+FAMILY = Family("to_blocked", choose, attributes=("whole",), variant={"parallel": PARALLEL}, any_stride=True)

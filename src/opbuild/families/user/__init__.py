@@ -1,0 +1,1 @@
+"""Kernel family ``user``: whole definitions of users."""

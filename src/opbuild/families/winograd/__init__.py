@@ -1,0 +1,1 @@
+"""Kernel family ``winograd``: Winograd's 3 x 3 convolution."""

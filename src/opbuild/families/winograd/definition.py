@@ -1,0 +1,107 @@
+"""Winograd's convolution, F(m x m, 3 x 3) with m = 2 or 4, of blocked values: the definition.
+
+``x (16, W + 2, H + 2, C1)`` is a window of the valid extents plus the kernel's two; ``u (16 out, C in, C1 out, n *
+n)`` with n = m + 2 are the transformed weights; ``bias (16, C1 out)``; ``out (16, OW, OH, C1 out)`` has extents
+rounded up to whole chunks of tiles: what lies beyond the valid extents gets zero, which is what the halo holds
+anyway. Reads beyond the valid extents meet the halo of the input. Matrices are those of Lavin and Gray, "Fast
+Algorithms for Convolutional Neural Networks".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import CHECKED, Definition, constrain_output, parameter, variables
+from opbuild.backend.halide.epilogue import apply_epilogue
+from opbuild.kernel.opdesc import OpDesc
+
+INPUT = {
+    2: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
+    4: (
+        (4, 0, -5, 0, 1, 0),
+        (0, -4, -4, 1, 1, 0),
+        (0, 4, -4, -1, 1, 0),
+        (0, -2, -1, 2, 1, 0),
+        (0, 2, -1, -2, 1, 0),
+        (0, 4, 0, -5, 0, 1),
+    ),
+}
+"""The input's transform, B transposed, by m."""
+
+OUTPUT = {
+    2: ((1, 1, 1, 0), (0, 1, -1, -1)),
+    4: ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
+}
+"""The output's transform, A transposed, by m."""
+
+
+def define(desc: OpDesc) -> Definition:
+    """Define it: ``attrs`` has ``epilogue``, ``variant`` has ``tile`` (m).
+
+    With ``variant["checked"]``, zeros stand for what lies beyond the extents of ``x``: the halo is not part of them.
+    """
+    m = desc.variant["tile"]
+    n = m + 2
+    params = {operand.name: parameter(operand) for operand in desc.inputs}
+    x, u, bias = params["x"], params["u"], params["bias"]
+    source = hl.BoundaryConditions.constant_exterior(x, hl.f32(0)) if desc.variant.get(CHECKED) else x
+    lane, block, tx, ty, a, b, i, j, point, ox, oy = variables("lane block tx ty a b i j point ox oy")
+    columns, v, acc, product, half, tile, out = (
+        hl.Func(name) for name in ("columns", "v", "acc", "product", "half", "tile", "out")
+    )
+    taps = range(n)
+    columns[lane, block, tx, ty, i, a] = hl.mux(
+        a, [combine(row, [source[lane, tx * m + i, ty * m + k, block] for k in taps]) for row in INPUT[m]]
+    )
+    v[lane, block, tx, ty, b, a] = hl.mux(
+        b, [combine(row, [columns[lane, block, tx, ty, k, a] for k in taps]) for row in INPUT[m]]
+    )
+    r = hl.RDom([(0, 16), (0, x.dim(3).extent())], "r")
+    acc[lane, block, tx, ty, point] = hl.f32(0)
+    acc[lane, block, tx, ty, point] += (
+        v[r[0], r[1], tx, ty, point % n, point // n] * u[lane, r[1] * 16 + r[0], block, point]
+    )
+    product[lane, block, tx, ty, point] = acc[lane, block, tx, ty, point]
+    half[lane, block, tx, ty, b, j] = hl.mux(
+        j, [combine(row, [product[lane, block, tx, ty, b + n * k] for k in taps]) for row in OUTPUT[m]]
+    )
+    tile[lane, block, tx, ty, i, j] = hl.mux(
+        i, [combine(row, [half[lane, block, tx, ty, k, j] for k in taps]) for row in OUTPUT[m]]
+    )
+    total = tile[lane, block, ox // m, oy // m, ox % m, oy % m] + bias[lane, block]
+    result = apply_epilogue(desc, params, total, (lane, ox, oy, block))
+    valid = (ox < x.dim(1).extent() - 2) & (oy < x.dim(2).extent() - 2)
+    out[lane, ox, oy, block] = hl.select(valid, result, hl.f32(0))
+    constrain_output(out, desc.outputs[0])
+    names = {
+        "lane": lane,
+        "block": block,
+        "tx": tx,
+        "ty": ty,
+        "a": a,
+        "b": b,
+        "i": i,
+        "j": j,
+        "point": point,
+        "ox": ox,
+        "oy": oy,
+    }
+    functions = {"columns": columns, "v": v, "acc": acc, "product": product, "half": half, "tile": tile}
+    return Definition(list(params.values()), [out], names, functions, {"r": r})
+
+
+def combine(coefficients: Sequence[int], values: Sequence[Any]) -> Any:
+    """Return the sum of ``values`` weighted with small integers, without multiplying by 0 or 1."""
+    total = None
+    for coefficient, value in zip(coefficients, values, strict=True):
+        if coefficient == 0:
+            continue
+        term = value if abs(coefficient) == 1 else value * hl.f32(float(abs(coefficient)))
+        if total is None:
+            total = term if coefficient > 0 else -term
+        else:
+            total = total + term if coefficient > 0 else total - term
+    return total

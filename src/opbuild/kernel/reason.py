@@ -1,0 +1,20 @@
+"""Reason: why something was not found, not used or not stored."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Reason(NamedTuple):
+    """Why something happened: a code for programs, a text for people.
+
+    Attributes:
+        code: One of a few words, e.g. ``absent``, ``damaged``, ``other-key``, ``unreadable``.
+        text: What exactly, e.g. ``the object's digest differs from the one in .json``.
+    """
+
+    code: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text

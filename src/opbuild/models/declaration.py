@@ -1,0 +1,82 @@
+"""Declaration: what a model says of its inputs and outputs, and the file that remembers it.
+
+network_meta/<network>_<number>.model    JSON: the model's digest, its inputs and outputs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from opbuild.files.most_bytes import MEMO
+from opbuild.files.sealed import seal, unseal
+from opbuild.files.trust import PRIVATE, Trust
+from opbuild.kernel.opdesc import FREE
+from opbuild.store.networks import MODELS
+
+SUFFIX = MODELS.suffixes[0]
+
+
+class Declared(NamedTuple):
+    """What a model says of an input or output.
+
+    Attributes:
+        name: Its name.
+        dtype: Its element type, a numpy name.
+        shape: Its shape: -1 for an open extent, None for an open rank.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] | None
+
+
+class Declaration(NamedTuple):
+    """What a model says of itself; with it a network that was built before starts without the model being read.
+
+    Attributes:
+        name: The network's name.
+        inputs: What it says of each input.
+        outputs: What it says of each output; the element type is empty where that can not be told.
+        external: The files that hold the model's external data, relative to the model.
+    """
+
+    name: str
+    inputs: tuple[Declared, ...]
+    outputs: tuple[Declared, ...]
+    external: tuple[str, ...]
+
+
+def declaration_bytes(path: Path, declaration: Declaration, model: str, trust: Trust = PRIVATE) -> bytes:
+    """Return what a file holds that remembers the declaration of the model with this digest."""
+    content = {
+        "model": model,
+        "name": declaration.name,
+        "inputs": [list(declared) for declared in declaration.inputs],
+        "outputs": [list(declared) for declared in declaration.outputs],
+        "external": list(declaration.external),
+    }
+    return seal(content, path.name, trust)
+
+
+def read_declaration(path: Path, trust: Trust = PRIVATE) -> tuple[Declaration, str]:
+    """Return the declaration that a file remembers, and the digest of the model whose it is.
+
+    Raises:
+        OSError: If it can not be read or others can write to it.
+        ValueError: If it is not what was written into a file of this name, or not signed; or ``KeyError``,
+            ``TypeError``.
+    """
+    content = unseal(trust.read(path, MEMO), path.name, trust)
+    inputs, outputs = (tuple(_declared(*each) for each in content[side]) for side in ("inputs", "outputs"))
+    return Declaration(content["name"], inputs, outputs, tuple(content["external"])), str(content["model"])
+
+
+def _declared(name: str, dtype: str, shape: Sequence[int] | None) -> Declared:
+    return Declared(str(name), str(dtype), None if shape is None else tuple(map(int, shape)))
+
+
+def open_shape(shape: Sequence[int | str | None] | None) -> tuple[int, ...] | None:
+    """Return a shape as declared: -1 for an extent that is a name or nothing."""
+    return None if shape is None else tuple(extent if isinstance(extent, int) else FREE for extent in shape)

@@ -1,0 +1,155 @@
+"""The inputs and outputs of a network of a model, as its users see them: declared, given, or told from some sizes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from opbuild.errors import OpbuildError, ShapeError
+from opbuild.graph.types import Graph, TensorType
+from opbuild.kernel.opdesc import FREE
+from opbuild.models.declaration import Declaration, Declared
+from opbuild.runtime.endpoint import Endpoint, common
+from opbuild.text.names import nearest
+from opbuild.text.plural import counted
+
+if TYPE_CHECKING:
+    from opbuild.frontend.portable import PortableModel
+    from opbuild.models.sizes import Shapes, Sizes
+
+COMPARED, TRIED = 3, 24
+"""Sizes that are compared (the middle of the ranges, the least, the greatest, or the next that the network takes), and
+how many are tried for them."""
+
+
+def inputs_of(
+    declaration: Declaration, input_shapes: Mapping[str, Sequence[int]]
+) -> tuple[tuple[Endpoint, ...], Shapes | None]:
+    """Return the inputs as declared, -1 where they are open, and the signature if it is known already.
+
+    Args:
+        declaration: What the model declares.
+        input_shapes: Shapes by input name; they win over the model's: an extent in which they differ is open. -1
+            leaves an extent open too.
+
+    Raises:
+        ShapeError: If a shape does not fit its input or names none.
+    """
+    names = [name for name, _, _ in declaration.inputs]
+    for name in input_shapes:
+        if name not in names:
+            known = ", ".join(map(repr, names)) or "none"
+            message = f"a shape was given for {name!r}, which is no input"
+            raise ShapeError(message, f"{nearest(name, names)}the inputs are {known}")
+    endpoints, shapes = [], []
+    for name, dtype, declared in declaration.inputs:
+        if name in input_shapes:
+            shape = _checked(name, declared, tuple(input_shapes[name]))
+            endpoints.append(Endpoint(name, TensorType(dtype, _in_common(shape, declared))))
+        elif declared is None:
+            raise ShapeError(
+                f"input {name!r} may have any rank",
+                f"give its shape: input_shapes={{{name!r}: (...)}}",
+                command=f'give its shape: --input_shape "{name}:..."',
+            )
+        else:
+            shape = declared
+            endpoints.append(Endpoint(name, TensorType(dtype, declared)))
+        shapes.append(shape)
+    return tuple(endpoints), tuple(shapes) if all(FREE not in shape for shape in shapes) else None
+
+
+def outputs_of(
+    declaration: Declaration,
+    inputs: Sequence[Endpoint],
+    bound: Sequence[Endpoint],
+    portable: Callable[[], PortableModel],
+) -> tuple[Endpoint, ...]:
+    """Return the outputs as declared, -1 where they are open.
+
+    Of inputs that are not what the model declares they may be anything: then they are told from some sizes.
+
+    Args:
+        declaration: What the model declares.
+        inputs: The inputs, as ``inputs_of`` returns them.
+        bound: The outputs for one signature; empty if none was bound yet.
+        portable: Reads the model.
+    """
+    if bound and not any(FREE in endpoint.shape for endpoint in inputs):
+        return tuple(bound)
+    declared = (each.shape for each in declaration.inputs)
+    holds = all(endpoint.shape == shape for endpoint, shape in zip(inputs, declared, strict=True))
+    if any(output.shape is None for output in declaration.outputs) or not (bound or holds):
+        from opbuild.models.sizes import make_sizes
+
+        with contextlib.suppress(OpbuildError):  # a model that has operators without rules, say
+            sizes = make_sizes([endpoint.name for endpoint in inputs], [endpoint.shape for endpoint in inputs])
+            return outputs_of_any(portable(), sizes)
+    examples = bound or (None,) * len(declaration.outputs)
+    return tuple(_output(each, one, holds) for each, one in zip(declaration.outputs, examples, strict=True))
+
+
+def outputs_of_any(model: PortableModel, sizes: Sizes, known: Sequence[Shapes] = ()) -> tuple[Endpoint, ...]:
+    """Return a network's outputs; an extent that differs between sizes is -1, and so is any if one size alone is taken.
+
+    Args:
+        model: The network.
+        sizes: The ranges of its inputs.
+        known: Sizes that it surely takes.
+
+    Raises:
+        ShapeError: If the network takes none of the sizes that were tried.
+        UnsupportedOperatorError: If a type can not be told without the ``onnx`` package.
+    """
+    from opbuild.backend.host.evaluate import evaluate_native
+
+    graphs, problem = list[Graph](), ShapeError("there is no size in the ranges")
+    tried = dict.fromkeys((*sizes.samples()[:TRIED], *known))
+    for shapes in tried:
+        try:
+            graphs.append(model.bind(shapes, evaluate_native))
+        except ShapeError as error:  # a size that the network itself does not take
+            problem = error
+        if len(graphs) == COMPARED:
+            break
+    if not graphs:
+        raise problem
+    columns = [[graph.types[name] for graph in graphs] for name in graphs[0].outputs]
+    if len(graphs) == 1 and len(tried) > 1:
+        columns = [[one, TensorType(one.dtype, (FREE,) * len(one.shape))] for (one,) in columns]
+    return tuple(Endpoint(name, common(types)) for name, types in zip(graphs[0].outputs, columns, strict=True))
+
+
+def _in_common(shape: tuple[int, ...], declared: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return a shape with -1 for each extent that another one does not have too."""
+    if declared is None or len(declared) != len(shape):
+        return (FREE,) * len(shape)
+    return tuple(one if one == other else FREE for one, other in zip(shape, declared, strict=True))
+
+
+def _output(declared: Declared, example: Endpoint | None, holds: bool) -> Endpoint:
+    """Return an output as declared, but for what is not so in a signature that was bound.
+
+    Args:
+        declared: What the model says of it.
+        example: What it is in one signature, if one was bound.
+        holds: Whether the inputs are what the model says of them; otherwise the outputs may be anything.
+    """
+    if example is not None:
+        return Endpoint(declared.name, TensorType(example.type.dtype, _in_common(example.shape, declared.shape)))
+    shape = declared.shape if holds or declared.shape is None else (FREE,) * len(declared.shape)
+    return Endpoint(declared.name, TensorType(declared.dtype, cast("tuple[int, ...]", shape)))  # see Endpoint
+
+
+def _checked(name: str, declared: tuple[int, ...] | None, given: tuple[int, ...]) -> tuple[int, ...]:
+    if declared is not None and len(declared) != len(given):
+        shown = ["?" if extent == FREE else extent for extent in declared]
+        raise ShapeError(
+            f"input {name!r} has {counted(len(declared), 'dimension')} {shown}; the shape given is {list(given)}",
+            "give one extent for each dimension",
+        )
+    if any(not FREE <= extent < 2**31 for extent in given):
+        message = f"the shape given for input {name!r} is {list(given)}"
+        raise ShapeError(message, "extents are from 0 to 2147483647; -1 leaves one open")
+    return tuple(int(extent) for extent in given)

@@ -1,0 +1,121 @@
+"""ModelMemory: what is remembered of models beside the networks that were built of them.
+
+    network_meta/<model>_<number>.digest    the digest of a model's file, and the state of the file when it was read
+    network_meta/<model>_<number>.model     what a model declares (``models.declaration``)
+
+With both a network that was built before starts without reading its model. A folder that can not be read or written
+costs only time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+from opbuild.files.mapping import Known, digest_of, remembered_digest
+from opbuild.files.private import publish
+from opbuild.files.trust import Trust
+from opbuild.files.usage import mark_used
+from opbuild.models.declaration import SUFFIX, Declaration, declaration_bytes, read_declaration
+from opbuild.platform.digest import fast
+from opbuild.platform.sources import own_sources
+
+_NAMES_AT_MOST = 2000
+"""Names of stored networks' files looked at to find out that a model is new: a millisecond."""
+
+
+class ModelMemory:
+    """What is remembered of models.
+
+    Args:
+        folder: ``network_meta``.
+        trust: Whose files are believed.
+        reads: Whether what is remembered is used.
+        writes: Whether anything is remembered.
+        keeps_times: Returns whether what is used is marked so, for ageing.
+    """
+
+    def __init__(
+        self, folder: Path, trust: Trust, *, reads: bool, writes: bool, keeps_times: Callable[[], bool]
+    ) -> None:
+        self._folder = folder
+        self._trust = trust
+        self._reads = reads
+        self._writes = writes
+        self._keeps_times = keeps_times
+        self._looked_up: dict[Path, Known] = {}
+
+    def is_surely_new(self, path: Path) -> bool:
+        """Return whether a file was edited since its digest was remembered, or no model of its name was ever built.
+
+        Else it may be a copy, or so new when it was built that its digest was not remembered; or there are too many
+        networks to be sure. The file itself is not read.
+        """
+        if not self._reads:
+            return True
+        memo = self.digest_file(path)
+        known = remembered_digest(path, memo, self._trust)
+        if known is not None:
+            self._looked_up[path] = known
+            return False
+        try:
+            if memo.exists():
+                return True
+            with os.scandir(self._folder) as listing:
+                names = [entry.name for entry in islice(listing, _NAMES_AT_MOST)]
+        except OSError:  # the folder can not be one, or not be read
+            return True
+        start = f"{_plain_name(path.stem)}_"
+        own = (name for name in names if name.startswith(start) and name.endswith(SUFFIX))
+        return len(names) < _NAMES_AT_MOST and next(own, None) is None
+
+    def digest(self, path: Path, read: Callable[[Path], str] | None = None) -> Known:
+        """Return the digest of one of a model's files.
+
+        Args:
+            path: The file.
+            read: Reads it and returns its digest, if that is not known.
+
+        Raises:
+            OSError: If it can not be read.
+        """
+        known = self._looked_up.pop(path, None)
+        if known is not None:
+            return known
+        return digest_of(path, self.digest_file(path) if self._reads else None, read, self._trust)
+
+    def digest_file(self, path: Path) -> Path:
+        """Return where the digest of a model's file is remembered."""
+        number = int(fast(os.path.abspath(path).encode(errors="surrogateescape"))[:16], 16)
+        return self._folder / f"{_plain_name(path.stem)}_{number}.digest"
+
+    def declaration_file(self, name: str, digest: str) -> Path:
+        """Return where it is remembered what a model declares; its name decides nothing but how that is called."""
+        number = int(fast(f"{digest} {own_sources()}".encode())[:16], 16)
+        return self._folder / f"{_plain_name(name)}_{number}{SUFFIX}"
+
+    def declaration(self, file: Path, digest: str) -> Declaration | None:
+        """Return what the model with this digest declares, if a file remembers it."""
+        if not self._reads:
+            return None
+        try:
+            declaration, model = read_declaration(file, self._trust)
+            if model != digest:
+                return None
+            mark_used(file, keep_time=self._keeps_times())
+            return declaration
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep(self, file: Path, declaration: Declaration, digest: str) -> None:
+        """Remember what the model with this digest declares."""
+        if self._writes:
+            with contextlib.suppress(OSError):
+                publish(file, declaration_bytes(file, declaration, digest, self._trust))
+
+
+def _plain_name(text: str) -> str:
+    return "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in text.lower())[:60] or "model"

@@ -1,0 +1,152 @@
+"""Offline models: a model built into one file, for this machine or another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from opbuild.api import build_network
+from opbuild.arguments import RangesGiven, ShapesGiven, as_ranges, as_shapes, as_variants, checks_arguments
+from opbuild.config import Config
+from opbuild.errors import BuildError, OptionError, UnsupportedOperatorError
+from opbuild.events import WRITING, Observer, working
+from opbuild.files.writing import same_file, unwritable
+from opbuild.graph.types import Graph
+from opbuild.models.source import Model
+from opbuild.offline.file import PackedWeights, write_offline
+from opbuild.offline.format import Section
+from opbuild.offline.plan import FilePlan, plan_file, set_up_file
+from opbuild.offline.ranges import RangePlan, range_section
+from opbuild.pipeline.builders import make_builder
+from opbuild.pipeline.setup import Setup
+from opbuild.pipeline.stages import Assembled, require_portable
+from opbuild.pipeline.stores import Stores
+from opbuild.platform.limits import hint_for, names_limits
+from opbuild.report import Clock
+from opbuild.runtime.record import Record
+from opbuild.runtime.weights import Packer
+from opbuild.version import __version__
+
+SUFFIX = ".om"
+
+
+@checks_arguments
+@names_limits(BuildError, "the network can not be built")
+def build_offline(
+    model: Model | Graph,
+    output: str | os.PathLike[str],
+    *,
+    soc_version: str = "host",
+    input_shapes: ShapesGiven | None = None,
+    variants: Sequence[ShapesGiven] | None = None,
+    ranges: RangesGiven | None = None,
+    config: Config | None = None,
+    observer: Observer | None = None,
+) -> Path:
+    """Build a model and write it as one file, which runs where neither the compiler nor the model's reader is.
+
+    Args:
+        model: A path, the bytes of a file, an ``onnx.ModelProto``, or a graph.
+        output: The file to write; ``.om`` is added if it is not there. It is written whole or not at all.
+        soc_version: The machine to build for: ``host``, or a target such as ``x86-64-linux-avx2``.
+        input_shapes: Shapes by input name, where the model leaves them open or another is wanted.
+        variants: Several input signatures for one file, each the shapes that differ from ``input_shapes``. They share
+            operators, library and equal weights; a call picks by the shapes of its inputs.
+        ranges: Shapes by input name in which an extent may be a least and a greatest one, the latter -1 for no limit,
+            or -1 for any of at least 1; None is the same as -1. The file serves every size in them. Not with
+            ``variants``.
+        config: Settings; None reads the environment.
+        observer: Told what happens, from threads of the build too.
+
+    Returns:
+        The file.
+
+    Raises:
+        ModelError: If the model is at fault, a shape is open, or an operator runs only where onnx is installed.
+        OptionError: If an argument is at fault, or the file can not be written.
+        BuildError: If an operator can not be built, or the network not linked.
+    """
+    path = _named(Path(output))
+    _check_output(path, model)
+    setup = set_up_file(soc_version, config, observer)
+    stores = Stores(setup)
+    with make_builder(setup, stores) as builder:
+        if not isinstance(model, Graph):
+            builder.warm_up()
+        plan = plan_file(
+            model,
+            setup,
+            stores,
+            input_shapes=as_shapes(input_shapes),
+            variants=as_variants(variants),
+            ranges=as_ranges(ranges),
+        )
+        require_portable(plan.needed.host.values())
+        networks = build_network(plan.needed, setup, stores, builder, Packer(), Clock())
+    if networks[0].built.compiled:
+        stores.age()
+    try:
+        _write(path, plan, networks, setup)
+    except ValueError as error:
+        raise UnsupportedOperatorError(
+            f"the network can not be stored: {error}", "use opbuild.compile", command="use opbuild build"
+        ) from error
+    except OSError as error:
+        message = f"{str(path)!r} can not be written: {error.strerror or error}"
+        raise OptionError(message, hint_for(error) or "name another file") from error
+    return path
+
+
+def _named(output: Path) -> Path:
+    """Return the file to write, with its suffix.
+
+    Raises:
+        OptionError: If only a folder is named.
+    """
+    if output.name in ("", ".."):
+        raise OptionError(f"output is {str(output)!r}, a folder", f"name a file: {str(output / 'model.om')!r}")
+    return output if output.suffix == SUFFIX else output.with_name(output.name + SUFFIX)
+
+
+def _check_output(path: Path, model: Model | Graph) -> None:
+    """Refuse a place where no file can be written, and the model itself, before anything is built."""
+    if isinstance(model, (str, os.PathLike)) and same_file(model, path):
+        raise OptionError(f"output is {str(path)!r}, which is the model", "name another file to write")
+    if problem := unwritable(path):
+        raise OptionError(f"output is {str(path)!r}, and {problem}", "name a file in a folder that you may write to")
+
+
+def _write(path: Path, plan: FilePlan, networks: Sequence[Assembled], setup: Setup) -> None:
+    """Write networks that share their kernels; equal weights once."""
+    built, weights = networks[0].built, PackedWeights()
+    records = [replace(each.record, constants=weights.place(each.constants.arrays)) for each in networks]
+    more = [_range_section(plan.ranges, networks[0], records[0], weights)] if plan.ranges else []
+    write_offline(
+        path,
+        name=plan.needed.name,
+        target=setup.target,
+        num_threads=setup.config.num_threads,
+        records=records,
+        library=built.library,
+        weights=weights,
+        build={
+            "opbuild": __version__,
+            "model": plan.digest,
+            "compiler": setup.compiler.name + " " + setup.compiler.version(),
+            "operators": [[operator.name, list(operator.nodes)] for operator in built.operators.values()],
+            "ranges": plan.ranges.sizes.text() if plan.ranges else "",
+        },
+        more=more,
+        trust=setup.trust,
+        watch=working(setup.observer, WRITING),
+    )
+
+
+def _range_section(ranges: RangePlan, first: Assembled, record: Record, weights: PackedWeights) -> Section:
+    """Return what serves other sizes than the first, whose packed constants other sizes may have too."""
+    positions = first.constants.positions
+    buffers = {positions[number]: buffer for number, buffer in enumerate(ranges.first.buffers) if number in positions}
+    packed = [(buffer, record.constants[position]) for position, buffer in buffers.items()]
+    return range_section(ranges, first.built.symbols, weights, packed)

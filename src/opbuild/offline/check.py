@@ -1,0 +1,127 @@
+"""Check: every operator of a model that has no kernel, or that an offline model can not have; nothing is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from opbuild.config import Config
+from opbuild.errors import UnsupportedOperatorError
+from opbuild.events import Observer
+from opbuild.frontend.portable import NotPortableError
+from opbuild.offline.plan import RangeMap, ShapeMap, plan_file, set_up_file
+from opbuild.pipeline.stages import HostNode
+from opbuild.pipeline.stores import Stores
+
+UNSUPPORTED = 1
+"""ATC's code for an operator of a type that it does not know."""
+
+
+class CheckedNode(NamedTuple):
+    """One node of a model that was checked.
+
+    Attributes:
+        name: Its name.
+        op_type: Its operator's type.
+        fits: Whether an offline model can have it.
+        remark: Why no kernel serves it; empty if one does.
+    """
+
+    name: str
+    op_type: str
+    fits: bool
+    remark: str
+
+
+@dataclass(frozen=True)
+class CheckedModel:
+    """What a check found.
+
+    Attributes:
+        name: The model's name.
+        nodes: Its nodes in order.
+    """
+
+    name: str
+    nodes: tuple[CheckedNode, ...]
+
+    @property
+    def without_kernel(self) -> tuple[CheckedNode, ...]:
+        """The nodes that no kernel serves."""
+        return tuple(node for node in self.nodes if node.remark)
+
+    @property
+    def failed(self) -> tuple[CheckedNode, ...]:
+        """The nodes that an offline model can not have."""
+        return tuple(node for node in self.nodes if not node.fits)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the check as ATC writes it to ``check_result.json``; a cause of code 0 is a remark, no failure."""
+        return {
+            "name": self.name,
+            "result": "failed" if self.failed else "success",
+            "total": len(self.nodes),
+            "pass": len(self.nodes) - len(self.failed),
+            "fail": len(self.failed),
+            "op": [_as_json(node) for node in self.nodes],
+        }
+
+
+def _as_json(node: CheckedNode) -> dict[str, Any]:
+    cause = {"cause": [{"code": 0 if node.fits else UNSUPPORTED, "message": node.remark}]} if node.remark else {}
+    return {"name": node.name, "type": node.op_type, "result": "success" if node.fits else "failed", **cause}
+
+
+def check(
+    model: Path,
+    *,
+    soc_version: str = "host",
+    input_shapes: ShapeMap | None = None,
+    variants: Sequence[ShapeMap] | None = None,
+    ranges: RangeMap | None = None,
+    config: Config | None = None,
+    observer: Observer | None = None,
+) -> CheckedModel:
+    """Look for every operator of a model that has no kernel; nothing is compiled and the compiler is not needed.
+
+    Args:
+        model: The model's file; the others are as for ``build_offline``.
+        soc_version: The machine to build for.
+        input_shapes: Shapes by input name.
+        variants: Several input signatures.
+        ranges: Shapes with open extents.
+        config: Settings.
+        observer: Told warnings.
+
+    Raises:
+        ModelError: If the model is at fault as a whole.
+        OptionError: If an argument is at fault.
+    """
+    from opbuild.frontend.onnx_inspect import check_nodes
+
+    nodes = check_nodes(model)
+    if any(node.problem for node in nodes):
+        return CheckedModel(model.stem, tuple(CheckedNode(n.name, n.op_type, not n.problem, n.problem) for n in nodes))
+    found: dict[str, CheckedNode] = {}
+    setup = set_up_file(soc_version, config, observer)
+    try:
+        plan = plan_file(model, setup, Stores(setup), input_shapes=input_shapes, variants=variants, ranges=ranges)
+        found.update((name, _checked(each)) for name, each in plan.needed.host.items())
+    except NotPortableError as error:
+        types = {node.name: node.op_type for node in nodes}
+        found.update((name, CheckedNode(name, types.get(name, ""), False, why)) for name, why in error.nodes.items())
+    except UnsupportedOperatorError as error:
+        blamed = next((node for node in nodes if node.name == error.node), None)
+        if blamed is None:
+            raise
+        found[blamed.name] = CheckedNode(blamed.name, blamed.op_type, False, error.message)
+    own = {node.name for node in nodes}
+    checked = [found.get(node.name, CheckedNode(node.name, node.op_type, True, "")) for node in nodes]
+    return CheckedModel(model.stem, (*checked, *(node for name, node in found.items() if name not in own)))
+
+
+def _checked(host: HostNode) -> CheckedNode:
+    where = "numpy evaluates it" if host.portable else "it runs only where the onnx package is installed"
+    return CheckedNode(host.node.name, host.node.op_type, host.portable, f"{host.why}: {where}")

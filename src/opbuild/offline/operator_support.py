@@ -1,0 +1,167 @@
+"""Which ONNX operators have kernels, for which element types, and which run on the host.
+
+Nothing is listed by hand: each operator's small model (``frontend.onnx_examples``) goes the way of every model, and
+what becomes of it is the answer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from opbuild.api import plan_graphs
+from opbuild.arguments import checks_arguments
+from opbuild.backend.evaluate import evaluate
+from opbuild.config import Config
+from opbuild.errors import ModelError, OptionError, RunError
+from opbuild.events import ignore
+from opbuild.graph.types import Graph
+from opbuild.kernel.target import host_target
+from opbuild.pipeline.setup import Setup
+from opbuild.program import HostCall
+from opbuild.report import Clock
+from opbuild.text.names import nearest
+
+if TYPE_CHECKING:
+    from opbuild.frontend.onnx_examples import Example
+
+
+class OperatorSupport(NamedTuple):
+    """What becomes of an ONNX operator.
+
+    Attributes:
+        name: The operator's type.
+        form: The way of using it that this is about, such as ``3-D``; empty if all are alike.
+        kernel: Element types for which kernels compute it.
+        host: Element types for which it runs on the host, without a kernel.
+        folded: Element types for which it is computed when the network is built.
+        refused: Element types that ONNX allows and opbuild can not serve.
+        offline: Whether an offline model can have it: what runs on the host needs the ``onnx`` package otherwise.
+        why: Why there is no kernel, or why it is refused; empty if there is one.
+    """
+
+    name: str
+    form: str
+    kernel: tuple[str, ...]
+    host: tuple[str, ...]
+    folded: tuple[str, ...]
+    refused: tuple[str, ...]
+    offline: bool
+    why: str
+
+
+class _Outcome(NamedTuple):
+    """What becomes of one model: a field of ``OperatorSupport``, whether onnx is needed to run it, and why."""
+
+    place: str
+    offline: bool = True
+    why: str = ""
+
+
+@checks_arguments
+def operators(name: str | Sequence[str] | None = None) -> tuple[OperatorSupport, ...]:
+    """Return which ONNX operators have kernels, for which element types, and which run on the host.
+
+    Each is asked about by a small network, in its usual form; other attributes and shapes may be served otherwise:
+    ``opbuild explain`` and ``net.report.host`` tell it of a network.
+
+    Args:
+        name: An operator's type, or several; None for all.
+
+    Returns:
+        A record for each operator, or one for each form of an operator whose forms are served differently.
+
+    Raises:
+        OptionError: If ONNX has no operator of that name.
+    """
+    from opbuild.frontend.onnx_examples import operator_types
+
+    known = operator_types()
+    wanted = known if name is None else (name,) if isinstance(name, str) else tuple(name)
+    for each in wanted:
+        if each not in known:
+            hint = f"{nearest(each, known)}'opbuild operators' lists all {len(known)}"
+            raise OptionError(f"ONNX has no operator {each!r}", hint)
+    return tuple(record for each in wanted for record in _records(each))
+
+
+@cache
+def _records(op_type: str) -> tuple[OperatorSupport, ...]:
+    from opbuild.frontend.onnx_examples import examples
+
+    forms: defaultdict[str, dict[str, _Outcome]] = defaultdict(dict)
+    for example in examples(op_type):
+        forms[example.label][example.dtype] = outcome(example)
+    alike: dict[OperatorSupport, list[str]] = {}
+    for label, outcomes in forms.items():
+        alike.setdefault(_record(op_type, outcomes), []).append(label)
+    labels = {record: ", ".join(each) if len(alike) > 1 else "" for record, each in alike.items()}
+    return tuple(record._replace(form=label) for record, label in labels.items())
+
+
+def _record(op_type: str, outcomes: dict[str, _Outcome]) -> OperatorSupport:
+    places = {
+        place: tuple(dtype for dtype, each in outcomes.items() if each.place == place and dtype)
+        for place in ("kernel", "host", "folded", "refused")
+    }
+    offline = all(each.offline for each in outcomes.values())
+    reasons = [outcomes[dtype].why for dtype in ("float32", *outcomes) if dtype in outcomes and not places["kernel"]]
+    return OperatorSupport(op_type, "", **places, offline=offline, why=next(filter(None, reasons), ""))
+
+
+def outcome(example: Example) -> _Outcome:
+    """Return what becomes of an example, by the steps that every model takes."""
+    from opbuild.frontend.onnx_model import load_model
+
+    if example.model is None:
+        return _Outcome("refused", False, "opbuild has no sequences, optional values or text")
+    try:
+        setup = Setup(Config(num_threads=2), host_target(), ignore)
+        needed = plan_graphs([load_model(example.model).bind({}, evaluate)], setup, Clock())
+    except ModelError as error:
+        return _Outcome("refused", False, error.message.partition("node 'node'")[2].lstrip(": ") or error.message)
+    (graph,), (program,) = needed.graphs, needed.programs
+    foreign = [c for c in program.calls if isinstance(c, HostCall) and not needed.host[c.node.name].portable]
+    if not all(_evaluates(call, graph) for call in foreign):
+        return _Outcome("refused", False, "the onnx package does not evaluate it")
+    if all(name in graph.constants for name in graph.outputs):
+        return _Outcome("folded")
+    if not needed.host:
+        return _Outcome("kernel")
+    return _Outcome("host", not foreign, next(each.why for each in needed.host.values()))
+
+
+def _evaluates(call: HostCall, graph: Graph) -> bool:
+    """Return whether the host computes a node, as the type that it should be: onnx's evaluator does not all."""
+    arrays = [
+        graph.constants[name] if name in graph.constants else None if each is None else np.ones(each.shape, each.dtype)
+        for name, each in zip(call.node.inputs, call.input_types, strict=True)
+    ]
+    try:
+        found = evaluate(call.node, arrays, call.opset)
+    except (RunError, ModelError):
+        return False
+    expected = [each and each.dtype for each in call.output_types]
+    return all(dtype in (None, array.dtype) for array, dtype in zip(found, expected, strict=False))
+
+
+def filtered(
+    records: Sequence[OperatorSupport], *, kernel: bool = False, host: bool = False, dtype: str = ""
+) -> Iterator[OperatorSupport]:
+    """Yield the records of operators that have kernels, or that run on the host, for some type or for one.
+
+    Args:
+        records: What to choose from.
+        kernel: Only those with kernels.
+        host: Only those on the host.
+        dtype: For this element type; empty for any.
+    """
+    for each in records:
+        sides = [side for asked, side in ((kernel, each.kernel), (host, each.host)) if asked]
+        sides = sides or [each.kernel + each.host + each.folded + (() if dtype else each.refused or ("",))]
+        if all((dtype in side) if dtype else side for side in sides):
+            yield each

@@ -1,0 +1,140 @@
+"""What an offline model needs, for its signatures or ranges: a build, a preview and a check begin with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from opbuild.api import plan_graphs
+from opbuild.config import Config
+from opbuild.errors import OptionError, ShapeError
+from opbuild.events import Observer
+from opbuild.frontend.input_shape import format_input_shape
+from opbuild.graph.types import Graph
+from opbuild.kernel.opdesc import FREE
+from opbuild.kernel.soc_version import resolve_soc_version
+from opbuild.models.endpoints import inputs_of
+from opbuild.models.source import Model, ModelSource, open_model
+from opbuild.offline.ranges import RangePlan, plan_ranges
+from opbuild.pipeline.setup import Setup, set_up
+from opbuild.pipeline.stages import Planned
+from opbuild.pipeline.stores import Stores
+from opbuild.report import Clock
+from opbuild.runtime.network import Shapes
+from opbuild.text.plural import counted
+
+ShapeMap = Mapping[str, Sequence[int]]
+RangeMap = Mapping[str, Sequence[int | tuple[int, int]]]
+
+
+@dataclass(frozen=True, eq=False)
+class FilePlan:
+    """What an offline model needs.
+
+    Attributes:
+        needed: Programs and kernels.
+        digest: The model's digest; empty if it has none.
+        ranges: What serves every size in the ranges; None if there are only signatures.
+    """
+
+    needed: Planned
+    digest: str
+    ranges: RangePlan | None = None
+
+
+def set_up_file(soc_version: str, config: Config | None, observer: Observer | None) -> Setup:
+    """Check what the build of an offline model was asked for.
+
+    Raises:
+        TargetError: If the machine is unknown.
+        OptionError: If a setting is at fault.
+    """
+    target = resolve_soc_version(soc_version)
+    return set_up(config or Config.from_environment(), target, observer, stores_networks=False, runs_elsewhere=True)
+
+
+def plan_file(
+    model: Model | Graph,
+    setup: Setup,
+    stores: Stores,
+    *,
+    input_shapes: ShapeMap | None,
+    variants: Sequence[ShapeMap] | None,
+    ranges: RangeMap | None,
+) -> FilePlan:
+    """Return what an offline model needs; arguments as for ``build_offline``.
+
+    Raises:
+        ModelError: If the model is at fault, or a shape is open.
+        OptionError: If arguments do not go together.
+    """
+    input_shapes, clock = input_shapes or {}, Clock()
+    if ranges:
+        if isinstance(model, Graph) or variants:
+            given = "several signatures" if variants else "a graph, which has its own shapes"
+            raise OptionError(f"ranges of shapes were given with {given}", "give one of them")
+        source = open_model(model, stores.models)
+        plan = _plan_ranges(source, setup, input_shapes, ranges)
+        return FilePlan(plan.needed, source.digest, plan)
+    if isinstance(model, Graph):
+        if input_shapes or variants:
+            raise OptionError("shapes were given for a graph, which has its own", "leave input_shapes and variants out")
+        return FilePlan(plan_graphs([model], setup, clock), "")
+    source = open_model(model, stores.models)
+    signatures = _signatures(source, input_shapes, variants)
+    graphs = [source.graph(shapes, clock, keep=True) for shapes in signatures]
+    return FilePlan(plan_graphs(graphs, setup, clock), source.digest)
+
+
+def _signatures(source: ModelSource, input_shapes: ShapeMap, variants: Sequence[ShapeMap] | None) -> list[Shapes]:
+    """Return the input signatures of a file, each once."""
+    signatures: list[Shapes] = []
+    for variant in variants or [{}]:
+        given = {**input_shapes, **variant}
+        _, shapes = inputs_of(source.declaration, given)
+        if shapes is None:
+            types = {name: given.get(name, shape) for name, _, shape in source.declaration.inputs}
+            name = next(name for name, shape in types.items() if shape is None or min(shape, default=0) < 0)
+            raise ShapeError(
+                f"input {name!r} has an open shape",
+                f"give it: input_shapes={{{name!r}: (...)}}; for a file of many sizes give variants or ranges",
+                command=f'give it: --input_shape "{name}:..."',
+            )
+        if shapes not in signatures:
+            signatures.append(shapes)
+    return signatures
+
+
+def _plan_ranges(source: ModelSource, setup: Setup, input_shapes: ShapeMap, ranges: RangeMap) -> RangePlan:
+    from opbuild.pipeline.steps import lowering_options
+
+    _check_ranks(source, ranges)
+    fixed = {name: shape for name, shape in input_shapes.items() if name not in ranges}
+    least = {name: [_least(extent) for extent in shape] for name, shape in ranges.items()}
+    _, shapes = inputs_of(source.declaration, {**fixed, **least})
+    if shapes is None:
+        name = next(
+            name
+            for name, _, shape in source.declaration.inputs
+            if name not in {**fixed, **ranges} and (shape is None or FREE in shape)
+        )
+        raise ShapeError(f"input {name!r} has an open shape, and no range", "give it a shape or a range too")
+    names = [name for name, _, _ in source.declaration.inputs]
+    whole = [ranges.get(name, shape) for name, shape in zip(names, shapes, strict=True)]
+    options = lowering_options(setup.config)
+    return plan_ranges(source.portable(), whole, setup.target, options, force_float32=setup.config.forces_float32)
+
+
+def _check_ranks(source: ModelSource, ranges: Mapping[str, Sequence[int | tuple[int, int]]]) -> None:
+    """Refuse ranges that have other numbers of dimensions than their inputs, in the words in which they were given."""
+    for name, _, declared in source.declaration.inputs:
+        if name in ranges and declared is not None and len(ranges[name]) != len(declared):
+            raise ShapeError(
+                f"input {name!r} has {counted(len(declared), 'dimension')}, and "
+                f"{format_input_shape({name: ranges[name]})!r} has {len(ranges[name])}",
+                "give an extent or a range for each dimension",
+            )
+
+
+def _least(extent: int | tuple[int, int]) -> int:
+    return max(extent, 1) if isinstance(extent, int) else extent[0]

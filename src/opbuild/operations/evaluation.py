@@ -1,0 +1,124 @@
+"""Operations and expressions of them evaluated on numpy arrays: to fold constants, to run and to check kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from opbuild.errors import UnsupportedOperatorError
+from opbuild.operations import arrays
+from opbuild.operations.arrays import Array
+from opbuild.operations.expression import Expression, children
+from opbuild.operations.record import evaluate
+from opbuild.operations.table import OPERATIONS
+
+UserOperators = Mapping[str, Callable[..., Array]]
+
+
+def apply(name: str, *operands: Array) -> Array:
+    """Return one operation applied to arrays that broadcast together.
+
+    The result has the last operand's element type, except that predicates give bool. A float16 is computed in float32
+    and rounded once.
+    """
+    operation, kind = OPERATIONS[name], operands[-1].dtype
+    if any(operand.dtype == np.float16 for operand in operands):
+        operands = tuple(each.astype(np.float32) if each.dtype == np.float16 else each for each in operands)
+    with np.errstate(all="ignore"):
+        found = np.asarray(evaluate(operation.numpy or operation.formula, arrays, operands))
+        return found if operation.predicate else found.astype(kind, copy=False)
+
+
+def evaluate_expression(
+    expression: Expression, args: Sequence[Array], acc: Array | None = None, user: UserOperators | None = None
+) -> Array:
+    """Return an expression's value; operands broadcast together as numpy's do.
+
+    Args:
+        expression: What to compute.
+        args: The operands that ``("arg", i)`` names.
+        acc: The accumulator that ``("acc",)`` names.
+        user: Implementations of user-defined operators by name.
+
+    Raises:
+        UnsupportedOperatorError: If an operation is unknown.
+    """
+    head = expression[0]
+    if head == "arg":
+        return np.asarray(args[expression[1]])
+    if head == "acc":
+        if acc is None:
+            raise UnsupportedOperatorError("the expression reads an accumulator, and none was given", "pass acc=")
+        return np.asarray(acc)
+    if head == "const":
+        return _literal(expression[1], expression[2])
+    operands = [evaluate_expression(child, args, acc, user) for child in children(expression)]
+    if head == "cast":
+        return cast(operands[0], expression[1])
+    if head == "user":
+        if user is None or expression[1] not in user:
+            raise UnsupportedOperatorError(
+                f"operator {expression[1]!r} has no numpy definition",
+                "it can be compiled, but not evaluated on the host",
+            )
+        return np.asarray(user[expression[1]](*operands))
+    if head not in OPERATIONS:
+        raise UnsupportedOperatorError(f"{head!r} is not an operation", "operations/table.py lists them")
+    return apply(head, *operands)
+
+
+def evaluate_scalar(expression: Expression, args: Sequence[float]) -> float:
+    """Return the value of an expression of float32 numbers for one element.
+
+    Lowering asks whether unused lanes of channel blocks stay finite.
+
+    Args:
+        expression: What to evaluate.
+        args: What ``("arg", i)`` stands for.
+
+    Returns:
+        The value; NaN too for what can not be known here: a user-defined operator, an accumulator.
+    """
+    with np.errstate(all="ignore"):
+        numbers = [np.asarray(value, np.float32) for value in args]
+    try:
+        return float(evaluate_expression(expression, numbers))
+    except UnsupportedOperatorError:
+        return math.nan
+
+
+def cast(value: Array, dtype: str) -> Array:
+    """Convert as ONNX's Cast does: floats to integers towards zero, NaN and anything but 0 to true.
+
+    Floats outside an integer type's range, and NaN, are open in ONNX; here they become what kernels make of them on
+    every machine, see docs/concepts/operators.md.
+    """
+    with np.errstate(all="ignore"):
+        if dtype == "bool":
+            return np.asarray(value != 0)
+        target = np.dtype(dtype)
+        if np.issubdtype(value.dtype, np.floating) and np.issubdtype(target, np.integer):
+            return _to_integer(value, target)
+        if target == np.float16 and value.dtype != np.float16:
+            value = value.astype(np.float32)
+        return value.astype(target)
+
+
+def _to_integer(value: Array, target: np.dtype[Any]) -> Array:
+    bits = max(8 * target.itemsize, 32)
+    kind, half = np.dtype(f"int{bits}"), 2.0 ** (bits - 1)
+    value = value.astype(np.float32) if value.dtype == np.float16 else value
+    upper = (value >= half) if target in (np.uint32, np.uint64) else np.zeros(value.shape, bool)
+    value = np.where(upper, value - value.dtype.type(half), value)
+    inside = np.abs(value) < half
+    signed = np.where(inside, np.where(inside, value, 0).astype(kind), np.iinfo(kind).min)
+    return np.asarray(signed ^ np.where(upper, np.iinfo(kind).min, 0)).astype(target)
+
+
+def _literal(dtype: str, text: str) -> Array:
+    if dtype.startswith(("int", "uint", "bool")):
+        return np.array(int(text), dtype)
+    return np.array(float(text), dtype)

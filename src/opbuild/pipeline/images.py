@@ -1,0 +1,154 @@
+"""Networks that are stored whole: what names them, how they start, and when they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from opbuild.backend.evaluate import evaluate
+from opbuild.errors import BuildError, OpbuildError
+from opbuild.events import Warned
+from opbuild.graph import user_operators
+from opbuild.graph.types import Array, Graph, TensorType
+from opbuild.kernel.networks import ImageKey
+from opbuild.kernel.reason import Reason
+from opbuild.pipeline.setup import Setup
+from opbuild.platform.sources import own_sources, own_sources_edited
+from opbuild.report import Clock
+from opbuild.runtime.executor import Executor
+from opbuild.runtime.image import ImageStore
+from opbuild.runtime.library import Library
+from opbuild.runtime.network import Binding
+from opbuild.runtime.record import Record
+from opbuild.runtime.reports import stored_report
+from opbuild.version import __version__
+
+if TYPE_CHECKING:
+    from opbuild.builder.build import Builder
+    from opbuild.pipeline.stages import Assembled
+    from opbuild.runtime.weights import Packer
+
+
+class Wanted(NamedTuple):
+    """A network for one input signature, before anything of it is read.
+
+    Attributes:
+        key: What names it among stored networks; None: it can not be stored.
+        read: Returns its graph, and takes the time that this needs.
+        is_edited: Returns whether the graph is no longer the one that the key names.
+    """
+
+    key: ImageKey | None
+    read: Callable[[Clock], Graph]
+    is_edited: Callable[[], bool] = lambda: False
+
+
+class Images:
+    """The stored networks of one build.
+
+    Args:
+        setup: Settings, target and compiler, which are in every key.
+        store: Where the networks are.
+    """
+
+    def __init__(self, setup: Setup, store: ImageStore) -> None:
+        self._setup = setup
+        self._store = store
+
+    def key(self, network: str, model: str, inputs: Mapping[str, TensorType]) -> ImageKey:
+        """Return the key of a network.
+
+        Args:
+            network: The network's name.
+            model: Digest of the model.
+            inputs: The input signature.
+        """
+        config = self._setup.config
+        components = {
+            "model": model,
+            "inputs": [[name, type_.dtype, list(type_.shape)] for name, type_ in inputs.items()],
+            "num_threads": config.num_threads,
+            "precision": list(config.precision),
+            "opbuild": __version__,
+            "sources": own_sources(),
+            "user_operators": user_operators.digest(),
+            "target": str(self._setup.target),
+        }
+        return ImageKey(network, components, self._compiler_digest)
+
+    def key_of_graph(self, graph: Graph) -> ImageKey | None:
+        """Return the key of a graph; None if networks are not stored here, or it has what no digest can be taken of."""
+        from opbuild.graph.identity import graph_digest
+
+        if not self._setup.stores_networks:
+            return None
+        try:
+            digest = graph_digest(graph)
+        except ValueError:
+            return None
+        return self.key(graph.name, digest, {name: graph.types[name] for name in graph.inputs})
+
+    def start(self, key: ImageKey | None, clock: Clock) -> Binding | str:
+        """Return a network started from what is stored, or why it can not be; what can not be stored has no key."""
+        if key is None:
+            return "the graph can not be stored"
+        if not self._setup.starts_stored:
+            return "a rebuild was asked for" if self._setup.stores_networks else "stored networks are not used here"
+        with clock("load"):
+            image = self._store.load(key)
+            if isinstance(image, Reason):
+                return image.text
+            try:
+                executor = start(image.record, image.library, image.constants, self._setup.config.num_threads)
+                return Binding(executor, stored_report(image.record, clock))
+            except (OpbuildError, ValueError, LookupError, TypeError, ArithmeticError, OSError, MemoryError) as error:
+                return f"it can not be started: {error}"
+
+    def keep(self, wanted: Wanted, network: Assembled, packer: Packer, builder: Builder) -> bool:
+        """Store a network if it is what its key says: neither it nor the compiler nor opbuild changed meanwhile.
+
+        Args:
+            wanted: What the network was built of.
+            network: The network.
+            packer: What packed its constants.
+            builder: What built its operators.
+
+        Returns:
+            Whether anything was to be stored; what can not be written is told.
+        """
+        key = wanted.key
+        if key is None or not self._setup.stores_networks or wanted.is_edited() or not network.built.certain:
+            return False
+        if key.compiler not in ("", builder.identity().digest) or own_sources_edited():
+            return False
+        try:
+            self._store.save(key, network.record, network.built.library, network.constants, packer)
+        except ValueError as error:
+            if not network.built.told:  # a store that can not be written is said once
+                message = f"the network {network.record.name} was built but not stored: {error}"
+                self._setup.observer(Warned(message, 1))
+        return True
+
+    @cached_property
+    def _compiler_digest(self) -> str:
+        """Digest of the installed compiler's bytes; empty if none is installed."""
+        from opbuild.kernel.identity import files_digest
+
+        files = self._setup.compiler.files()
+        if not files:
+            return ""
+        try:
+            return files_digest(files, self._setup.config.compiler_memo, self._setup.trust)
+        except OSError as error:
+            path = error.filename or files[0]
+            raise BuildError(f"{path} can not be read: {error}", "reinstall the compiler") from error
+
+
+def start(record: Record, library: bytes, constants: Sequence[Array], num_threads: int) -> Executor:
+    """Load a network's kernels and make it ready to run.
+
+    Raises:
+        LinkError: If the library can not be loaded or lacks a kernel.
+    """
+    return Executor(record, Library(library, num_threads) if library else None, constants, evaluate)

@@ -1,0 +1,125 @@
+"""Setup: what one build was asked for, checked: settings as they come out together, the machine, who watches."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opbuild.backend.compilers import make_compiler
+from opbuild.config import Config
+from opbuild.errors import OptionError, TargetError
+from opbuild.events import Observer, Warned, log_warnings
+from opbuild.files.trust import PRIVATE, Trust, trusted
+from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
+from opbuild.kernel.target import Target, host_target, parse_target, runs_here
+
+if TYPE_CHECKING:
+    from opbuild.kernel.interfaces import Compiler
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What one build was asked for.
+
+    Attributes:
+        config: Settings.
+        target: The machine that code is made for.
+        observer: Told what happens.
+        stores_networks: Whether networks are stored whole, and started from what is stored.
+        debug: Which operators are debugged, and how.
+        trust: Whose files are believed.
+        compiler: Makes the operators; nothing of it is loaded yet.
+    """
+
+    config: Config
+    target: Target
+    observer: Observer
+    stores_networks: bool = True
+    debug: Debug = NO_DEBUG
+    trust: Trust = PRIVATE
+    compiler: Compiler = field(default_factory=make_compiler)
+
+    @property
+    def starts_stored(self) -> bool:
+        """Whether a network is started from its stored image if there is one."""
+        return self.stores_networks and not self.config.forces
+
+
+def set_up(
+    config: Config,
+    target: str | Target | None,
+    observer: Observer | None,
+    *,
+    stores_networks: bool = True,
+    runs_elsewhere: bool = False,
+    compiler: Compiler | None = None,
+) -> Setup:
+    """Check what a build was asked for, and tell the observer what is wrong and stops nothing.
+
+    Args:
+        config: Settings.
+        target: The machine to build for; None: this one.
+        observer: Told what happens; None: warnings are logged.
+        stores_networks: Whether networks may be started from stored images, and stored.
+        runs_elsewhere: Whether the target may be another machine, whose code is not run here.
+        compiler: Makes the operators; None: the usual one.
+
+    Raises:
+        TargetError: If the target is unknown, or its code can not run on this machine.
+        OptionError: If what is said about debugging or the signing key is wrong, or an operator type that is named
+            does not exist.
+    """
+    machine = _machine(target, runs_elsewhere=runs_elsewhere)
+    if config.optypelist_for_implmode:
+        from opbuild.graph.operator_types import check_types
+
+        check_types(config.optypelist_for_implmode)
+    debug = make_debug(config.op_debug_level, config.op_debug_config, config.debug_dir, config.debug_folder)
+    config = _placed(config) if debug.caching else replace(config, op_compiler_cache_mode="disable")
+    config = replace(config, soc_version=str(machine))
+    if debug.active and debug.folder.resolve() == config.kernel_meta.resolve():
+        raise OptionError(f"debug_dir is {str(debug.folder)!r}, a folder of the cache", "choose another folder")
+    config, trust = trusted(config)
+    stores_networks = stores_networks and config.uses_cache and not debug.active
+    config, observer = _joined(config, observer or log_warnings)
+    for warning in config.warnings:
+        observer(Warned(warning))
+    return Setup(config, machine, observer, stores_networks, debug, trust, compiler or make_compiler())
+
+
+def _machine(target: str | Target | None, *, runs_elsewhere: bool) -> Target:
+    machine = host_target() if target is None else parse_target(target) if isinstance(target, str) else target
+    problem = runs_here(machine)
+    if problem and not runs_elsewhere:
+        message = f"code for {machine} can not run here: {problem}"
+        raise TargetError(message, "leave the target out to build for this machine")
+    return machine
+
+
+def _joined(config: Config, observer: Observer) -> tuple[Config, Observer]:
+    """Return settings and observer of one rank of a job, whose other ranks are told of its cache and its progress."""
+    if config.by_mpi and config.job_folder is None:
+        from opbuild.ranks.world import joined_folder
+
+        config = replace(config, job_folder=joined_folder())
+    if config.job_folder is not None:
+        from opbuild.ranks.progress import report_progress
+        from opbuild.store.peers import announce
+
+        observer = report_progress(config, observer)
+        if config.uses_cache:
+            announce(config)  # also where nothing is built: other ranks may lack what this one has
+    return config, observer
+
+
+def _placed(config: Config) -> Config:
+    """Return settings whose cache stays where it is now, wherever the process goes; without one if that is nowhere."""
+    try:
+        directory = config.op_compiler_cache_dir and Path(os.path.abspath(config.op_compiler_cache_dir))
+        return replace(config, cache_path=Path(os.path.abspath(config.cache_path)), op_compiler_cache_dir=directory)
+    except OSError as error:
+        message = f"the cache is not used, since the working folder can not be found: {error.strerror or error}"
+        nowhere = replace(config, cache_path=Path(os.devnull), op_compiler_cache_dir=None)
+        return replace(nowhere, op_compiler_cache_mode="disable", warnings=(*config.warnings, message))

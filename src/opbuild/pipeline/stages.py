@@ -1,0 +1,150 @@
+"""The values that the stages of the data path hand each other: ``Planned -> Packed, Built -> Assembled``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from opbuild.errors import UnsupportedOperatorError
+from opbuild.graph.types import Graph, Node
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.program import HostCall, Program
+from opbuild.report import OperatorReport
+
+if TYPE_CHECKING:
+    from opbuild.runtime.memory_plan import MemoryPlan
+    from opbuild.runtime.record import Record
+    from opbuild.runtime.weights import Constants
+
+
+@dataclass(frozen=True)
+class HostNode:
+    """A node that runs without a kernel.
+
+    Attributes:
+        node: The node.
+        why: Why no kernel serves it.
+    """
+
+    node: Node
+    why: str
+
+    @property
+    def portable(self) -> bool:
+        """Whether it runs where the onnx package is not installed."""
+        from opbuild.backend.host.evaluate import is_native
+
+        return is_native(self.node)
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """What a model needs, before anything is compiled.
+
+    Attributes:
+        graphs: The optimized graph of each program.
+        programs: A program for each input signature.
+        kernels: The distinct kernels, each with the nodes that need it.
+        host: The nodes that no kernel serves, by name.
+    """
+
+    graphs: tuple[Graph, ...]
+    programs: tuple[Program, ...]
+    kernels: Mapping[OpDesc, tuple[str, ...]]
+    host: Mapping[str, HostNode]
+
+    @property
+    def name(self) -> str:
+        """The network's name."""
+        return self.programs[0].name
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """A program with its constants packed and its memory planned, which is done while kernels are compiled."""
+
+    program: Program
+    constants: Constants
+    memory: MemoryPlan
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """Kernels, compiled or found, and linked.
+
+    Attributes:
+        symbols: The symbol of each kernel.
+        library: The linked kernels; empty if there are none.
+        operators: What became of each kernel.
+        checked_order: Symbols of the kernels whose order of tasks is checked while they run.
+        certain: Whether every kernel is what its key says; otherwise nothing made of them may be kept.
+        told: Whether the user was told that something can not be stored.
+    """
+
+    symbols: Mapping[OpDesc, str]
+    library: bytes = b""
+    operators: Mapping[OpDesc, OperatorReport] = field(default_factory=dict)
+    checked_order: tuple[str, ...] = ()
+    certain: bool = True
+    told: bool = False
+
+    @property
+    def compiled(self) -> bool:
+        """Whether anything was compiled."""
+        return any(operator.status == "built" for operator in self.operators.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Assembled:
+    """A network for one input signature: to be run, stored, or written to a file.
+
+    Attributes:
+        record: How it runs.
+        constants: Its packed constants.
+        built: Its kernels, perhaps among others.
+        operators: What became of its own kernels.
+    """
+
+    record: Record
+    constants: Constants
+    built: Built
+    operators: tuple[OperatorReport, ...]
+
+
+def planned(graphs: Sequence[Graph], programs: Sequence[Program]) -> Planned:
+    """Return what programs need together."""
+    kernels: dict[OpDesc, tuple[str, ...]] = {}
+    host: dict[str, HostNode] = {}
+    for program in programs:
+        host.update(host_nodes(program))
+        for desc, nodes in program.descriptors().items():
+            kernels[desc] = tuple(dict.fromkeys((*kernels.get(desc, ()), *nodes)))
+    return Planned(tuple(graphs), tuple(programs), kernels, host)
+
+
+def host_nodes(program: Program) -> dict[str, HostNode]:
+    """Return the nodes of a program that no kernel serves, by name."""
+    return {
+        call.node.name: HostNode(
+            call.node, str(program.notes.get(call.node.name, f"no kernel for {call.node.op_type}"))
+        )
+        for call in program.calls
+        if isinstance(call, HostCall)
+    }
+
+
+def require_portable(nodes: Iterable[HostNode]) -> None:
+    """Refuse nodes that an offline model can not have.
+
+    Raises:
+        UnsupportedOperatorError: If one runs only where the onnx package is; the message names all of them.
+    """
+    refused = [each.node for each in nodes if not each.portable]
+    if refused:
+        names = ", ".join(sorted({f"{node.op_type} ({node.name})" for node in refused}))
+        raise UnsupportedOperatorError(
+            f"these operators have no kernel and run only where the onnx package is installed: {names}",
+            "an offline model can not have them: use opbuild.compile, or replace them in the model",
+            command="an offline model can not have them: use opbuild run or build, or replace them in the model",
+        )

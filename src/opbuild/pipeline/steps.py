@@ -1,0 +1,104 @@
+"""Single steps of the data path: each takes what the stage before it delivered, and calls no other."""
+
+from __future__ import annotations
+
+from opbuild.backend.evaluate import evaluate
+from opbuild.builder.result import BuildResult
+from opbuild.config import Config
+from opbuild.events import Watch, unwatched
+from opbuild.graph.passes.float32 import force_float32
+from opbuild.graph.passes.fold import Evaluate
+from opbuild.graph.passes.pipeline import optimize
+from opbuild.graph.types import Graph
+from opbuild.kernel.target import Target
+from opbuild.lowering.context import Options
+from opbuild.pipeline.stages import Assembled, Built, Packed
+from opbuild.program import Program
+from opbuild.report import Clock, OperatorReport
+from opbuild.runtime.assembly import make_record
+from opbuild.runtime.link import Linker, find_linker, link
+from opbuild.runtime.memory_plan import plan
+from opbuild.runtime.reports import record_notes
+from opbuild.runtime.support import support_objects
+from opbuild.runtime.weights import Packer, pack_constants
+
+
+def optimize_graph(graph: Graph, evaluate_node: Evaluate = evaluate, *, float32: bool = False) -> Graph:
+    """Return the graph that is lowered; ``float32`` computes other floating-point types in float32."""
+    return optimize(force_float32(graph) if float32 else graph, evaluate_node)
+
+
+def lowering_options(config: Config) -> Options:
+    """Return what settings say about lowering."""
+    return Options(
+        impl_mode=config.op_select_implmode, impl_types=config.optypelist_for_implmode, num_threads=config.num_threads
+    )
+
+
+def linker_for(config: Config, target: Target) -> Linker:
+    """Return what links kernels.
+
+    Raises:
+        LinkError: If there is no linker that works.
+    """
+    return find_linker(config.linker, target.triple)
+
+
+def pack(program: Program, packer: Packer, clock: Clock, watch: Watch = unwatched) -> Packed:
+    """Pack a program's constants and plan its memory: what needs no kernel."""
+    with clock("pack"):
+        constants = pack_constants(program, packer, watch)
+    with clock("plan"):
+        return Packed(program, constants, plan(program))
+
+
+def link_kernels(result: BuildResult, linker: Linker | None, target: Target) -> Built:
+    """Return the kernels of a build in one library; ``linker`` is None if there are none.
+
+    Raises:
+        LinkError: If they can not be linked.
+    """
+    operators = {
+        each.desc: OperatorReport(
+            each.name, each.outcome, str(each.reason), each.nodes, result.entries[each.desc].milliseconds
+        )
+        for each in result.decisions
+    }
+    return Built(
+        {desc: entry.symbol for desc, entry in result.entries.items()},
+        link(_objects(result, target), linker) if linker is not None else b"",
+        operators,
+        result.checked_order,
+        certain=result.certain,
+        told=bool(result.warnings),
+    )
+
+
+def _objects(result: BuildResult, target: Target) -> list[bytes]:
+    """Return all that is linked: kernels, what they call of the runtime, and the compiler's runtime library."""
+    entries = list(result.entries.values())
+    objects = [entry.object for entry in entries]
+    objects += support_objects(target.triple, {symbol for entry in entries for symbol in entry.undefined})
+    if result.runtime is not None:
+        objects += [entry.object for entry in result.runtime.entries.values()]
+    return objects
+
+
+def assemble(packed: Packed, built: Built) -> Assembled:
+    """Put a network together, and check it: nothing is checked while it runs.
+
+    Raises:
+        BuildError: If a kernel may not run on the views it was given, or a view leaves its buffer.
+    """
+    program = packed.program
+    own = program.descriptors()
+    operators = tuple(operator for desc, operator in built.operators.items() if desc in own)
+    record = make_record(
+        program,
+        built.symbols,
+        packed.memory,
+        constant_of=packed.constants.positions,
+        constants=packed.constants.places,
+        notes=record_notes(operators, program.notes, built.checked_order),
+    )
+    return Assembled(record, packed.constants, built, operators)

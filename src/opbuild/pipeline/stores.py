@@ -1,0 +1,150 @@
+"""Stores: where one build finds what was built before, and keeps what it builds."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opbuild.config import quota_environment
+from opbuild.events import Warned
+from opbuild.models.memory import ModelMemory
+from opbuild.pipeline.images import Images
+from opbuild.pipeline.setup import Setup
+from opbuild.platform.sources import own_sources
+from opbuild.runtime.image import ImageStore
+
+if TYPE_CHECKING:
+    from opbuild.builder.result import BuildResult
+    from opbuild.kernel.interfaces import Claims, Store
+    from opbuild.runtime.weights import Packer
+    from opbuild.store.disk import DiskStore
+    from opbuild.store.policy import Policy
+
+
+class Stores:
+    """The stores of one build; each is opened when it is first asked for.
+
+    Args:
+        setup: Says where they are, whether they are used, and whose files are believed.
+
+    Attributes:
+        rebuilt: Digests of the keys that this build was forced to compile, and need not compile again.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._config = setup.config
+        self.rebuilt: set[str] = set()
+
+    @cached_property
+    def policy(self) -> Policy:
+        """How large the cache folder may grow; its user is told what is wrong with ``op_cache.ini``."""
+        from opbuild.store.policy import read_policy, usual_megabytes
+
+        config = self._config
+        policy, warnings = read_policy(
+            config.policy_file, quota_environment(), self._setup.trust, usual_megabytes(config)
+        )
+        for warning in warnings:
+            self._setup.observer(Warned(warning))
+        return policy
+
+    @cached_property
+    def operators_and_runtimes(self) -> tuple[Store, Store]:
+        """Where operators and the compiler's runtime library are kept; in memory if the cache is not used.
+
+        What other ranks have is taken from them, unless everything is to be compiled.
+        """
+        from opbuild.store.memory import MemoryStore
+        from opbuild.store.shared import rank_stores
+
+        config = self._config
+        if not config.uses_cache:
+            return MemoryStore(), MemoryStore()
+        if config.forces:
+            return self._on_disk(config.kernel_meta), self._on_disk(config.network_meta)
+        return rank_stores(config, self._on_disk)
+
+    @cached_property
+    def images(self) -> Images:
+        """The networks that are stored whole."""
+        return Images(self._setup, self._image_store)
+
+    @cached_property
+    def _image_store(self) -> ImageStore:
+        from opbuild.store.networks import DiskNetworks
+        from opbuild.store.weights import DiskWeights
+
+        trust, folder, copies = self._setup.trust, self._config.network_meta, self._config.copy_weights
+        times = self._setup.stores_networks and self.policy.ages
+        networks = DiskNetworks(folder, keep_times=times, trust=trust, copies=copies)
+        weights = DiskWeights(folder / "weights", trust=trust, copies=copies)
+        return ImageStore(networks, weights, own_sources(), copies=copies)
+
+    @cached_property
+    def models(self) -> ModelMemory:
+        """What is remembered of models that were built."""
+        setup = self._setup
+        return ModelMemory(
+            self._config.network_meta,
+            setup.trust,
+            reads=setup.starts_stored,
+            writes=setup.stores_networks,
+            keeps_times=lambda: self.policy.ages,
+        )
+
+    @property
+    def claims(self) -> Claims | None:
+        """Who compiles what, among all processes and ranks that may need the same operators."""
+        from opbuild.store.claims import FolderClaims
+        from opbuild.store.peers import claims_folder
+
+        return FolderClaims(claims_folder(self._config), self._config.rank_id) if self._config.uses_cache else None
+
+    def packer(self) -> Packer:
+        """Return what packs the constants of one build."""
+        return self._image_store.packer(stored=self._setup.stores_networks, reuse=self._setup.starts_stored)
+
+    def other_targets(self) -> list[Store]:
+        """Return where operators for other targets are kept, for explaining; none where targets share a folder."""
+        from opbuild.store.disk import DiskStore
+
+        config = self._config
+        if config.op_compiler_cache_dir is None:
+            return []
+        try:
+            folders = sorted(path for path in config.cache_folder.parent.iterdir() if path.is_dir())
+        except OSError:
+            return []
+        return [DiskStore(folder, trust=self._setup.trust) for folder in folders if folder != config.cache_folder]
+
+    def count(self, result: BuildResult) -> None:
+        """Add what a build found in the store to the counters that ``opbuild cache stats`` shows."""
+        if self._config.uses_cache:
+            from opbuild.store.counters import count_build
+
+            times = [(each, result.entries[each.desc].milliseconds) for each in result.decisions]
+            count_build(
+                self._config.network_meta,
+                [time for each, time in times if each.outcome != "built"],
+                [(each.reason.code, time) for each, time in times if each.outcome == "built"],
+            )
+
+    def age(self) -> None:
+        """Let old entries go if the cache folder is larger than it may be; to be called where something was added."""
+        config = self._config
+        if config.uses_cache:
+            from opbuild.store.ageing import age_after_build
+            from opbuild.store.claims import sweep_claims
+            from opbuild.store.peers import claims_folder
+            from opbuild.store.policy import create_policy_file, usual_megabytes
+
+            sweep_claims(claims_folder(config))
+            create_policy_file(config.policy_file, usual_megabytes(config))
+            age_after_build(config.kernel_meta, config.network_meta, self.policy, self._setup.trust)
+
+    def _on_disk(self, folder: Path) -> DiskStore:
+        from opbuild.store.disk import DiskStore
+
+        return DiskStore(folder, self._config.device_id, keep_times=self.policy.ages, trust=self._setup.trust)

@@ -1,0 +1,128 @@
+"""The sources of opbuild that run: a part of the key of whatever they build.
+
+A release that was installed brings a manifest of its sources, made when its package was built (``setup.py``). It holds
+until another release takes its place, and no other file is looked at. Only where there is none, in a checkout or an
+editable install, the files themselves are read, and looked at again to notice edits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from opbuild.platform.digest import fast_of
+
+MANIFEST = "release.json"
+"""The manifest, in the package's folder: by module, the digest of its code and what it imports of opbuild."""
+
+NOT_MODEL = ("cli", "mindspore", "ranks", "__pycache__")
+"""Folders of the package that decide nothing about a network once its graph is known."""
+
+_SUFFIXES = (".py", ".o", ".so")
+"""What Python runs, and what is linked into networks."""
+
+State = tuple[int, int, int, int]
+"""Size, times of modification and of change, and inode of a file. The time of change can not be set back."""
+
+
+class Sources:
+    """The sources as they are at one moment.
+
+    Args:
+        root: The package's folder.
+
+    Attributes:
+        root: The package's folder.
+        states: The files that count, by path below ``root``, each with its state when this object was made.
+    """
+
+    def __init__(self, root: str | Path = Path(__file__).parents[1]) -> None:
+        self.root = os.path.abspath(root)
+        self.states = _states(self.root)
+
+    @property
+    def are_released(self) -> bool:
+        """Whether they are those of an installed release."""
+        return MANIFEST in self.states
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether no file was touched since this object was made, and none came or went."""
+        return _states(self.root) == self.states
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of all of them."""
+        parts: list[bytes] = []
+        for path in sorted(self.states):
+            content = self.read(path)
+            parts += (f"{path} {len(content)}\n".encode(), content)
+        return fast_of(parts)
+
+    def is_outdated(self, path: str) -> bool:
+        """Return whether Python might take for a source's what was compiled before its last change.
+
+        It compares size and time of modification, the latter in seconds: a source may be edited twice in a second, or
+        its time be set back.
+        """
+        from importlib.util import cache_from_source
+
+        try:
+            compiled = os.stat(cache_from_source(f"{self.root}/{path}", optimization=""))  # noqa: PTH116
+        except OSError:
+            return False
+        return path not in self.states or compiled.st_mtime_ns <= self.states[path][2]
+
+    def read(self, path: str) -> bytes:
+        """Return what a file holds now."""
+        with open(f"{self.root}/{path}", "rb", buffering=0) as file:  # noqa: PTH123  paths as objects take as long again
+            return file.read()
+
+
+def own_sources() -> str:
+    """Return the digest of the sources as they were when this process first asked."""
+    return _first().digest
+
+
+def own_sources_edited() -> bool:
+    """Return whether a source is not what ``own_sources`` read: parts of opbuild are loaded later than that."""
+    return not _first().unchanged and Sources().digest != own_sources()
+
+
+def recompile_outdated(sources: Sources) -> None:
+    """Compile sources again that were compiled before their last change, so that a process which starts now loads them.
+
+    Who may not write there edits nothing there either; a source with an error is for whoever imports it.
+    """
+    for path in sources.states:
+        if path.endswith(".py") and sources.is_outdated(path):
+            import py_compile
+
+            with contextlib.suppress(OSError, py_compile.PyCompileError):
+                py_compile.compile(f"{sources.root}/{path}", doraise=True, optimize=0)
+
+
+@lru_cache(maxsize=1)
+def _first() -> Sources:
+    return Sources()
+
+
+def _states(root: str) -> dict[str, State]:
+    """Return the state of every file that counts: of a release the manifest's alone."""
+    with contextlib.suppress(OSError):
+        return {MANIFEST: _state(os.stat(f"{root}/{MANIFEST}"))}  # noqa: PTH116
+    found = {}
+    folders = [root]
+    for folder in folders:
+        for entry in os.scandir(folder):
+            if entry.name.endswith(_SUFFIXES):
+                found[entry.path[len(root) + 1 :]] = _state(entry.stat())
+            elif entry.name not in NOT_MODEL and entry.is_dir():
+                folders.append(entry.path)
+    return found
+
+
+def _state(stat: os.stat_result) -> State:
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino

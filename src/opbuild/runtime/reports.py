@@ -1,0 +1,54 @@
+"""Reports of networks: what a record keeps of its build, and what is told of it now and by a later process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from opbuild.program import HostCall
+from opbuild.report import Clock, OperatorReport, Report
+from opbuild.runtime.record import CHECKED_ORDER, Record
+
+
+def record_notes(
+    operators: Sequence[OperatorReport], lowering: Mapping[str, Any], checked: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what a record keeps of a build for later reports, and the kernels whose order of tasks is checked."""
+    return ({CHECKED_ORDER: list(checked)} if checked else {}) | {
+        "operators": [[operator.name, list(operator.nodes), operator.milliseconds] for operator in operators],
+        "lowering": {str(node): str(note) for node, note in lowering.items()},
+    }
+
+
+def stored_report(record: Record, clock: Clock) -> Report:
+    """Return the report of a network that was built before."""
+    operators = tuple(
+        OperatorReport(str(name), "reused", "in the stored network", tuple(map(str, nodes)), float(milliseconds))
+        for name, nodes, milliseconds in record.notes["operators"]
+    )
+    return make_report(record, operators, clock)
+
+
+def make_report(
+    record: Record, operators: Sequence[OperatorReport], clock: Clock, not_stored: str | None = None
+) -> Report:
+    """Return a report.
+
+    Args:
+        record: The network.
+        operators: What became of its operators.
+        clock: How long each step took.
+        not_stored: Why the network did not start from its image; None: it did.
+    """
+    return Report(
+        network=record.name,
+        operators=tuple(operators),
+        host=dict(Counter(step.node.op_type for step in record.steps if isinstance(step, HostCall))),
+        steps=clock.steps,
+        image=not_stored is None,
+        image_reason=not_stored or "",
+        notes=record.notes["lowering"],
+        arena=record.arena_size,
+        constants=sum(constant.nbytes for constant in record.constants),
+    )

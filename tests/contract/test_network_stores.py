@@ -1,0 +1,195 @@
+"""What every store of networks promises; a new tier is done when this suite is green over it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memory_stores import MemoryNetworks
+from opbuild.kernel.interfaces import NetworkStore
+from opbuild.kernel.networks import ImageKey, StoredNetwork
+from opbuild.kernel.reason import Reason
+from opbuild.store import publish
+from opbuild.store.networks import DiskNetworks
+
+KINDS: dict[str, Callable[[Path], NetworkStore]] = {
+    "disk": lambda folder: DiskNetworks(folder / "network_meta"),
+    "copies": lambda folder: DiskNetworks(folder / "network_meta", copies=True),
+    "memory": lambda folder: MemoryNetworks(),
+}
+ON_DISK = [kind for kind in KINDS if kind != "memory"]
+KEY = ImageKey("Net 1", {"model": "m", "inputs": [["x", "float32", [2]]]}, "halide-1")
+
+
+def network(number: int = 0) -> StoredNetwork:
+    """Return a network like no other; what its parts mean only the runtime knows."""
+    constants = np.full(64, number, np.uint8)
+    return StoredNetwork({"steps": [number]}, b"library %d" % number, constants, {"w": [number]})
+
+
+def found(store: NetworkStore, key: ImageKey = KEY) -> StoredNetwork:
+    """Return a network that must be there."""
+    answer = store.lookup(key)
+    assert isinstance(answer, StoredNetwork), answer
+    return answer
+
+
+def code(store: NetworkStore, key: ImageKey = KEY) -> str:
+    """Return why there is no network."""
+    answer = store.lookup(key)
+    assert isinstance(answer, Reason)
+    assert answer.text
+    return answer.code
+
+
+def equal(one: StoredNetwork, other: StoredNetwork) -> bool:
+    """Return whether two networks are one."""
+    return one[:2] == other[:2] and bool(np.array_equal(one.constants, other.constants))
+
+
+@pytest.fixture(params=sorted(KINDS))
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NetworkStore]:
+    """An empty store of each kind."""
+    return KINDS[request.param](tmp_path)
+
+
+@pytest.fixture(params=ON_DISK)
+def on_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NetworkStore]:
+    """A store of each kind that has files, with one network."""
+    store = KINDS[request.param](tmp_path)
+    assert store.publish(KEY, network()) is None
+    return store
+
+
+def test_an_empty_store_answers_absent(store: NetworkStore) -> None:
+    """What was never published is missing for exactly that reason (F69)."""
+    assert code(store) == "absent"
+
+
+def test_what_was_published_is_found_byte_for_byte(store: NetworkStore) -> None:
+    """Record, library, constants and states come back as they were; the constants can not be written to by mistake."""
+    assert store.publish(KEY, network(7)) is None
+    assert equal(found(store), network(7))
+    assert found(store).states == {"w": [7]}
+
+
+def test_publishing_again_replaces(store: NetworkStore) -> None:
+    """The last writer's network is found, whole (F17)."""
+    for number in (1, 1, 2):
+        assert store.publish(KEY, network(number)) is None
+    assert equal(found(store), network(2))
+
+
+def test_other_networks_do_not_disturb(store: NetworkStore) -> None:
+    """Every component of the key tells networks apart, and the compiler that is installed decides (F27)."""
+    store.publish(KEY, network(1))
+    other = ImageKey("Net 1", {**KEY.components, "model": "n"}, "halide-1")
+    assert code(store, other) == "absent"
+    store.publish(other, network(2))
+    assert equal(found(store), network(1))
+    assert code(store, KEY._replace(compiler="halide-2")) == "other-compiler"
+    assert equal(found(store, KEY._replace(compiler="")), network(1))
+
+
+def test_new_states_of_weights_are_kept_or_lost(store: NetworkStore) -> None:
+    """Noting them changes nothing else; a store that needs none may forget them."""
+    store.publish(KEY, network(1))
+    store.note(KEY, {"w": [99]})
+    assert equal(found(store), network(1))
+    assert found(store).states in ({"w": [99]}, {"w": [1]})
+
+
+def test_two_writers_and_readers_at_once_give_whole_networks(store: NetworkStore) -> None:
+    """What is found is one of those that were published, never a mixture, and no exception (F17, F23)."""
+    published = [network(number) for number in range(4)]
+    problems: list[object] = []
+
+    def work(number: int) -> None:
+        try:
+            for round_ in range(20):
+                store.publish(KEY, published[(number + round_) % 4])
+                answer = store.lookup(KEY)
+                if isinstance(answer, StoredNetwork) and not any(equal(answer, each) for each in published):
+                    problems.append(answer)
+        except Exception as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    store.publish(KEY, network(9))
+    assert equal(found(store), network(9))
+
+
+@pytest.mark.parametrize("suffix", [".json", ".so", ".bin"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "grow", "remove", "folder"])
+def test_a_damaged_file_is_a_reason_and_publishing_mends_it(
+    on_disk: NetworkStore, tmp_path: Path, suffix: str, damage: str
+) -> None:
+    """F07, F08: whatever happens to a file, the answer is a reason, and the next publication is found."""
+    (path,) = (tmp_path / "network_meta").glob(f"*{suffix}")
+    data = path.read_bytes()
+    path.unlink()
+    if damage == "folder":
+        path.mkdir()
+    elif damage != "remove":
+        changed = {"flip": bytes([data[0] ^ 1]) + data[1:], "cut": data[:-1], "empty": b"", "grow": data + b"\0"}
+        path.write_bytes(changed[damage])
+    assert code(on_disk) in ("damaged", "incomplete", "unreadable", "absent")
+    assert on_disk.publish(KEY, network(3)) is None
+    assert equal(found(on_disk), network(3))
+
+
+@pytest.mark.parametrize("suffix", [".json", ".so", ".bin", ".seen"])
+def test_what_others_can_write_to_is_not_believed(on_disk: NetworkStore, tmp_path: Path, suffix: str) -> None:
+    """F58: the answer says so; of states, which only save reading, nothing is lost but what they said."""
+    (path,) = (tmp_path / "network_meta").glob(f"*{suffix}")
+    path.chmod(0o666)
+    if suffix == ".seen":
+        assert found(on_disk).states == {}
+    else:
+        assert code(on_disk) == "untrusted"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_what_another_user_owns_is_not_believed(on_disk: NetworkStore, tmp_path: Path) -> None:
+    """F58: its owner could change it at any time."""
+    (path,) = (tmp_path / "network_meta").glob("*.so")
+    os.chown(path, 12345, -1)
+    assert code(on_disk) == "untrusted"
+
+
+@pytest.mark.parametrize("refusal", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("step", ["make_folder", "write_new", "replace"])
+def test_a_storage_that_refuses_is_a_reason_and_leaves_what_was_there(
+    on_disk: NetworkStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int, step: str
+) -> None:
+    """Full or read-only, at any step: the reason is returned, the old network is still whole (F06, F54)."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(refusal, os.strerror(refusal))
+
+    before = sorted(path.name for path in (tmp_path / "network_meta").iterdir())
+    monkeypatch.setattr(publish, step, refuse)
+    assert os.strerror(refusal) in str(on_disk.publish(KEY, network(5)))
+    monkeypatch.undo()
+    assert sorted(path.name for path in (tmp_path / "network_meta").iterdir()) == before
+    assert equal(found(on_disk), network(0))
+
+
+def test_mapped_constants_outlive_their_files(on_disk: NetworkStore, tmp_path: Path) -> None:
+    """What was found stays while it is replaced and removed (F52)."""
+    kept = found(on_disk)
+    on_disk.publish(KEY, network(8))
+    for path in (tmp_path / "network_meta").iterdir():
+        path.unlink()
+    assert equal(kept, network(0))

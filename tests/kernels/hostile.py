@@ -1,0 +1,33 @@
+"""Operators whose extents depend on a number: what every kernel family is tried with at hostile extents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator whose extents depend on a number.
+
+    Attributes:
+        op_type: The operator.
+        shape: Shape of the input by extent.
+        constants: Shapes of the constants that follow it, by extent; arrays are taken as they are.
+        attrs: Attributes.
+        least: The least extent for which the operator has a result.
+    """
+
+    op_type: str
+    shape: Callable[[int], Shape]
+    constants: Callable[[int], list[Any]] = lambda _: []
+    attrs: dict[str, Any] = field(default_factory=dict)
+    least: int = 0
+
+
+def image(channels: int) -> Callable[[int], Shape]:
+    """Return the shapes of two images of ``channels`` channels whose width and height differ; of no image for 0."""
+    return lambda n: (2, channels, n + 1, n) if n else (0, channels, 4, 3)

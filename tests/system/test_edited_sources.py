@@ -1,0 +1,115 @@
+"""Sources edited where opbuild is installed, and a release that takes another's place: what is built again."""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from opbuild.backend.halide import driver
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.platform.sources import MANIFEST
+from processes import SOURCE, Outcome, build_and_run
+
+ROOT = SOURCE.parent
+SOFTMAX = driver._modules(OpDesc(op_types=("Softmax",), family="softmax", inputs=(), outputs=()))[1]
+LOWER = "opbuild.lowering.lower"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network of two operators of two families."""
+    nodes = [helper.make_node("Softmax", ["x"], ["s"], axis=-1), helper.make_node("Sub", ["s", "x"], ["y"])]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, 32]) for name in "xy")
+    graph = helper.make_graph(nodes, "two", [x], [y])
+    path = tmp_path_factory.mktemp("model") / "two.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as pip builds it, from a copy: building leaves files behind."""
+    folder = tmp_path_factory.mktemp("release")
+    copied = folder / "checkout"
+    shutil.copytree(SOURCE, copied / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy2(ROOT / name, copied / name)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--wheel-dir", folder, copied], check=True, timeout=120, capture_output=True)
+    assert not (copied / "src" / "opbuild" / MANIFEST).exists()
+    return next(folder.glob("opbuild-*.whl"))
+
+
+@pytest.fixture
+def installed(wheel: Path, tmp_path: Path) -> Path:
+    """The release unpacked, as an installer does."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    assert not [*(tmp_path / "site").rglob("__pycache__")]
+    return tmp_path / "site"
+
+
+def run(model: Path, cache: Path, site: Path, **variables: str) -> tuple[bool, set[str]]:
+    """Run the network; return whether it was started from its image, and the operators that were compiled."""
+    feeds = {"x": np.linspace(-1, 1, 256, dtype=np.float32).reshape(8, 32)}
+    outcome: Outcome = build_and_run(model, cache, feeds, PYTHONPATH=str(site), **variables)
+    return outcome.image, {str(name).partition("_")[0] for name, *_ in outcome.built}
+
+
+def source(site: Path, module: str) -> Path:
+    """Return the file of a module."""
+    return site.joinpath(*module.split(".")).with_suffix(".py")
+
+
+def edit(path: Path, text: str) -> None:
+    """Add a line to a source."""
+    path.write_text(f"{path.read_text(encoding='utf-8')}\n{text}\n", encoding="utf-8")
+
+
+BOTH = {"softmax", "sub"}
+
+
+def test_what_is_edited_in_an_installed_release_is_not_looked_at(model: Path, installed: Path, tmp_path: Path) -> None:
+    """F46: nothing is built again and no file of the installation changes, not even where a source was edited."""
+    cache = tmp_path / "cache"
+    assert run(model, cache, installed) == (False, BOTH)
+    for module in (SOFTMAX, LOWER):
+        edit(source(installed, module), "# a comment")
+    before = {path: path.stat().st_ctime_ns for path in installed.rglob("*.pyc")}
+    assert run(model, cache, installed, OPBUILD_FORBID_COMPILE="1") == (True, set())
+    assert before.keys() <= {*installed.rglob("*.pyc")}
+
+
+def test_another_release_builds_again_what_its_code_changes(model: Path, installed: Path, tmp_path: Path) -> None:
+    """F29, F30, F46: of one version, with another comment, then with another schedule."""
+    write_manifest = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["write_manifest"]
+    cache = tmp_path / "cache"
+    run(model, cache, installed)
+    for module in (SOFTMAX, LOWER):
+        edit(source(installed, module), "# a comment")
+    write_manifest(installed / "opbuild")
+    assert run(model, cache, installed) == (True, set())
+    edit(source(installed, SOFTMAX), "ANOTHER = 1")
+    write_manifest(installed / "opbuild")
+    assert run(model, cache, installed) == (False, {"softmax"})
+
+
+def test_without_its_manifest_a_release_is_a_checkout(model: Path, installed: Path, tmp_path: Path) -> None:
+    """F30, F34: bytes count where sources are edited; a comment builds its own operators again, and no others."""
+    cache = tmp_path / "cache"
+    (installed / "opbuild" / MANIFEST).unlink()
+    assert run(model, cache, installed) == (False, BOTH)
+    edit(source(installed, LOWER), "# a comment")
+    assert run(model, cache, installed, OPBUILD_FORBID_COMPILE="1") == (False, set())
+    edit(source(installed, SOFTMAX), "# a comment")
+    assert run(model, cache, installed) == (False, {"softmax"})
+    assert run(model, cache, installed) == (True, set())

@@ -1,0 +1,83 @@
+"""Kernel families: a folder is a family, and has all three parts; a record says what its descriptors may hold."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from pathlib import Path
+
+import pytest
+
+import opbuild.families
+from opbuild.families import catalogue
+from opbuild.families.family import Family, Part
+from opbuild.graph.passes import fuse
+
+FOLDER = Path(opbuild.families.__file__).parent
+
+PARTS = {"family.py": "FAMILY", "definition.py": "define", "schedule.py": "schedule"}
+"""The files of a family, and the name that each must assign or define."""
+
+
+def missing(folder: Path) -> list[str]:
+    """Return what a family's folder lacks, in words."""
+    found = []
+    for file, name in PARTS.items():
+        path = folder / file
+        if not path.is_file():
+            found.append(f"families/{folder.name} has no {file}")
+        elif name not in names_of(path):
+            found.append(f"families/{folder.name}/{file} has no {name}")
+    return found
+
+
+def names_of(path: Path) -> set[str]:
+    """Return the names that a module assigns or defines at its top."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    targets = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
+    assigned = {target.id for target in targets if isinstance(target, ast.Name)}
+    return assigned | {node.name for node in body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_a_familys_folder_has_a_record_a_definition_and_a_schedule(name: str) -> None:
+    """What one folder lacks is said at once, not when the first network needs it; its record has its name."""
+    assert not missing(FOLDER / name)
+    assert catalogue.find(name).name == name
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_is_left_out_is_named(tmp_path: Path, part: str) -> None:
+    """A family without one of its three files, or with an empty one, is told by the name of both."""
+    folder = tmp_path / "softmin"
+    shutil.copytree(FOLDER / "softmax", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    assert not missing(folder)
+    (folder / part).write_text("", encoding="utf-8")
+    assert missing(folder) == [f"families/softmin/{part} has no {PARTS[part]}"]
+    (folder / part).unlink()
+    assert missing(folder) == [f"families/softmin has no {part}"]
+
+
+def test_a_descriptor_holds_only_what_its_family_declares() -> None:
+    """A misspelt attribute or part of a variant would be a key of its own that no definition reads."""
+    family = Family("one", choose=dict, attributes=("kernel",), variant={"width": Part()})
+    assert family.desc(("One",), (), (), {"kernel": 3}, {"width": 4}).family == "one"
+    with pytest.raises(AssertionError, match="one has no kernl"):
+        family.desc(("One",), (), (), {"kernl": 3}, {"width": 4})
+    with pytest.raises(AssertionError, match="one has no wdth"):
+        family.desc(("One",), (), (), {"kernel": 3}, {"wdth": 4})
+
+
+def test_a_name_that_is_no_family_loads_nothing() -> None:
+    """Names come from files too: one with dots or of another module is no family, and knows nothing."""
+    for name in ("catalogue", "..errors", "conv.definition", "", "runtime"):
+        assert not catalogue.find(name).variant
+    assert catalogue.with_implied({"family": ["winograd"]}) == {"family": ["winograd"]}
+    assert catalogue.with_implied({"family": "winograd", "attrs": 3}) == {"family": "winograd", "attrs": 3}
+
+
+def test_what_fusion_gives_an_epilogue_has_a_family_that_takes_one() -> None:
+    """Fusion attaches epilogues in the type in which the families that take one compute, and in no other."""
+    families = [catalogue.find(name) for name in catalogue.names()]
+    taking = [family for family in families if "epilogue" in family.attributes]
+    assert {family.types for family in taking} == {(fuse.EXACT_TYPE,)}
