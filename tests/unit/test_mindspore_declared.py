@@ -45,7 +45,7 @@ def test_layers_take_inputs_and_attributes_by_name(graphs):  # noqa: F811
 )
 def test_wrong_arguments_are_refused_with_those_that_are_taken(wrong):
     """As a ``TypeError``, which programs catch."""
-    with pytest.raises(ArgumentTypeError, match="it takes|argument") as caught:
+    with pytest.raises(ArgumentTypeError, match="argument") as caught:
         wrong()
     assert "it takes (" in caught.value.hint
 
