@@ -22,7 +22,7 @@ from opbuild.store.claims import sweep_claims
 from opbuild.store.counters import Counters, read_counters
 from opbuild.store.inventory import disk_usage, survey
 from opbuild.store.items import Item, Kind, remove_files
-from opbuild.store.networks import ReadFile
+from opbuild.store.networks import ReadFile, read_network
 from opbuild.store.peers import claims_folder
 from opbuild.store.reading import read_quietly, reason_of
 from opbuild.store.weights import remove_references, weights_file
@@ -115,7 +115,8 @@ class Cache:
 
     def describe(self, item: Item) -> Description | Reason:
         """Return what a stored network says of itself, or why it can not be read; looking is no use."""
-        return describe(item.name, _reader(folder_of(item), self.trust), self.trust)
+        stored = read_network(item.name, _reader(folder_of(item), self.trust), self.trust, whole=False)
+        return stored if isinstance(stored, Reason) else describe(item.name, stored)
 
     def problems(self, watch: Watch = unwatched) -> Iterator[Problem]:
         """Yield everything that is damaged; what another release of opbuild wrote is not.
@@ -244,7 +245,8 @@ def check_network(
         trust: Whose files are believed.
         digest: Returns the BLAKE3 of weights; many networks may map them.
     """
-    network = describe(name, _reader(folder, trust), trust, whole=True)
+    stored = read_network(name, _reader(folder, trust), trust)
+    network = stored if isinstance(stored, Reason) else describe(name, stored)
     for weight, nbytes in network.weights.items() if not isinstance(network, Reason) else ():
         path = folder / weights_file(weight)
         wrong = _wrong_weight(path, trust, nbytes, digest)

@@ -122,7 +122,7 @@ def _is_mark(name: str, forms: Sequence[Form]) -> bool:
     stem, suffix = os.path.splitext(name)  # noqa: PTH122  10,000 names
     if not any(form.marked and suffix == form.suffixes[0] for form in forms):
         return False
-    return next(form.marked for form in forms if form.fits(stem, (suffix, *form.needs)))
+    return next((form.marked for form in forms if form.fits(stem, (suffix, *form.needs))), False)
 
 
 def disk_usage(folder: Path) -> int:
