@@ -6,8 +6,8 @@ import io
 import json
 import sys
 import tokenize
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
@@ -15,7 +15,7 @@ from setuptools.command.build_py import build_py
 sys.path.insert(0, str(Path(__file__).parent / "src"))
 
 from opbuild.platform.digest import fast
-from opbuild.platform.imports import imports
+from opbuild.platform.imports import Modules
 from opbuild.platform.sources import MANIFEST, Sources
 
 
@@ -39,20 +39,24 @@ class BuildPy(build_py):
 
 def write_manifest(package: Path) -> None:
     """Describe the sources in a package's folder."""
+    sys.dont_write_bytecode = True  # what is packed are sources
     (package / MANIFEST).unlink(missing_ok=True)  # a former build's
     sources = Sources(package)
-    modules = dict(_described(path, sources.read(path)) for path in sources.states)
-    (package / MANIFEST).write_text(json.dumps(modules, sort_keys=True), encoding="utf-8")
+    modules = Modules(sources)
+    described = dict(describe(path, sources.read(path), modules) for path in sources.states)
+    (package / MANIFEST).write_text(json.dumps(described, sort_keys=True), encoding="utf-8")
 
 
-def _described(path: str, content: bytes) -> tuple[str, list[Any]]:
+def describe(path: str, content: bytes, modules: Modules) -> tuple[str, tuple[str, tuple[str, ...]]]:
     """Return a source's name, and the digest of its code with what it imports."""
     if not path.endswith(".py"):
-        return path, [fast(content), []]
-    parts = ("opbuild", *Path(path).with_suffix("").parts)
-    return ".".join(parts).removesuffix(".__init__"), [fast(code(content)), imports(content)]
+        return path, (fast(content), ())
+    name = ".".join(("opbuild", *Path(path).with_suffix("").parts)).removesuffix(".__init__")
+    module = modules.module(name)
+    return name, (fast(code(content)), tuple(each for each in module.imports if modules.module(each)) if module else ())
 
 
+@lru_cache(maxsize=1024)
 def code(source: bytes) -> bytes:
     """Return a source without what does not run: comments, blank lines, docstrings and other strings that stand alone.
 

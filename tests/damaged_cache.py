@@ -14,7 +14,6 @@ import random
 import shutil
 import signal
 import sys
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +34,7 @@ from opbuild.kernel.target import host_target
 from opbuild.offline.build import build_offline
 from opbuild.offline.load import load
 from replayed import replayed_compiles
+from until import settle
 
 ROWS, SIZE = 8, 160
 """Weights of 100 KB have a file of their own."""
@@ -108,9 +108,10 @@ class World:
         write_model(self.path("ordered"), 1, ["h", "y"])
         write_model(self.path("reversed"), 1, ["y", "h"])
         write_model(self.path("beside"), beside, ["y"], external=True)
-        for path in (self.folder / "models").rglob("*.*"):
+        models = [*(self.folder / "models").rglob("*.*")]
+        for path in models:
             path.chmod(0o444)  # so that its digest is remembered on every file system
-        time.sleep(1.1)  # a model's file that was written within the last second is not remembered
+        settle(*models)
 
     def _build(self) -> None:
         self.results = {name: self.run(name) for name in self.MODELS}

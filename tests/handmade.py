@@ -16,12 +16,13 @@ from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.kernel.target import host_target
 from opbuild.program import Buffer, KernelCall, Port, Program, View
+from opbuild.runtime.assembly import make_record
 from opbuild.runtime.executor import Evaluate, Executor
 from opbuild.runtime.image import ImageStore
 from opbuild.runtime.library import Library
 from opbuild.runtime.link import find_linker, link
 from opbuild.runtime.memory_plan import plan
-from opbuild.runtime.record import Record, make_record
+from opbuild.runtime.record import Record
 from opbuild.runtime.support import support_parts
 from opbuild.runtime.weights import Constants, Packer, pack_constants
 from opbuild.store.networks import DiskNetworks

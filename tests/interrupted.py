@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from processes import environment
+from until import until
 
 PROGRAM = "import os, sys; from opbuild.__main__ import main; os.write(2, b'up\\n'); sys.exit(main())"
 """What the installed ``opbuild`` does, with a sign that its first module is loaded: no program answers before."""
@@ -39,13 +40,15 @@ class Interrupted:
     finished: bool
 
 
-def interrupt(arguments: Sequence[str], folder: Path, after: float, *, times: int = 1, **variables: str) -> Interrupted:
+def interrupt(
+    arguments: Sequence[str], folder: Path, after: float | Path, *, times: int = 1, **variables: str
+) -> Interrupted:
     """Start a command in a process group of its own and interrupt the group, as a terminal does.
 
     Args:
         arguments: After ``opbuild``.
         folder: Where it runs.
-        after: Seconds after its first line.
+        after: Seconds after its first line, or a file that it writes when it is where it is to be interrupted.
         times: How often to interrupt.
         variables: Further variables of its environment.
     """
@@ -58,7 +61,10 @@ def interrupt(arguments: Sequence[str], folder: Path, after: float, *, times: in
     said = bytearray()
     while not said.endswith(b"\n"):
         said += process.stderr.read(1) or b"\n"
-    time.sleep(after)
+    if isinstance(after, Path):
+        assert until(after.exists, PATIENCE)
+    else:
+        time.sleep(after)
     finished = process.poll() is not None
     sent = time.monotonic()
     for _ in range(times):

@@ -10,9 +10,10 @@ from typing import Any
 from unittest import mock
 
 from opbuild.backend.halide.driver import HalideCompiler
-from opbuild.builder.resting import RESTING
+from opbuild.builder import build
 from opbuild.platform.digest import fast_file
 from opbuild.runtime.link import link
+from samples import delivered
 
 
 class ReplayServer:
@@ -34,8 +35,7 @@ class ReplayServer:
         name = header["symbol"].removesuffix("__kernel0") + "_0.o"
         (path,) = (each for each in self._folder.glob(f"*_meta/{name}"))
         self._waiting.append(({"kind": "started", "id": header["id"]}, b""))
-        done = {"kind": "done", "id": header["id"], "milliseconds": 1.0, "changed": ""}
-        self._waiting.append((done, path.read_bytes()))
+        self._waiting.append(delivered(header, path.read_bytes()))
 
     def receive(self, timeout: float | None = None) -> list[tuple[dict[str, Any], bytes]]:
         """Return the answers kept."""
@@ -45,6 +45,25 @@ class ReplayServer:
     def close(self) -> None:
         """End nothing."""
         self.alive = False
+
+
+class ReplayServers:
+    """Stands in for ``Resting``: where builders get their compile servers from, and give them back to.
+
+    Args:
+        folder: What each server answers from.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def start(self, *_: Any) -> ReplayServer:
+        """Return a new server."""
+        return ReplayServer(self._folder)
+
+    def keep(self, server: ReplayServer) -> None:
+        """Keep none."""
+        server.close()
 
 
 @contextmanager
@@ -58,12 +77,8 @@ def replayed_compiles(folder: Path, *, links: bool = False) -> Iterator[None]:
     sources = lru_cache(HalideCompiler().sources_digest)
     linked = link if links else lru_cache(link)
 
-    def start(*_: Any) -> ReplayServer:
-        return ReplayServer(folder)
-
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(RESTING, "start", start))
-        stack.enter_context(mock.patch.object(RESTING, "keep", ReplayServer.close))
+        stack.enter_context(mock.patch.object(build, "RESTING", ReplayServers(folder)))
         stack.enter_context(mock.patch.object(HalideCompiler, "sources_digest", lambda _, desc: sources(desc)))
         stack.enter_context(mock.patch("opbuild.kernel.identity.fast_file", lru_cache(fast_file)))
         stack.enter_context(mock.patch("opbuild.runtime.link.link", lambda objects, how: linked(tuple(objects), how)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import opbuild
 from opbuild.events import Event, Warned
 from opbuild.report import Report
 from replayed import replayed_compiles
+from until import settle
 
 SHAPE = (64, 256)
 
@@ -81,5 +81,5 @@ def make_small_network(folder: Path) -> SmallNetwork:
     path.chmod(0o444)  # so that its digest is remembered on every file system
     x = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
     network = opbuild.compile(path, cache_path=folder / "built", input_shapes={"x": SHAPE})
-    time.sleep(max(0.0, path.stat().st_ctime + 1.1 - time.time()))  # a file so new has no memo of its digest
+    settle(path)
     return SmallNetwork(path, folder / "built", x, network(x))

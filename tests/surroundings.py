@@ -6,6 +6,7 @@ the real one in its own place.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -163,7 +164,8 @@ def _run_in(surroundings: Surroundings, command: Sequence[str], folder: Path) ->
         except subprocess.TimeoutExpired:
             code = None
             program.send_signal(signal.SIGABRT)  # says where it is
-            time.sleep(0.5)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                program.wait(5)
             program.kill()
             program.wait()
         left = _left_behind()

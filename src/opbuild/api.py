@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from opbuild.arguments import ShapesGiven, as_shapes, checks_arguments
-from opbuild.config import Config
+from opbuild.config import Config, options_in
 from opbuild.errors import BuildError
 from opbuild.events import LINKING, PACKING, PREPARING, WRITING, Observer, working
 from opbuild.graph.types import Graph
@@ -153,21 +153,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         OptionError: If an argument or a variable is at fault.
         BuildError: If an operator can not be built, or the network not linked.
     """
-    config = Config.from_environment(
-        cache_path=cache_path,
-        forbid_compile=forbid_compile,
-        workers=workers,
-        num_threads=num_threads,
-        copy_weights=copy_weights,
-        op_compiler_cache_mode=op_compiler_cache_mode,
-        op_compiler_cache_dir=op_compiler_cache_dir,
-        op_debug_level=op_debug_level,
-        op_debug_config=op_debug_config,
-        debug_dir=debug_dir,
-        op_select_implmode=op_select_implmode,
-        optypelist_for_implmode=optypelist_for_implmode,
-        precision_mode=precision_mode,
-    )
+    config = Config.from_environment(**options_in(locals()))
     return compile_model(model, config, input_shapes=input_shapes, target=target, observer=observer)
 
 
@@ -181,16 +167,7 @@ def compile_model(
     observer: Observer | None = None,
     check: Callable[[Sequence[Endpoint]], None] | None = None,
 ) -> Network:
-    """Build an ONNX model as ``compile`` does.
-
-    Args:
-        model: The model.
-        config: Settings.
-        input_shapes: Shapes by input name.
-        target: The machine to build for; None: this one.
-        observer: Told what happens.
-        check: Called with the network's inputs before anything is built; what it raises ends the build.
-    """
+    """Build an ONNX model as ``compile`` does; what ``check`` raises of its inputs ends it before anything is built."""
     setup = set_up(config, target, observer)
     stores = Stores(setup)
     with EarlyStart(setup, stores) as early:
@@ -200,7 +177,7 @@ def compile_model(
         if not source.was_built:
             early.begin()
         shapes = as_shapes(input_shapes)
-        inputs, signature = inputs_of(source.declaration, shapes)
+        inputs, first = inputs_of(source.declaration, shapes)
         if check is not None:
             check(inputs)
 
@@ -217,7 +194,7 @@ def compile_model(
             inputs,
             [output.name for output in source.declaration.outputs],
             binder,
-            first=binder(signature) if signature is not None else None,
+            first=binder(first) if first is not None else None,
             any_shape=shapes,
             declare=lambda bound: outputs_of(source.declaration, inputs, bound, source.portable),
         )

@@ -1,4 +1,4 @@
-"""Arguments of the public functions: one table says what each may be, and nothing begins before all were looked at.
+"""Arguments of the public functions: what each may be is declared, and nothing begins before all were looked at.
 
 Ranges of numbers and names of modes are checked where they belong (``config``, ``model_source``); here it is types, so
 that ``num_threads="2"`` ends neither as a foreign ``TypeError`` from the middle of a build nor as something unintended.
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from opbuild.config import Config
+from opbuild.config import OPTIONS, Config
 from opbuild.errors import FileError, InvalidModelError, ModelError, OpbuildError, OptionError
 from opbuild.graph.types import Graph
 from opbuild.kernel.opdesc import FREE
@@ -55,10 +55,7 @@ def checks_arguments(function: F) -> F:
         KeyError: If the table does not have an argument.
     """
     signature = inspect.signature(function)
-    kinds = {
-        name: _KINDS[function.__name__, name] if (function.__name__, name) in _KINDS else _KINDS["", name]
-        for name in signature.parameters
-    }
+    kinds = {name: _kind_of(function.__name__, name) for name in signature.parameters}
 
     @wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -76,6 +73,12 @@ def checks_arguments(function: F) -> F:
             raise _without_inside(error)  # noqa: B904 - it is the same error
 
     return cast("F", wrapped)
+
+
+def _kind_of(function: str, argument: str) -> Kind:
+    if argument in OPTIONS:
+        return Kind(_READERS[OPTIONS[argument].kind], OPTIONS[argument].hint)
+    return _KINDS[function, argument] if (function, argument) in _KINDS else _KINDS["", argument]
 
 
 def _without_inside(error: OpbuildError) -> OpbuildError:
@@ -270,7 +273,15 @@ def _model_or_graph(given: Any) -> Any:
     return given if isinstance(given, Graph) else _model(given)
 
 
-_FOLDER = Kind(_path, "give the path of a folder, as text or a pathlib.Path")
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "flag": _flag,
+    "whole": _whole,
+    "text": _of(str),
+    "texts": _texts,
+    "path": _path,
+}
+"""What options may be, by the kinds that ``config`` declares."""
+
 _FILE = Kind(_file, "give the path of a file, as text or a pathlib.Path")
 _FLAG = Kind(_flag, "give True or False")
 _TEXT = Kind(_of(str), "give text")
@@ -283,20 +294,7 @@ _KINDS: Mapping[tuple[str, str], Kind] = {
     ("", "input_shapes"): Kind(as_shapes, _SHAPES),
     ("", "variants"): Kind(as_variants, _SHAPES),
     ("", "ranges"): Kind(as_ranges, _SHAPES),
-    ("", "cache_path"): _FOLDER,
-    ("", "num_threads"): Kind(_whole, "give a whole number from 1 to 1024"),
-    ("", "copy_weights"): _FLAG,
-    ("", "workers"): Kind(_whole, "give a whole number of at least 1"),
-    ("", "forbid_compile"): _FLAG,
     ("", "target"): Kind(_of(str, Target), "give a target as `opbuild env` shows it, such as 'x86-64-linux-avx2'"),
-    ("", "op_compiler_cache_mode"): Kind(_of(str), "give 'enable', 'force' or 'disable'"),
-    ("", "op_compiler_cache_dir"): _FOLDER,
-    ("", "op_debug_level"): Kind(_whole, "give a whole number from 0 to 4"),
-    ("", "op_debug_config"): Kind(_path, _FILE.hint),
-    ("", "debug_dir"): _FOLDER,
-    ("", "op_select_implmode"): Kind(_of(str), "give 'high_performance' or 'high_precision'"),
-    ("", "optypelist_for_implmode"): Kind(_texts, "give operator types such as ['Conv', 'Softmax']"),
-    ("", "precision_mode"): Kind(_of(str), "give 'must_keep_origin_dtype' or 'force_fp32'"),
     ("", "observer"): Kind(_callable, "give a function that takes one event, or leave it out"),
     ("", "config"): _CONFIG,
     ("", "image"): _FLAG,
@@ -310,4 +308,4 @@ _KINDS: Mapping[tuple[str, str], Kind] = {
     ("", "shape"): Kind(_callable, "give a function from the inputs' TensorTypes to the output's shape"),
     ("", "schedule"): Kind(_of(FunctionType), "give a function that schedules an hl.Func"),
 }
-"""What each argument may be: by the function's name, where it differs, and the argument's."""
+"""What each argument but options may be: by the function's name, where it differs, and the argument's."""

@@ -7,12 +7,24 @@ so a script that sets a variable before it compiles is obeyed.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
-from opbuild.errors import OptionError
+from opbuild.options import (
+    Check,
+    Setting,
+    at_least,
+    choice,
+    flag,
+    integer,
+    one_of,
+    operator_types,
+    path,
+    read_flag,
+    setting,
+)
 from opbuild.platform.cgroups import cpu_limit
 from opbuild.platform.places import Place, atc_place, user_place
 from opbuild.platform.starters import started_rank
@@ -26,6 +38,48 @@ COMPILER_MEMO = "compiler.json"
 
 _MINDSPORE_LEVEL = 3
 """``MS_COMPILER_OP_LEVEL`` where it is not set or not valid: no debugging, files kept."""
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use, by its affinity mask and its container's limit."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    limit = cpu_limit()
+    return max(1, min(cores or 1, limit if limit is not None else cores or 1))
+
+
+def _seconds(least: int, greatest: int) -> Check:
+    """Return what reads a variable that is a number of seconds."""
+    read = integer(least, greatest)
+    return lambda name, text: (seconds := read(name, text)) and float(seconds)
+
+
+def _may_be_folder(text: str) -> bool:
+    return os.path.isdir(text) or not os.path.exists(text)  # noqa: PTH110,PTH112  pathlib's may raise
+
+
+def _told(variable: str, read: Check = lambda name, text: text) -> Setting:
+    """Return how a setting is told that callers can not give."""
+    return Setting(variable=variable, read=read)
+
+
+_NEW_FOLDER = "a folder, which is made if it is missing"
+_LEVEL = Setting("whole", "give a whole number from 0 to 4", one_of(DEBUG_LEVELS, "an integer from 0 to 4"))
+_THREADS = Setting(
+    "whole",
+    "give a whole number from 1 to 1024",
+    at_least(1, 1024),
+    "OPBUILD_NUM_THREADS",
+    integer(1, 1024),
+    available_cores,
+)
+_WORKERS = Setting(
+    "whole",
+    "give a whole number of at least 1",
+    at_least(1),
+    "MS_BUILD_PROCESS_NUM",
+    integer(1, 24),
+    lambda: min(24, available_cores()),
+)
 
 
 @dataclass(frozen=True)
@@ -68,32 +122,32 @@ class Config:
         warnings: What was wrong with the environment and did not stop the build; told when a session opens.
     """
 
-    cache_path: Path = field(default_factory=lambda: Path("."))
+    cache_path: Path = setting(Path("."), path(_NEW_FOLDER, lambda text: True))
+    num_threads: int = setting(1, _THREADS)
+    copy_weights: bool = setting(False, flag("OPBUILD_COPY_WEIGHTS"))
+    workers: int = setting(1, _WORKERS)
+    forbid_compile: bool = setting(False, flag("OPBUILD_FORBID_COMPILE"))
+    op_compiler_cache_mode: str = setting(CACHE_MODES[0], choice(CACHE_MODES))
+    op_compiler_cache_dir: Path | None = setting(None, path(_NEW_FOLDER, _may_be_folder))
+    op_debug_level: int = setting(0, _LEVEL)
+    op_debug_config: Path | None = setting(None, path("an existing file", os.path.isfile, what="a file"))
+    debug_dir: Path | None = setting(None, path("an existing folder", os.path.isdir))
+    op_select_implmode: str = setting(IMPLEMENTATION_MODES[0], choice(IMPLEMENTATION_MODES))
+    optypelist_for_implmode: tuple[str, ...] = setting((), operator_types())
+    precision_mode: str = setting(PRECISION_MODES[0], choice(PRECISION_MODES))
+    exec_timeout: float = setting(1836.0, _told("HCCL_EXEC_TIMEOUT", _seconds(0, 2**31 - 1)))
+    compile_timeout: float = setting(300.0, _told("OPBUILD_COMPILE_TIMEOUT", _seconds(1, 86400)))
+    linker: str = setting("", _told("OPBUILD_LINKER"))
+    trust_shared_cache: bool = setting(False, _told("OPBUILD_TRUST_SHARED_CACHE", read_flag))
+    signing_key: str = setting("", _told("OPBUILD_SIGNING_KEY"), repr=False)
     rank_id: int = 0
     rank_size: int = 1
     by_mpi: bool = False
     connect_timeout: float = 120.0
-    exec_timeout: float = 1836.0
     job_folder: Path | None = None
     device_id: int = 0
-    forbid_compile: bool = False
-    workers: int = 1
-    num_threads: int = 1
-    copy_weights: bool = False
-    compile_timeout: float = 300.0
-    linker: str = ""
-    op_compiler_cache_mode: str = "enable"
-    op_compiler_cache_dir: Path | None = None
-    soc_version: str = ""
-    op_debug_level: int = 0
-    op_debug_config: Path | None = None
-    debug_dir: Path | None = None
     debug_folder: Path = Path("kernel_meta")
-    op_select_implmode: str = "high_performance"
-    optypelist_for_implmode: tuple[str, ...] = ()
-    precision_mode: str = "must_keep_origin_dtype"
-    trust_shared_cache: bool = False
-    signing_key: str = field(default="", repr=False)
+    soc_version: str = ""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -150,106 +204,80 @@ class Config:
 
     @staticmethod
     def from_environment(
-        *,
-        cache_path: str | os.PathLike[str] | None = None,
-        forbid_compile: bool | None = None,
-        workers: int | None = None,
-        num_threads: int | None = None,
-        copy_weights: bool | None = None,
-        op_compiler_cache_mode: str | None = None,
-        op_compiler_cache_dir: str | os.PathLike[str] | None = None,
-        op_debug_level: int | None = None,
-        op_debug_config: str | os.PathLike[str] | None = None,
-        debug_dir: str | os.PathLike[str] | None = None,
-        op_select_implmode: str | None = None,
-        optypelist_for_implmode: str | Sequence[str] | None = None,
-        precision_mode: str | None = None,
-        mindspore: bool = False,
-        atc: bool = False,
-        environ: Mapping[str, str] | None = None,
+        *, mindspore: bool = False, atc: bool = False, environ: Mapping[str, str] | None = None, **given: Any
     ) -> Config:
         """Read the settings.
 
         Args:
-            cache_path: Overrides ``MS_COMPILER_CACHE_PATH``.
-            forbid_compile: Overrides ``OPBUILD_FORBID_COMPILE``.
-            workers: Overrides ``MS_BUILD_PROCESS_NUM``.
-            num_threads: Overrides ``OPBUILD_NUM_THREADS``.
-            copy_weights: Overrides ``OPBUILD_COPY_WEIGHTS``.
-            op_compiler_cache_mode: ``enable``, ``force`` or ``disable``.
-            op_compiler_cache_dir: Folder of ``<soc_version>`` folders; None for the ``rank_<id>`` layout.
-            op_debug_level: 0 to 4; for a MindSpore program it overrides ``MS_COMPILER_OP_LEVEL``.
-            op_debug_config: An existing file.
-            debug_dir: An existing folder.
-            op_select_implmode: ``high_performance`` or ``high_precision``.
-            optypelist_for_implmode: Operator types, as a sequence or separated by commas.
-            precision_mode: ``must_keep_origin_dtype`` or ``force_fp32``.
             mindspore: Whether a MindSpore program asks, which keeps what it builds in the working folder and for which
                 ``MS_COMPILER_OP_LEVEL`` counts: 0 leaves no files behind (mode ``disable``), 1, 2 and 4 are those of
                 ``op_debug_level``, 3, the default, is no debugging.
             atc: Whether ``opbuild atc`` asks, whose operators are where ATC keeps them.
             environ: Read instead of the process's environment, for tests.
+            given: Options by name, as ``opbuild.compile`` takes them; they win over the environment.
 
         Raises:
             OptionError: If a value is not allowed; the message names the option, the value and what is allowed.
         """
+        if unknown := given.keys() - OPTIONS.keys():
+            raise TypeError(f"there is no option {min(unknown)!r}")
         env = os.environ if environ is None else environ
-        cores = available_cores()
-        if workers is None:
-            workers = _integer(env, "MS_BUILD_PROCESS_NUM", cores if cores < 24 else 24, 1, 24)
-        elif workers < 1:
-            raise OptionError(f"workers is {workers}", "give an integer of at least 1")
-        if num_threads is None:
-            num_threads = _integer(env, "OPBUILD_NUM_THREADS", cores, 1, 1024)
-        elif not 1 <= num_threads <= 1024:
-            raise OptionError(f"num_threads is {num_threads}", "give an integer from 1 to 1024")
         warnings: list[str] = []
-        if op_debug_level is None and mindspore:
-            level = _mindspore_level(env, warnings)
-            op_debug_level = level if level != _MINDSPORE_LEVEL else 0
-            if level == 0 and op_compiler_cache_mode is None:
-                op_compiler_cache_mode = "disable"
-        mode = _choice("op_compiler_cache_mode", op_compiler_cache_mode, CACHE_MODES)
-        known_users = environ is None
-        if atc and op_compiler_cache_dir is None and cache_path is None:
-            place = atc_place(env, known_users=known_users)
-            op_compiler_cache_dir = place.folder
-        elif mindspore or op_compiler_cache_dir is not None or _named_cache(env, cache_path):
-            place = Place(_cache_path(_named_cache(env, cache_path)))
-        else:
-            place = user_place(env, known_users=known_users)
-        if place.warning and mode != "disable":
+        if mindspore and given.get("op_debug_level") is None:
+            given = _with_mindspore_level(given, env, warnings)
+        place = _place(given, env, mindspore=mindspore, atc=atc, known_users=environ is None)
+        if atc and given.get("op_compiler_cache_dir") is None and given.get("cache_path") is None:
+            given = {**given, "op_compiler_cache_dir": place.folder}
+        values = {name: how.value(name, given.get(name), env, _DEFAULTS[name]) for name, how in _SETTINGS.items()}
+        if place.warning and values["op_compiler_cache_mode"] != "disable":
             warnings.append(place.warning)
         rank, size, device = started_rank(env)
-        rank = _integer(env, "RANK_ID", rank, 0, 2**31 - 1)
+        rank = _integer(env, "RANK_ID", rank, 0)
         return Config(
-            cache_path=place.folder,
+            **{**values, "cache_path": place.folder},
             rank_id=rank,
-            rank_size=_integer(env, "RANK_SIZE", size, 1, 2**31 - 1),
+            rank_size=_integer(env, "RANK_SIZE", size, 1),
             by_mpi=size > 1,
             connect_timeout=_connect_timeout(env, rank, warnings),
-            exec_timeout=float(_integer(env, "HCCL_EXEC_TIMEOUT", 1836, 0, 2**31 - 1)),
             job_folder=_job_folder(env.get("OPBUILD_JOB_DIR", "")),
-            device_id=_integer(env, "DEVICE_ID", device, 0, 2**31 - 1),
-            forbid_compile=_flag(env, "OPBUILD_FORBID_COMPILE") if forbid_compile is None else forbid_compile,
-            workers=workers,
-            num_threads=num_threads,
-            copy_weights=_flag(env, "OPBUILD_COPY_WEIGHTS") if copy_weights is None else copy_weights,
-            compile_timeout=float(_integer(env, "OPBUILD_COMPILE_TIMEOUT", 300, 1, 86400)),
-            linker=env.get("OPBUILD_LINKER", ""),
-            op_compiler_cache_mode=mode,
-            op_compiler_cache_dir=_folder("op_compiler_cache_dir", op_compiler_cache_dir, must_exist=False),
-            op_debug_level=_level(op_debug_level),
-            op_debug_config=_file("op_debug_config", op_debug_config),
-            debug_dir=_folder("debug_dir", debug_dir, must_exist=True),
+            device_id=_integer(env, "DEVICE_ID", device, 0),
             debug_folder=Path(env.get("ASCEND_WORK_PATH") or ".") / "kernel_meta",
-            op_select_implmode=_choice("op_select_implmode", op_select_implmode, IMPLEMENTATION_MODES),
-            optypelist_for_implmode=_operator_types(optypelist_for_implmode),
-            precision_mode=_choice("precision_mode", precision_mode, PRECISION_MODES),
-            trust_shared_cache=_flag(env, "OPBUILD_TRUST_SHARED_CACHE"),
-            signing_key=env.get("OPBUILD_SIGNING_KEY", ""),
             warnings=tuple(warnings),
         )
+
+
+_SETTINGS: Mapping[str, Setting] = {
+    each.name: each.metadata["setting"] for each in fields(Config) if "setting" in each.metadata
+}
+_DEFAULTS = {each.name: each.default for each in fields(Config)}
+
+OPTIONS: Mapping[str, Setting] = {name: how for name, how in _SETTINGS.items() if how.kind}
+"""The settings that callers may give, in the order in which they are shown."""
+
+
+def options_in(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a function's arguments, by name, that are options."""
+    return {name: value for name, value in arguments.items() if name in OPTIONS}
+
+
+def _place(given: Mapping[str, Any], env: Mapping[str, str], *, mindspore: bool, atc: bool, known_users: bool) -> Place:
+    """Return where what is built is kept."""
+    cache_path, cache_dir = given.get("cache_path"), given.get("op_compiler_cache_dir")
+    if atc and cache_dir is None and cache_path is None:
+        return atc_place(env, known_users=known_users)
+    named = env.get("MS_COMPILER_CACHE_PATH", "") if cache_path is None else cache_path or "."
+    if mindspore or cache_dir is not None or named:
+        return Place(OPTIONS["cache_path"].check("cache_path", named or "."))
+    return user_place(env, known_users=known_users)
+
+
+def _with_mindspore_level(given: Mapping[str, Any], env: Mapping[str, str], warnings: list[str]) -> dict[str, Any]:
+    """Return options with what ``MS_COMPILER_OP_LEVEL`` says of debugging and of the cache."""
+    number = _mindspore_level(env, warnings)
+    options: dict[str, Any] = {"op_debug_level": 0 if number == _MINDSPORE_LEVEL else number}
+    if number == 0 and given.get("op_compiler_cache_mode") is None:
+        options["op_compiler_cache_mode"] = "disable"
+    return {**given, **options}
 
 
 def atc_cache() -> Path:
@@ -263,40 +291,8 @@ def quota_environment(environ: Mapping[str, str] | None = None) -> tuple[str, st
     return env.get("ASCEND_MAX_OP_CACHE_SIZE", "").strip(), env.get("ASCEND_REMAIN_CACHE_SIZE_RATIO", "").strip()
 
 
-def available_cores() -> int:
-    """Return the number of cores that this process may use, by its affinity mask and its container's limit."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    limit = cpu_limit()
-    return max(1, min(cores or 1, limit if limit is not None else cores or 1))
-
-
-def _integer(env: Mapping[str, str], name: str, default: int, least: int, greatest: int) -> int:
-    text = env.get(name, "").strip()
-    if not text:
-        return default
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if not least <= value <= greatest:
-        raise OptionError(f"{name} is {text!r}", f"it must be an integer from {least} to {greatest}")
-    return value
-
-
-def _choice(option: str, value: str | None, allowed: Sequence[str]) -> str:
-    if value is None:
-        return allowed[0]
-    if value not in allowed:
-        raise OptionError(f"{option} is {value!r}", f"it must be {' or '.join(allowed)}")
-    return value
-
-
-def _level(value: int | None) -> int:
-    if value is None:
-        return 0
-    if isinstance(value, bool) or not isinstance(value, int) or value not in DEBUG_LEVELS:
-        raise OptionError(f"op_debug_level is {value!r}", "it must be an integer from 0 to 4")
-    return value
+def _integer(env: Mapping[str, str], name: str, default: int, least: int) -> int:
+    return int(Setting(variable=name, read=integer(least, 2**31 - 1)).value(name, None, env, default))
 
 
 def _mindspore_level(env: Mapping[str, str], warnings: list[str]) -> int:
@@ -310,57 +306,9 @@ def _mindspore_level(env: Mapping[str, str], warnings: list[str]) -> int:
     return _MINDSPORE_LEVEL
 
 
-def _named_cache(env: Mapping[str, str], given: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
-    """Return the folder that the caller or the environment names; empty if neither does."""
-    return env.get("MS_COMPILER_CACHE_PATH", "") if given is None else (given or ".")
-
-
-def _cache_path(value: str | os.PathLike[str]) -> Path:
-    return _path("cache_path", value or ".", "a folder, which is made if it is missing")
-
-
-def _path(option: str, value: str | os.PathLike[str], allowed: str) -> Path:
-    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
-    if not isinstance(text, str) or not text.strip() or "\0" in text:
-        raise OptionError(f"{option} is {value!r}", f"it must be {allowed}")
-    return Path(text)
-
-
-def _folder(option: str, value: str | os.PathLike[str] | None, *, must_exist: bool) -> Path | None:
-    if value is None:
-        return None
-    allowed = "an existing folder" if must_exist else "a folder, which is made if it is missing"
-    path = _path(option, value, allowed)
-    if not os.path.isdir(path) and (must_exist or os.path.exists(path)):  # noqa: PTH110,PTH112  pathlib's may raise
-        raise OptionError(f"{option} is {str(path)!r}", f"it must be {allowed}")
-    return path
-
-
-def _file(option: str, value: str | os.PathLike[str] | None) -> Path | None:
-    if value is None:
-        return None
-    path = _path(option, value, "an existing file")
-    if not os.path.isfile(path):  # noqa: PTH113  pathlib's may raise
-        raise OptionError(f"{option} is {str(path)!r}", "it must be an existing file")
-    return path
-
-
-def _operator_types(value: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return operator types, each once, in the order given."""
-    if value is None:
-        return ()
-    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else list(value)
-    for name in names:
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise OptionError(
-                f"optypelist_for_implmode is {value!r}", "it must be names of operator types separated by commas"
-            )
-    return tuple(dict.fromkeys(names))
-
-
 def _connect_timeout(env: Mapping[str, str], rank: int, warnings: list[str]) -> float:
     """Return ``HCCL_CONNECT_TIMEOUT``; what lies outside the range of HCCL is obeyed, and said by one rank."""
-    seconds = _integer(env, "HCCL_CONNECT_TIMEOUT", 120, 1, 2**31 - 1)
+    seconds = _integer(env, "HCCL_CONNECT_TIMEOUT", 120, 1)
     if not 120 <= seconds <= 7200 and rank == 0:
         warnings.append(f"HCCL_CONNECT_TIMEOUT is {seconds}, outside 120 to 7200; {seconds} s are used")
     return float(seconds)
@@ -369,15 +317,6 @@ def _connect_timeout(env: Mapping[str, str], rank: int, warnings: list[str]) -> 
 def _job_folder(text: str) -> Path | None:
     """Return the folder as it stands: a job whose folder is gone is built without it."""
     return Path(os.path.abspath(text)) if text.strip() and "\0" not in text else None
-
-
-def _flag(env: Mapping[str, str], name: str) -> bool:
-    text = env.get(name, "").strip().lower()
-    if text in ("", "0", "false", "no", "off"):
-        return False
-    if text in ("1", "true", "yes", "on"):
-        return True
-    raise OptionError(f"{name} is {env[name]!r}", "it must be 0 or 1")
 
 
 def linker_environment() -> dict[str, str]:

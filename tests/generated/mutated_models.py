@@ -29,13 +29,13 @@ from onnx import ModelProto, helper
 import opbuild
 from forked import in_fork
 from generated.base_models import Base, all_models, quick_models, small_networks
-from generated.campaign import FAULTS, Tally, try_seeds
 from generated.mutations import MUTATIONS, mutate
 from generated.oracle import Oracle, limit_memory
 from known_differences import known_difference
 from opbuild.errors import OpbuildError, RunError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.fold import RANDOM
+from seeds import FAULTS, Tally, try_seeds
 
 Array = npt.NDArray[Any]
 SLOW = 40

@@ -12,7 +12,6 @@ import pytest
 
 from fuzzing import CAMPAIGN
 from generated.base_models import all_models, quick_models, small_networks
-from generated.campaign import Tally, try_seeds
 from generated.mutated_models import (
     Case,
     case_of,
@@ -27,6 +26,7 @@ from opbuild.backend.host.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
+from seeds import Tally, try_seeds
 
 pytestmark = [pytest.mark.timeout(36000)] if CAMPAIGN else []
 

@@ -87,6 +87,7 @@ WITH_PARAMETERS: dict[str, tuple[tuple[float, ...], Callable[[Any], Any]]] = {
     "hard_sigmoid": ((0.25, 0.5), lambda x: np.clip(0.25 * x + 0.5, 0, 1)),
     "thresholded_relu": ((0.75,), lambda x: np.where(x > 0.75, x, 0)),
     "clip": ((0.0, 6.0), lambda x: np.clip(x, 0, 6)),
+    "swiglu": ((1.5, 0.5), lambda x: x * sigmoid(0.5 * x) * 1.5),
     "shrink": ((0.5, 0.25), lambda x: np.where(x < -0.5, x + 0.25, np.where(x > 0.5, x - 0.25, 0))),
 }
 
@@ -109,7 +110,7 @@ LOOSER = {
     "erf": 3e-7, "tanh": 4e-7, "gelu": 2e-6, "gelu_tanh": 2e-6, "sin": 2e-7, "cos": 2e-7, "tan": 3e-7,
     "atan": 2e-7, "asin": 2e-7,
     "acos": 3e-7, "pow": 1e-40, "hard_swish": 4e-7, "hard_sigmoid": 1e-7, "acosh": 3e-7, "atan2": 2e-7,
-    "mod": 1e-30, "shrink": 1e-7, "mish": 1e-42,
+    "mod": 1e-30, "shrink": 1e-7, "mish": 1e-42, "swiglu": 1e-40,
 }  # fmt: skip
 """Absolute error allowed besides, for values of the order of 1 (times the result, if it is greater)."""
 

@@ -53,6 +53,7 @@ FUNCTIONS: dict[str, tuple[tuple[float, ...], Callable[[Array], Any]]] = {
     "gelu_tanh": ((), lambda x: x * _sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     "elu": ((0.7,), lambda x: np.where(x < 0, np.float32(0.7) * np.expm1(x), x)),
     "celu": ((1.3,), lambda x: np.where(x < 0, np.float32(1.3) * np.expm1(x / float(np.float32(1.3))), x)),
+    "swiglu": ((1.5, 0.75), lambda x: x * _sigmoid(0.75 * x) * 1.5),
     "selu": (
         (1.5, 1.25),
         lambda x: 1.25 * np.where(x > 0, x, 1.5 * np.expm1(x)),

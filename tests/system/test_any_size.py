@@ -52,9 +52,9 @@ SIZES = ((1, 3, 32, 32), (1, 3, 224, 224), (2, 3, 97, 131), (1, 3, 320, 51), (4,
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """One store for all builds of this module."""
-    return Config(cache_path=tmp_path_factory.mktemp("any_size"), workers=2, num_threads=2)
+def config(shared_store: Path) -> Config:
+    """One store for all builds of this module, and for those of real networks."""
+    return Config(cache_path=shared_store, workers=2, num_threads=2)
 
 
 def opened(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -248,6 +248,14 @@ def test_a_file_has_the_kernel_that_each_size_would_choose(
         shape = tuple(extent if isinstance(extent, int) else chance.randint(*extent) for extent in ranges)
         wanted = lower_to(bind(portable, (shape,), False), target, options, None).descriptors()
         assert [desc for desc in wanted if desc not in known] == [], shape
+
+
+def test_a_network_without_kernels_has_ranges_too() -> None:
+    """Nothing is asked of any family where the host computes all; the file has its program all the same."""
+    pool = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2, 2])
+    model = load_model(graph_model([pool], ["n", 1, 4, 4, 4], {})).portable()
+    plan = plan_ranges(model, [[(1, 9), 1, 4, 4, 4]], host_target(), Options(num_threads=2))
+    assert len(plan.first.calls) == 1
 
 
 def test_sizes_that_stand_for_a_range_lie_in_it_and_hold_its_ends() -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 
 import networks
 from opbuild.cli.main import main
+from until import until
 
 
 def opbuild(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -166,9 +166,7 @@ def test_ctrl_c_in_a_build_is_quiet_and_loses_nothing(tmp_path: Path) -> None:
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     signal.signal(signal.SIGINT, before)
-    deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("rank_0/kernel_meta/*.json")) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert until(lambda: list(tmp_path.glob("rank_0/kernel_meta/*.json")), 120)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130

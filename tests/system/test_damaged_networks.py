@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from damage import DAMAGES, unreadable
 from opbuild.store.counters import read_counters
 from replayed import replayed_compiles
 from stopped_builds import Place, forget_networks, output_of
+from until import settle
 
 OPERATOR = ("kernel_meta/softmax_*.o", "kernel_meta/softmax_*.info", "kernel_meta/softmax_*.json")
 IMAGE = ("network_meta/small_*.so", "network_meta/small_*.bin", "network_meta/small_*.json",
@@ -46,7 +46,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     stopped_builds.write_model(folder / "small.onnx")
     place = Place(folder / "reference", folder / "small.onnx")
     place.make()
-    time.sleep(1.1)  # a model's file that was written within the last second is not remembered
+    settle(place.model)
     subprocess.run([sys.executable, stopped_builds.__file__, "--reference", str(folder)], check=True)
     with replayed_compiles(place.cache / "rank_0"):
         yield place

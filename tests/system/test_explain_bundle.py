@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -57,43 +59,55 @@ def network(kernel: int = 3, dtype: int = TensorProto.FLOAT, rows: int = 4) -> o
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def opbuild(
-    folder: Path, *arguments: str, source: Path = SOURCE, without: str = ""
-) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder, perhaps from another copy of the sources or without some packages."""
+COMMANDS = """
+import json, sys
+from opbuild.cli.main import main
+for arguments in map(json.loads, sys.argv[1:]):
+    code = main(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        print("####", code, file=stream, flush=True)
+"""
+"""Runs several commands, without a process for each."""
+
+
+class Done(NamedTuple):
+    """What became of a command."""
+
+    code: int
+    output: str
+    errors: str
+
+
+def opbuild(folder: Path, *commands: Sequence[str], source: Path = SOURCE, without: str = "") -> list[Done]:
+    """Run commands in a folder, one after the other, perhaps from other sources or without some packages."""
     variables = {"PYTHONPATH": str(source), "MS_COMPILER_CACHE_PATH": "."}
     if without:
         (folder / "without").mkdir(exist_ok=True)
         names = set(without.split(","))
         (folder / "without" / "sitecustomize.py").write_text(WITHOUT.format(names=names))
         variables["PYTHONPATH"] = f"{folder / 'without'}:{source}"
-    return subprocess.run(
-        [sys.executable, "-m", "opbuild", *arguments],
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS, *map(json.dumps, commands)],
         cwd=folder, env=environment(**variables), capture_output=True, text=True, check=False,
     )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    outputs, errors = (re.split(r"^#### (\d+)\n", said, flags=re.MULTILINE) for said in (done.stdout, done.stderr))
+    codes = list(map(int, outputs[1::2]))
+    assert len(codes) == len(commands), done.stderr
+    return list(map(Done, codes, outputs[::2], errors[::2]))
 
 
-EXPLAIN = """
-import sys
-from opbuild.cli.main import main
-for name in sys.argv[1:]:
-    assert main(["explain", name, "--json", "--num_threads", "2"]) == 0
-    print("####", flush=True)
-"""
-"""Explains several models, without a process for each."""
+def explain(model: str, *arguments: str) -> list[str]:
+    """Return the command that explains a model, for programs."""
+    return ["explain", model, "--json", "--num_threads", "2", *arguments]
+
+
+BUILD = ["build", "net.onnx", "--num_threads", "2"]
 
 
 def missing(said: str) -> dict[str, str]:
     """Return for each operator that ``opbuild explain --json`` would build its first node and the reason."""
     return {each["nodes"][0]: each["why"] for each in json.loads(said) if not each["reused"]}
-
-
-def reasons(folder: Path, model: onnx.ModelProto, *arguments: str, source: Path = SOURCE) -> dict[str, str]:
-    """Return what ``opbuild explain`` says of a model."""
-    onnx.save(model, folder / "explained.onnx")
-    done = opbuild(folder, "explain", "explained.onnx", "--json", "--num_threads", "2", *arguments, source=source)
-    assert done.returncode == 0, done.stderr
-    return missing(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +123,8 @@ def built(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Path:
     """A folder in which ``net.onnx`` was built."""
     folder = tmp_path_factory.mktemp("built")
     onnx.save(network(), folder / "net.onnx")
-    done = opbuild(folder, "build", "net.onnx", "--num_threads", "2", source=source)
-    assert done.returncode == 0, done.stderr
+    (done,) = opbuild(folder, BUILD, source=source)
+    assert done.code == 0, done.errors
     return folder
 
 
@@ -123,15 +137,9 @@ def explained(built: Path, source: Path) -> dict[str, dict[str, str]]:
     for name, how in changed.items():
         onnx.save(network(**how), built / f"{name}.onnx")
     before = sorted(built.rglob("rank_0/**/*"))
-    done = subprocess.run(
-        [sys.executable, "-c", EXPLAIN, *(f"{name}.onnx" for name in changed)],
-        cwd=built, env=environment(PYTHONPATH=str(source), MS_COMPILER_CACHE_PATH="."),
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = opbuild(built, *(explain(f"{name}.onnx") for name in changed), source=source)
     assert sorted(built.rglob("rank_0/**/*")) == before
-    said = done.stdout.split("####\n")[:-1]
-    return dict(zip(changed, map(missing, said), strict=True))
+    return dict(zip(changed, (missing(each.output) for each in done), strict=True))
 
 
 def test_nothing_changed_nothing_to_explain(explained: dict[str, dict[str, str]]) -> None:
@@ -164,24 +172,26 @@ def test_an_input_shape_that_needs_another_variant_is_named(explained: dict[str,
 def test_an_edit_of_one_operators_source_is_named(built: Path, source: Path, tmp_path: Path) -> None:
     """Only operators that the edited file defines are new."""
     edited = shutil.copytree(source, tmp_path / "edited")
-    with (edited / "opbuild/backend/halide/operators/schedule/softmax.py").open("a") as file:
+    with (edited / "opbuild/families/softmax/schedule.py").open("a") as file:
         file.write("# not used here\n")
-    with (edited / "opbuild/backend/halide/operators/compute/global_pool.py").open("a") as file:
+    with (edited / "opbuild/families/global_pool/definition.py").open("a") as file:
         file.write("# an edit\n")
-    ((node, why),) = reasons(built, network(), source=edited).items()
+    (done,) = opbuild(built, explain("net.onnx"), source=edited)
+    ((node, why),) = missing(done.output).items()
     assert node == "pool"
     assert why.startswith("source of GlobalAveragePool ")
 
 
 def test_another_target_is_named(built: Path, source: Path) -> None:
     """Every operator is new, and the target is why, also where each target has a folder of its own."""
-    found = reasons(built, network(), "--soc_version", "arm-64-linux", source=source)
+    target = json.loads(_first_info(built).read_text())["key"]["components"]["target"]
+    triple = "-".join(target.split("-")[:3])
+    shutil.copytree(built / "rank_0" / "kernel_meta", built / "targets" / target)
+    other = ("--soc_version", "arm-64-linux")
+    commands = explain("net.onnx", *other), explain("net.onnx", "--op_compiler_cache_dir", "targets", *other)
+    found, elsewhere = (missing(done.output) for done in opbuild(built, *commands, source=source))
     assert set(found) >= {"conv", "pool", "product", "exp"}
-    triple = "-".join(json.loads(_first_info(built).read_text())["key"]["components"]["target"].split("-")[:3])
-    arguments = ("--op_compiler_cache_dir", "targets", "--soc_version", "arm-64-linux")
-    target = built / "targets" / json.loads(_first_info(built).read_text())["key"]["components"]["target"]
-    shutil.copytree(built / "rank_0" / "kernel_meta", target)
-    assert reasons(built, network(), *arguments, source=source) == found
+    assert elsewhere == found
     named = [why for why in found.values() if why.startswith(f"target {triple} -> arm-64-linux since ")]
     assert len(named) >= len(found) - 1  # a narrower machine may need another variant of the rest
     assert all(why.startswith(("target ", "variant ", "attrs.")) for why in found.values())
@@ -190,16 +200,17 @@ def test_another_target_is_named(built: Path, source: Path) -> None:
 def test_a_damaged_object_is_named(built: Path, source: Path, tmp_path: Path) -> None:
     """The one operator whose object was changed is to be built, and its digest is why; verify says the same."""
     shutil.copytree(built / "rank_0", tmp_path / "rank_0")
+    shutil.copy(built / "net.onnx", tmp_path)
     path = next((tmp_path / "rank_0" / "kernel_meta").glob("conv_*.o"))
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
-    assert list(reasons(tmp_path, network(), source=source).items()) == [
-        ("conv", "the object's digest differs from the one in .json")
-    ]
-    done = opbuild(tmp_path, "cache", "verify", source=source)
-    assert done.returncode == 1
-    assert f"operator {path.stem}: the object's digest differs" in done.stdout
-    assert opbuild(tmp_path, "cache", "verify", "--repair", source=source).returncode == 0
-    assert reasons(tmp_path, network(), source=source) == {"conv": "not in the store"}
+    verify = ["cache", "verify"]
+    why = explain("net.onnx")
+    before, verified, repaired, after = opbuild(tmp_path, why, verify, [*verify, "--repair"], why, source=source)
+    assert missing(before.output) == {"conv": "the object's digest differs from the one in .json"}
+    assert verified.code == 1
+    assert f"operator {path.stem}: the object's digest differs" in verified.output
+    assert repaired.code == 0
+    assert missing(after.output) == {"conv": "not in the store"}
 
 
 def _first_info(folder: Path) -> Path:
@@ -209,9 +220,10 @@ def _first_info(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def bundles(built: Path, source: Path) -> dict[str, Path]:
     """The whole cache, and the network alone ready to start."""
-    for name, arguments in (("all", ()), ("net", ("--model", "net.onnx", "--network", "--num_threads", "2"))):
-        done = opbuild(built, "cache", "export", f"{name}.bundle", *arguments, source=source)
-        assert done.returncode == 0, done.stderr
+    network_alone = ("--model", "net.onnx", "--network", "--num_threads", "2")
+    commands = ["cache", "export", "all.bundle"], ["cache", "export", "net.bundle", *network_alone]
+    for done in opbuild(built, *commands, source=source):
+        assert done.code == 0, done.errors
     return {name: built / f"{name}.bundle" for name in ("all", "net")}
 
 
@@ -226,35 +238,32 @@ def test_every_operator_of_a_bundle_hits_without_the_compiler(
     bundles: dict[str, Path], machine: Path, source: Path
 ) -> None:
     """Where halide is not installed, a model whose operators were imported builds; what is missing is named (F71)."""
-    options: dict[str, Any] = {"source": source, "without": "halide"}
-    refused = opbuild(machine, "build", "net.onnx", "--num_threads", "2", **options)
-    assert refused.returncode == 5
-    assert "the compiler halide is not installed" in refused.stderr
-    done = opbuild(machine, "cache", "import", str(bundles["all"]), **options)
-    assert done.returncode == 0, done.stderr
-    done = opbuild(machine, "build", "net.onnx", "--num_threads", "2", **options)
-    assert done.returncode == 0, done.stderr
-    assert "0 operators built, " in done.stdout
     onnx.save(network(kernel=5), machine / "changed.onnx")
-    refused = opbuild(machine, "build", "changed.onnx", "--num_threads", "2", **options)
-    assert refused.returncode == 5
-    assert "1 operator would have to be compiled" in refused.stderr
-    assert "attrs.kernel [3,3] -> [5,5]" in refused.stderr
-    assert "Traceback" not in refused.stderr
+    take = ["cache", "import", str(bundles["all"])]
+    changed = ["build", "changed.onnx", "--num_threads", "2"]
+    refused, taken, done, lacking = opbuild(machine, BUILD, take, BUILD, changed, source=source, without="halide")
+    assert refused.code == 5
+    assert "the compiler halide is not installed" in refused.errors
+    assert taken.code == 0, taken.errors
+    assert done.code == 0, done.errors
+    assert "0 operators built, " in done.output
+    assert lacking.code == 5
+    assert "1 operator would have to be compiled" in lacking.errors
+    assert "attrs.kernel [3,3] -> [5,5]" in lacking.errors
+    assert "Traceback" not in lacking.errors
 
 
 def test_a_network_in_a_bundle_starts_without_compiler_and_reader(
     bundles: dict[str, Path], machine: Path, built: Path, source: Path
 ) -> None:
     """With --network neither halide nor onnx is needed, and the outputs are those of the machine that built it."""
-    options: dict[str, Any] = {"source": source, "without": "halide,onnx"}
-    done = opbuild(machine, "cache", "import", str(bundles["net"]), **options)
-    assert done.returncode == 0, done.stderr
-    arguments = ("run", "net.onnx", "--num_threads", "2", "--repeat", "1", "--output_dir", "out")
-    done = opbuild(machine, *arguments, **options)
-    assert done.returncode == 0, done.stderr
-    assert "0 operators built, " in done.stdout
-    assert opbuild(built, *arguments, source=source).returncode == 0
+    take = ["cache", "import", str(bundles["net"])]
+    run = ["run", "net.onnx", "--num_threads", "2", "--repeat", "1", "--output_dir", "out"]
+    taken, done = opbuild(machine, take, run, source=source, without="halide,onnx")
+    assert (taken.code, done.code) == (0, 0), taken.errors + done.errors
+    assert "0 operators built, " in done.output
+    (done,) = opbuild(built, run, source=source)
+    assert done.code == 0, done.errors
     for path in (built / "out").iterdir():
         np.testing.assert_array_equal(np.load(machine / "out" / path.name), np.load(path))
 
@@ -264,16 +273,14 @@ def test_stats_count_what_builds_found(built: Path, source: Path, tmp_path: Path
     shutil.copytree(built / "rank_0", tmp_path / "rank_0")
     shutil.copy(built / "net.onnx", tmp_path)
 
-    def stats() -> Any:
-        return json.loads(opbuild(tmp_path, "cache", "stats", "--json", source=source).stdout)
-
-    before = stats()
-    assert before["misses"] == {"absent": before["stored"]["operators"]["count"]}
-    opbuild(tmp_path, "build", "net.onnx", "--num_threads", "2", source=source)
-    assert stats()["hits"] == before["hits"]
     onnx.save(network(kernel=5), tmp_path / "changed.onnx")
-    assert opbuild(tmp_path, "build", "changed.onnx", "--num_threads", "2", source=source).returncode == 0
-    after = stats()
+    stats = ["cache", "stats", "--json"]
+    changed = ["build", "changed.onnx", "--num_threads", "2"]
+    first, _, second, built_now, third = opbuild(tmp_path, stats, BUILD, stats, changed, stats, source=source)
+    before, started, after = (json.loads(done.output) for done in (first, second, third))
+    assert before["misses"] == {"absent": before["stored"]["operators"]["count"]}
+    assert started["hits"] == before["hits"]
+    assert built_now.code == 0, built_now.errors
     assert after["misses"]["changed"] == 1
     assert after["hits"] > 0
     assert after["saved_ms"] > 0

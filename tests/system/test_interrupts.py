@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import time
 from pathlib import Path
 
 import onnx
@@ -16,6 +15,7 @@ import pytest
 import networks
 from fuzzing import CAMPAIGN
 from interrupted import Interrupted, interrupt, left_running
+from until import until
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
@@ -24,7 +24,7 @@ import time
 import numpy as np
 import mindspore
 from mindspore import Tensor, nn
-print("working", flush=True)
+open("working", "w").close()
 try:
     while True:
         nn.ReLU()(Tensor(np.ones((3, 3), np.float32)))
@@ -74,10 +74,7 @@ def check(what: Interrupted, folder: Path, name: str) -> None:
     assert len([line for line in what.said if line.startswith("interrupted")]) == 1, f"{name}: {what}"
     assert not [line for line in what.said if "Traceback" in line or "Exception" in line], f"{name}: {what}"
     assert what.end < END, f"{name}: {what}"
-    end = time.monotonic() + 5
-    while left_running(folder) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert left_running(folder) == [], name
+    assert until(lambda: not left_running(folder), 5), name
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -99,6 +96,7 @@ def test_the_answer_does_not_wait_for_a_library_that_is_at_work(tmp_path: Path) 
         "def stuck(self, ctx):\n"
         "    import os, threading\n"
         "    os.write(2, b'working\\n')\n"
+        "    open('working', 'w').close()\n"
         "    lock = threading.Lock()\n"
         "    lock.acquire()\n"
         "    while True:\n"
@@ -108,7 +106,8 @@ def test_the_answer_does_not_wait_for_a_library_that_is_at_work(tmp_path: Path) 
         "            pass\n"
         "click.Group.invoke = stuck\n"
     )
-    what = interrupt(["env"], tmp_path, 1.0, PYTHONPATH=f"{tmp_path}:{Path(networks.__file__).parents[1] / 'src'}")
+    sources = Path(networks.__file__).parents[1] / "src"
+    what = interrupt(["env"], tmp_path, tmp_path / "working", PYTHONPATH=f"{tmp_path}:{sources}")
     assert what.said == ["working", "stopping", "interrupted"]
     assert (what.code, what.end < END) == (130, True)
 
@@ -123,6 +122,6 @@ def test_a_second_ctrl_c_ends_at_once(folder: Path) -> None:
 
 def test_a_script_has_ctrl_c_to_itself(folder: Path) -> None:
     """A script that closes what it opened is not ended before it did: it gets ``KeyboardInterrupt``, as from Python."""
-    what = interrupt(["run", "script.py"], folder, 2.0, MS_COMPILER_CACHE_PATH="cache")
+    what = interrupt(["run", "script.py"], folder, folder / "working", MS_COMPILER_CACHE_PATH="cache")
     assert (what.code, what.said) == (130, ["interrupted"])
     assert (folder / "closed").exists()

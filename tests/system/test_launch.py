@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from until import is_gone, until
 
 PLACE = """
 import os, sys
@@ -95,15 +95,7 @@ def launched(tmp_path: Path) -> Iterator[Callable[..., Launched]]:
 
 def gone(pids: list[int]) -> bool:
     """Return whether processes end within half a minute."""
-    for _ in range(300):
-        alive = 0
-        for pid in pids:
-            with contextlib.suppress(OSError):
-                alive += "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-        if not alive:
-            return True
-        time.sleep(0.1)
-    return False
+    return until(lambda: all(map(is_gone, pids)))
 
 
 def test_each_rank_knows_its_place_and_each_line_its_rank(launched: Callable[..., Launched], tmp_path: Path) -> None:
@@ -158,11 +150,7 @@ def test_an_ended_launcher_leaves_nothing_behind(launched: Callable[..., Launche
     code, _, _ = job.end()
     assert code == (-9 if number == signal.SIGKILL else 128 + number)
     assert gone(pids)
-    for _ in range(100):
-        if not job.left():
-            return
-        time.sleep(0.1)
-    raise AssertionError(job.left())
+    assert until(lambda: not job.left()), job.left()
 
 
 def test_a_job_whose_output_nobody_reads_ends(launched: Callable[..., Launched]) -> None:

@@ -40,9 +40,9 @@ np.savez(sys.argv[3], **{str(i): v for i, v in enumerate(net.run(dict(np.load(sy
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """One store for all builds of this module."""
-    return Config(cache_path=tmp_path_factory.mktemp("offline"), workers=2, num_threads=2)
+def config(shared_store: Path) -> Config:
+    """One store for all builds of this module, and for those of other real networks."""
+    return Config(cache_path=shared_store, workers=2, num_threads=2)
 
 
 def small(last: str = "") -> onnx.ModelProto:
@@ -81,7 +81,7 @@ def run_elsewhere(path: Path, feeds: dict[str, networks.Array]) -> networks.Arra
 
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet"] if CAMPAIGN else ["shufflenet"])
 def test_a_light_network_runs_from_its_file_without_halide_and_onnx(name: str, config: Config, tmp_path: Path) -> None:
-    """Must show 1: within 1e-3 of ONNX Runtime, in a process that can import neither."""
+    """Within 1e-3 of ONNX Runtime, in a process that can import neither."""
     model = networks.light(name)
     feeds = networks.random_input(model)
     path = opbuild.build_offline(model, tmp_path / name, config=config)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import threading
-import time
 
 import pytest
 
@@ -38,10 +37,11 @@ def test_nobody_waits_for_a_thread_that_never_begins(monkeypatch: pytest.MonkeyP
 def test_it_is_done_once_however_many_wait() -> None:
     """By the thread or by one of those who wait; all get the same."""
     calls: list[int] = []
+    all_ask = threading.Event()
 
     def work() -> int:
         calls.append(1)
-        time.sleep(0.02)
+        assert all_ask.wait(30)
         return len(calls)
 
     background = Background(work, "test")
@@ -50,6 +50,7 @@ def test_it_is_done_once_however_many_wait() -> None:
     threads = [threading.Thread(target=lambda: found.append(background.result())) for _ in range(4)]
     for thread in threads:
         thread.start()
+    all_ask.set()
     for thread in threads:
         thread.join()
     assert found == [1] * 4

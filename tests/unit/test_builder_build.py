@@ -204,15 +204,6 @@ def test_a_compiler_that_is_not_installed_is_an_error_that_says_so(config: Confi
         Builder(MemoryStore(), Absent(), TARGET, config).build(needed(conv()), "net")
 
 
-def test_the_asking_shapes_are_recorded_but_not_in_the_key(config: Config) -> None:
-    """``ori_shape`` shows the shape that first asked; another shape finds the same entry."""
-    with disk_builder(config) as builder:
-        first = builder.build(needed(conv()), "net", {conv(): [[1, 16, 9]] * 3})
-        second = builder.build(needed(conv()), "net", {conv(): [[1, 16, 99]] * 3})
-    assert first.entries[conv()].info["op_info"]["outputs"][0][0]["ori_shape"] == [1, 16, 9]
-    assert second.built == 0
-
-
 def test_a_distrusted_store_is_a_warning(config: Config) -> None:
     """Building into a folder that everybody may write to works and warns once (F58)."""
     config.kernel_meta.mkdir(parents=True)

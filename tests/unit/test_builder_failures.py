@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from opbuild.errors import BuildError, CompileError
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.memory import MemoryStore
 from samples import TARGET, Recorder, conv, disk_builder, needed
+from until import children_of, is_gone, until
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_server_that_dies_is_replaced_once(config: Config) -> None:
         builder.warm_up()
         victim = server_pid(builder)
         pending = builder.start(needed(*(conv(tile, milliseconds=200) for tile in range(4))), "net")
-        time.sleep(0.3)
+        assert until(lambda: children_of(victim))
         os.kill(victim, signal.SIGKILL)
         result = pending.result()
     assert result.built == 4
@@ -112,38 +112,18 @@ def test_an_interpreter_that_does_not_know_itself_is_an_error(config: Config, mo
         builder.build(needed(conv()), "net")
 
 
-def gone(pid: int) -> bool:
-    """Return whether a process ends within a few seconds."""
-    for _ in range(200):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
-        except OSError:
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.02)
-    return False
-
-
 def test_closing_ends_the_server_and_what_it_compiles(config: Config) -> None:
     """A build that is given up leaves no process behind."""
     builder = disk_builder(config)
     builder.warm_up()
     server = builder.take_server()
-    server.send(
-        {"id": 0, "desc": conv(1, fake="hang").components(), "symbol": "k", "target": "x86-64-linux", "timeout": 99}
-    )
+    asked = {"id": 0, "desc": conv(1, fake="hang").components(), "symbol": "k", "target": "x86-64-linux"}
+    server.send({**asked, "timeout": 99, "debug": (), "sources": ""})
     pid = server._process.pid
-    for _ in range(500):
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-        if children:
-            break
-        time.sleep(0.02)
-    assert len(children) == 1
+    (child,) = until(lambda: children_of(pid))
     server.close()
     server.close()
-    assert gone(pid)
-    assert gone(int(children[0]))
+    assert until(lambda: is_gone(pid) and is_gone(child))
 
 
 def test_a_server_nobody_needs_is_ended(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,15 +135,16 @@ def test_a_server_nobody_needs_is_ended(config: Config, monkeypatch: pytest.Monk
     builder.warm_up()
     pid = server_pid(builder)
     builder.build(needed(conv()), "net")
-    assert gone(pid)
+    assert until(lambda: is_gone(pid))
 
 
 def test_the_server_ends_with_a_killed_parent(config: Config) -> None:
     """A kill -9 of the user's process leaves neither the server nor a hung compile (F18)."""
     script = f"""
-import sys, time
+import sys
 sys.path[:0] = {sys.path!r}
 from samples import *
+from until import children_of, until
 from opbuild.config import Config
 from pathlib import Path
 builder = disk_builder(Config(cache_path=Path({str(config.cache_path)!r}), workers=1))
@@ -171,10 +152,9 @@ builder.warm_up()
 server = builder.take_server()
 builder.give_server(server)
 pending = builder.start(needed(conv(1, fake="hang")), "net")
-time.sleep(0.7)
 pid = server._process.pid
-print(pid, open(f"/proc/{{pid}}/task/{{pid}}/children").read(), flush=True)
-time.sleep(60)
+print(pid, *until(lambda: children_of(pid)), flush=True)
+pending.result()
 """
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
@@ -183,7 +163,7 @@ time.sleep(60)
     parent.wait()
     parent.stdout.close()
     assert len(pids) == 2
-    assert all(gone(pid) for pid in pids)
+    assert until(lambda: all(map(is_gone, pids)))
 
 
 class EditedCompiler(FakeCompiler):

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -19,6 +18,7 @@ from opbuild.builder.resting import Resting
 from opbuild.config import Config
 from opbuild.platform.sources import Sources
 from samples import conv, disk_builder, needed
+from until import until
 
 
 @pytest.fixture
@@ -88,9 +88,7 @@ def test_a_resting_server_that_died_is_replaced(config: Config, started: list[in
     """A server killed while it rests costs the start of another."""
     build_one(config, 0)
     os.kill(started[0], 9)
-    deadline = time.monotonic() + 10
-    while alive(started[0]) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert until(lambda: not alive(started[0]))
     build_one(config, 1)
     assert len(started) == 2
 
@@ -99,10 +97,7 @@ def test_a_server_does_not_rest_for_ever(config: Config, started: list[int], mon
     """An idle server ends by itself."""
     monkeypatch.setattr(build, "RESTING", Resting(seconds=0.05))
     build_one(config, 0)
-    deadline = time.monotonic() + 10
-    while alive(started[0]) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not alive(started[0])
+    assert until(lambda: not alive(started[0]))
 
 
 def test_builds_at_the_same_time_have_a_server_each_and_leave_one(config: Config, started: list[int]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from opbuild.builder.decide import Rebuild
 from opbuild.builder.job import Job
 from opbuild.builder.queue import Queue
 from opbuild.cli.progress import LineProgress
@@ -45,7 +46,7 @@ class World:
         self.store = MemoryStore()
         self.entries = [entry_of(conv(tile)) for tile in range(count)]
         self.jobs = [
-            Job(conv(tile), key, ("node",), None, self.store, Reason("absent", "not in the store"))
+            Job(conv(tile), key, f"conv_{tile}_0", ("node",), self.store, Rebuild(Reason("absent", "not in the store")))
             for tile, (key, _) in enumerate(self.entries)
         ]
         self.queue = Queue(self.jobs, self.claims, limit, patience, lambda: self.now)
@@ -91,7 +92,7 @@ def test_what_others_published_is_taken(world: Callable[..., World]) -> None:
     assert here.next() == 1
     ((job, found),) = here.queue.taken()
     assert job is here.jobs[0]
-    assert (job.taken, job.entry, found.source) == (True, found.entry, "")
+    assert (job.outcome, job.entry, found.source) == ("shared", found.entry, "")
     assert str(job.reason) == "built by another process meanwhile"
     assert here.queue.taken() == []
 
@@ -159,7 +160,7 @@ def test_a_long_wait_is_said_and_said_again(world: Callable[..., World]) -> None
     for _ in range(300):
         here.next()
         said += [
-            (round(here.now - 1000.0, 1), str(holder), round(waited, 1)) for _, holder, waited in here.queue.to_say()
+            (round(here.now - 1000.0, 1), str(holder), round(waited, 1)) for _, holder, waited in here.queue.overdue()
         ]
         here.now += 0.1
     assert [(when, waited) for when, _, waited in said] == [(2.0, 2.0), (12.0, 12.0), (22.0, 22.0)]

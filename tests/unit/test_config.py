@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from pathlib import Path
 
 import pytest
 
-from opbuild.config import Config, available_cores, compiler_environment
+from opbuild.api import compile  # noqa: A004
+from opbuild.config import OPTIONS, Config, available_cores, compiler_environment
 from opbuild.errors import OptionError
 from opbuild.platform.cgroups import cpu_limit
 
@@ -124,3 +126,19 @@ def test_the_compilers_environment_is_fixed(monkeypatch: pytest.MonkeyPatch) -> 
     assert environment["PYTHONHASHSEED"] == "0"
     monkeypatch.delenv("PATH")
     assert "PATH" not in compiler_environment()
+
+
+def test_options_are_declared_once() -> None:
+    """``compile`` takes each option that is declared, and no table says anything of one besides."""
+    own = {"model", "input_shapes", "target", "observer"}
+    assert set(inspect.signature(compile).parameters) - own == set(OPTIONS)
+    defaults = Config()
+    for name, how in OPTIONS.items():
+        assert how.value(name, None, {}, getattr(defaults, name)) is not None or getattr(defaults, name) is None
+        assert how.hint
+
+
+def test_an_unknown_option_is_refused() -> None:
+    """A misspelt option would otherwise be ignored."""
+    with pytest.raises(TypeError, match="'num_thread'"):
+        Config.from_environment(num_thread=2)

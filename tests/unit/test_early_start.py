@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from pathlib import Path
 
 from opbuild.config import Config
@@ -50,3 +51,17 @@ def test_an_edited_file_is_prepared_for(small_network: SmallNetwork, tmp_path: P
     assert begins(model, tmp_path)[0]
     forcing = Config(cache_path=tmp_path, op_compiler_cache_mode="force")
     assert is_surely_new(small_network.path, Stores(set_up(forcing, None, None)).models)
+
+
+def test_opening_a_model_starts_nothing(small_network: SmallNetwork, tmp_path: Path) -> None:
+    """Neither a process nor a thread: what begins early is begun by who builds, not by who reads."""
+    before = threading.enumerate(), children()
+    stores = Stores(set_up(Config(cache_path=tmp_path), None, None))
+    source = open_model(small_network.path, stores.models)
+    assert source.declaration.name == "small"
+    assert (threading.enumerate(), children()) == before
+
+
+def children() -> list[str]:
+    """Return the ids of this process's children."""
+    return Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from opbuild.backend.halide.driver import HalideCompiler
-from opbuild.config import compiler_environment
+from opbuild.config import Config, compiler_environment
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "opbuild"
 DOCUMENT = PACKAGE.parents[1] / "docs" / "reference" / "environment.md"
@@ -55,6 +56,7 @@ def test_every_variable_is_documented() -> None:
     calls = [node for node in ast.walk(ast.parse((PACKAGE / "config.py").read_text())) if isinstance(node, ast.Call)]
     reading = [call for call in calls if any(isinstance(n, ast.Name) and n.id == "env" for n in ast.walk(call))]
     names = {a.value for call in reading for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)}
+    names |= {field.metadata["setting"].variable for field in fields(Config) if "setting" in field.metadata}
     assert {"RANK_ID", "OPBUILD_FORBID_COMPILE"} <= names
     text = DOCUMENT.read_text()
     assert [name for name in sorted(names) if name.isupper() and f"`{name}`" not in text] == []

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from fuzzing import MEMORY
 from opbuild.cache import bundling
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
@@ -19,6 +18,7 @@ from opbuild.offline.build import build_offline
 from opbuild.offline.load import load
 from opbuild.store.disk import DiskStore
 from samples import conv, entry_of
+from seeds import MEMORY
 from small_network import SmallNetwork
 
 HUGE = 2**40

@@ -243,6 +243,17 @@ def test_only_so_many_signatures_stay_bound(monkeypatch: pytest.MonkeyPatch, mem
     assert len(bound) == 7
 
 
+def test_making_a_network_binds_nothing() -> None:
+    """It is given its first signature, or none; the binder works when a call needs it."""
+    net, bound = network()
+    assert len(bound) == 1  # by who made it
+    fixed = Network("n", [Endpoint("x", TensorType("float32", (4,)))], ["out"], lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
+    assert (fixed.bound_inputs, fixed.report.operators) == ((), ())
+    assert net.bound_inputs[0].shape == (32,)
+    net(X)
+    assert len(bound) == 1
+
+
 def test_a_signature_that_can_not_be_bound_can_be_tried_again() -> None:
     """A failed binding leaves nothing behind."""
     attempts: list[Shapes] = []

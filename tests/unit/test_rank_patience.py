@@ -118,10 +118,10 @@ def test_what_a_rank_says_of_itself_follows_its_build(tmp_path: Path) -> None:
     taken = after(Taken("pool", "rank 1", 2, 3))
     assert (taken.changes > waiting.changes, taken.awaited) == (True, "")
     assert after(BuildFinished("net", 2, 3, 0.1)).doing == "runs, and built net last"
-    progress.wait_for(7)
+    progress.say(waiting=7)
     assert read_snapshot(tmp_path, 3).waiting == 7  # type: ignore[union-attr]
-    progress.wait_for(NOT_WAITING)
-    progress.end()
+    progress.say(waiting=NOT_WAITING)
+    progress.say(state="ended")
     assert read_snapshot(tmp_path, 3).state == "ended"  # type: ignore[union-attr]
     assert [path.name for path in (tmp_path / "progress").iterdir()] == ["3.json"]
 

@@ -160,7 +160,7 @@ def test_the_hub_answers_when_all_have_arrived() -> None:
 def test_float16_is_summed_in_float32_and_rounded_once() -> None:
     """2048 + 1 + 1 + 1 + 1 is 2052; step by step in float16 it would stay 2048."""
     arrays = [np.array([value], np.float16) for value in (2048, 1, 1, 1, 1)]
-    assert combine(Collective("AllReduce", "float16", (1,), "sum"), arrays) == [2052]
+    assert combine(Collective("AllReduce", "float16", (1,), "sum"), arrays, 0) == [2052]
 
 
 def infer(kind: str, dtype: str, *shape: int) -> TensorType:

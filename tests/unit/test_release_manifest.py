@@ -88,7 +88,9 @@ def test_a_manifest_gives_every_family_what_its_sources_give(tmp_path: Path) -> 
     here, names = Modules(Sources(PACKAGE)), ("opbuild.backend.halide.emission", "opbuild.builder.server")
     closure = here.closure(names)
     assert len(closure) > 10
-    modules = dict(SETUP["_described"](found.path, (PACKAGE / found.path).read_bytes()) for found in closure.values())
+    modules = dict(
+        SETUP["describe"](found.path, (PACKAGE / found.path).read_bytes(), here) for found in closure.values()
+    )
     (tmp_path / MANIFEST).write_text(json.dumps(modules | {"opbuild": ["0" * 32, []]}))
     released = Modules(Sources(tmp_path)).closure(names)
     assert set(released) == set(closure)

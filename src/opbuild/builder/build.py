@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
 from types import TracebackType
+from typing import cast
 
 from opbuild.builder.client import CompileServer
 from opbuild.builder.debug import debugged
 from opbuild.builder.decide import Rebuild, UpToDate, decide
 from opbuild.builder.explain import Explainer
 from opbuild.builder.job import Job
-from opbuild.builder.pending import PendingBuild, Plan
+from opbuild.builder.pending import PendingBuild
 from opbuild.builder.resting import RESTING
 from opbuild.builder.result import BuildResult, absent_error, forbidden_error
 from opbuild.builder.work import Work
@@ -31,8 +32,6 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
 from opbuild.kernel.target import Target
 from opbuild.platform.background import Background
-
-Shapes = Mapping[OpDesc, Sequence[Sequence[int]]]
 
 
 def longest_first(desc: OpDesc) -> tuple[int, str]:
@@ -144,7 +143,7 @@ class Builder:
         """Take the compiler's identity as known, so that no file remembers it."""
         self._identity = Background(lambda: identity, "opbuild-identify")
 
-    def plan(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Plan, ...]:
+    def plan(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Job, ...]:
         """Return for each operator its key and whether it must be compiled, without compiling anything.
 
         Args:
@@ -155,38 +154,31 @@ class Builder:
         """
         return tuple(self._decide(desc, nodes, self.store) for desc, nodes in needed.items())
 
-    def start(
-        self, needed: Mapping[OpDesc, tuple[str, ...]], network: str, shapes: Shapes | None = None
-    ) -> PendingBuild:
+    def start(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> PendingBuild:
         """Decide now, compile in the background.
 
         Args:
             needed: Each distinct operator with the nodes that need it (``Program.descriptors()``).
             network: The network's name, for events.
-            shapes: The operands' row-major shapes that first ask for an operator, recorded in ``.info`` for readers.
 
         Raises:
             BuildError: If the compiler is not installed or its server can not be started.
             CompileForbiddenError: If an operator must be compiled while that is forbidden; names each with the reason.
         """
         started = perf_counter()
-        plans = self.plan(needed)
+        jobs = self.plan(needed)
         self._report_unmatched(needed, network)
-        missing = sum(isinstance(plan.decision, Rebuild) for plan in plans)
-        self.observer(BuildStarted(network, len(plans), missing))
-        work = self._work(plans, self.store, shapes or {}, self.observer)
+        self.observer(BuildStarted(network, len(jobs), sum(job.must_compile for job in jobs)))
+        work = self._work(jobs, self.observer)
         if not work.jobs:
             self.close()  # a server warmed up in vain
-        self._check_allowed([*work.jobs, *self._missing_runtime(plans)])
+        self._check_allowed([*work.jobs, *self._missing_runtime(jobs)])
         work.start()
-        not_kept = self._keep(plans, self.store)
-        return PendingBuild(self, network, plans, self.observer, work=work, started=started, not_kept=not_kept)
+        return PendingBuild(network, jobs, work, self._after, started=started, not_kept=_keep(jobs))
 
-    def build(
-        self, needed: Mapping[OpDesc, tuple[str, ...]], network: str, shapes: Shapes | None = None
-    ) -> BuildResult:
+    def build(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> BuildResult:
         """Build and wait; see ``start`` and ``PendingBuild.result``."""
-        return self.start(needed, network, shapes).result()
+        return self.start(needed, network).result()
 
     def needs_runtime(self, entries: Iterable[Entry]) -> bool:
         """Return whether some object calls what only the compiler's runtime library has."""
@@ -210,12 +202,16 @@ class Builder:
             if isinstance(event, (CompileStarted, Waiting, Warned)):
                 self.observer(event)
 
-        plans = (self._decide(runtime_desc(), (), store),)
-        work = self._work(plans, store, {}, observer)
+        jobs = (self._decide(runtime_desc(), (), store),)
+        work = self._work(jobs, observer)
         self._check_allowed(work.jobs)
         work.start()
-        not_kept = self._keep(plans, store)
-        return PendingBuild(self, "", plans, observer, work=work, started=started, not_kept=not_kept).result()
+        return PendingBuild("", jobs, work, self._after, started=started, not_kept=_keep(jobs)).result()
+
+    def _after(self, jobs: Collection[Job]) -> BuildResult | None:
+        """Take note of what was compiled; return the compiler's runtime library if objects call it."""
+        self.rebuilt.update(job.key.sha256 for job in jobs if job.must_compile)
+        return self.build_runtime() if self.needs_runtime(cast("Entry", job.entry) for job in jobs) else None
 
     def take_server(self) -> CompileServer:
         """Return the warm server, or a new one; it belongs to the caller until ``give_server``."""
@@ -249,21 +245,14 @@ class Builder:
     def _identify(self) -> CompilerIdentity:
         return identify(self.compiler, self.config.compiler_memo, make_trust(self.config))
 
-    def _decide(self, desc: OpDesc, nodes: tuple[str, ...], store: Store) -> Plan:
+    def _decide(self, desc: OpDesc, nodes: tuple[str, ...], store: Store) -> Job:
         options = self.debug.options(desc.op_types, nodes) if desc.operands else None
         key = self.key(desc, options or ())
         if options is not None:
-            return Plan(desc, key, key.name(self.config.device_id), nodes, debugged(options), options)
-        decision = decide(store.lookup(key), force=self.force and key.sha256 not in self.rebuilt)
-        return Plan(desc, key, key.name(self.config.device_id), nodes, decision)
-
-    def _keep(self, plans: Sequence[Plan], store: Store) -> int:
-        """Make what other stores lend this build's own; return how many entries could not be stored."""
-        return sum(
-            store.publish(plan.decision.entry) is not None
-            for plan in plans
-            if isinstance(plan.decision, UpToDate) and plan.decision.source
-        )
+            decision: UpToDate | Rebuild = debugged(options)
+        else:
+            decision = decide(store.lookup(key), force=self.force and key.sha256 not in self.rebuilt)
+        return Job(desc, key, key.name(self.config.device_id), nodes, store, decision, options)
 
     def _report_unmatched(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> None:
         """Say what the list of operators to debug names and a network lacks; one of a single operator lacks most."""
@@ -272,37 +261,38 @@ class Builder:
         if lacking and len(needed) > 1:
             self.observer(Warned(f"op_debug_list names {', '.join(lacking)}, which no operator of {network} has"))
 
-    def _missing_runtime(self, plans: Sequence[Plan]) -> list[Job]:
+    def _missing_runtime(self, jobs: Sequence[Job]) -> list[Job]:
         """Return the job of the runtime library if it is sure already that it must be compiled."""
-        stored = [plan.decision.entry for plan in plans if isinstance(plan.decision, UpToDate)]
-        if self.runtime_store is None or not self.needs_runtime(stored):
+        if self.runtime_store is None or not self.needs_runtime(job.entry for job in jobs if job.entry is not None):
             return []
-        return self._jobs([self._decide(runtime_desc(), (), self.runtime_store)], self.runtime_store, {})
+        job = self._decide(runtime_desc(), (), self.runtime_store)
+        return [job] if job.must_compile else []
 
-    def _work(self, plans: Sequence[Plan], store: Store, shapes: Shapes, observer: Observer) -> Work:
+    def _work(self, jobs: Sequence[Job], observer: Observer) -> Work:
+        """Return what compiles those jobs that must be; all of them have one store."""
+        store = jobs[0].store if jobs else self.store
         return Work(
             self,
             self.config,
             observer=observer,
             target=str(self.target),
-            jobs=sorted(self._jobs(plans, store, shapes), key=lambda job: longest_first(job.desc)),
+            jobs=sorted((job for job in jobs if job.must_compile), key=lambda job: longest_first(job.desc)),
             explainer=Explainer(store, self.others),
             claims=self.claims,
             debug_folder=self.debug_folder,
         )
-
-    def _jobs(self, plans: Sequence[Plan], store: Store, shapes: Shapes) -> list[Job]:
-        return [
-            Job(plan.desc, plan.key, plan.nodes, shapes.get(plan.desc), store, plan.decision.reason, plan.debug)
-            for plan in plans
-            if isinstance(plan.decision, Rebuild)
-        ]
 
     def _check_allowed(self, jobs: Sequence[Job]) -> None:
         """Refuse to compile where that is forbidden or there is no compiler."""
         if not jobs or not (self.config.forbid_compile or self.compiler.library() is None):
             return
         explainer = Explainer(self.store, self.others)
-        device = self.config.device_id
-        needed = [(job.key.name(device), job.nodes, explainer.explain(job.key, job.reason)) for job in jobs]
-        raise forbidden_error(needed) if self.config.forbid_compile else absent_error(self.compiler.name, needed)
+        for job in jobs:
+            job.reason = explainer.explain(job.key, job.reason)
+        raise forbidden_error(jobs) if self.config.forbid_compile else absent_error(self.compiler.name, jobs)
+
+
+def _keep(jobs: Sequence[Job]) -> int:
+    """Make what other stores lend this build's own; return how many entries could not be stored."""
+    lent = [job for job in jobs if isinstance(job.decision, UpToDate) and job.decision.source]
+    return sum(job.store.publish(cast("Entry", job.entry)) is not None for job in lent)

@@ -1,55 +1,91 @@
-"""Job: one operator to compile, and what becomes of it."""
+"""Job: one operator of a build, from what was decided about it to what became of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal, cast
 
-from opbuild.builder.result import Failure
+from opbuild.builder.decide import Decision, Rebuild, UpToDate
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import Claim, Store
+from opbuild.kernel.interfaces import Claim, Found, Store
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 
+REUSED = Reason("stored", "in the store")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How an operator could not be compiled: the step that failed, and what it said."""
+
+    step: str
+    text: str
+
 
 @dataclass(eq=False)
 class Job:
-    """One operator to compile.
+    """One operator of a build.
 
     Attributes:
         desc: The operator.
         key: Its key.
+        name: Its entry's name.
         nodes: The nodes that need it.
-        shapes: The operands' shapes that first asked, for ``.info``.
         store: Where it is published.
-        reason: Why it must be compiled; where it came from instead, if it was taken.
+        decision: Whether it must be compiled, as it was when the build began.
         debug: The options that it is debugged with, and then not published; None if it is not.
-        entry: What came out, once it did.
+        reason: Why it was compiled, or where it came from.
+        outcome: What became of it, see ``Decision``.
+        entry: What serves, once there is something.
         failure: How it failed, if it did.
-        taken: Whether the entry came from others.
         claim: The right to compile it, while this process has it.
     """
 
     desc: OpDesc
     key: Key
+    name: str
     nodes: tuple[str, ...]
-    shapes: Sequence[Sequence[int]] | None
     store: Store
-    reason: Reason
+    decision: UpToDate | Rebuild
     debug: tuple[str, ...] | None = None
+    reason: Reason = field(init=False)
+    outcome: Literal["built", "reused", "shared"] = field(init=False)
     entry: Entry | None = None
     failure: Failure | None = None
-    taken: bool = False
     claim: Claim | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.decision, Rebuild):
+            self.reason, self.outcome = self.decision.reason, "built"
+        else:
+            source = self.decision.source
+            self.entry, self.outcome = self.decision.entry, "shared" if source else "reused"
+            self.reason = Reason("shared", f"taken from {source}") if source else REUSED
+
+    @property
+    def must_compile(self) -> bool:
+        """Whether nothing served when the build began."""
+        return isinstance(self.decision, Rebuild)
 
     @property
     def open(self) -> bool:
-        """Whether it is neither compiled nor failed."""
+        """Whether it is neither there nor failed."""
         return self.entry is None and self.failure is None
+
+    def take(self, found: Found, holder: object) -> None:
+        """Take what another process built; ``holder`` says which, if no store does."""
+        text = f"taken from {found.source}" if found.source else f"built by {holder} meanwhile"
+        self.entry, self.outcome, self.reason = found.entry, "shared", Reason("shared", text)
 
     def release(self) -> None:
         """Let others compile it who still need to."""
         claim, self.claim = self.claim, None
         if claim is not None:
             claim.release()
+
+    def finished(self) -> Decision:
+        """Return what became of it."""
+        entry = cast("Entry", self.entry)
+        milliseconds = entry.milliseconds if self.outcome == "built" else 0.0
+        return Decision(self.desc, entry.name, self.nodes, self.outcome, self.reason, milliseconds)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from opbuild.builder.job import Job
 from opbuild.kernel.interfaces import Claim, Claims, Found, Holder, Store
 from opbuild.kernel.key import Key
-from opbuild.kernel.reason import Reason
 
 SAID_AFTER = 2.0
 """Seconds of waiting for others after which it is said; then every ``SAID_EVERY``."""
@@ -133,7 +132,7 @@ class Queue:
         now = self._clock()
         return min((max(0.0, self._waits[job].next - now) for job in self._open if job in self._waits), default=0.0)
 
-    def to_say(self) -> list[tuple[Job, Holder, float]]:
+    def overdue(self) -> list[tuple[Job, Holder, float]]:
         """Return for what, for whom and for how many seconds this process waits, where it is time to say so."""
         now = self._clock()
         due = []
@@ -150,19 +149,19 @@ class Queue:
             return True
         answer = turn(self._claims if job.debug is None else None, job.store, job.key)
         if isinstance(answer, Holder):
-            answer = self._still(job, answer, now)
+            answer = self._wait(job, answer, now)
         if isinstance(answer, Holder):
             return False
         wait = self._waits.pop(job, None)
         if isinstance(answer, Found):
             self._open.remove(job)
-            job.entry, job.taken, job.reason = answer.entry, True, _taken_from(answer, wait)
+            job.take(answer, wait.holder if wait else "another process")
             self._taken.append((job, answer))
             return False
         job.claim = answer
         return True
 
-    def _still(self, job: Job, holder: Holder, now: float) -> Claim | Holder | Found:
+    def _wait(self, job: Job, holder: Holder, now: float) -> Claim | Holder | Found:
         """Return what to do about an operator that another process has claimed: mostly, go on waiting."""
         wait = self._waits.setdefault(job, _Wait(holder, now, now))
         patient = now - wait.since < self._patience
@@ -177,9 +176,3 @@ class Queue:
         wait.next = now + wait.pause
         wait.pause = min(wait.pause * _PAUSES_GROW, _LONGEST_PAUSE)
         return holder
-
-
-def _taken_from(found: Found, wait: _Wait | None) -> Reason:
-    if found.source:
-        return Reason("shared", f"taken from {found.source}")
-    return Reason("shared", f"built by {wait.holder if wait else 'another process'} meanwhile")

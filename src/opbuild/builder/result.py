@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from opbuild.builder.decide import Decision
+from opbuild.builder.job import Job
 from opbuild.errors import BuildError, CompileError, CompileForbiddenError
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.reason import Reason
 from opbuild.platform.limits import suspected
 from opbuild.text.plural import counted
 
@@ -59,56 +59,44 @@ class BuildResult:
         return len(self.decisions) - self.built
 
 
-@dataclass(frozen=True)
-class Failure:
-    """One operator that could not be compiled: its name, the nodes that need it, the step that failed, and how."""
-
-    name: str
-    nodes: tuple[str, ...]
-    step: str
-    text: str
-
-
-def compile_error(failures: Sequence[Failure], others: int) -> CompileError:
-    """Return the error for operators that could not be compiled while ``others`` were."""
-    lines = [f"{_of(failure.name, failure.nodes)}: step {failure.step}: {failure.text}" for failure in failures]
-    count = counted(len(failures), "operator")
+def compile_error(jobs: Sequence[Job]) -> CompileError:
+    """Return the error for operators of which some could not be compiled."""
+    failed = [(job, job.failure) for job in jobs if job.failure is not None]
+    others = len(jobs) - len(failed)
+    lines = [f"{_of(job)}: step {failure.step}: {failure.text}" for job, failure in failed]
+    count = counted(len(failed), "operator")
     kept = f"; {others} other{'s are' if others != 1 else ' is'} built" if others else ""
     hints = (suspected(), "what was built is kept: the next run compiles only these")
     return CompileError(f"{count} could not be compiled{kept}:\n" + _list(lines), "; ".join(filter(None, hints)))
 
 
-def forbidden_error(needed: Sequence[tuple[str, tuple[str, ...], Reason]]) -> CompileForbiddenError:
-    """Return the error for operators that had to be compiled while compiling is forbidden.
-
-    Args:
-        needed: For each such operator its name, the nodes that need it, and why it must be compiled.
-    """
+def forbidden_error(jobs: Sequence[Job]) -> CompileForbiddenError:
+    """Return the error for operators that had to be compiled while compiling is forbidden."""
     return CompileForbiddenError(
-        f"compiling is forbidden, and {_would_compile(needed)}",
+        f"compiling is forbidden, and {_would_compile(jobs)}",
         "build the network once without OPBUILD_FORBID_COMPILE, with the same cache path, target and compiler",
     )
 
 
-def absent_error(compiler: str, needed: Sequence[tuple[str, tuple[str, ...], Reason]]) -> BuildError:
-    """Return the error for operators that had to be compiled where no compiler is installed; see above."""
+def absent_error(compiler: str, jobs: Sequence[Job]) -> BuildError:
+    """Return the error for operators that had to be compiled where no compiler is installed."""
     return BuildError(
-        f"the compiler {compiler} is not installed, and {_would_compile(needed)}",
+        f"the compiler {compiler} is not installed, and {_would_compile(jobs)}",
         f"pip install {compiler}, or import a bundle that was exported with this model, target and number of threads",
     )
 
 
-def _would_compile(needed: Sequence[tuple[str, tuple[str, ...], Reason]]) -> str:
-    lines = [f"{_of(name, nodes)}: {reason.text} [{reason.code}]" for name, nodes, reason in needed]
-    count = counted(len(needed), "operator")
+def _would_compile(jobs: Sequence[Job]) -> str:
+    lines = [f"{_of(job)}: {job.reason.text} [{job.reason.code}]" for job in jobs]
+    count = counted(len(jobs), "operator")
     return f"{count} would have to be compiled:\n" + _list(lines)
 
 
-def _of(name: str, nodes: tuple[str, ...]) -> str:
-    if not nodes:
-        return name
-    more = f" and {len(nodes) - _SHOWN_NODES} more" if len(nodes) > _SHOWN_NODES else ""
-    return f"{name} (of {', '.join(nodes[:_SHOWN_NODES])}{more})"
+def _of(job: Job) -> str:
+    if not job.nodes:
+        return job.name
+    more = f" and {len(job.nodes) - _SHOWN_NODES} more" if len(job.nodes) > _SHOWN_NODES else ""
+    return f"{job.name} (of {', '.join(job.nodes[:_SHOWN_NODES])}{more})"
 
 
 def _list(lines: Sequence[str]) -> str:

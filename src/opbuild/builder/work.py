@@ -9,16 +9,15 @@ from typing import Any, Protocol
 from opbuild.builder.client import CompileServer, ServerEndedError
 from opbuild.builder.debug import debug_files, split_answer
 from opbuild.builder.explain import Explainer
-from opbuild.builder.job import Job
+from opbuild.builder.job import Failure, Job
 from opbuild.builder.queue import Queue
-from opbuild.builder.result import Failure, compile_error
+from opbuild.builder.result import compile_error
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import CompileFinished, CompileStarted, Observer, Taken, Waiting, Warned
 from opbuild.kernel.elf import NotAnObjectError
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Claims, Folder
-from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.background import Background
 from opbuild.text.plural import counted, verb
 
@@ -54,6 +53,7 @@ class Work:
 
     Attributes:
         jobs: All jobs in the order of compiling.
+        observer: As it was given.
         certain: Whether every object is what its key says: no source and no compiler changed meanwhile.
     """
 
@@ -71,7 +71,7 @@ class Work:
     ) -> None:
         self._servers = servers
         self._config = config
-        self._observer = observer
+        self.observer = observer
         self._target = target
         self.jobs = tuple(jobs)
         self._numbers = {job: number for number, job in enumerate(self.jobs)}
@@ -115,14 +115,9 @@ class Work:
             raise
         if self._error is not None:
             raise self._error
-        failures = [job.failure for job in self.jobs if job.failure is not None]
-        if failures:
-            raise compile_error(failures, sum(job.entry is not None for job in self.jobs))
+        if any(job.failure is not None for job in self.jobs):
+            raise compile_error(self.jobs)
         return tuple(self._warnings)
-
-    def delivered(self) -> dict[OpDesc, Job]:
-        """Return the jobs that are done."""
-        return {job.desc: job for job in self.jobs if job.entry is not None}
 
     def _run(self) -> None:
         try:
@@ -149,7 +144,7 @@ class Work:
                 self._queue.lost()
                 if number + 1 == _SERVERS_AT_MOST:
                     for job in self._open():
-                        job.failure = Failure(job.key.name(self._config.device_id), job.nodes, "start", str(error))
+                        job.failure = Failure("start", str(error))
 
     def _compile(self, server: CompileServer) -> None:
         """Have everything compiled that others do not compile, and take what they do."""
@@ -175,22 +170,22 @@ class Work:
         for job, found in self._queue.taken():
             if found.source and (problem := job.store.publish(found.entry)):
                 self._not_stored.append(problem)
-            self._observer(Taken(found.entry.name, job.reason.text, *self._progress()))
+            self.observer(Taken(found.entry.name, job.reason.text, *self._progress()))
 
     def _request(self, job: Job) -> dict[str, Any]:
-        request: dict[str, Any] = {
+        return {
             "id": self._numbers[job],
             "desc": job.desc.components(),
             "symbol": job.key.symbol,
             "target": self._target,
             "sources": job.key.components["sources"],
             "timeout": self._config.compile_timeout,
+            "debug": job.debug or (),
         }
-        return request | {"debug": list(job.debug)} if job.debug else request
 
     def _say(self) -> None:
-        for job, holder, seconds in self._queue.to_say():
-            self._observer(Waiting(job.key.name(self._config.device_id), str(holder), seconds))
+        for job, holder, seconds in self._queue.overdue():
+            self.observer(Waiting(job.name, str(holder), seconds))
 
     def _progress(self) -> tuple[int, int]:
         return len(self.jobs) - len(self._open()), len(self.jobs)
@@ -210,26 +205,24 @@ class Work:
         if kind == "ready":
             return
         job = self.jobs[header["id"]]
-        name = job.key.name(self._config.device_id)
         if kind == "started":
             job.reason = self._explainer.explain(job.key, job.reason)
-            self._observer(CompileStarted(name, job.reason.text))
+            self.observer(CompileStarted(job.name, job.reason.text))
             return
         if kind == "done":
             self._finish(job, header, payload)
         else:
-            job.failure = Failure(name, job.nodes, header["step"], header["text"])
+            job.failure = Failure(header["step"], header["text"])
         job.release()
-        self._observer(CompileFinished(name, header.get("milliseconds", 0.0), *self._progress()))
+        self.observer(CompileFinished(job.name, header.get("milliseconds", 0.0), *self._progress()))
 
     def _finish(self, job: Job, header: dict[str, Any], payload: bytes) -> None:
         device, milliseconds = self._config.device_id, header["milliseconds"]
-        object_, files = split_answer(header, payload)
+        files = split_answer(header, payload)
         try:
-            entry = make_entry(job.desc, job.key, device, object_, milliseconds, nodes=job.nodes, shapes=job.shapes)
+            entry = make_entry(job.desc, job.key, device, files[".o"], milliseconds, nodes=job.nodes)
         except NotAnObjectError as error:
-            text = f"the compiler delivered no usable object: {error}"
-            job.failure = Failure(job.key.name(device), job.nodes, "check", text)
+            job.failure = Failure("check", f"the compiler delivered no usable object: {error}")
             return
         job.entry = entry
         if job.debug is not None:
@@ -254,7 +247,7 @@ class Work:
 
     def _warn(self, message: str, not_stored: int = 0) -> None:
         self._warnings.append(message)
-        self._observer(Warned(message, not_stored))
+        self.observer(Warned(message, not_stored))
 
     def _release(self) -> None:
         """Keep a server that is idle for the next build; end one that still works on what nobody waits for."""

@@ -12,10 +12,9 @@ import click
 from opbuild.cli import option_values as values
 from opbuild.cli.atc_options import FOREIGN, check_foreign
 from opbuild.cli.dynamic_sizes import parse_sizes, signatures
-from opbuild.cli.option_group import F, option_group
 from opbuild.cli.option_values import Choice, ConflictingOptionsError, DependentOptionError, MissingOptionError
-from opbuild.cli.options import CORES, DEFAULT_PLACE, THREADS, one_model
-from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES
+from opbuild.cli.options import CORES, DEFAULT_PLACE, THREADS, F, one_model, option_group
+from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES, options_in
 from opbuild.errors import OptionError
 from opbuild.files.kinds import OFFLINE, ONNX, kind_of, require_kind
 from opbuild.files.writing import same_file
@@ -221,12 +220,6 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
 )  # fmt: skip
 """Name, parser, metavar, help and usual default of each option that takes a value."""
 
-_SETTINGS = (
-    "workers", "num_threads", "op_compiler_cache_mode", "op_compiler_cache_dir", "cache_path", "op_debug_level",
-    "op_debug_config", "debug_dir", "op_select_implmode", "optypelist_for_implmode", "precision_mode",
-)  # fmt: skip
-"""Options that are keywords of ``Config.from_environment``."""
-
 _ONLY = {
     "json": (TO_JSON,),
     "om": (TO_JSON, SHOW),
@@ -327,7 +320,7 @@ def make_request(given: Mapping[str, Any], defaults: Defaults) -> Request:
         explain=options["explain"],
         strict=options["strict"],
         atc=defaults.atc,
-        settings={name: options[name] for name in _SETTINGS if options[name] is not None},
+        settings={name: value for name, value in options_in(options).items() if value is not None},
     )
 
 

@@ -85,7 +85,6 @@ def make_entry(
     milliseconds: float,
     *,
     nodes: Sequence[str] = (),
-    shapes: Sequence[Sequence[int]] | None = None,
 ) -> Entry:
     """Return the entry of a compiled operator.
 
@@ -96,23 +95,20 @@ def make_entry(
         object_: The object file's bytes.
         milliseconds: How long compiling took.
         nodes: Names of the nodes that asked for it.
-        shapes: For each operand the row-major shape that first asked, for readers only; None where unknown.
 
     Raises:
         NotAnObjectError: If ``object_`` is not a relocatable ELF object that defines the kernel's symbol.
     """
     name = key.name(device_id)
     record = make_record(desc, key, name, object_, milliseconds)
-    return Entry(name, record["kernelName"], object_, make_info(desc, key, name, nodes, shapes), record)
+    return Entry(name, record["kernelName"], object_, make_info(desc, key, name, nodes), record)
 
 
-def make_info(
-    desc: OpDesc, key: Key, name: str, nodes: Sequence[str] = (), shapes: Sequence[Sequence[int]] | None = None
-) -> dict[str, Any]:
+def make_info(desc: OpDesc, key: Key, name: str, nodes: Sequence[str] = ()) -> dict[str, Any]:
     """Return what ``.info`` holds: MindSpore's fields, and the whole key."""
     components = key.components
     target = str(components["target"])
-    operands = [_operand(operand, shapes[i] if shapes else None) for i, operand in enumerate(desc.operands)]
+    operands = [_operand(operand) for operand in desc.operands]
     return {
         "SocInfo": {
             "autoTilingMode": "NO_TUNE",
@@ -238,7 +234,7 @@ def record_bytes(record: Mapping[str, Any]) -> bytes:
     return (json.dumps(record, indent=4, ensure_ascii=False) + "\n").encode()
 
 
-def _operand(operand: Operand, asked: Sequence[int] | None) -> dict[str, Any]:
+def _operand(operand: Operand) -> dict[str, Any]:
     dims = tuple(reversed(operand.dims))
     shape = [dim.extent for dim in dims]
     return {
@@ -246,7 +242,7 @@ def _operand(operand: Operand, asked: Sequence[int] | None) -> dict[str, Any]:
         "format": operand.format,
         "name": operand.name,
         "ori_format": operand.format,
-        "ori_shape": list(asked) if asked is not None else shape,
+        "ori_shape": shape,
         "param_type": "required",
         "range": [[dim.min, dim.max] if dim.extent == FREE else [dim.extent, dim.extent] for dim in dims],
         "shape": shape,

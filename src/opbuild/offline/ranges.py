@@ -93,7 +93,7 @@ def plan_ranges(
     from opbuild.lowering.available import Unlimited, conversions, form
 
     sizes = make_sizes([name for name, _ in model.inputs], ranges)
-    found: dict[OpDesc, tuple[str, ...]] = {}
+    needed: dict[OpDesc, tuple[str, ...]] = {}
     forms: dict[str, tuple[str, ...]] = {}
     host: dict[str, HostNode] = {}
     unlimited, alternatives = Unlimited(), Alternatives()
@@ -105,24 +105,25 @@ def plan_ranges(
         programs = [lower_to(graph, target, options, kernels) for kernels in (alternatives, unlimited)]
         for program in programs:
             host.update(host_nodes(program))
-            _add(found, program.descriptors())
+            _add(needed, program.descriptors())
         forms.update((form(desc), nodes) for desc, nodes in programs[0].descriptors().items())
         quiet = quiet + 1 if len(forms) == known else 0
-        looked_at += [(graph, programs[0])] if not quiet else []
+        if not quiet or not looked_at:  # a network may have no kernel at all
+            looked_at.append((graph, programs[0]))
         if quiet == QUIET:
             break
     for graph, _ in looked_at:
         for _ in alternatives.turns():
             lower_to(graph, target, options, alternatives)
-    _add(found, {desc: forms.get(form(desc), ()) for desc in alternatives.wanted})
-    _add(found, dict.fromkeys(conversions(options.num_threads), ()))
+    _add(needed, {desc: forms.get(form(desc), ()) for desc in alternatives.wanted})
+    _add(needed, dict.fromkeys(conversions(options.num_threads), ()))
     graph, program = looked_at[0]
-    return RangePlan(model, sizes, options, force_float32, Planned((graph,), (program,), found, host))
+    return RangePlan(model, sizes, options, force_float32, Planned((graph,), (program,), needed, host))
 
 
-def _add(found: dict[OpDesc, tuple[str, ...]], more: Mapping[OpDesc, tuple[str, ...]]) -> None:
+def _add(needed: dict[OpDesc, tuple[str, ...]], more: Mapping[OpDesc, tuple[str, ...]]) -> None:
     for desc, nodes in more.items():
-        found.setdefault(desc, nodes)
+        needed.setdefault(desc, nodes)
 
 
 def _graphs(model: PortableModel, sizes: Sizes, force_float32: bool) -> Iterator[Graph]:

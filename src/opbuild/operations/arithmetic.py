@@ -6,7 +6,16 @@ are NaN if either is.
 
 from __future__ import annotations
 
+from typing import Any
+
 from opbuild.operations.record import Cost, Onnx, Operation
+
+
+def _modulo(m: Any, a: Any, b: Any) -> Any:
+    """Return the remainder with the sign of the divisor."""
+    rest = m.remainder(a, b)
+    return m.select((rest != m.zero(rest)) & ((rest < m.zero(rest)) != (b < m.zero(b))), rest + b, rest)
+
 
 OPERATIONS = (
     Operation("add", 2, "add", "numbers", "Add", commutative=True, repeats=False, cost=Cost.CHEAP),
@@ -14,8 +23,7 @@ OPERATIONS = (
     Operation("mul", 2, "multiply", "numbers", "Mul", commutative=True, repeats=False, cost=Cost.CHEAP),
     Operation("div", 2, "quotient", "numbers", "Div", repeats=False),
     Operation("pow", 2, "power", "numbers", cost=Cost.HEAVY),
-    # The sign of the divisor, and that of the dividend.
-    Operation("mod", 2, "modulo", "numbers", Onnx("Mod", when=("fmod", 0, 0)), cost=Cost.HEAVY),
+    Operation("mod", 2, _modulo, "numbers", Onnx("Mod", when=("fmod", 0, 0)), numpy="modulo", cost=Cost.HEAVY),
     Operation("fmod", 2, "remainder", "numbers", Onnx("Mod"), cost=Cost.HEAVY),
     Operation("max", 2, "maximum", "numbers", Onnx("Max", variadic=True), cost=Cost.CHEAP),
     Operation("min", 2, "minimum", "numbers", Onnx("Min", variadic=True), cost=Cost.CHEAP),

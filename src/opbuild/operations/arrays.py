@@ -94,19 +94,3 @@ def erf(x: Array) -> Any:
     x = np.asarray(x)
     flat = np.fromiter(map(math.erf, x.reshape(-1).tolist()), np.float64, x.size)
     return flat.reshape(x.shape).astype(x.dtype)
-
-
-def sigmoid(x: Array) -> Any:
-    """Return ``1 / (1 + exp(-x))`` without overflow."""
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(x.dtype)
-
-
-def softplus(x: Array) -> Any:
-    """Return ``log(1 + exp(x))`` without overflow."""
-    return np.logaddexp(zero(x), x)
-
-
-def mish(x: Array) -> Any:
-    """Return ``x * tanh(softplus(x))``."""
-    return x * np.tanh(softplus(x))

@@ -1,7 +1,7 @@
 """What is known of an elementwise operation: one record says all of it.
 
 A formula is the name of a primitive, or a function of a library of primitives and of the operands, as in
-``lambda m, x: x * m.sigmoid(x)``. Each library has the primitives for one kind of number: ``operations.arrays`` on
+``lambda m, x: x * m.tanh(x)``. Each library has the primitives for one kind of number: ``operations.arrays`` on
 numpy arrays; ``floats``, ``integers`` and ``precise`` of ``backend.halide`` as code. So a formula is written once, and
 neither numpy nor a compiler is imported to know it. ``m.zero(x)``, ``m.one(x)`` and ``m.literal(x, 0.5)`` are constants
 of the type of ``x``.
@@ -64,15 +64,15 @@ class Operation:
     Attributes:
         name: As expressions have it.
         arity: The number of its operands; parameters of activations are operands too.
-        formula: What it computes.
+        formula: What it computes, of integers too: their library has primitives of their own.
         kinds: The types that have it: ``floats``, ``integers``, or ``numbers`` for both, computed in the type of the
             operands, float16 in float32 and rounded once; ``any``: operands of any one type, as they are; ``truth``:
             truth values, which any type has.
         onnx: The ONNX operator that it is, by its name alone if there is no more to say; None if there is none, or if
             ``graph.elementwise`` has a rule for it.
         numpy: The formula on numpy arrays, if another one.
-        integers: The formula of integers for compilers, if another one.
-        precise: The formula of a float32 in the implementation mode ``high_precision``, if another one.
+        precise: The formula of a float32 in the implementation mode ``high_precision``, if another one: what is exact,
+            or rounded once as it is, has none.
         predicate: Whether its result is a truth value.
         commutative: Whether expressions put its operands into one order.
         conditions: How many of the first operands are conditions, whose type is not the result's.
@@ -86,7 +86,6 @@ class Operation:
     kinds: Kinds = "floats"
     onnx: Onnx | str | None = None
     numpy: Formula | None = None
-    integers: Formula | None = None
     precise: Formula | None = None
     predicate: bool = False
     commutative: bool = False

@@ -15,9 +15,9 @@ from opbuild.lowering.context import Options
 from opbuild.pipeline.stages import Assembled, Built, Packed
 from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
+from opbuild.runtime.assembly import make_record
 from opbuild.runtime.link import Linker, find_linker, link
 from opbuild.runtime.memory_plan import plan
-from opbuild.runtime.record import make_record
 from opbuild.runtime.reports import record_notes
 from opbuild.runtime.support import support_objects
 from opbuild.runtime.weights import Packer, pack_constants
@@ -70,7 +70,7 @@ def link_kernels(result: BuildResult, linker: Linker | None, target: Target) -> 
         operators,
         result.checked_order,
         certain=result.certain,
-        told=bool(result.warnings),
+        warned=bool(result.warnings),
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import json
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
+from types import CodeType
 from typing import NamedTuple
 
 from opbuild.platform.digest import fast
@@ -17,7 +17,7 @@ _LOADERS = ((ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE
 
 
 class Module(NamedTuple):
-    """A module: its source's digest, what it imports from this package, and its file (in a release there is none)."""
+    """A module: its source's digest, what it may import from this package, and its file (of a release none)."""
 
     digest: str
     imports: tuple[str, ...]
@@ -34,6 +34,7 @@ class Modules:
     def __init__(self, sources: Sources | None = None) -> None:
         self._sources = sources or Sources()
         self._finders: dict[str, FileFinder] = {}
+        self._paths: dict[str, str | None] = {}
         self._modules: dict[str, Module | None] = {}
         if self._sources.are_released:
             content = json.loads(self._sources.read(MANIFEST))
@@ -62,50 +63,64 @@ class Modules:
         waiting = [*names]
         while waiting:
             name = waiting.pop()
-            module = None if name in found else self._module(name)
+            module = None if name in found else self.module(name)
             if module is not None:
                 found[name] = module
                 waiting += (*module.imports, name.rpartition(".")[0])
         return found
 
-    def _module(self, name: str) -> Module | None:
+    def module(self, name: str) -> Module | None:
         """Return a module inside the package; None if there is none of this name."""
         if "." not in name:
             return None
         if name not in self._modules and not self._sources.are_released:
             path = self._path(name)
-            if path is None:
-                self._modules[name] = None
-            else:
-                text = self._sources.read(path)
-                self._modules[name] = Module(fast(text), imports(text) if path.endswith(".py") else (), path)
+            self._modules[name] = None if path is None else self._described(name, path)
         return self._modules.get(name)
+
+    def _described(self, name: str, path: str) -> Module:
+        text = self._sources.read(path)
+        if not path.endswith(".py"):
+            return Module(fast(text), (), path)
+        modules, names = _imported(name, f"{self._sources.root}/{path}", text, self._sources.is_outdated(path))
+        packages = [each for each in modules if (self._path(each) or "").endswith("__init__.py")]
+        return Module(fast(text), (*modules, *(f"{package}.{each}" for package in packages for each in names)), path)
 
     def _path(self, name: str) -> str | None:
         """Return the file that Python would load a module from."""
-        folder = "/".join((self._sources.root, *name.split(".")[1:-1]))
-        finder = self._finders.setdefault(folder, FileFinder(folder, *_LOADERS))
-        spec = finder.find_spec(name)
-        return None if spec is None or spec.origin is None else spec.origin[len(self._sources.root) + 1 :]
+        if name not in self._paths:
+            folder = "/".join((self._sources.root, *name.split(".")[1:-1]))
+            finder = self._finders.setdefault(folder, FileFinder(folder, *_LOADERS))
+            spec = finder.find_spec(name) if "." in name else None
+            origin = None if spec is None else spec.origin
+            self._paths[name] = None if origin is None else origin[len(self._sources.root) + 1 :]
+        return "__init__.py" if name == "opbuild" else self._paths[name]
 
 
 @lru_cache(maxsize=1024)
-def imports(text: bytes) -> tuple[str, ...]:
-    """Return the modules of opbuild that a source imports (``from a import b`` may mean the module ``a.b``).
+def _imported(name: str, path: str, text: bytes, is_outdated: bool) -> tuple[list[str], list[str]]:
+    """Return the modules of opbuild that a module imports, and what it may import from one of them that is a package.
 
-    Only statements are looked at, which is half of what a whole tree costs; a source with an error imports nothing.
+    A name with dots among a code's names is that of a module to import; what is imported from it stands among the
+    constants. So nothing is parsed that Python has compiled before.
+
+    Args:
+        name: The module's name.
+        path: Its file.
+        text: What that holds.
+        is_outdated: Whether what Python compiled of it may be of another text.
     """
-    found: list[str] = []
-    waiting: list[ast.AST] = []
-    with contextlib.suppress(SyntaxError):
-        waiting.append(ast.parse(text))
+    modules, names = set[str](), set[str]()
+    waiting: list[CodeType] = []
+    with contextlib.suppress(SyntaxError, ValueError):  # whoever loads it is told what is wrong
+        known = None if is_outdated else SourceFileLoader(name, path).get_code(name)
+        waiting.append(known or compile(text, path, "exec", dont_inherit=True))
     while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found += (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
-        elif isinstance(node, ast.Import):
-            found += (alias.name for alias in node.names)
-        else:
-            for part in ("body", "orelse", "finalbody", "handlers", "cases"):
-                waiting += getattr(node, part, ())
-    return tuple(sorted({name for name in found if name.startswith("opbuild.")}))
+        each = waiting.pop()
+        modules.update(name for name in each.co_names if name.partition(".")[0] == "opbuild")
+        for constant in each.co_consts:
+            if isinstance(constant, CodeType):
+                waiting.append(constant)
+            elif isinstance(constant, tuple):
+                names.update(name for name in constant if isinstance(name, str) and name.isidentifier())
+    return sorted(modules), sorted(names)

@@ -39,7 +39,7 @@ class Sources:
     """
 
     def __init__(self, root: str | Path = Path(__file__).parents[1]) -> None:
-        self.root = str(root)
+        self.root = os.path.abspath(root)
         self.states = _states(self.root)
 
     @property
@@ -61,6 +61,20 @@ class Sources:
             parts += (f"{path} {len(content)}\n".encode(), content)
         return fast_of(parts)
 
+    def is_outdated(self, path: str) -> bool:
+        """Return whether Python might take for a source's what was compiled before its last change.
+
+        It compares size and time of modification, the latter in seconds: a source may be edited twice in a second, or
+        its time be set back.
+        """
+        from importlib.util import cache_from_source
+
+        try:
+            compiled = os.stat(cache_from_source(f"{self.root}/{path}", optimization=""))  # noqa: PTH116
+        except OSError:
+            return False
+        return path not in self.states or compiled.st_mtime_ns <= self.states[path][2]
+
     def read(self, path: str) -> bytes:
         """Return what a file holds now."""
         with open(f"{self.root}/{path}", "rb", buffering=0) as file:  # noqa: PTH123  paths as objects take as long again
@@ -74,30 +88,23 @@ def own_sources() -> str:
 
 def own_sources_edited() -> bool:
     """Return whether a source is not what ``own_sources`` read: parts of opbuild are loaded later than that."""
-    return not _first().unchanged and Sources().digest != own_sources()
+    try:
+        return not _first().unchanged and Sources().digest != own_sources()
+    except OSError:  # files come and go just now
+        return True
 
 
 def recompile_outdated(sources: Sources) -> None:
-    """Compile again what was compiled before a source's last change.
+    """Compile sources again that were compiled before their last change, so that a process which starts now loads them.
 
-    Python compares size and time of modification, the latter in seconds: of a source that was edited twice in a second,
-    or whose time was set back, it would load what is outdated. Who may not write there edits nothing there either.
+    Who may not write there edits nothing there either; a source with an error is for whoever imports it.
     """
-    from importlib.util import cache_from_source
+    for path in sources.states:
+        if path.endswith(".py") and sources.is_outdated(path):
+            import py_compile
 
-    for path, (_, _, changed, _) in sources.states.items():
-        if path.endswith(".py"):
-            with contextlib.suppress(OSError):
-                source = f"{sources.root}/{path}"
-                if os.stat(cache_from_source(source, optimization="")).st_mtime_ns <= changed:  # noqa: PTH116
-                    _recompile(source)
-
-
-def _recompile(path: str) -> None:
-    import py_compile
-
-    with contextlib.suppress(py_compile.PyCompileError):  # whoever imports it is told
-        py_compile.compile(path, doraise=True, optimize=0)
+            with contextlib.suppress(OSError, py_compile.PyCompileError):
+                py_compile.compile(f"{sources.root}/{path}", doraise=True, optimize=0)
 
 
 @lru_cache(maxsize=1)
@@ -112,11 +119,12 @@ def _states(root: str) -> dict[str, State]:
     found = {}
     folders = [root]
     for folder in folders:
-        for entry in os.scandir(folder):
-            if entry.name.endswith(_SUFFIXES):
-                found[entry.path[len(root) + 1 :]] = _state(entry.stat())
-            elif entry.name not in NOT_MODEL and entry.is_dir():
-                folders.append(entry.path)
+        with contextlib.suppress(OSError):  # it goes just now
+            for entry in os.scandir(folder):
+                if entry.name.endswith(_SUFFIXES):
+                    found[entry.path[len(root) + 1 :]] = _state(entry.stat())
+                elif entry.name not in NOT_MODEL and entry.is_dir():
+                    folders.append(entry.path)
     return found
 
 

@@ -76,13 +76,16 @@ class Transport(Protocol):
         ...
 
 
-def combine(collective: Collective, arrays: Sequence[Array]) -> Array:
+def combine(collective: Collective, arrays: Sequence[Array], rank: int) -> Array:
     """Return what a rank gets of all ranks' arrays, which are in the order of ranks.
 
     Sums and products of float16 are taken in float32 and rounded once.
     """
     if collective.kind == "AllGather":
         return np.concatenate(arrays)
+    if collective.kind == "ReduceScatter":
+        rows = arrays[0].shape[0] // len(arrays)
+        arrays = [array[rank * rows : (rank + 1) * rows] for array in arrays]
     function = REDUCTIONS[collective.reduction]
     widened = widened_dtype(collective)
     if widened is not None:

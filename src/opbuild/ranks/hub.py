@@ -100,7 +100,6 @@ class Hub:
     def __init__(self, folder: Path, size: int) -> None:
         self._meeting = Meeting(size)
         self._size = size
-        self._links: dict[int, socket.socket] = {}
         self._unread: dict[socket.socket, bytes] = {}
         self._ranks: dict[socket.socket, int] = {}
         self._selector = selectors.DefaultSelector()
@@ -135,24 +134,19 @@ class Hub:
             self._take(link, line.decode(errors="replace"))
 
     def _take(self, link: socket.socket, line: str) -> None:
-        rank = self._ranks.get(link)
-        if rank is None:
-            known = line.isdecimal() and int(line) < self._size and int(line) not in self._links
-            if known:
-                self._ranks[link] = int(line)
-                self._links[int(line)] = link
-            else:
-                self._drop(link)
-            return
-        answer = self._meeting.arrive(rank, line)
-        if answer:
-            for each in list(self._links.values()):
+        if link in self._ranks:
+            answer = self._meeting.arrive(self._ranks[link], line)
+            for each in self._ranks if answer else ():
                 with contextlib.suppress(OSError):
                     each.sendall(answer.encode() + b"\n")
+        elif line.isdecimal() and int(line) < self._size and int(line) not in self._ranks.values():
+            self._ranks[link] = int(line)
+        else:
+            self._drop(link)
 
     def _drop(self, link: socket.socket) -> None:
         """Forget a rank that went away; who waits for it learns from the launcher."""
-        self._links.pop(self._ranks.pop(link, -1), None)
+        self._ranks.pop(link, None)
         self._unread.pop(link, None)
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(link)

@@ -151,9 +151,8 @@ class _Launcher:
         if self._first is not None:
             raise self._failure(self._first)
         if self._unwritten is not None:
-            raise OptionError(
-                f"what the ranks say can not be written: {self._unwritten.strerror}", "send it where there is space"
-            )
+            said = f"what the ranks say can not be written: {self._unwritten.strerror}"
+            raise OptionError(said, "send it where there is space")
         return 0 if self._readable else 1
 
     def _start(self, number: int) -> None:
@@ -187,12 +186,7 @@ class _Launcher:
     def _step(self) -> None:
         """Wait for something and do what it asks for."""
         wait = min(1.0, max(0.0, self._kill_at - time.monotonic()))
-        for key, _ in self._selector.select(wait):
-            if isinstance(key.data, PrefixedLines):
-                self._pass_on(key.fd, key.data)
-            else:
-                os.read(key.fd, CHUNK)  # the number of a signal, whose handler has run
-        self._collect()
+        self._listen(wait)
         failed = self._first is not None or self._signal or not self._readable
         if failed and self._kill_at == float("inf"):
             self._kill_at = time.monotonic() + GRACE
@@ -201,8 +195,18 @@ class _Launcher:
             self._end_all(signal.SIGKILL)
             self._kill_at = time.monotonic() + GRACE
 
-    def _pass_on(self, descriptor: int, lines: PrefixedLines) -> bool:
-        """Pass on what a rank says; return whether it may say more."""
+    def _listen(self, seconds: float) -> bool:
+        """Pass on what ranks say and take note of those that ended; return whether anything happened."""
+        ready = self._selector.select(seconds)
+        for key, _ in ready:
+            if isinstance(key.data, PrefixedLines):
+                self._pass_on(key.fd, key.data)
+            else:
+                os.read(key.fd, CHUNK)  # the number of a signal, whose handler has run
+        self._collect()
+        return bool(ready)
+
+    def _pass_on(self, descriptor: int, lines: PrefixedLines) -> None:
         data = os.read(descriptor, CHUNK)
         try:
             lines.feed(data) if data else lines.finish()
@@ -212,7 +216,6 @@ class _Launcher:
             self._readable, self._unwritten = False, error
         if not data:
             self._selector.unregister(descriptor)
-        return bool(data)
 
     def _collect(self) -> None:
         """Take note of the ranks that have ended."""
@@ -241,14 +244,7 @@ class _Launcher:
         """Wait for all ranks and pass on the rest of what they said."""
         end = time.monotonic() + LINGER
         while any(isinstance(key.data, PrefixedLines) for key in self._selector.get_map().values()):
-            ready = self._selector.select(max(0.0, end - time.monotonic()))
-            for key, _ in ready:
-                if isinstance(key.data, PrefixedLines):
-                    self._pass_on(key.fd, key.data)
-                else:
-                    os.read(key.fd, CHUNK)
-            self._collect()
-            if not ready:
+            if not self._listen(max(0.0, end - time.monotonic())):
                 break
         for rank in self._ranks:
             rank.process.wait()

@@ -80,10 +80,7 @@ class LocalTransport:
         if collective.kind == "Broadcast":
             return self._others(collective.root, slot, own).copy()
         arrays = [own if rank == self.rank else self._others(rank, slot, own) for rank in range(self.size)]
-        if collective.kind == "ReduceScatter":
-            rows = own.shape[0] // self.size
-            arrays = [array[self.rank * rows : (self.rank + 1) * rows] for array in arrays]
-        return combine(collective, arrays)
+        return combine(collective, arrays, self.rank)
 
     def _others(self, rank: int, slot: int, like: Array) -> Array:
         if not like.nbytes:
@@ -122,18 +119,15 @@ class LocalTransport:
 
     def _meet(self, collective: Collective) -> None:
         """Wait until all ranks are here and do the same."""
-        self._send(f"{collective}\n".encode())
+        try:
+            self._link.sendall(f"{collective}\n".encode())
+        except OSError as error:
+            raise self._gone() from error
         self._waiter.wait(str(collective), self._answered)
         line, _, self._unread = self._unread.partition(b"\n")
         answer = line.decode(errors="replace")
         if answer != GO:
             raise RankError(answer.removeprefix(NO), SAME_EVERYWHERE)
-
-    def _send(self, data: bytes) -> None:
-        try:
-            self._link.sendall(data)
-        except OSError as error:
-            raise self._gone() from error
 
     def _answered(self, seconds: float) -> bool:
         if b"\n" in self._unread:

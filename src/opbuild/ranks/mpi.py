@@ -101,7 +101,7 @@ class MpiTransport:
     def close(self) -> None:
         """Let go of the other ranks; MPI itself ends with the process."""
         if self.folder is not None:
-            progress_of(self.folder, self.rank).end()
+            progress_of(self.folder, self.rank).say(state="ended")
 
     def fail(self, code: int) -> None:
         """Let the process's end end all ranks with this exit code, as other ranks may wait for this one."""
@@ -115,29 +115,21 @@ class MpiTransport:
             result = array.copy()
             self._wait(comm.Ibcast(self._bytes(result), collective.root), str(collective))
             return result
-        if kind == "AllGather" or self._forgets(collective):
+        is_float = collective.dtype.startswith("float")
+        if kind == "AllGather" or (is_float and collective.reduction in ("max", "min")):  # MPI's forget NaN
             return self._gathered(collective, array)
-        operation = {"sum": "SUM", "prod": "PROD", "max": "MAX", "min": "MIN"}[collective.reduction]
         sent = np.ascontiguousarray(array, widened_dtype(collective) or array.dtype)
         shape = array.shape if kind == "AllReduce" else (array.shape[0] // self.size, *array.shape[1:])
         result = np.empty(shape, sent.dtype)
         function = comm.Iallreduce if kind == "AllReduce" else comm.Ireduce_scatter_block
-        self._wait(function(sent, result, getattr(self._mpi, operation)), str(collective))
+        self._wait(function(sent, result, getattr(self._mpi, collective.reduction.upper())), str(collective))
         return result.astype(array.dtype, copy=False)
-
-    def _forgets(self, collective: Collective) -> bool:
-        """Return whether MPI's reduction is not numpy's: its maximum ignores NaN, and it has no float16."""
-        return collective.dtype.startswith("float") and collective.reduction in ("max", "min")
 
     def _gathered(self, collective: Collective, array: Array) -> Array:
         """Return this rank's result, computed from the arrays of all ranks."""
         every = np.empty((self.size, *array.shape), array.dtype)
         self._wait(self._comm.Iallgather(self._bytes(array), self._bytes(every)), str(collective))
-        arrays = list(every)
-        if collective.kind == "ReduceScatter":
-            rows = array.shape[0] // self.size
-            arrays = [each[self.rank * rows : (self.rank + 1) * rows] for each in arrays]
-        return combine(collective, arrays)
+        return combine(collective, list(every), self.rank)
 
     def _bytes(self, array: Array) -> list[Any]:
         return [array.reshape(-1).view(np.uint8), self._mpi.BYTE]
@@ -176,16 +168,16 @@ class MpiTransport:
         """Return a folder that rank 0 makes; None if this rank is on another host and does not see it."""
         said = ("", "")
         if self.rank == 0:
-            made, token = JobFolder(), secrets.token_hex(16)
-            (made.path / "token").write_text(token)
-            atexit.register(made.remove)
-            said = (str(made.path), token)
+            folder, token = JobFolder(), secrets.token_hex(16)
+            (folder.path / "token").write_text(token)
+            atexit.register(folder.remove)
+            said = (str(folder.path), token)
         path, token = self._comm.bcast(said)
         try:
-            seen = (Path(path) / "token").read_text() == token
+            is_shared = (Path(path) / "token").read_text() == token
         except OSError:
-            seen = False
-        self._shared = Path(path) if seen else None
+            is_shared = False
+        self._shared = Path(path) if is_shared else None
         return self._shared
 
     def _watch_exceptions(self) -> None:

@@ -47,7 +47,7 @@ class Patience:
     _looked: float = field(init=False)
     _next_line: float = field(init=False)
     _idle: float = 0.0
-    _seen: dict[int, int] = field(default_factory=dict)
+    _changes: dict[int, int] = field(default_factory=dict)
     _compiling: dict[tuple[int, str], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -92,8 +92,8 @@ class Patience:
         """Return whether a rank made progress since the last look."""
         if said is None:
             return False
-        changed = self._seen.get(rank, said.changes) != said.changes
-        self._seen[rank] = said.changes
+        changed = self._changes.get(rank, said.changes) != said.changes
+        self._changes[rank] = said.changes
         names = (*said.compiling, said.awaited) if said.awaited else said.compiling
         known = {name: self._compiling.get((rank, name), now) for name in names}
         for key in [key for key in self._compiling if key[0] == rank]:

@@ -62,17 +62,8 @@ def read_snapshot(folder: Path, rank: int) -> Snapshot | None:
     """Return what a rank said last; None if it said nothing that can be read."""
     try:
         said = parse_json(Trust(shared=True).read(folder / FOLDER / f"{rank}.json", MEMO))
-        return Snapshot(
-            state=str(said["state"]),
-            network=str(said["network"]),
-            compiling=tuple(str(name) for name in said["compiling"]),
-            awaited=str(said["awaited"]),
-            holder=str(said["holder"]),
-            done=int(said["done"]),
-            to_compile=int(said["to_compile"]),
-            waiting=int(said["waiting"]),
-            changes=int(said["changes"]),
-        )
+        found = {name: type(usual)(said[name]) for name, usual in vars(Snapshot()).items()}
+        return Snapshot(**{**found, "compiling": tuple(map(str, found["compiling"]))})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
@@ -105,31 +96,26 @@ class Progress:
     def observe(self, event: Event) -> None:
         """Take note of what a build does."""
         if isinstance(event, BuildStarted):
-            self._say(state="building", network=event.network, done=0, to_compile=event.to_compile)
+            self.say(state="building", network=event.network, done=0, to_compile=event.to_compile)
         elif isinstance(event, CompileStarted):
-            self._say(started=event.name)
+            self.say(started=event.name)
         elif isinstance(event, CompileFinished):
-            self._say(finished=event.name, done=event.done, to_compile=event.to_compile)
+            self.say(finished=event.name, done=event.done, to_compile=event.to_compile)
         elif isinstance(event, Taken):
-            self._say(done=event.done, to_compile=event.to_compile)
+            self.say(done=event.done, to_compile=event.to_compile)
         elif isinstance(event, Waiting):
-            self._say(awaited=event.name, holder=event.holder)
+            self.say(awaited=event.name, holder=event.holder)
         elif isinstance(event, BuildFinished):
-            self._say(state="running")
+            self.say(state="running")
 
-    def start(self) -> None:
-        """Say that this rank is there."""
-        self._say()
+    def say(self, started: str = "", finished: str = "", **changed: Any) -> None:
+        """Say again how things are, with what has changed.
 
-    def wait_for(self, number: int) -> None:
-        """Say which operation this rank waits for."""
-        self._say(waiting=number)
-
-    def end(self) -> None:
-        """Say that this rank takes part in nothing more."""
-        self._say(state="ended")
-
-    def _say(self, started: str = "", finished: str = "", **changed: Any) -> None:
+        Args:
+            started: An operator that begins to be compiled.
+            finished: One that is compiled.
+            changed: Fields of the snapshot.
+        """
         with self._lock:
             if started:
                 self._compiling[started] = None
@@ -143,15 +129,14 @@ class Progress:
             write_snapshot(self.folder, self.rank, Snapshot(**self._said))
 
 
-@cache
-def own_progress(folder: Path, rank: int, process: int) -> Progress:
-    """Return what a process says of itself; ``process`` is its id, so that a fork says its own."""
-    return Progress(folder, rank)
-
-
 def progress_of(folder: Path, rank: int) -> Progress:
-    """Return what this process says of itself in a job."""
-    return own_progress(folder, rank, os.getpid())
+    """Return what this process says of itself in a job; a fork says its own."""
+    return _progress_of_process(folder, rank, os.getpid())
+
+
+@cache
+def _progress_of_process(folder: Path, rank: int, _process: int) -> Progress:
+    return Progress(folder, rank)
 
 
 def report_progress(config: Config, observer: Observer) -> Observer:

@@ -36,7 +36,7 @@ class Waiter:
         self._config = config
         self.folder = folder
         if folder is not None:
-            progress_of(folder, config.rank_id).start()
+            progress_of(folder, config.rank_id).say()
         self._number = 0
 
     def wait(self, what: str, ready: Ready) -> None:
@@ -64,7 +64,7 @@ class Waiter:
         )
         own = progress_of(folder, config.rank_id) if folder is not None else None
         if own is not None:
-            own.wait_for(number)
+            own.say(waiting=number)
         try:
             while not ready(POLL):
                 ranks = {} if folder is None else {r: read_snapshot(folder, r) for r in range(config.rank_size)}
@@ -74,9 +74,8 @@ class Waiter:
                     if ready(POLL):  # the others were just faster: they went on, and one of them ended
                         return
                     raise
-                for line in lines:
-                    sys.stderr.write(f"opbuild: {line}\n")
-                    sys.stderr.flush()
+                sys.stderr.write("".join(f"opbuild: {line}\n" for line in lines))
+                sys.stderr.flush()
         finally:
             if own is not None:
-                own.wait_for(NOT_WAITING)
+                own.say(waiting=NOT_WAITING)

@@ -33,10 +33,9 @@ class Alone:
 
 
 class _World:
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.transport: Transport | None = None
-        self.mpi: MpiTransport | None = None
+    lock = threading.Lock()
+    transport: Transport | None = None
+    mpi: MpiTransport | None = None
 
 
 _WORLD = _World()

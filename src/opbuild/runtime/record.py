@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from opbuild.errors import BuildError
 from opbuild.graph.types import TensorType
-from opbuild.kernel.opdesc import OpDesc
-from opbuild.program import BufferKind, HostCall, KernelCall, Port, Program, View
+from opbuild.program import BufferKind, HostCall, Port, View
 
 if TYPE_CHECKING:
-    from opbuild.runtime.memory_plan import MemoryPlan
+    pass
 
 ALIGNMENT = 64
 """Bytes; every buffer begins on a cache line."""
@@ -33,12 +31,11 @@ class Storage(NamedTuple):
     """One buffer of a built network.
 
     Attributes:
-        kind: Whose memory it is, as in ``kernel.program.Buffer``.
+        kind: Whose memory it is, as in ``program.Buffer``.
         dtype: Element type, a numpy name.
         size: Number of elements.
         place: For a temporary its first byte in the arena; for a constant its index in ``Record.constants``; for an
-        input or
-            output its index among them.
+            input or output its index among them.
     """
 
     kind: BufferKind
@@ -110,68 +107,6 @@ class Record:
     arena_size: int
     constants: tuple[Constant, ...]
     notes: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def host_calls(self) -> int:
-        """Number of operators that the host backend evaluates."""
-        return sum(isinstance(step, HostCall) for step in self.steps)
-
-
-def make_record(
-    program: Program,
-    symbols: Mapping[OpDesc, str],
-    memory: MemoryPlan,
-    *,
-    constant_of: Mapping[int, int],
-    constants: Sequence[Constant],
-    notes: Mapping[str, Any],
-) -> Record:
-    """Put a lowered, built and planned network together.
-
-    Kernel calls that write nothing, because every output has an empty dimension, are left out.
-
-    Args:
-        program: The network.
-        symbols: The kernel symbol of each descriptor.
-        memory: Where temporaries lie.
-        constant_of: For each constant buffer its index in ``constants``.
-        constants: Where constants' bytes are.
-        notes: JSON values for the report.
-
-    Raises:
-        BuildError: If a kernel may not run on the views it was given, or a view leaves its buffer. Kernels check
-        nothing
-            while they run; this is where it is checked.
-    """
-    ports = {port.buffer: index for index, port in enumerate(program.inputs)}
-    ports.update({port.buffer: index for index, port in enumerate(program.outputs)})
-    places = {**ports, **memory.offsets, **constant_of}
-    record = Record(
-        name=program.name,
-        buffers=tuple(
-            Storage(buffer.kind, buffer.dtype, buffer.size, places.get(index, 0))
-            for index, buffer in enumerate(program.buffers)
-        ),
-        steps=tuple(
-            KernelStep(symbols[call.desc], call.views, call.nodes, _other_types(call, program))
-            if isinstance(call, KernelCall)
-            else call
-            for call in program.calls
-            if not _writes_nothing(call)
-        ),
-        inputs=program.inputs,
-        outputs=program.outputs,
-        arena_size=memory.size,
-        constants=tuple(constants),
-        notes=notes,
-    )
-    for call in program.calls:
-        if isinstance(call, KernelCall) and not _writes_nothing(call):
-            _check_kernel(call, program)
-    wrong = problem(record)
-    if wrong:
-        raise BuildError(f"network {program.name}: {wrong}", "this is an error in opbuild; please report it")
-    return record
 
 
 def problem(record: Record) -> str | None:
@@ -286,33 +221,6 @@ def _outside(view: View, buffers: Sequence[Storage]) -> str | None:
     if empty:
         return None if 0 <= view.offset <= size else f"an empty view begins at element {view.offset} of {size}"
     return None if low >= 0 and high < size else f"a view covers elements {low} to {high} of a buffer of {size}"
-
-
-def _writes_nothing(call: KernelCall | HostCall) -> bool:
-    if not isinstance(call, KernelCall):
-        return False
-    return all(any(extent == 0 for extent, _ in view.dims) for view in call.views[len(call.desc.inputs) :])
-
-
-def _other_types(call: KernelCall, program: Program) -> tuple[str, ...]:
-    """Return the arguments' element types, bools as the bytes they are, if some are not those of their buffers."""
-    types = tuple("uint8" if operand.dtype == "bool" else operand.dtype for operand in call.desc.operands)
-    return () if types == tuple(program.buffers[view.buffer].dtype for view in call.views) else types
-
-
-def _check_kernel(call: KernelCall, program: Program) -> None:
-    """Refuse a kernel whose schedule is not legal for the real extents: it would write outside its buffers."""
-    wrong = call.desc.problem([view.dims for view in call.views])
-    if wrong is None:
-        for operand, view in zip(call.desc.operands, call.views, strict=True):
-            held = program.buffers[view.buffer].dtype
-            if np.dtype(held).itemsize != np.dtype(operand.dtype).itemsize:
-                wrong = f"{operand.name} is {operand.dtype}, its buffer holds {held}"
-    if wrong:
-        raise BuildError(
-            f"node {', '.join(call.nodes)}: operator {call.desc.op_type} may not run here: {wrong}",
-            "this is an error in opbuild; please report it",
-        )
 
 
 def type_to_json(type_: TensorType) -> list[Any]:

@@ -28,13 +28,10 @@ from opbuild.backend.halide.mathematics import (
     log1p,
     maximum,
     minimum,
-    mish,
     negate,
     one,
     quotient,
-    sigmoid,
     sinh,
-    softplus,
     tanh,
     widen_half,
     zero,
@@ -52,12 +49,6 @@ floor, ceil, round_to_even, trunc = hl.floor, hl.ceil, hl.round, hl.trunc
 def floor_quotient(a: Expr, b: Expr) -> Expr:
     """Return ``a / b`` rounded down."""
     return hl.floor(quotient(a, b))
-
-
-def modulo(a: Expr, b: Expr) -> Expr:
-    """Return the remainder with the sign of the divisor, as Python's ``%``."""
-    rest = remainder(a, b)
-    return hl.select((rest != zero(rest)) & ((rest < zero(rest)) != (b < zero(b))), rest + b, rest)
 
 
 def sign(x: Expr) -> Expr:

@@ -74,12 +74,6 @@ def remainder(a: Expr, b: Expr) -> Expr:
     return hl.select(b == zero(b), zero(a), subtract(a, multiply(quotient(a, b), b)))
 
 
-def modulo(a: Expr, b: Expr) -> Expr:
-    """Return the remainder with the sign of the divisor."""
-    rest = remainder(a, b)
-    return hl.select((rest != zero(rest)) & ((rest < zero(rest)) != (b < zero(b))), rest + b, rest)
-
-
 def floor_quotient(a: Expr, b: Expr) -> Expr:
     """Return the quotient rounded down."""
     rest = remainder(a, b)

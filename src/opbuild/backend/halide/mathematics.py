@@ -28,6 +28,23 @@ FLOAT16, FLOAT32, FLOAT64 = hl.Float(16), hl.Float(32), hl.Float(64)
 ROUNDER = 12582912.0
 """1.5 * 2**23: adding it to a float32 leaves the nearest integer in the low bits of the sum."""
 
+LOG = (
+    7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
+    2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
+)  # fmt: skip
+TANH = (
+    -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08, 1.48572235717979e-05,
+    6.37261928875436e-04, 4.89352455891786e-03,
+)  # fmt: skip
+ERF = (
+    -2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05, -7.34990630326855e-04,
+    -2.95459980854025e-03, -1.60960333262415e-02,
+)  # fmt: skip
+ERF_DIVISOR = (
+    -1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03, -1.42647390514189e-02,
+)  # fmt: skip
+"""Coefficients of the approximations, highest power first."""
+
 
 def literal(like: Expr, value: float) -> Expr:
     """Return a constant of the same type as ``like``."""
@@ -213,20 +230,7 @@ def log(x: Expr) -> Expr:
     e = hl.cast(FLOAT32, exponent)
     z = hl.select(low, mantissa + mantissa, mantissa) - hl.f32(1.0)
     square = z * z
-    p = polynomial(
-        z,
-        (
-            7.0376836292e-2,
-            -1.1514610310e-1,
-            1.1676998740e-1,
-            -1.2420140846e-1,
-            1.4249322787e-1,
-            -1.6668057665e-1,
-            2.0000714765e-1,
-            -2.4999993993e-1,
-            3.3333331174e-1,
-        ),
-    )
+    p = polynomial(z, LOG)
     tail = (p * z * square + e * hl.f32(-2.12194440e-4)) - hl.f32(0.5) * square
     return _log_domain(x, (z + tail) + e * hl.f32(0.693359375))
 
@@ -246,44 +250,13 @@ def log1p(x: Expr) -> Expr:
     return hl.select(u == one, x, hl.select(d == x, y, y * (x / d)))
 
 
-def sigmoid(x: Expr) -> Expr:
-    """Return ``1 / (1 + exp(-x))``, accurate in the far tail too."""
-    one = literal(x, 1.0)
-    e = exp(negate(absolute(x)))
-    return hl.select(x < literal(x, 0.0), e, one) / (one + e)
-
-
-def softplus(x: Expr) -> Expr:
-    """Return ``log(1 + exp(x))`` without overflow."""
-    return log1p(exp(negate(absolute(x)))) + relu(x)
-
-
-def mish(x: Expr) -> Expr:
-    """Return ``x * tanh(softplus(x))``: with ``e = exp(x)`` the factor is ``(e e + 2 e) / (e e + 2 e + 2)``."""
-    limit, two = literal(x, 20.0), literal(x, 2.0)
-    e = exp(hl.select(x > limit, limit, x))
-    n = e * (e + two)
-    return x * (n / (n + two))
-
-
 def tanh(x: Expr) -> Expr:
     """Return the hyperbolic tangent; Eigen's rational function of degree 13 over 6."""
     if is_double(x):
         return hl.tanh(x)
     limited = bounded(x, -7.90531110763549805, 7.90531110763549805)
     square = limited * limited
-    p = polynomial(
-        square,
-        (
-            -2.76076847742355e-16,
-            2.00018790482477e-13,
-            -8.60467152213735e-11,
-            5.12229709037114e-08,
-            1.48572235717979e-05,
-            6.37261928875436e-04,
-            4.89352455891786e-03,
-        ),
-    )
+    p = polynomial(square, TANH)
     q = polynomial(square, (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03))
     return restore_nan(x, bounded(limited * p / q, -1.0, 1.0))
 
@@ -340,28 +313,8 @@ def erf(x: Expr) -> Expr:
         return _erf_double(x)
     limited = bounded(x, -4.0, 4.0)
     square = limited * limited
-    p = polynomial(
-        square,
-        (
-            -2.72614225801306e-10,
-            2.77068142495902e-08,
-            -2.10102402082508e-06,
-            -5.69250639462346e-05,
-            -7.34990630326855e-04,
-            -2.95459980854025e-03,
-            -1.60960333262415e-02,
-        ),
-    )
-    q = polynomial(
-        square,
-        (
-            -1.45660718464996e-05,
-            -2.13374055278905e-04,
-            -1.68282697438203e-03,
-            -7.37332916720468e-03,
-            -1.42647390514189e-02,
-        ),
-    )
+    p = polynomial(square, ERF)
+    q = polynomial(square, ERF_DIVISOR)
     one = with_sign(hl.f32(1.0), x)
     return restore_nan(x, hl.select(absolute(x) > hl.f32(3.92), one, limited * p / q))
 

@@ -65,12 +65,17 @@ def log2_double(a: Expr) -> Expr:
 
 def exp2_double(t: Expr) -> Expr:
     """Return 2 to a float64 from -1000 to 1000, to 1e-11."""
-    rounder = hl.f64(6755399441055744.0)
+    rest, scale = split_power(t)
+    return polynomial(rest, [1.0 / math.factorial(k) for k in range(10, -1, -1)]) * scale
+
+
+def split_power(t: Expr) -> tuple[Expr, Expr]:
+    """Return 2 to a float64 as a natural exponent near 0, and a power of two to multiply its exponential by."""
+    rounder = hl.f64(6755399441055744.0)  # 1.5 * 2**52: added, it leaves the nearest integer in the low bits
     shifted = t + rounder
-    fraction = (t - (shifted - rounder)) * hl.f64(math.log(2.0))
+    rest = (t - (shifted - rounder)) * hl.f64(math.log(2.0))
     n = hl.reinterpret(INT64, shifted) - hl.reinterpret(INT64, rounder)
-    scale = hl.reinterpret(FLOAT64, hl.cast(UINT64, n + hl.i64(1023)) << hl.u64(52))
-    return polynomial(fraction, [1.0 / math.factorial(k) for k in range(10, -1, -1)]) * scale
+    return rest, hl.reinterpret(FLOAT64, hl.cast(UINT64, n + hl.i64(1023)) << hl.u64(52))
 
 
 def remainder(x: Expr, y: Expr) -> Expr:

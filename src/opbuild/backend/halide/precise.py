@@ -9,6 +9,8 @@ The functions of the first part take finite float64 numbers in a range that keep
 the argument to that range and puts the values beyond it, infinities and NaN in place.
 """
 
+# ruff: noqa: F401 - formulas read the primitives by name
+
 from __future__ import annotations
 
 import math
@@ -19,28 +21,25 @@ import halide as hl
 from opbuild.backend.halide.mathematics import (
     FLOAT32,
     FLOAT64,
-    INT64,
-    UINT64,
     Expr,
     absolute,
     bounded,
     literal,
+    narrow,
     polynomial,
     relu,
     restore_nan,
+    widen,
     with_sign,
-    zero,  # noqa: F401 - formulas read it
+    zero,
 )
-from opbuild.backend.halide.powers import exp2_double, log2_double
-from opbuild.backend.halide.trigonometry import PI_2_HIGH, PI_2_LOW, PI_2_MIDDLE
+from opbuild.backend.halide.powers import exp2_double, log2_double, split_power
+from opbuild.backend.halide.trigonometry import atan_parts, is_in, quadrant
 
 Function = Callable[[Expr], Expr]
 
 GREATEST = 3.4028234663852886e38
 """The greatest finite float32."""
-
-ROUNDER = 6755399441055744.0
-"""1.5 * 2**52: adding it to a float64 leaves the nearest integer in the low bits of the sum."""
 
 ERFC = (
     -6.186830695331087e-08, 1.2975590611864413e-07, 3.51396109793611e-07, -1.6079051699633857e-06,
@@ -68,11 +67,7 @@ def exp(x: Expr) -> Expr:
 
 def expm1(x: Expr) -> Expr:
     """Return ``exp(x) - 1``, accurate near zero too, for x from -600 to 600."""
-    scaled = x * _f64(1.0 / math.log(2.0))
-    shifted = scaled + _f64(ROUNDER)
-    rest = (scaled - (shifted - _f64(ROUNDER))) * _f64(math.log(2.0))
-    n = hl.reinterpret(INT64, shifted) - hl.reinterpret(INT64, _f64(ROUNDER))
-    scale = hl.reinterpret(FLOAT64, hl.cast(UINT64, n + hl.i64(1023)) << hl.u64(52))
+    rest, scale = split_power(x * _f64(1.0 / math.log(2.0)))
     near = polynomial(rest, [1.0 / math.factorial(k) for k in range(12, 0, -1)]) * rest
     return hl.select(x == _f64(0.0), x, scale * near + (scale - _f64(1.0)))
 
@@ -178,13 +173,6 @@ def atanh(x: Expr) -> Expr:
 # -- angles -----------------------------------------------------------------------------------------------------------
 
 
-def _quadrant(x: Expr) -> tuple[Expr, Expr]:
-    """Return the quadrant (0 to 3) and the remaining angle."""
-    n = hl.round(x * _f64(2.0 / math.pi))
-    rest = ((x - n * _f64(PI_2_HIGH)) - n * _f64(PI_2_MIDDLE)) - n * _f64(PI_2_LOW)
-    return n - _f64(4.0) * hl.floor(n * _f64(0.25)), bounded(rest, -1.0, 1.0)
-
-
 def _small_sin(r: Expr) -> Expr:
     return polynomial(r * r, [(-1.0) ** k / math.factorial(2 * k + 1) for k in range(8, -1, -1)]) * r
 
@@ -196,9 +184,9 @@ def _small_cos(r: Expr) -> Expr:
 def _turned(
     x: Expr, straight: Callable[[Expr], Expr], turned: Callable[[Expr], Expr], negative: tuple[float, float]
 ) -> Expr:
-    q, r = _quadrant(x)
-    value = hl.select((q == _f64(1.0)) | (q == _f64(3.0)), turned(r), straight(r))
-    return hl.select((q == _f64(negative[0])) | (q == _f64(negative[1])), -value, value)
+    q, _, r = quadrant(x)
+    value = hl.select(is_in(q, 1.0, 3.0), turned(r), straight(r))
+    return hl.select(is_in(q, *negative), -value, value)
 
 
 def sin(x: Expr) -> Expr:
@@ -213,18 +201,15 @@ def cos(x: Expr) -> Expr:
 
 def tan(x: Expr) -> Expr:
     """Return the tangent of an angle in radians."""
-    q, r = _quadrant(x)
+    q, _, r = quadrant(x)
     s, c = _small_sin(r), _small_cos(r)
-    turned = (q == _f64(1.0)) | (q == _f64(3.0))
+    turned = is_in(q, 1.0, 3.0)
     return hl.select(turned, -c, s) / hl.select(turned, s, c)
 
 
 def atan(x: Expr) -> Expr:
     """Return the arc tangent, of an infinite number too."""
-    a, one = absolute(x), _f64(1.0)
-    far, middle = a > _f64(1.0 + math.sqrt(2.0)), a > _f64(math.sqrt(2.0) - 1.0)
-    start = hl.select(far, _f64(math.pi / 2), hl.select(middle, _f64(math.pi / 4), _f64(0.0)))
-    z = hl.select(far, -one / a, hl.select(middle, (a - one) / (a + one), a))
+    start, z = atan_parts(x)
     series = polynomial(z * z, [(-1.0) ** k / (2 * k + 1) for k in range(14, -1, -1)])
     return with_sign(start + z * series, x)
 

@@ -26,12 +26,17 @@ PI_2_HIGH, PI_2_MIDDLE, PI_2_LOW = 1.57079632673412561417e00, 6.0771005063039659
 """pi / 2 in three float64 parts of which the first two have 33 bits, so that small multiples are exact."""
 
 
+def quadrant(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """Return the quadrant (0 to 3) and the remaining angle of a float64 angle, that one limited to -1 to 1 too."""
+    n = hl.round(x * hl.f64(2.0 / math.pi))
+    rest = ((x - n * hl.f64(PI_2_HIGH)) - n * hl.f64(PI_2_MIDDLE)) - n * hl.f64(PI_2_LOW)
+    return n - hl.f64(4.0) * hl.floor(n * hl.f64(0.25)), rest, bounded(rest, -1.0, 1.0)
+
+
 def _quadrant(x: Expr) -> tuple[Expr, Expr]:
-    """Return the quadrant (0 to 3, float64) and the remaining angle (float32) of a float32 angle."""
-    wide = widen(x)
-    n = hl.round(wide * hl.f64(2.0 / math.pi))
-    rest = ((wide - n * hl.f64(PI_2_HIGH)) - n * hl.f64(PI_2_MIDDLE)) - n * hl.f64(PI_2_LOW)
-    return n - hl.f64(4.0) * hl.floor(n * hl.f64(0.25)), hl.cast(FLOAT32, restore_nan(rest, bounded(rest, -1.0, 1.0)))
+    """Return the quadrant (float64) and the remaining angle (float32) of a float32 angle."""
+    number, rest, limited = quadrant(widen(x))
+    return number, hl.cast(FLOAT32, restore_nan(rest, limited))
 
 
 def _small_sin(r: Expr) -> Expr:
@@ -45,11 +50,9 @@ def _small_cos(r: Expr) -> Expr:
     return (p * square * square - hl.f32(0.5) * square) + hl.f32(1.0)
 
 
-def _is(quadrant: Expr, *values: float) -> Expr:
-    result = quadrant == hl.f64(values[0])
-    for value in values[1:]:
-        result = result | (quadrant == hl.f64(value))
-    return result
+def is_in(q: Expr, first: float, second: float) -> Expr:
+    """Return whether a quadrant is one of two."""
+    return (q == hl.f64(first)) | (q == hl.f64(second))
 
 
 def sin(x: Expr) -> Expr:
@@ -57,8 +60,8 @@ def sin(x: Expr) -> Expr:
     if is_double(x):
         return hl.sin(x)
     q, r = _quadrant(x)
-    value = hl.select(_is(q, 1.0, 3.0), _small_cos(r), _small_sin(r))
-    return hl.select(_is(q, 2.0, 3.0), negate(value), value)
+    value = hl.select(is_in(q, 1.0, 3.0), _small_cos(r), _small_sin(r))
+    return hl.select(is_in(q, 2.0, 3.0), negate(value), value)
 
 
 def cos(x: Expr) -> Expr:
@@ -66,8 +69,8 @@ def cos(x: Expr) -> Expr:
     if is_double(x):
         return hl.cos(x)
     q, r = _quadrant(x)
-    value = hl.select(_is(q, 1.0, 3.0), _small_sin(r), _small_cos(r))
-    return hl.select(_is(q, 1.0, 2.0), negate(value), value)
+    value = hl.select(is_in(q, 1.0, 3.0), _small_sin(r), _small_cos(r))
+    return hl.select(is_in(q, 1.0, 2.0), negate(value), value)
 
 
 def tan(x: Expr) -> Expr:
@@ -76,23 +79,25 @@ def tan(x: Expr) -> Expr:
         return hl.tan(x)
     q, r = _quadrant(x)
     s, c = _small_sin(r), _small_cos(r)
-    turned = _is(q, 1.0, 3.0)
+    turned = is_in(q, 1.0, 3.0)
     return hl.select(turned, negate(c), s) / hl.select(turned, s, c)
 
 
-def _asin_near(z: Expr, w: Expr) -> Expr:
+def _asin_parts(x: Expr) -> tuple[Expr, Expr]:
+    """Return whether a number is beyond a half, and the arc sine of its magnitude or half of what is left to a turn."""
+    a = absolute(x)
+    outer = a > hl.f32(0.5)
+    z = hl.select(outer, hl.f32(0.5) * (hl.f32(1.0) - a), a * a)
+    w = hl.select(outer, hl.sqrt(z), a)
     p = polynomial(z, (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1))
-    return p * z * w + w
+    return outer, p * z * w + w
 
 
 def asin(x: Expr) -> Expr:
     """Return the arc sine; NaN outside -1 to 1."""
     if is_double(x):
         return hl.asin(x)
-    a = absolute(x)
-    outer = a > hl.f32(0.5)
-    z = hl.select(outer, hl.f32(0.5) * (hl.f32(1.0) - a), a * a)
-    y = _asin_near(z, hl.select(outer, hl.sqrt(z), a))
+    outer, y = _asin_parts(x)
     return with_sign(hl.select(outer, hl.f32(math.pi / 2) - (y + y), y), x)
 
 
@@ -100,10 +105,7 @@ def acos(x: Expr) -> Expr:
     """Return the arc cosine; NaN outside -1 to 1."""
     if is_double(x):
         return hl.acos(x)
-    a = absolute(x)
-    outer = a > hl.f32(0.5)
-    z = hl.select(outer, hl.f32(0.5) * (hl.f32(1.0) - a), a * a)
-    y = _asin_near(z, hl.select(outer, hl.sqrt(z), a))
+    outer, y = _asin_parts(x)
     far = hl.select(x < hl.f32(0.0), hl.f32(math.pi) - (y + y), y + y)
     return hl.select(outer, far, hl.f32(math.pi / 2) - with_sign(y, x))
 
@@ -112,13 +114,18 @@ def atan(x: Expr) -> Expr:
     """Return the arc tangent."""
     if is_double(x):
         return hl.atan(x)
-    a, one = absolute(x), hl.f32(1.0)
-    far, middle = a > hl.f32(2.414213562373095), a > hl.f32(0.4142135623730950)
-    start = hl.select(far, hl.f32(math.pi / 2), hl.select(middle, hl.f32(math.pi / 4), hl.f32(0.0)))
-    z = hl.select(far, -one / a, hl.select(middle, (a - one) / (a + one), a))
+    start, z = atan_parts(x)
     square = z * z
     p = polynomial(square, (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1))
     return with_sign(start + (p * square * z + z), x)
+
+
+def atan_parts(x: Expr) -> tuple[Expr, Expr]:
+    """Return an angle, and the tangent of what the arc tangent of the magnitude is beyond it: below a half."""
+    a, one = absolute(x), literal(x, 1.0)
+    far, middle = a > literal(x, math.sqrt(2.0) + 1.0), a > literal(x, math.sqrt(2.0) - 1.0)
+    start = hl.select(far, literal(x, math.pi / 2), hl.select(middle, literal(x, math.pi / 4), literal(x, 0.0)))
+    return start, hl.select(far, -one / a, hl.select(middle, (a - one) / (a + one), a))
 
 
 def atan2(y: Expr, x: Expr) -> Expr:

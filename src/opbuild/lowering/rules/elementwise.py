@@ -59,8 +59,8 @@ def lower_elementwise(lowering: Lowering, node: Node, chain: Elementwise) -> Non
     if padding is not None:
         value = lowering.new_blocked(output, padding)
         operands: list[OperandRef] = [_blocked_operand(lowering, name, output) for name in names]
-        made = _make(lowering, node, expression, names)
-        lowering.emit(made, (*operands, value.planes()), node)
+        make = _make(lowering, node, expression, names)
+        lowering.emit(make, (*operands, value.planes()), node)
         return
     shape = lowering.type(output).shape
     plain = [broadcast(_readable(lowering, name), shape) for name in names]

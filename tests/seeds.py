@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import re
+import resource
 import select
 import signal
 import sys
@@ -13,9 +14,13 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 HANGS_AFTER = 60
 """Seconds in which one seed must be done; most take a tenth of one."""
+
+MEMORY = 6 * 2**30
+"""Bytes of address space that a seed may add to what the test has."""
 
 FAULTS = ("wrong", "foreign", "crash", "hang")
 """Outcomes that are faults of opbuild: other numbers, exceptions that are not its own, dead processes, no end."""
@@ -102,13 +107,16 @@ def _start(try_one: Callable[[int], tuple[str, str]], todo: Iterator[int]) -> _W
 def _work(try_one: Callable[[int], tuple[str, str]], batch: list[int], pipe: int) -> None:
     os.setsid()  # what hangs ends with all that it started
     faulthandler.enable()
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for seed in batch:
         os.write(pipe, f"?{seed}\n".encode())
         try:
             outcome, said = try_one(seed)
         except BaseException:
             outcome, said = "foreign", traceback.format_exc()
-        os.write(pipe, f"={outcome} {said.encode('unicode_escape').decode()[:30000]}\n".encode())
+        os.write(pipe, f"={outcome}\t{said.encode('unicode_escape').decode()[:30000]}\n".encode())
     os._exit(0)
 
 
@@ -131,7 +139,7 @@ class _Worker:
             if line.startswith("?"):
                 self.seed, self.since = int(line[1:]), time.monotonic()
             else:
-                outcome, _, said = line[1:].partition(" ")
+                outcome, _, said = line[1:].partition("\t")
                 tally.add(self.seed, outcome, said.encode().decode("unicode_escape"))
                 self.seeds.remove(self.seed)
         return bool(data)
