@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,13 @@ from comparison import onnxruntime_output, relative_error
 from fuzzing import CAMPAIGN
 from opbuild.config import Config
 from opbuild.errors import BuildError, OptionError, ShapeError, UnsupportedOperatorError
+from opbuild.frontend.onnx_model import load_model
+from opbuild.kernel.target import host_target
+from opbuild.lowering.context import Options
 from opbuild.models.sizes import make_sizes
 from opbuild.offline.build import build_offline
 from opbuild.offline.file import read_offline
+from opbuild.offline.ranges import bind, lower_to, plan_ranges
 from processes import WITHOUT_COMPILER, environment
 
 Ranges = Sequence[int | tuple[int, int]]
@@ -227,6 +232,30 @@ def test_ranges_and_listed_signatures_exclude_each_other(config: Config, tmp_pat
         build_offline(perceptron(), tmp_path / "n.om", ranges={"x": [-1, 24]}, variants=[{"x": (2, 24)}], config=config)
     with pytest.raises(ShapeError, match="8~2"):
         build_offline(perceptron(), tmp_path / "n.om", ranges={"x": [(8, 2), 24]}, config=config)
+
+
+@pytest.mark.parametrize(
+    ("model", "ranges"), [(perceptron, ((1, 512), 24)), (convolutional, IMAGES)], ids=["rows", "images"]
+)
+def test_a_file_has_the_kernel_that_each_size_would_choose(
+    model: Callable[[], onnx.ModelProto], ranges: Ranges
+) -> None:
+    """Sizes that were not looked at get their own variants too, not only ones that are legal: none is left to luck."""
+    portable, target, options = load_model(model()).portable(), host_target(), Options(num_threads=2)
+    known = plan_ranges(portable, [ranges], target, options).needed.kernels
+    chance = random.Random(7)
+    for _ in range(500 if CAMPAIGN else 24):
+        shape = tuple(extent if isinstance(extent, int) else chance.randint(*extent) for extent in ranges)
+        wanted = lower_to(bind(portable, (shape,), False), target, options, None).descriptors()
+        assert [desc for desc in wanted if desc not in known] == [], shape
+
+
+def test_a_network_without_kernels_has_ranges_too() -> None:
+    """Nothing is asked of any family where the host computes all; the file has its program all the same."""
+    pool = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2, 2])
+    model = load_model(graph_model([pool], ["n", 1, 4, 4, 4], {})).portable()
+    plan = plan_ranges(model, [[(1, 9), 1, 4, 4, 4]], host_target(), Options(num_threads=2))
+    assert len(plan.first.calls) == 1
 
 
 def test_sizes_that_stand_for_a_range_lie_in_it_and_hold_its_ends() -> None:

@@ -2,14 +2,15 @@
 
 Kernels are generic in their extents; what depends on the size is the program: buffers, addresses, and which variant
 computes which call. So the file holds the network before it is bound to a size (``PortableModel``), and kernels:
-those that lowering picks for many sizes in the ranges, and of each operator the variant without limits. At the first
+those that lowering picks for sizes in the ranges (``lowering.alternatives``), and of each operator the variant without
+limits. At the first
 call with a new size the network is bound, lowered to the kernels that are there, and planned, in milliseconds
 (``range_binder``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from opbuild.lowering.available import Kernels
     from opbuild.lowering.context import Options
 
-QUIET = 12
-"""So many sizes in a row that need no new kernel end the search for kernels."""
+QUIET = 4
+"""So many sizes in a row that need no kernel of another form, whatever its variant, end the search for forms."""
 
 _NOT_STORED = ("kernels", "on_host")
 """Fields of ``Options`` that belong to one lowering."""
@@ -88,35 +89,61 @@ def plan_ranges(
         ShapeError: If a range is empty, or none of the sizes that were tried fits the network.
         UnsupportedOperatorError: If an operator can not be bound without onnx.
     """
-    from opbuild.lowering.available import Unlimited, conversions
+    from opbuild.lowering.alternatives import Alternatives
+    from opbuild.lowering.available import Unlimited, conversions, form
 
     sizes = make_sizes([name for name, _ in model.inputs], ranges)
     needed: dict[OpDesc, tuple[str, ...]] = {}
+    forms: dict[str, tuple[str, ...]] = {}
     host: dict[str, HostNode] = {}
-    first: tuple[Graph, Program] | None = None
+    unlimited, alternatives = Unlimited(), Alternatives()
+    looked_at: list[tuple[Graph, Program]] = []
+    quiet = 0
+    for graph in _graphs(model, sizes, force_float32):
+        known = len(forms)
+        alternatives.begin()
+        programs = [lower_to(graph, target, options, kernels) for kernels in (alternatives, unlimited)]
+        for program in programs:
+            host.update(host_nodes(program))
+            _add(needed, program.descriptors())
+        forms.update((form(desc), nodes) for desc, nodes in programs[0].descriptors().items())
+        quiet = quiet + 1 if len(forms) == known else 0
+        if not quiet or not looked_at:  # a network may have no kernel at all
+            looked_at.append((graph, programs[0]))
+        if quiet == QUIET:
+            break
+    for graph, _ in looked_at:
+        for _ in alternatives.turns():
+            lower_to(graph, target, options, alternatives)
+    _add(needed, {desc: forms.get(form(desc), ()) for desc in alternatives.wanted})
+    _add(needed, dict.fromkeys(conversions(options.num_threads), ()))
+    graph, program = looked_at[0]
+    return RangePlan(model, sizes, options, force_float32, Planned((graph,), (program,), needed, host))
+
+
+def _add(needed: dict[OpDesc, tuple[str, ...]], more: Mapping[OpDesc, tuple[str, ...]]) -> None:
+    for desc, nodes in more.items():
+        needed.setdefault(desc, nodes)
+
+
+def _graphs(model: PortableModel, sizes: Sizes, force_float32: bool) -> Iterator[Graph]:
+    """Yield the graphs of some sizes in the ranges.
+
+    Raises:
+        ShapeError: If the network takes none of those that were tried.
+    """
     problem: ShapeError | None = None
-    unlimited, quiet = Unlimited(), 0
+    taken = False
     for shapes in sizes.samples():
         try:
             graph = bind(model, shapes, force_float32)
         except ShapeError as error:  # a size that the network itself does not take
             problem = problem or error
             continue
-        known = len(needed)
-        programs = [lower_to(graph, target, options, kernels) for kernels in (None, unlimited)]
-        first = first or (graph, programs[0])
-        for program in programs:
-            host.update(host_nodes(program))
-            for desc, nodes in program.descriptors().items():
-                needed.setdefault(desc, nodes)
-        quiet = quiet + 1 if len(needed) == known else 0
-        if quiet == QUIET:
-            break
-    if first is None:
+        taken = True
+        yield graph
+    if not taken:
         raise problem or ShapeError("there is no size in the ranges", "give wider ones")
-    needed.update((desc, ()) for desc in conversions(options.num_threads) if desc not in needed)
-    graph, program = first
-    return RangePlan(model, sizes, options, force_float32, Planned((graph,), (program,), needed, host))
 
 
 def bind(model: PortableModel, shapes: Shapes, force_float32: bool) -> Graph:

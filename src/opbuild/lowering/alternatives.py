@@ -1,0 +1,120 @@
+"""The variants that sizes in a range can pick, told from what lowering asked families at some of them.
+
+A family chooses by extents (``choose``), so what it would answer between the extents that it was asked with, it can be
+asked directly. Lowering then describes these answers instead of the one for the size at hand, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product, repeat
+from typing import Any, TypeVar
+
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.lowering.available import Call, Unlimited
+from opbuild.program import View
+
+V = TypeVar("V")
+Arguments = tuple[Any, ...]
+Question = tuple[tuple[str, ...], Callable[..., Any], int]
+"""The nodes that are lowered, a family's ``choose``, and how often they asked it before."""
+
+MOST = 4096
+"""Combinations of extents that a family is asked about, at most, for one question."""
+
+
+class Alternatives(Unlimited):
+    """Stands for kernels of every variant; remembers which were asked for.
+
+    Attributes:
+        wanted: Descriptors that were asked for.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted: dict[OpDesc, None] = {}
+        self._asked: dict[Question, dict[tuple[int, ...], None]] = {}
+        self._known: dict[Any, list[Any]] = {}
+        self._turn: int | None = None
+        self._times: Counter[Any] = Counter()
+        self._turns = 0
+
+    def turns(self) -> Iterator[int]:
+        """Yield once for each lowering of a graph that describes answers at other sizes than its own."""
+        self._turn = self._turns = 0
+        while self._turn <= self._turns:
+            self._times.clear()
+            yield self._turn
+            self._turn += 1
+        self._turn = None
+
+    def begin(self) -> None:
+        """Begin to lower another size: what is asked is remembered, and answered as it is elsewhere."""
+        self._turn = None
+        self._times.clear()
+
+    def has(self, desc: OpDesc) -> bool:
+        """Return that there is this kernel, so that rules ask for the fastest algorithm."""
+        return True
+
+    def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Call | None:
+        """Return the very call; for answers that other sizes would get, the one of the variant without limits."""
+        self.wanted[desc] = None
+        return (desc, views) if self._turn is None else super().serve(desc, views)
+
+    def choose(self, site: tuple[str, ...], function: Callable[..., V], arguments: Arguments) -> V:
+        """Return the variant for this size, or, in a turn, one that another size would get."""
+        time = self._times[site, function]
+        self._times[site, function] += 1
+        asked = self._asked.setdefault((site, function, time), {})
+        asked[tuple(_numbers(arguments))] = None
+        own = function(*arguments)
+        if self._turn is None or own is None:  # another family serves this size: its answers count
+            return own
+        answers = self._answers(function, arguments, asked)
+        self._turns = max(self._turns, len(answers) - 1)
+        found: V = answers[self._turn] if self._turn < len(answers) else own
+        return found
+
+    def _answers(self, function: Callable[..., Any], arguments: Arguments, asked: Iterable[Arguments]) -> list[Any]:
+        """Return all that a family answers to arguments whose numbers lie between those that it was asked with."""
+        ranges = tuple((min(column), max(column)) for column in zip(*asked, strict=True))
+        known = (function, _with_numbers(arguments, repeat(0)), ranges)
+        if known not in self._known:
+            open_ = sum(low != high for low, high in ranges)
+            each = int(MOST ** (1 / open_)) if open_ else 1
+            answers = {}
+            for numbers in product(*(_values(low, high, each) for low, high in ranges)):
+                answer = function(*_with_numbers(arguments, iter(numbers)))
+                answers[repr(answer)] = answer
+            self._known[known] = [answer for answer in answers.values() if answer is not None]
+        return self._known[known]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _numbers(arguments: Arguments) -> Iterator[int]:
+    for value in arguments:
+        if isinstance(value, tuple):
+            yield from _numbers(value)
+        elif _is_number(value):
+            yield value
+
+
+def _with_numbers(arguments: Arguments, numbers: Iterator[int]) -> Arguments:
+    return tuple(
+        _with_numbers(value, numbers) if isinstance(value, tuple) else next(numbers) if _is_number(value) else value
+        for value in arguments
+    )
+
+
+def _values(low: int, high: int, count: int) -> Sequence[int]:
+    """Return all numbers of a range, or ``count`` of them: the least one by one, others evenly up to the greatest."""
+    if high - low < count:
+        return range(low, high + 1)
+    dense = count // 2
+    step = (high - low - dense) / max(1, count - dense - 1)
+    return [*range(low, low + dense), *(round(high - step * number) for number in range(count - dense))]
