@@ -210,9 +210,9 @@ def _entries_of(needed: Planned, builder: Builder) -> list[Entry]:
     missing = [plan.name for plan in plans if not isinstance(plan.decision, UpToDate)]
     if builder.needs_runtime(entries):
         key = builder.key(runtime_desc())
-        found = builder.runtime_store.lookup(key) if builder.runtime_store is not None else None
-        if isinstance(found, Found):
-            entries.append(found.entry)
+        stored = builder.runtime_store.lookup(key) if builder.runtime_store is not None else None
+        if isinstance(stored, Found):
+            entries.append(stored.entry)
         else:
             missing.append(key.name(builder.config.device_id))
     if missing:

@@ -21,6 +21,7 @@ __all__ = [
 GRAPH_MODE = 0
 PYNATIVE_MODE = 1
 STRICT, COMPATIBLE, LAX = 0, 1, 2
+_FOR = "For 'context.set_context', the"
 _TARGETS = ("CPU", "GPU", "Ascend", "Davinci")
 
 # Names, types and defaults as MindSpore 2 documents them; None: no default of its own.
@@ -57,16 +58,12 @@ class _Context:
 
     def set(self, name: str, value: Any) -> None:
         if name not in _OPTIONS:
-            raise ArgumentValueError(
-                f"For 'context.set_context', the keyword argument {name} is not recognized!",
-                "known ones are " + ", ".join(sorted(_OPTIONS)),
-            )
+            known = "known ones are " + ", ".join(sorted(_OPTIONS))
+            raise ArgumentValueError(f"{_FOR} keyword argument {name} is not recognized!", known)
         types = _OPTIONS[name][0]
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise ArgumentTypeError(
-                f"For 'context.set_context', the argument {name!r} is {value!r}",
-                f"its type must be {' or '.join(type_.__name__ for type_ in types)}",
-            )
+            allowed = " or ".join(type_.__name__ for type_ in types)
+            raise ArgumentTypeError(f"{_FOR} argument {name!r} is {value!r}", f"its type must be {allowed}")
         _check(name, value)
         self.values[name] = value
         if name == "device_target" and value != "CPU":
@@ -82,29 +79,22 @@ _CONTEXT = _Context()
 
 
 def _check(name: str, value: Any) -> None:
+    must = ""
     if name == "mode" and value not in (GRAPH_MODE, PYNATIVE_MODE):
-        raise ArgumentValueError(
-            "For 'context.set_context', the argument 'mode' should be context.GRAPH_MODE (0) or "
-            f"context.PYNATIVE_MODE (1), but got {value}."
-        )
+        must = "should be context.GRAPH_MODE (0) or context.PYNATIVE_MODE (1)"
     if name == "device_target" and value not in _TARGETS:
-        raise ArgumentValueError(
-            f"For 'context.set_context', the argument 'device_target' must be one of {list(_TARGETS)}, but got {value}."
-        )
+        must = f"must be one of {list(_TARGETS)}"
     if name == "device_id" and not 0 <= value <= 4095:
-        raise ArgumentValueError(
-            f"For 'context.set_context', the argument 'device_id' must be in range [0, 4095], but got {value}."
-        )
+        must = "must be in range [0, 4095]"
     if name == "max_call_depth" and value <= 0:
-        raise ArgumentValueError(
-            f"For 'context.set_context', the argument 'max_call_depth' must be greater than 0, but got {value}."
-        )
+        must = "must be greater than 0"
+    if must:
+        raise ArgumentValueError(f"{_FOR} argument {name!r} {must}, but got {value}.")
     if name in _BUILD_OPTIONS:
         try:
             Config.from_environment(**{name: value}, environ={})
         except OptionError as error:
-            message = f"For 'context.set_context', the argument {error.message}"
-            raise ArgumentValueError(message, error.hint) from None
+            raise ArgumentValueError(f"{_FOR} argument {error.message}", error.hint) from None
 
 
 class DeviceInfo(NamedTuple):
