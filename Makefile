@@ -69,7 +69,7 @@ support-%: src/opbuild/native/support/%.c
 	aarch64-linux-gnu-gcc -mno-outline-atomics $(call SUPPORT_FLAGS,$<) -o $(<:.c=_aarch64.o)
 
 clean: ## Remove .venv and what the tools left behind
-	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile

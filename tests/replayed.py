@@ -13,6 +13,7 @@ from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.builder import build
 from opbuild.platform.digest import fast_file
 from opbuild.runtime.link import link
+from samples import delivered
 
 
 class ReplayServer:
@@ -34,8 +35,7 @@ class ReplayServer:
         name = header["symbol"].removesuffix("__kernel0") + "_0.o"
         (path,) = (each for each in self._folder.glob(f"*_meta/{name}"))
         self._waiting.append(({"kind": "started", "id": header["id"]}, b""))
-        done = {"kind": "done", "id": header["id"], "milliseconds": 1.0, "changed": ""}
-        self._waiting.append((done, path.read_bytes()))
+        self._waiting.append(delivered(header, path.read_bytes()))
 
     def receive(self, timeout: float | None = None) -> list[tuple[dict[str, Any], bytes]]:
         """Return the answers kept."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +75,9 @@ def stored(folder: Path, target: Target, tile: int = 1) -> str:
     entry = make_entry(conv(tile), key, 0, fake_object(b"code", (key.symbol,)), 12.0, nodes=("first",))
     DiskStore(folder).publish(entry)
     return entry.name
+
+
+def delivered(request: Mapping[str, Any], object_: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the answer of a compile server that has compiled what a request asks for."""
+    files = [[".o", len(object_)]]
+    return {"kind": "done", "id": request["id"], "milliseconds": 1.0, "changed": "", "files": files}, object_

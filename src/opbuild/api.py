@@ -167,16 +167,7 @@ def compile_model(
     observer: Observer | None = None,
     check: Callable[[Sequence[Endpoint]], None] | None = None,
 ) -> Network:
-    """Build an ONNX model as ``compile`` does.
-
-    Args:
-        model: The model.
-        config: Settings.
-        input_shapes: Shapes by input name.
-        target: The machine to build for; None: this one.
-        observer: Told what happens.
-        check: Called with the network's inputs before anything is built; what it raises ends the build.
-    """
+    """Build an ONNX model as ``compile`` does; what ``check`` raises of its inputs ends it before anything is built."""
     setup = set_up(config, target, observer)
     stores = Stores(setup)
     with EarlyStart(setup, stores) as early:
@@ -186,7 +177,7 @@ def compile_model(
         if not source.was_built:
             early.begin()
         shapes = as_shapes(input_shapes)
-        inputs, signature = inputs_of(source.declaration, shapes)
+        inputs, first = inputs_of(source.declaration, shapes)
         if check is not None:
             check(inputs)
 
@@ -203,7 +194,7 @@ def compile_model(
             inputs,
             [output.name for output in source.declaration.outputs],
             binder,
-            first=binder(signature) if signature is not None else None,
+            first=binder(first) if first is not None else None,
             any_shape=shapes,
             declare=lambda bound: outputs_of(source.declaration, inputs, bound, source.portable),
         )

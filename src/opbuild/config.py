@@ -19,7 +19,7 @@ from opbuild.options import (
     choice,
     flag,
     integer,
-    level,
+    one_of,
     operator_types,
     path,
     read_flag,
@@ -63,6 +63,7 @@ def _told(variable: str, read: Check = lambda name, text: text) -> Setting:
 
 
 _NEW_FOLDER = "a folder, which is made if it is missing"
+_LEVEL = Setting("whole", "give a whole number from 0 to 4", one_of(DEBUG_LEVELS, "an integer from 0 to 4"))
 _THREADS = Setting(
     "whole",
     "give a whole number from 1 to 1024",
@@ -128,7 +129,7 @@ class Config:
     forbid_compile: bool = setting(False, flag("OPBUILD_FORBID_COMPILE"))
     op_compiler_cache_mode: str = setting(CACHE_MODES[0], choice(CACHE_MODES))
     op_compiler_cache_dir: Path | None = setting(None, path(_NEW_FOLDER, _may_be_folder))
-    op_debug_level: int = setting(0, level(DEBUG_LEVELS))
+    op_debug_level: int = setting(0, _LEVEL)
     op_debug_config: Path | None = setting(None, path("an existing file", os.path.isfile, what="a file"))
     debug_dir: Path | None = setting(None, path("an existing folder", os.path.isdir))
     op_select_implmode: str = setting(IMPLEMENTATION_MODES[0], choice(IMPLEMENTATION_MODES))
@@ -224,16 +225,16 @@ class Config:
         warnings: list[str] = []
         if mindspore and given.get("op_debug_level") is None:
             given = _with_mindspore_level(given, env, warnings)
-        found = _place(given, env, mindspore=mindspore, atc=atc, known_users=environ is None)
+        place = _place(given, env, mindspore=mindspore, atc=atc, known_users=environ is None)
         if atc and given.get("op_compiler_cache_dir") is None and given.get("cache_path") is None:
-            given = {**given, "op_compiler_cache_dir": found.folder}
-        told = {name: how.value(name, given.get(name), env, _DEFAULTS[name]) for name, how in _SETTINGS.items()}
-        if found.warning and told["op_compiler_cache_mode"] != "disable":
-            warnings.append(found.warning)
+            given = {**given, "op_compiler_cache_dir": place.folder}
+        values = {name: how.value(name, given.get(name), env, _DEFAULTS[name]) for name, how in _SETTINGS.items()}
+        if place.warning and values["op_compiler_cache_mode"] != "disable":
+            warnings.append(place.warning)
         rank, size, device = started_rank(env)
         rank = _integer(env, "RANK_ID", rank, 0)
         return Config(
-            **{**told, "cache_path": found.folder},
+            **{**values, "cache_path": place.folder},
             rank_id=rank,
             rank_size=_integer(env, "RANK_SIZE", size, 1),
             by_mpi=size > 1,
@@ -273,10 +274,10 @@ def _place(given: Mapping[str, Any], env: Mapping[str, str], *, mindspore: bool,
 def _with_mindspore_level(given: Mapping[str, Any], env: Mapping[str, str], warnings: list[str]) -> dict[str, Any]:
     """Return options with what ``MS_COMPILER_OP_LEVEL`` says of debugging and of the cache."""
     number = _mindspore_level(env, warnings)
-    told: dict[str, Any] = {"op_debug_level": 0 if number == _MINDSPORE_LEVEL else number}
+    options: dict[str, Any] = {"op_debug_level": 0 if number == _MINDSPORE_LEVEL else number}
     if number == 0 and given.get("op_compiler_cache_mode") is None:
-        told["op_compiler_cache_mode"] = "disable"
-    return {**given, **told}
+        options["op_compiler_cache_mode"] = "disable"
+    return {**given, **options}
 
 
 def atc_cache() -> Path:

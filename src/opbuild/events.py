@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class BuildStarted:
+class BuildStarted(NamedTuple):
     """A build of ``total`` distinct operators begins; ``to_compile`` of them are not in the store."""
 
     network: str
@@ -15,16 +14,14 @@ class BuildStarted:
     to_compile: int
 
 
-@dataclass(frozen=True)
-class CompileStarted:
+class CompileStarted(NamedTuple):
     """A worker begins to compile one operator."""
 
     name: str
     reason: str
 
 
-@dataclass(frozen=True)
-class CompileFinished:
+class CompileFinished(NamedTuple):
     """A worker compiled one operator, in ``milliseconds``; ``done`` of ``to_compile`` are finished."""
 
     name: str
@@ -33,8 +30,7 @@ class CompileFinished:
     to_compile: int
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(NamedTuple):
     """Nothing is left to compile but what others compile: the operator ``name``, by ``holder``, for ``seconds`` now."""
 
     name: str
@@ -42,8 +38,7 @@ class Waiting:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(NamedTuple):
     """An operator that was to be compiled came from others, as ``source`` says; ``done`` of ``to_compile`` are."""
 
     name: str
@@ -52,8 +47,7 @@ class Taken:
     to_compile: int
 
 
-@dataclass(frozen=True)
-class BuildFinished:
+class BuildFinished(NamedTuple):
     """A build ended: ``built`` operators were compiled, ``reused`` came from the store or from others."""
 
     network: str
@@ -67,8 +61,7 @@ LINKING, WRITING = "linking", "writing the network"
 """Steps of a build besides compiling."""
 
 
-@dataclass(frozen=True)
-class Working:
+class Working(NamedTuple):
     """A step besides compiling goes on: ``done`` of ``total`` bytes, 0 of 0 where they are not counted.
 
     Weights are packed while operators are compiled; the other steps come before or after.
@@ -79,8 +72,7 @@ class Working:
     total: int = 0
 
 
-@dataclass(frozen=True)
-class Warned:
+class Warned(NamedTuple):
     """Something the user should know that stops nothing, e.g. a store that could not be written.
 
     ``not_stored`` is the number of operators and networks that are used and could not be stored.

@@ -49,9 +49,9 @@ class Setting(NamedTuple):
         if given is not None:
             return self.check(name, given)
         text = environ.get(self.variable, "")
-        told = self.read(self.variable, text) if text else None
-        if told is not None:
-            return told
+        value = self.read(self.variable, text) if text else None
+        if value is not None:
+            return value
         return self.default() if self.default is not None else default
 
 
@@ -63,15 +63,18 @@ def setting(default: Any, how: Setting, *, repr: bool = True) -> Any:  # noqa: A
 def choice(allowed: Sequence[str]) -> Setting:
     """Return how one of some words is told."""
     words = list(map(repr, allowed))
-    hint = f"give {', '.join(words[:-1])} or {words[-1]}"
-    return Setting("text", hint, _must(" or ".join(allowed), allowed.__contains__))
+    return Setting("text", f"give {', '.join(words[:-1])} or {words[-1]}", one_of(allowed, " or ".join(allowed)))
 
 
-def level(allowed: range) -> Setting:
-    """Return how one of some levels is told."""
-    least, greatest = allowed[0], allowed[-1]
-    check = _must(f"an integer from {least} to {greatest}", lambda given: type(given) is int and given in allowed)
-    return Setting("whole", f"give a whole number from {least} to {greatest}", check)
+def one_of(allowed: Sequence[Any], text: str) -> Check:
+    """Return what checks that a caller gave one of some values, of their very type."""
+
+    def check(name: str, given: Any) -> Any:
+        if type(given) is not type(allowed[0]) or given not in allowed:
+            raise OptionError(f"{name} is {given!r}", f"it must be {text}")
+        return given
+
+    return check
 
 
 def flag(variable: str) -> Setting:
@@ -144,12 +147,3 @@ def read_flag(name: str, text: str) -> bool | None:
     if word in ("1", "true", "yes", "on"):
         return True
     raise OptionError(f"{name} is {text!r}", "it must be 0 or 1")
-
-
-def _must(allowed: str, test: Callable[[Any], bool]) -> Check:
-    def check(name: str, given: Any) -> Any:
-        if not test(given):
-            raise OptionError(f"{name} is {given!r}", f"it must be {allowed}")
-        return given
-
-    return check

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
@@ -16,8 +16,7 @@ from opbuild.kernel.opdesc import OpDesc
 BufferKind = Literal["input", "output", "constant", "temporary"]
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """A window into a buffer.
 
     Attributes:
@@ -101,8 +100,7 @@ class HostCall:
 Call = KernelCall | HostCall
 
 
-@dataclass(frozen=True)
-class Port:
+class Port(NamedTuple):
     """An input or output of the network: its name, its type (row-major shape) and its buffer, which is dense."""
 
     name: str

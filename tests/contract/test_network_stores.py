@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from memory_stores import MemoryNetworks
 from opbuild.kernel.interfaces import NetworkStore
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.store import publish
-from opbuild.store.memory import MemoryNetworks
 from opbuild.store.networks import DiskNetworks
 
 KINDS: dict[str, Callable[[Path], NetworkStore]] = {

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from memory_stores import MemoryWeights
 from opbuild.files import private
 from opbuild.kernel.interfaces import WeightStore
 from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import fast
-from opbuild.store.memory import MemoryWeights
 from opbuild.store.weights import DiskWeights
 
 KINDS: dict[str, Callable[[Path], WeightStore]] = {

@@ -22,7 +22,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
-from samples import TARGET, conv, needed
+from samples import TARGET, conv, delivered, needed
 
 networks = st.lists(st.lists(st.integers(0, 9), unique=True, max_size=6), min_size=1, max_size=5)
 damages = st.sampled_from(["none", "delete", "empty", "cut", "evict"])
@@ -42,13 +42,7 @@ class InstantServer:
         desc = OpDesc.from_components(request["desc"])  # type: ignore[arg-type]
         self.compiled.append(str(request["symbol"]))
         code = sha256(desc.canonical().encode()).encode()
-        answer = {
-            "kind": "done",
-            "id": request["id"],
-            "milliseconds": 1.0,
-            "changed": "",
-        }
-        self.answers.append((answer, fake_object(code, (str(request["symbol"]),))))
+        self.answers.append(delivered(request, fake_object(code, (str(request["symbol"]),))))
 
     def receive(self, timeout: float | None = None) -> list[tuple[dict[str, object], bytes]]:
         """Return all answers."""

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from aged_entries import fill, left
-from opbuild.store.inventory import measure
+from opbuild.store.inventory import survey
 from opbuild.store.policy import MEGABYTE
 from processes import environment
 
@@ -35,4 +35,4 @@ def test_eight_processes_age_one_folder_to_the_ratio(tmp_path: Path) -> None:
         process.communicate()
     assert [process.returncode for process in processes] == [0] * 8
     assert left(tmp_path) == names[-40:]
-    assert measure(tmp_path, tmp_path / "network_meta") <= 4 * MEGABYTE
+    assert survey(tmp_path, tmp_path / "network_meta").nbytes <= 4 * MEGABYTE

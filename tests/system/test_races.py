@@ -89,7 +89,7 @@ from opbuild.platform.digest import sha256
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.claims import FolderClaims
 from opbuild.store.disk import DiskStore
-from samples import TARGET, conv, disk_builder, needed
+from samples import TARGET, conv, delivered, disk_builder, needed
 
 class Instant:
     alive, worked, kind = True, True, None
@@ -97,8 +97,7 @@ class Instant:
         self.answers = []
     def send(self, request):
         desc = OpDesc.from_components(request["desc"])
-        done = {{"kind": "done", "id": request["id"], "milliseconds": 1.0, "changed": ""}}
-        self.answers.append((done, fake_object(desc.canonical().encode(), (request["symbol"],))))
+        self.answers.append(delivered(request, fake_object(desc.canonical().encode(), (request["symbol"],))))
     def receive(self, timeout=None):
         answers, self.answers = self.answers, []
         return answers

@@ -18,7 +18,7 @@ from opbuild.pipeline.stores import Stores
 from opbuild.store import ageing
 from opbuild.store.ageing import age, choose, remove_unused
 from opbuild.store.disk import DiskStore
-from opbuild.store.inventory import Inventory, measure, survey
+from opbuild.store.inventory import Inventory, survey
 from opbuild.store.items import Item, Kind
 from opbuild.store.networks import weights_of
 from opbuild.store.policy import MEGABYTE, Policy
@@ -129,9 +129,7 @@ def test_a_folder_is_surveyed_by_what_lies_in_it(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"four")
     inventory = survey(kernel_meta, network_meta)
-    assert (
-        inventory.nbytes == measure(kernel_meta, network_meta) == sum(size_on_disk(tmp_path / name) for name in names)
-    )
+    assert inventory.nbytes == sum(size_on_disk(tmp_path / name) for name in names)
     assert sorted((one.kind, one.name, len(one.files)) for one in inventory.items) == [
         ("image", "net_5", 2), ("image", "net_6_7", 1), ("memo", "net_9", 1), ("note", "compiler", 1),
         ("operator", "conv_1_0", 2), ("operator", "runtime_1_0", 2), ("private", ".net.1.tmp", 1),
@@ -182,7 +180,7 @@ def test_a_cache_of_five_times_its_maximum_ends_at_the_ratio(
     Stores(setup).age()
     remaining = 50 if source is _default else 40
     assert left(folder) == names[100 - remaining // 5 :]
-    assert measure(folder, setup.config.network_meta) <= megabytes * MEGABYTE * remaining // 100
+    assert survey(folder, setup.config.network_meta).nbytes <= megabytes * MEGABYTE * remaining // 100
     assert setup.config.policy_file.exists()
     warnings = [event.message for event in seen.of(Warned)]
     assert ["line 2" in warning for warning in warnings] == ([True] if source is _invalid_file else [])

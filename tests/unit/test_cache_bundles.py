@@ -8,16 +8,21 @@ from pathlib import Path
 
 import pytest
 
+import stored_network
 from opbuild.cache.bundling import export_cache, import_bundle
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
+from opbuild.files.mapping import state_of
+from opbuild.files.sealed import seal, unseal
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found
-from opbuild.kernel.target import Target
+from opbuild.kernel.networks import StoredNetwork
+from opbuild.kernel.target import Target, parse_target
 from opbuild.platform.digest import fast
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
+from opbuild.store.networks import DiskNetworks
 from samples import IDENTITY, TARGET, conv, entry_of, key_of
 
 OTHER = Target("arm-64-linux")
@@ -201,3 +206,37 @@ def test_a_bundle_that_can_not_be_written_leaves_nothing(config: Config, tmp_pat
     with pytest.raises(OpbuildError, match="can not be written"):
         export_cache(tmp_path / "folder", config, TARGET)
     assert not list(tmp_path.glob(".*"))
+
+
+def network_bundle(tmp_path: Path, name: str = stored_network.KEY.stem) -> Path:
+    """Return a bundle of a network, under a name that need not be its own."""
+    folder = tmp_path / "network_meta"
+    stored_network.store_network(folder)
+    stem = stored_network.KEY.stem
+    files = {f"network_meta/{name}{suffix}": (folder / f"{stem}{suffix}").read_bytes() for suffix in (".so", ".bin")}
+    record = unseal((folder / f"{stem}.json").read_bytes(), f"{stem}.json")
+    files[f"network_meta/{name}.json"] = seal(record, f"{name}.json")
+    weights = f"weights/{stored_network.WEIGHT}.bin"
+    files[f"network_meta/{weights}"] = (folder / weights).read_bytes()
+    write_bundle(tmp_path / "network.bundle", stored_network.TARGET, [IDENTITY], files.items())
+    return tmp_path / "network.bundle"
+
+
+def test_a_network_is_imported_into_the_stores_and_its_weights_are_known(tmp_path: Path, elsewhere: Config) -> None:
+    """It is found by its key, and a first start need not read the weights again, which were just compared."""
+    done = import_bundle(network_bundle(tmp_path), elsewhere, parse_target(stored_network.TARGET))
+    assert (done.added, done.networks) == (0, 1)
+    found = DiskNetworks(elsewhere.network_meta).lookup(stored_network.KEY)
+    assert isinstance(found, StoredNetwork)
+    assert found.library == b"library"
+    state = found.states[stored_network.WEIGHT]
+    (weights,) = (elsewhere.network_meta / "weights").glob("*.bin")
+    assert state == state_of(weights)
+
+
+def test_a_network_under_another_keys_name_is_not_imported(tmp_path: Path, elsewhere: Config) -> None:
+    """F58: sealed under a name that is not its key's it would lie where nobody finds it, or replace another."""
+    path = network_bundle(tmp_path, "other_1")
+    with pytest.raises(BuildError, match=r"other_1: its key belongs to other_[0-9]{10}"):
+        import_bundle(path, elsewhere, parse_target(stored_network.TARGET))
+    assert files_in(elsewhere) == []

@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from fuzzing import CAMPAIGN
 from opbuild.cache.folder import Cache
 from opbuild.cli.main import main
 from opbuild.config import Config
-from opbuild.store.inventory import disk_usage
+from opbuild.store.inventory import disk_usage, survey
 from opbuild.text.plural import size
 from small_network import SmallNetwork
 
@@ -34,6 +35,16 @@ def kept(small_network: SmallNetwork, user_store: Path) -> Path:
     with small_network.replayed():
         small_network.build(user_store)
     return user_store / "rank_0"
+
+
+def test_every_file_of_a_cache_is_some_stores_own(kept: Path) -> None:
+    """A file whose form no store states would never age, and be neither checked nor cleared."""
+    items = survey(kept / "kernel_meta", kept / "network_meta").items
+    owned = Counter(file for item in items for file in item.files)
+    files = {str(path) for path in kept.rglob("*") if path.is_file()}
+    assert files - owned.keys() == {str(kept / "op_cache.ini")}
+    assert set(owned.values()) == {1}
+    assert {item.kind for item in items} == {"operator", "image", "weight", "reference", "memo", "note"}
 
 
 def test_ls_counts_packed_weights_and_its_parts_add_up_to_du(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:

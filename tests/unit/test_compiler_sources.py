@@ -185,6 +185,23 @@ def test_sources_edited_after_they_were_loaded_have_no_digest(package: Path) -> 
     assert compiler.sources_digest(pool) == HalideCompiler().sources_digest(pool)
 
 
+def test_sources_that_go_while_a_server_works_end_nothing(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package manager takes files away before it brings others; the server, which has loaded them, goes on (F34)."""
+    softmax = OpDesc(op_types=("X",), family="softmax", inputs=(), outputs=())
+    before = HalideCompiler().sources_digest(softmax)
+    loaded, reading = HalideCompiler(), HalideCompiler()
+    for compiler in (loaded, reading):
+        compiler.prepare()
+    shutil.rmtree(package.parents[1] / "kernel")
+    assert loaded.sources_digest(softmax) != before
+
+    def gone(sources: Sources, path: str) -> bytes:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Sources, "read", gone)
+    assert reading.sources_digest(softmax) == "edited"
+
+
 LOADED = """
 import json, os, sys
 from importlib import import_module

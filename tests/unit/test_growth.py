@@ -62,6 +62,7 @@ def strew(folder: Path) -> None:
     for place in (folder, folder / "kernel_meta", folder / "network_meta", folder / "network_meta" / "weights"):
         place.mkdir(parents=True, exist_ok=True)
         (place / "notes.txt").write_text("stray")
+        (place / "notes.json").write_text("{}")
         (place / "conv_1_0.o").write_text("an orphan")
         (place / "conv_2_0.json").write_text("{")
         (place / "conv_3_0.json").mkdir()

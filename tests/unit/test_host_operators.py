@@ -269,3 +269,23 @@ def test_shrink_keeps_its_element_type(dtype: str) -> None:
     assert found.dtype == x.dtype
     assert found.tolist() == [0, 0, 1, 2, int(x[-1]) - 1 if dtype != "float16" else 10_000]
     assert on_host("Shrink", x)[0].tolist() == x.tolist()
+
+
+@pytest.mark.parametrize("op_type", ["Sum", "Mean", "Swish"])
+def test_several_operations_of_float16_are_rounded_once(op_type: str) -> None:
+    """The host rounded after each addition and product; a kernel rounds once, at the end."""
+    rng = np.random.default_rng(5)
+    inputs = [rng.normal(0, 3, 500).astype(np.float16) for _ in range(1 if op_type == "Swish" else 5)]
+    attrs = {"alpha": 1.7} if op_type == "Swish" else {}
+    (found,) = on_host(op_type, *inputs, **attrs)
+    (wide,) = on_host(op_type, *(each.astype(np.float32) for each in inputs), **attrs)
+    np.testing.assert_array_equal(found, wide.astype(np.float16))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16"])
+def test_a_bound_may_have_a_dimension_more_than_what_it_bounds(dtype: str) -> None:
+    """A bound is a scalar however it is written, and the result has the shape of the first input."""
+    x, low, high = np.array(7, dtype), np.array([1], dtype), np.array([[5]], dtype)
+    for bounds, expected in (((low, high), 5), ((low,), 7), ((None, high), 5), ((), 7)):
+        (found,) = on_host("Clip", x, *bounds)
+        assert (found.shape, found.dtype, found.item()) == ((), x.dtype, expected)

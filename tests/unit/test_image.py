@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from forked import in_fork
 from handmade import Built, build, chain, counting, expected_chain, image_store
+from memory_stores import MemoryNetworks, MemoryWeights
 from opbuild.errors import BuildError
 from opbuild.files import mapping as files
 from opbuild.files import private as private_files
@@ -68,6 +69,20 @@ def test_a_stored_network_computes_the_same(tmp_path: Path) -> None:
     x = np.random.default_rng(0).standard_normal(SIZE).astype(np.float32)
     np.testing.assert_array_equal(start(image).run([x])[0], built.executor.run([x])[0])
     np.testing.assert_allclose(start(image).run([x])[0], expected_chain(x), rtol=1e-6)
+
+
+def test_any_store_that_keeps_networks_and_weights_starts_them() -> None:
+    """The runtime asks two protocols and knows no folder: stores in memory serve as well as a far one could."""
+    store = ImageStore(MemoryNetworks(), MemoryWeights())
+    assert code_of(store.load(KEY)) == "absent"
+    packer = store.packer()
+    built = build(chain(SIZE), packer)
+    store.save(KEY, built.record, built.library, built.constants, packer)
+    x = np.random.default_rng(0).standard_normal(SIZE).astype(np.float32)
+    np.testing.assert_array_equal(start(loaded(store)).run([x])[0], built.executor.run([x])[0])
+    again = store.packer()
+    build(chain(SIZE), again)
+    assert (packer.packed, again.packed) == (1, 0)
 
 
 def test_nothing_stored_is_a_miss(tmp_path: Path) -> None:

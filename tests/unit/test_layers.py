@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,3 +100,11 @@ def test_every_part_of_the_package_has_a_layer() -> None:
         f"opbuild.{path.stem}" for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
     }
     assert sorted(named) == sorted(parts - {"opbuild.__init__", "opbuild.__main__"})
+
+
+def test_no_modules_import_each_other() -> None:
+    """There is no cycle of imports, those for type checkers and those inside functions counted."""
+    graph = grimp.build_graph("opbuild")
+    graphlib.TopologicalSorter(
+        {each: graph.find_modules_directly_imported_by(each) for each in graph.modules}
+    ).prepare()

@@ -190,4 +190,4 @@ def test_a_record_whose_outputs_are_not_each_written_is_refused() -> None:
 
 def halved(view: View) -> View:
     """Return the first half of a view."""
-    return replace(view, dims=tuple((extent // 2, stride) for extent, stride in view.dims))
+    return view._replace(dims=tuple((extent // 2, stride) for extent, stride in view.dims))

@@ -59,6 +59,7 @@ REVIEWED = {
     ("lowering/lower.py", "import_module"): "modules of this package, from a table in the file",
     ("mindspore/names.py", "import_module"): "modules of this package, from a list in each package",
     ("pipeline/builders.py", "import_module"): "a module of this package, by its name",
+    ("platform/imports.py", "compile"): "sources of this package, to see what they import; nothing of it is run",
     ("runtime/library.py", "CDLL"): "an anonymous file with the bytes that were checked",
     ("runtime/process.py", "CDLL"): "libm, and the process itself, for mallopt",
 }

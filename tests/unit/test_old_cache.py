@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,35 +9,16 @@ import pytest
 
 from handmade import image_store
 from opbuild.cache.folder import Cache
-from opbuild.kernel.networks import ImageKey
 from opbuild.program import HostCall
 from opbuild.runtime.image import Image
-
-STORED = Path(__file__).parent.parent / "data" / "stored_network"
-"""A network of one host call with a large and a small constant, as the first release with this format stored it."""
-
-SIZE = 16384
-WEIGHT = "ce66e8b195da4131a8c01b5983726bc93f69266938758a524cf6d2197b229d2c"
-COMPONENTS = {
-    "model": "m",
-    "inputs": [["x", "float32", [SIZE]]],
-    "num_threads": 2,
-    "target": "x86-64-linux-avx2",
-}
-KEY = ImageKey("Old network", COMPONENTS, "halide-1")
+from stored_network import KEY, SIZE, WEIGHT, store_network
 
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
-    """A cache with that network."""
-    folder = tmp_path / "network_meta"
-    shutil.copytree(STORED, folder)
-    (folder / "weights" / f"{WEIGHT}.bin").write_bytes(np.arange(SIZE, dtype=np.float32).tobytes())
-    for path in (folder, folder / "weights"):
-        path.chmod(0o700)
-    for path in folder.rglob("*.*"):
-        path.chmod(0o600)
-    return folder
+    """The folder of networks of a cache with that network."""
+    store_network(tmp_path / "network_meta")
+    return tmp_path / "network_meta"
 
 
 def test_a_network_that_an_earlier_release_stored_is_read(stored: Path) -> None:

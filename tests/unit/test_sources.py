@@ -101,6 +101,14 @@ def test_sources_that_change_in_a_running_process_are_noticed(package: Path, mon
     assert module.own_sources_edited()
     rewrite(tile, "TILE = 4\n")
     assert not module.own_sources_edited()
+    monkeypatch.setattr(Sources, "read", unreadable)
+    tile.unlink()
+    assert module.own_sources_edited(), "a file that goes between looking and reading is no error"
+
+
+def unreadable(sources: Sources, path: str) -> bytes:
+    """Read what is gone."""
+    raise FileNotFoundError(path)
 
 
 def release(package: Path, *modules: tuple[str, str, list[str]]) -> None:

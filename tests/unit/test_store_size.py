@@ -29,7 +29,7 @@ from opbuild.models import memory as model_memory
 from opbuild.store import ageing, items, measured
 from opbuild.store.ageing import Clock, age, age_after_build
 from opbuild.store.disk import DiskStore
-from opbuild.store.inventory import measure, tidy
+from opbuild.store.inventory import survey, tidy
 from opbuild.store.measured import BELIEVED_SECONDS, Measured, remember
 from opbuild.store.policy import MEGABYTE, Policy
 from samples import conv, entry_of
@@ -206,7 +206,7 @@ def test_a_build_removes_what_it_added_and_leaves_the_rest_to_the_next(tmp_path:
 def test_the_size_of_a_folder_too_large_to_look_at_all_of_it_is_estimated(tmp_path: Path) -> None:
     """From files taken at random, so that neither the order of names nor that of creation matters."""
     aged_folder(tmp_path, 30, 400)
-    whole = measure(tmp_path / "kernel_meta", tmp_path / "network_meta")
+    whole = survey(tmp_path / "kernel_meta", tmp_path / "network_meta").nbytes
     found = tidy(tmp_path / "kernel_meta", tmp_path / "network_meta", 300)
     assert found.files == 1200
     assert abs(found.nbytes - whole) < whole / 10

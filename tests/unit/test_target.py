@@ -88,11 +88,6 @@ def test_code_for_another_machine_is_refused_with_the_reason() -> None:
     assert runs_here(Target(host.triple, ("no_runtime",))) is None
 
 
-def test_vector_width() -> None:
-    """The widest vector follows from the features."""
-    assert [parse_target(f"x86-64-linux{f}").vector_bits for f in ("", "-avx2", "-avx512_skylake")] == [128, 256, 512]
-
-
 def test_no_cpuinfo_gives_the_base_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sandbox without /proc still has a target."""
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.files import mapping as files
 from opbuild.files import writers
 from opbuild.files.mapping import Known, digest_of, state_of
 from opbuild.files.writers import is_unwritten
@@ -25,7 +24,6 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "model.data"
     path.write_bytes(bytes(8192))
     monkeypatch.setattr(writers, "_file_system", lambda descriptor: EXT4)
-    monkeypatch.setattr(files, "_SETTLED", -1)
     descriptor = os.open(path, os.O_RDONLY)
     refused = writers._refusal(descriptor)
     os.close(descriptor)
@@ -89,17 +87,17 @@ def test_the_digest_of_a_file_that_is_mapped_for_writing_is_not_remembered(path:
     memo = path.with_suffix(".digest")
     mapped = np.memmap(path, np.uint8, "r+")
     mapped[:] = 1
-    first = digest_of(path, memo)
+    first = digest_of(path, memo, settled=-1)
     assert not first.lasts
     assert not memo.exists()
     mapped[:] = 2
-    assert digest_of(path, memo).digest == fast(bytes([2]) * 8192) != first.digest
+    assert digest_of(path, memo, settled=-1).digest == fast(bytes([2]) * 8192) != first.digest
     del mapped
-    assert digest_of(path, memo).lasts
+    assert digest_of(path, memo, settled=-1).lasts
     assert memo.exists()
     mapped = np.memmap(path, np.uint8, "r+")
     mapped[:] = 3
-    assert digest_of(path, memo).digest == fast(bytes([3]) * 8192)
+    assert digest_of(path, memo, settled=-1).digest == fast(bytes([3]) * 8192)
     assert not memo.exists()
 
 

@@ -174,7 +174,7 @@ class Builder:
             self.close()  # a server warmed up in vain
         self._check_allowed([*work.jobs, *self._missing_runtime(jobs)])
         work.start()
-        return PendingBuild(self, network, jobs, work, started=started, not_kept=_keep(jobs))
+        return PendingBuild(network, jobs, work, self._after, started=started, not_kept=_keep(jobs))
 
     def build(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> BuildResult:
         """Build and wait; see ``start`` and ``PendingBuild.result``."""
@@ -206,7 +206,12 @@ class Builder:
         work = self._work(jobs, observer)
         self._check_allowed(work.jobs)
         work.start()
-        return PendingBuild(self, "", jobs, work, started=started, not_kept=_keep(jobs)).result()
+        return PendingBuild("", jobs, work, self._after, started=started, not_kept=_keep(jobs)).result()
+
+    def _after(self, jobs: Collection[Job]) -> BuildResult | None:
+        """Take note of what was compiled; return the compiler's runtime library if objects call it."""
+        self.rebuilt.update(job.key.sha256 for job in jobs if job.must_compile)
+        return self.build_runtime() if self.needs_runtime(cast("Entry", job.entry) for job in jobs) else None
 
     def take_server(self) -> CompileServer:
         """Return the warm server, or a new one; it belongs to the caller until ``give_server``."""

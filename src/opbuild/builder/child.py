@@ -7,11 +7,10 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from opbuild.builder.wire import pack
+from opbuild.builder.wire import pack, write_all
 from opbuild.errors import OpbuildError
 from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.opdesc import OpDesc
@@ -32,7 +31,7 @@ def run_child(compiler: Compiler, request: dict[str, Any], pipe: int, server: in
     try:
         os.setpgid(0, 0)
         _end_with(server)
-        _write(pipe, _compile(compiler, request))
+        write_all(pipe, _compile(compiler, request))
     except BaseException:  # nothing may reach the server's own loop, which this process is a copy of
         os._exit(1)
     os._exit(0)
@@ -42,25 +41,20 @@ def _compile(compiler: Compiler, request: dict[str, Any]) -> bytes:
     try:
         desc = OpDesc.from_components(request["desc"])
         symbol, target = request["symbol"], parse_target(request["target"])
-        if request.get("debug"):
-            return _inspected(compiler.inspect(desc, symbol, target, request["debug"]))
-        data = compiler.compile(desc, symbol, target)
+        if request["debug"]:
+            files = dict(compiler.inspect(desc, symbol, target, request["debug"]))
+        else:
+            files = {".o": compiler.compile(desc, symbol, target)}
     except OpbuildError as error:
         return pack({"kind": "error", "step": "compile", "text": str(error)})
     except Exception as error:
         last = traceback.extract_tb(sys.exc_info()[2])[-1]
         text = f"{type(error).__name__}: {error} (at {Path(last.filename).name}:{last.lineno})"
         return pack({"kind": "error", "step": "compile", "text": text})
-    if not isinstance(data, bytes):
-        return pack({"kind": "error", "step": "compile", "text": f"the compiler returned {type(data).__name__}"})
-    return pack({"kind": "object"}, data)
-
-
-def _inspected(files: Mapping[str, bytes]) -> bytes:
-    """Return the message that carries an object and, behind it, the files of debugging."""
-    others = {suffix: content for suffix, content in files.items() if suffix != ".o"}
-    sizes = [[suffix, len(content)] for suffix, content in others.items()]
-    return pack({"kind": "object", "files": sizes}, b"".join((files[".o"], *others.values())))
+    if not isinstance(files[".o"], bytes):
+        return pack({"kind": "error", "step": "compile", "text": f"the compiler returned {type(files['.o']).__name__}"})
+    sizes = [[suffix, len(content)] for suffix, content in files.items()]
+    return pack({"kind": "object", "files": sizes}, *files.values())
 
 
 def _end_with(server: int) -> None:
@@ -69,9 +63,3 @@ def _end_with(server: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != server:
         os._exit(1)
-
-
-def _write(pipe: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(pipe, view) :]

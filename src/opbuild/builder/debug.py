@@ -19,15 +19,13 @@ def debugged(options: Collection[str]) -> Rebuild:
     return Rebuild(Reason("debugged", f"it is debugged: {', '.join(options) or 'listed in op_debug_list'}"))
 
 
-def split_answer(header: Mapping[str, Any], payload: bytes) -> tuple[bytes, dict[str, bytes]]:
-    """Return the object of an answer, and the files of debugging behind it by suffix."""
-    sizes = header.get("files", [])
-    end = start = len(payload) - sum(size for _, size in sizes)
-    files = {}
-    for suffix, size in sizes:
-        files[suffix] = payload[end : end + size]
-        end += size
-    return payload[:start], files
+def split_answer(header: Mapping[str, Any], payload: bytes) -> dict[str, bytes]:
+    """Return the files of an answer by suffix: the object, and those of debugging."""
+    files, begin = {}, 0
+    for suffix, size in header["files"]:
+        files[suffix] = payload[begin : begin + size]
+        begin += size
+    return files
 
 
 def debug_files(
@@ -40,9 +38,9 @@ def debug_files(
         key: Its key.
         nodes: The model's nodes that it computes.
         options: What was asked for.
-        files: What the compiler delivered beside the object, by suffix.
+        files: What the compiler delivered, by suffix.
     """
-    kept = dict(files)
+    kept = {suffix: content for suffix, content in files.items() if suffix != ".o"}
     if "dump_loc" in options:
         kept["_loc.json"] = record_bytes(_location(entry, key, nodes, files.get(".stmt", b"")))
     if "dump_bin" in options:

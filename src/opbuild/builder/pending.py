@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
-from typing import Protocol, cast
+from typing import cast
 
 from opbuild.builder.job import Job
 from opbuild.builder.result import BuildResult
@@ -14,41 +14,32 @@ from opbuild.kernel.entry import Entry
 from opbuild.text.plural import counted, verb
 
 
-class Rest(Protocol):
-    """What a finished build still needs of its builder.
-
-    Attributes:
-        rebuilt: Digests of the keys that were compiled; added to.
-    """
-
-    rebuilt: set[str]
-
-    def needs_runtime(self, entries: Iterable[Entry], /) -> bool:
-        """Return whether some object calls what only the compiler's runtime library has."""
-
-    def build_runtime(self) -> BuildResult:
-        """Build the compiler's runtime library and wait."""
-
-
 class PendingBuild:
     """A build under way; ``Builder.start`` makes it.
 
     Args:
-        builder: Whose it is.
         network: The network's name, for events.
         jobs: All operators.
         work: Compiles those that must be.
+        after: Called when all are there; returns the compiler's runtime library, if they call it.
         started: When the build began.
         not_kept: Entries that other stores lend and that could not be stored.
     """
 
     def __init__(
-        self, builder: Rest, network: str, jobs: Sequence[Job], work: Work, *, started: float, not_kept: int
+        self,
+        network: str,
+        jobs: Sequence[Job],
+        work: Work,
+        after: Callable[[Collection[Job]], BuildResult | None],
+        *,
+        started: float,
+        not_kept: int,
     ) -> None:
-        self._builder = builder
         self._network = network
         self._jobs = jobs
         self._work = work
+        self._after = after
         self._started = started
         self._not_kept = not_kept
         self._result: BuildResult | None = None
@@ -67,9 +58,8 @@ class PendingBuild:
         return self._result
 
     def _collect(self, warnings: tuple[str, ...]) -> BuildResult:
-        self._builder.rebuilt.update(job.key.sha256 for job in self._work.jobs)
+        runtime = self._after(self._jobs)
         entries = {job.desc: cast("Entry", job.entry) for job in self._jobs}
-        runtime = self._builder.build_runtime() if self._builder.needs_runtime(entries.values()) else None
         decisions = tuple(job.finished() for job in self._jobs)
         warned = (*self._own_warnings(), *warnings, *(runtime.warnings if runtime else ()))
         certain = self._work.certain and (runtime is None or runtime.certain)

@@ -8,14 +8,14 @@ Run as ``python -m opbuild.builder.server module:Class workers``. Requests come 
 what was the standard output (the compiler's own output is diverted to the standard error); end of input ends the server
 and its children at once.
 
-    request  {"id", "desc", "symbol", "target", "timeout"}, to debug the operator also {"debug"}: options;
-                 {"compiler"}: the state that the compiler's files must have;
-                 {"sources"}: the digest that the operator's sources must have
+    request  {"id", "desc", "symbol", "target", "timeout", "debug", "compiler", "sources"}: "debug" are the options with
+                 which the operator is debugged, "compiler" is the state that the compiler's files must have, and
+                 "sources" the digest of the operator's sources
     answer   {"kind": "ready"}
              {"kind": "started", "id"}
-             {"kind": "done", "id", "milliseconds", "changed"} + object, to debug the operator also {"files"}: suffix
-                 and size of each file that follows the object; "changed" is empty, or "compiler" or "sources": what is
-                 not what it must be
+             {"kind": "done", "id", "milliseconds", "changed", "files"} + files: "changed" is "compiler" or "sources" if
+                 that is not what it must be, else empty; "files" has the suffix and the size of each file, the object's
+                 among them
              {"kind": "failed", "id", "step", "text"}
              {"kind": "fatal", "text", "hint"}
 """
@@ -38,7 +38,7 @@ from importlib import import_module
 from typing import Any
 
 from opbuild.builder.child import run_child
-from opbuild.builder.wire import Unpacker, pack
+from opbuild.builder.wire import Unpacker, pack, write_all
 from opbuild.kernel.identity import FilesState, files_state
 from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.opdesc import OpDesc
@@ -197,8 +197,8 @@ class Server:
         header, payload = result
         if header["kind"] != "object":
             return _failure(request, header["step"], header["text"]), b""
-        done = {"kind": "done", "id": request["id"], "milliseconds": milliseconds, "changed": child.changed}
-        return done | ({"files": header["files"]} if "files" in header else {}), payload
+        answer = {"kind": "done", "id": request["id"], "milliseconds": milliseconds, "changed": child.changed}
+        return answer | {"files": header["files"]}, payload
 
     def _expire(self) -> None:
         now = time.monotonic()
@@ -256,9 +256,7 @@ def main() -> None:
     os.close(nothing)
 
     def answer(header: dict[str, Any], payload: bytes = b"") -> None:
-        view = memoryview(pack(header, payload))
-        while view:
-            view = view[os.write(answers, view) :]
+        write_all(answers, pack(header, payload))
 
     try:
         gc.disable()

@@ -8,16 +8,24 @@ Little-endian, both lengths unsigned. No pickle: neither side can be made to run
 from __future__ import annotations
 
 import json
+import os
 import struct
 from typing import Any
 
 _LENGTHS = struct.Struct("<II")
 
 
-def pack(header: dict[str, Any], payload: bytes = b"") -> bytes:
-    """Return one message."""
-    text = json.dumps(header).encode()
-    return _LENGTHS.pack(len(text), len(payload)) + text + payload
+def pack(header: dict[str, Any], *payload: bytes) -> bytes:
+    """Return one message; the pieces of its payload follow each other."""
+    text, content = json.dumps(header).encode(), b"".join(payload)
+    return _LENGTHS.pack(len(text), len(content)) + text + content
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write bytes to a pipe, however few it takes at once."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 class Unpacker:

@@ -173,15 +173,15 @@ class Work:
             self.observer(Taken(found.entry.name, job.reason.text, *self._progress()))
 
     def _request(self, job: Job) -> dict[str, Any]:
-        request: dict[str, Any] = {
+        return {
             "id": self._numbers[job],
             "desc": job.desc.components(),
             "symbol": job.key.symbol,
             "target": self._target,
             "sources": job.key.components["sources"],
             "timeout": self._config.compile_timeout,
+            "debug": job.debug or (),
         }
-        return request | {"debug": list(job.debug)} if job.debug else request
 
     def _say(self) -> None:
         for job, holder, seconds in self._queue.overdue():
@@ -218,9 +218,9 @@ class Work:
 
     def _finish(self, job: Job, header: dict[str, Any], payload: bytes) -> None:
         device, milliseconds = self._config.device_id, header["milliseconds"]
-        object_, files = split_answer(header, payload)
+        files = split_answer(header, payload)
         try:
-            entry = make_entry(job.desc, job.key, device, object_, milliseconds, nodes=job.nodes)
+            entry = make_entry(job.desc, job.key, device, files[".o"], milliseconds, nodes=job.nodes)
         except NotAnObjectError as error:
             job.failure = Failure("check", f"the compiler delivered no usable object: {error}")
             return

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from opbuild.api import plan_graphs
 from opbuild.backend.compilers import make_compiler
@@ -22,6 +25,7 @@ from opbuild.kernel.entry import SUFFIXES, Entry
 from opbuild.kernel.identity import identify, remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import CompilerIdentity, file_op_type
+from opbuild.kernel.networks import StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.kernel.target import Target
@@ -37,7 +41,8 @@ from opbuild.store import inspect as operators
 from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
 from opbuild.store.measured import forget
-from opbuild.store.weights import weights_file
+from opbuild.store.networks import Contents, DiskNetworks, read_network
+from opbuild.store.weights import DiskWeights, weights_file
 
 _RUNTIME = file_op_type(runtime_desc().op_types)
 
@@ -164,7 +169,7 @@ def import_bundle(path: Path, config: Config, target: Target) -> Imported:
             f"the bundle {str(path)!r} is for {bundle.target}, and the cache is for {target}",
             "export it on a machine of this kind, or import it where the target is built for (--soc_version)",
         )
-    entries, stored, problems = _unpack(bundle)
+    entries, networks, memos, problems = _unpack(bundle)
     if problems:
         shown = [f"  {problem}" for problem in problems[:20]]
         more = [f"  and {len(problems) - 20} more"] if len(problems) > 20 else []
@@ -174,14 +179,17 @@ def import_bundle(path: Path, config: Config, target: Target) -> Imported:
             "export it again, with this release of opbuild",
         )
     added = sum(_publish(name, entry, config, trust) for name, entry in entries)
-    for name in sorted(stored, key=_commit_marks_last):
+    for network in networks:
+        problem = _publish_network(network, config, trust)
+        if problem:
+            raise _not_written(config.network_meta, problem)
+    for name, content in memos.items():
         try:
-            publish(config.network_meta / name, _signed(name, stored[name], trust))
+            publish(config.network_meta / name, seal(content, name, trust))
         except OSError as error:
             raise _not_written(config.network_meta, str(error)) from error
     forget(config.network_meta)
-    images = sum(name.endswith(".so") for name in stored)
-    return Imported(added, len(entries) - added, images, _note_compilers(bundle, config, trust))
+    return Imported(added, len(entries) - added, len(networks), _note_compilers(bundle, config, trust))
 
 
 def _trust_of(config: Config) -> Trust:
@@ -193,13 +201,6 @@ def _trust_of(config: Config) -> Trust:
     return trust
 
 
-def _signed(name: str, data: memoryview, trust: Trust) -> bytes | memoryview:
-    """Return a network's file as this cache has it: records are signed with this cache's key."""
-    if not name.endswith((".json", ".model")):
-        return data
-    return seal(unseal(bytes(data), name), name, trust)
-
-
 def _entries_of(needed: Planned, builder: Builder) -> list[Entry]:
     """Return the entries that a network needs, all of them stored."""
     from opbuild.builder.decide import UpToDate
@@ -209,9 +210,9 @@ def _entries_of(needed: Planned, builder: Builder) -> list[Entry]:
     missing = [plan.name for plan in plans if not isinstance(plan.decision, UpToDate)]
     if builder.needs_runtime(entries):
         key = builder.key(runtime_desc())
-        found = builder.runtime_store.lookup(key) if builder.runtime_store is not None else None
-        if isinstance(found, Found):
-            entries.append(found.entry)
+        stored = builder.runtime_store.lookup(key) if builder.runtime_store is not None else None
+        if isinstance(stored, Found):
+            entries.append(stored.entry)
         else:
             missing.append(key.name(builder.config.device_id))
     if missing:
@@ -241,8 +242,12 @@ def _network_files(folder: Path, name: str, source: ModelSource, trust: Trust) -
     return {NETWORKS + file: trust.read(folder / file, (folder / file).stat().st_size) for file in files}
 
 
-def _unpack(bundle: Bundle) -> tuple[list[tuple[str, Entry]], dict[str, memoryview], list[str]]:
-    """Return a bundle's entries by place, its networks' files, and what is wrong with them."""
+_Network = tuple[Contents, Mapping[str, memoryview]]
+"""A network of a bundle, and its weights by digest."""
+
+
+def _unpack(bundle: Bundle) -> tuple[list[tuple[str, Entry]], list[_Network], dict[str, Any], list[str]]:
+    """Return a bundle's entries by place, its networks, contents of its models' memos, and what is wrong with them."""
     left = dict(bundle.files)
     entries, problems = [], []
     for prefix, name in _entry_names(bundle):
@@ -255,8 +260,53 @@ def _unpack(bundle: Bundle) -> tuple[list[tuple[str, Entry]], dict[str, memoryvi
             problems.append(f"{name}: {answer.text}")
         else:
             entries.append((prefix, answer))
-    files_left = {name.removeprefix(NETWORKS): data for name, data in left.items()}
-    return entries, files_left, problems + list(_network_problems(files_left, bundle.target))
+    beside = {name.removeprefix(NETWORKS): data for name, data in left.items()}
+    networks, used = [], set[str]()
+    for name in sorted(file.removesuffix(".so") for file in beside if file.endswith(".so")):
+        network = _network(name, beside, bundle.target, used)
+        if isinstance(network, Reason):
+            problems.append(f"{name}: {network.text}")
+        else:
+            networks.append(network)
+    memos = {}
+    for name, data in beside.items():
+        if name.endswith(".model"):
+            try:
+                memos[name] = unseal(bytes(data), name)
+            except ValueError as error:
+                problems.append(f"{name}: {error}")
+        elif name not in used:
+            problems.append(f"{name}: nothing in the bundle uses it")
+    return entries, networks, memos, problems
+
+
+def _network(name: str, files: Mapping[str, memoryview], target: str, used: set[str]) -> _Network | Reason:
+    """Return a network, or what is wrong with it; its files are added to those that are used."""
+
+    def contents(file: str, _: int) -> memoryview:
+        if file not in files:
+            raise FileNotFoundError(2, "not in the bundle", file)
+        return files[file]
+
+    stored = read_network(name, contents)
+    if isinstance(stored, Reason):
+        return stored
+    described = describe(name, stored)
+    if isinstance(described, Reason):
+        return described
+    if described.target != target:
+        return Reason("other-target", f"it is for {described.target}")
+    try:
+        if stored.key.stem != name:
+            return Reason("other-key", f"its key belongs to {stored.key.stem}")
+    except (ValueError, RecursionError):
+        return Reason("damaged", "its key is not what was written")
+    weights = {digest: files.get(weights_file(digest), memoryview(b"")) for digest in described.weights}
+    for digest, data in weights.items():
+        if fast(data) != digest:
+            return Reason("damaged", f"{weights_file(digest)} is not what was written")
+    used.update(described.files)
+    return stored, weights
 
 
 def _entry_names(bundle: Bundle) -> list[tuple[str, str]]:
@@ -269,37 +319,6 @@ def _entry_names(bundle: Bundle) -> list[tuple[str, str]]:
     return sorted(found)
 
 
-def _network_problems(files: Mapping[str, memoryview], target: str) -> Iterator[str]:
-    def contents(name: str, _: int) -> memoryview:
-        if name not in files:
-            raise FileNotFoundError(2, "not in the bundle", name)
-        return files[name]
-
-    used: set[str] = set()
-    for name in sorted(file.removesuffix(".so") for file in files if file.endswith(".so")):
-        stored = describe(name, contents, whole=True)
-        if isinstance(stored, Reason):
-            yield f"{name}: {stored.text}"
-            continue
-        wrong = [file for file in map(weights_file, stored.weights) if fast(files.get(file, b"")) != Path(file).stem]
-        if wrong or stored.target != target:
-            yield f"{name}: {wrong[0]} is not what was written" if wrong else f"{name}: it is for {stored.target}"
-        else:
-            used.update(stored.files)
-    for name, data in files.items():
-        if name.endswith(".model"):
-            try:
-                unseal(bytes(data), name)
-            except ValueError as error:
-                yield f"{name}: {error}"
-        elif name not in used:
-            yield f"{name}: nothing in the bundle uses it"
-
-
-def _commit_marks_last(name: str) -> tuple[bool, str]:
-    return name.endswith(".json"), name
-
-
 def _publish(place: str, entry: Entry, config: Config, trust: Trust) -> bool:
     """Add an entry to the cache; return whether it was not there."""
     folder = config.network_meta if place == NETWORKS else config.kernel_meta
@@ -309,6 +328,20 @@ def _publish(place: str, entry: Entry, config: Config, trust: Trust) -> bool:
     if problem:
         raise _not_written(folder, problem)
     return True
+
+
+def _publish_network(network: _Network, config: Config, trust: Trust) -> str | None:
+    """Put a network and its weights into the cache; return None, or why the storage refused."""
+    found, packed = network
+    weights, states = DiskWeights(config.network_meta / "weights", trust=trust), {}
+    for digest, data in packed.items():
+        weight = weights.put(digest, np.frombuffer(data, np.uint8))
+        if isinstance(weight, Reason):
+            return weight.text
+        states[digest] = weight.state
+    constants = np.frombuffer(found.constants, np.uint8)
+    stored = StoredNetwork(found.record, bytes(found.library), constants, states)
+    return DiskNetworks(config.network_meta, trust=trust).publish(found.key, stored)
 
 
 def _not_written(folder: Path, problem: str) -> BuildError:

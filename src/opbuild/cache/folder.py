@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from opbuild.store.claims import sweep_claims
 from opbuild.store.counters import Counters, read_counters
 from opbuild.store.inventory import disk_usage, survey
 from opbuild.store.items import Item, Kind, remove_files
-from opbuild.store.networks import ReadFile
+from opbuild.store.networks import ReadFile, read_network
 from opbuild.store.peers import claims_folder
 from opbuild.store.reading import read_quietly, reason_of
 from opbuild.store.weights import remove_references, weights_file
@@ -114,7 +115,8 @@ class Cache:
 
     def describe(self, item: Item) -> Description | Reason:
         """Return what a stored network says of itself, or why it can not be read; looking is no use."""
-        return describe(item.name, _reader(folder_of(item), self.trust), self.trust)
+        stored = read_network(item.name, _reader(folder_of(item), self.trust), self.trust, whole=False)
+        return stored if isinstance(stored, Reason) else describe(item.name, stored)
 
     def problems(self, watch: Watch = unwatched) -> Iterator[Problem]:
         """Yield everything that is damaged; what another release of opbuild wrote is not.
@@ -126,7 +128,7 @@ class Cache:
         sizes = weights_sizes(self.items("reference"), self.trust)
         weights = [item for item in items if item.kind == "weight"]
         others = [item for item in items if item.kind != "weight"]
-        digests = Digests()  # of the weights, so that networks which share them do not read them again
+        digests = cache(digest_file)  # of the weights, so that networks which share them do not read them again
         numbers = count(1)
         watch(0, len(items))
         for part in (weights, others):
@@ -243,7 +245,8 @@ def check_network(
         trust: Whose files are believed.
         digest: Returns the BLAKE3 of weights; many networks may map them.
     """
-    network = describe(name, _reader(folder, trust), trust, whole=True)
+    stored = read_network(name, _reader(folder, trust), trust)
+    network = stored if isinstance(stored, Reason) else describe(name, stored)
     for weight, nbytes in network.weights.items() if not isinstance(network, Reason) else ():
         path = folder / weights_file(weight)
         wrong = _wrong_weight(path, trust, nbytes, digest)
@@ -255,23 +258,6 @@ def check_network(
 def _reader(folder: Path, trust: Trust) -> ReadFile:
     """Return what reads the files of a network by name, without changing the time of its last use."""
     return lambda file, most: read_quietly(folder / file, most, trust)
-
-
-class Digests:
-    """Digests of files, each read once. Threads may share it."""
-
-    def __init__(self) -> None:
-        self._known: dict[Path, str] = {}
-
-    def __call__(self, path: Path, trust: Trust) -> str:
-        """Return a file's BLAKE3.
-
-        Raises:
-            OSError: If it can not be read or others can write to it.
-        """
-        if path not in self._known:
-            self._known[path] = digest_file(path, trust)
-        return self._known[path]
 
 
 def _wrong_weight(path: Path, trust: Trust, nbytes: int | None, digest: Callable[[Path, Trust], str]) -> Reason | None:

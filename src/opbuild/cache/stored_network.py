@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import TensorType
 from opbuild.kernel.reason import Reason
 from opbuild.program import HostCall
 from opbuild.runtime.record_json import from_json
-from opbuild.store.networks import ReadFile, read_network
+from opbuild.store.networks import Contents
 from opbuild.store.reading import REFUSED
 from opbuild.store.weights import weights_file
 
@@ -43,25 +42,20 @@ class Description:
     files: tuple[str, ...]
 
 
-def describe(name: str, read_file: ReadFile, trust: Trust = PRIVATE, *, whole: bool = False) -> Description | Reason:
-    """Return what a stored network says of itself, or why it can not be used; its weights are not looked at.
+def describe(name: str, stored: Contents) -> Description | Reason:
+    """Return what a stored network says of itself, or why it can not be run; its weights are not looked at.
 
     Args:
         name: The files' name without suffix.
-        read_file: Reads one of them.
-        trust: What the network must be signed with.
-        whole: Whether to check all its files, not only its record.
+        stored: What they hold.
     """
-    stored = read_network(name, read_file, trust, whole=whole)
-    if isinstance(stored, Reason):
-        return stored
     try:
         record = from_json(stored.record)
-        threads = stored.key.get("num_threads")
+        threads = stored.key.components.get("num_threads")
         weights = {each.digest: each.nbytes for each in record.constants if each.digest}
         return Description(
             network=record.name,
-            target=str(stored.key["target"]),
+            target=str(stored.key.components["target"]),
             num_threads=threads if isinstance(threads, int) else 0,
             inputs=tuple((port.name, port.type) for port in record.inputs),
             outputs=tuple((port.name, port.type) for port in record.outputs),

@@ -30,7 +30,7 @@ def build(
     from opbuild.api import compile as build_network
     from opbuild.cli.progress import build_progress
     from opbuild.cli.run_model import require_shapes
-    from opbuild.cli.tables import operators_table, output_console
+    from opbuild.cli.tables import say, show_report
 
     model = model_of(path, model)
     with build_progress(Console(stderr=True)) as observer:
@@ -40,13 +40,9 @@ def build(
         seconds = time.perf_counter() - started
     require_shapes(network)
     report = network.report
-    console = output_console()
-    if report.operators:
-        console.print(operators_table(report))
-    for name, count in sorted(report.host.items()):
-        console.print(f"no kernel yet, runs on the host: {count} x {name}", highlight=False, markup=False)
+    show_report(report)
     counts = f"{counted(report.built, 'operator')} built, {report.reused} reused{watch.summary}"
-    console.print(f"{counts}, ready in {seconds:.2f} s", highlight=False)
+    say(f"{counts}, ready in {seconds:.2f} s")
     if place := stored_in(Config.from_environment(cache_path=options["cache_path"]), watch):
-        console.print(place, highlight=False, markup=False, soft_wrap=True)
+        say(place, soft_wrap=True)
     watch.require_stored(strict)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from opbuild.cli.progress import build_progress
-from opbuild.cli.tables import operators_table, output_console
+from opbuild.cli.tables import operators_table, output_console, say
 from opbuild.config import Config
 from opbuild.events import CompileFinished, CompileStarted, Event, Observer, Taken, Warned
 from opbuild.files.trust import make_trust
@@ -48,7 +48,7 @@ class BuildLog:
         elif isinstance(event, CompileFinished):
             self._milliseconds[event.name] = event.milliseconds
             if self._shows("debug"):
-                self._say(f"compiled {event.name} in {event.milliseconds:.0f} ms: {self._reasons.get(event.name, '')}")
+                self._tell(f"compiled {event.name} in {event.milliseconds:.0f} ms: {self._reasons.get(event.name, '')}")
         elif isinstance(event, Taken):
             self._shared[event.name] = event.source
         if not isinstance(event, Warned) or self._shows("warning"):
@@ -66,23 +66,17 @@ class BuildLog:
             return
         built = read_offline(path, verify=False, trust=make_trust(Config.from_environment()))
         report = Report(built.name, tuple(self._operator(name, nodes) for name, nodes in built.build["operators"]))
-        console = output_console()
         if report.operators and (self._explain or self._shows("debug")):
-            console.print(operators_table(report))
+            output_console().print(operators_table(report))
         if self._shows("info"):
             size = path.stat().st_size / 2**20
-            console.print(
-                f"{path}: {size:.1f} MiB for {built.target}; {counted(report.built, 'operator')} built, "
-                f"{report.reused} reused{remark}, {seconds:.2f} s",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
-            )
+            say(f"{path}: {size:.1f} MiB for {built.target}; {counted(report.built, 'operator')} built, "
+                f"{report.reused} reused{remark}, {seconds:.2f} s", soft_wrap=True)  # fmt: skip
 
     def tell(self, line: str) -> None:
         """Print a result beside the file, if the level allows and there is one."""
         if line and self._shows("info"):
-            output_console().print(line, highlight=False, markup=False, soft_wrap=True)
+            say(line, soft_wrap=True)
 
     def _operator(self, name: str, nodes: list[str]) -> OperatorReport:
         if name in self._shared:
@@ -95,17 +89,21 @@ class BuildLog:
     def _shows(self, level: str) -> bool:
         return self._level <= LEVELS.index(level)
 
-    def _say(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+    def _tell(self, line: str) -> None:
+        say(line, self._console, soft_wrap=True)
 
 
 def make_warner(level: str = "warning") -> Observer:
     """Return an observer that prints the warnings of what only looks, each once, if the level allows."""
-    console, said = Console(stderr=True, soft_wrap=True), set[str]()
+    console, printed = Console(stderr=True, soft_wrap=True), set[str]()
 
     def observe(event: Event) -> None:
-        if isinstance(event, Warned) and event.message not in said and LEVELS.index(level) <= LEVELS.index("warning"):
-            said.add(event.message)
+        if (
+            isinstance(event, Warned)
+            and event.message not in printed
+            and LEVELS.index(level) <= LEVELS.index("warning")
+        ):
+            printed.add(event.message)
             console.print(Text(f"warning: {event.message}", style="yellow"))
 
     return observe

@@ -27,15 +27,8 @@ from opbuild.text.plural import counted, size
               help=f"With --model: threads that will run it.  [default: {THREADS}]")  # fmt: skip
 @target_options
 @json_option
-def export(
-    bundle: Path,
-    model: Path | None,
-    network: bool,
-    input_shape: str | None,
-    num_threads: int | None,
-    as_json: bool,
-    **place: Any,
-) -> None:
+def export(bundle: Path, model: Path | None, network: bool, input_shape: str | None, num_threads: int | None,
+           as_json: bool, **place: Any) -> None:  # fmt: skip
     """Write the operators of one target into the file BUNDLE; the same operators give the same bytes.
 
     Where it is imported, they are found without a compiler: bake it into an image.

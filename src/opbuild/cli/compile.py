@@ -106,20 +106,14 @@ def _build(request: Request) -> None:
 
 
 def _preview(request: Request) -> None:
-    from opbuild.cli.tables import operators_table, output_console
+    from opbuild.cli.tables import say, show_report
     from opbuild.offline.preview import preview
 
     config = make_config(request)
     report = preview(cast("Path", request.model), **_arguments(request, config), observer=make_warner(request.log))
-    console = output_console()
-    if report.operators:
-        console.print(operators_table(report, planned=True))
-    for name, count in sorted(report.host.items()):
-        console.print(f"no kernel yet, runs on the host: {count} x {name}", highlight=False, markup=False)
-    console.print(
-        f"dry run: {counted(report.built, 'operator')} to build, {report.reused} to reuse; "
-        "nothing was built or written",
-        highlight=False,
+    show_report(report, planned=True)
+    say(
+        f"dry run: {counted(report.built, 'operator')} to build, {report.reused} to reuse; nothing was built or written"
     )
 
 

@@ -12,9 +12,8 @@ import click
 from opbuild.cli import option_values as values
 from opbuild.cli.atc_options import FOREIGN, check_foreign
 from opbuild.cli.dynamic_sizes import parse_sizes, signatures
-from opbuild.cli.option_group import F, option_group
 from opbuild.cli.option_values import Choice, ConflictingOptionsError, DependentOptionError, MissingOptionError
-from opbuild.cli.options import CORES, DEFAULT_PLACE, THREADS, one_model
+from opbuild.cli.options import CORES, DEFAULT_PLACE, THREADS, F, one_model, option_group
 from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES, options_in
 from opbuild.errors import OptionError
 from opbuild.files.kinds import OFFLINE, ONNX, kind_of, require_kind

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from opbuild.cli.interrupt import INTERRUPTS
 from opbuild.cli.progress import PATIENCE, QUIET_SECONDS, duration
+from opbuild.cli.tables import say
 
 _REDRAW_SECONDS = 0.1
 
@@ -119,7 +120,7 @@ class _Lines:
         self._count = count
 
     def show(self) -> None:
-        self._console.print(self._count.line, markup=False, highlight=False, soft_wrap=True)
+        say(self._count.line, self._console, soft_wrap=True)
 
     def close(self) -> None:
         pass

@@ -33,23 +33,22 @@ def example(name: str | None, output: Path | None, seed: int) -> None:
         raise OptionError(f"there is no example {name!r}", hint)
     path = output if output is not None else Path(f"{name}.onnx")
     _write(name, path, seed)
-    made = EXAMPLES[name]
-    shape = ",".join(map(str, made.shape))
-    click.echo(f"{path}: {name} with random weights, {made.megabytes} MB, input {made.input} float32[{shape}]")
+    network = EXAMPLES[name]
+    shape = ",".join(map(str, network.shape))
+    click.echo(f"{path}: {name} with random weights, {network.megabytes} MB, input {network.input} float32[{shape}]")
 
 
 def _show_list() -> None:
     """Print the names of the examples, with their sizes and inputs."""
-    from opbuild.cli.tables import output_console, plain_table
+    from opbuild.cli.tables import output_console, plain_table, say
     from opbuild.frontend.example_models import EXAMPLES
 
     table = plain_table("example", "MB", "input")
     table.columns[1].justify = "right"
     for name, each in EXAMPLES.items():
         table.add_row(name, str(each.megabytes), f"{each.input}: float32[{','.join(map(str, each.shape))}]")
-    console = output_console()
-    console.print(table)
-    console.print("'opbuild example NAME -o model.onnx' writes one", highlight=False)
+    output_console().print(table)
+    say("'opbuild example NAME -o model.onnx' writes one")
 
 
 def _write(name: str, path: Path, seed: int) -> None:

@@ -23,21 +23,15 @@ from opbuild.text.plural import counted
 @num_threads_option
 @target_options
 @json_option
-def explain(
-    path: Path | None,
-    model: Path | None,
-    input_shape: str | None,
-    num_threads: int | None,
-    as_json: bool,
-    **place: Any,
-) -> None:
+def explain(path: Path | None, model: Path | None, input_shape: str | None, num_threads: int | None, as_json: bool,
+            **place: Any) -> None:  # fmt: skip
     """Say for each operator of MODEL.onnx whether a build would reuse it, and if not, why.
 
     The reason is what is wrong with the stored operator, or the first field of the key that differs from the nearest
     one, with both values. Nothing is compiled or written.
     """
     from opbuild.cli.build_log import make_warner
-    from opbuild.cli.tables import operators_table, output_console
+    from opbuild.cli.tables import say, show_report
     from opbuild.offline.preview import preview
 
     model = model_of(path, model)
@@ -46,16 +40,8 @@ def explain(
     shapes: Any = {"input_shapes": fixed, "ranges": ranges}
     report = preview(model, soc_version=str(target), **shapes, config=config, portable=False, observer=make_warner())
     if as_json:
-        print_json(
-            [
-                {"name": each.name, "reused": each.status != "built", "why": each.reason, "nodes": list(each.nodes)}
-                for each in report.operators
-            ]
-        )
+        print_json([{"name": each.name, "reused": each.status != "built", "why": each.reason,
+                     "nodes": list(each.nodes)} for each in report.operators])  # fmt: skip
         return
-    console = output_console()
-    if report.operators:
-        console.print(operators_table(report, planned=True))
-    for name, count in sorted(report.host.items()):
-        console.print(f"no kernel yet, runs on the host: {count} x {name}", highlight=False, markup=False)
-    console.print(f"{counted(report.built, 'operator')} to build, {report.reused} to reuse", highlight=False)
+    show_report(report, planned=True)
+    say(f"{counted(report.built, 'operator')} to build, {report.reused} to reuse")

@@ -23,19 +23,12 @@ class LaunchCommand(click.Command):
 
 
 @click.command(cls=LaunchCommand)
+@click.option("-n", "--num_ranks", metavar="N", type=Whole(1, MOST_RANKS), required=True,
+              help="How many ranks to start.")  # fmt: skip
 @click.option(
-    "-n",
-    "--num_ranks",
-    metavar="N",
-    type=Whole(1, MOST_RANKS),
-    required=True,
-    help="How many ranks to start.",
-)
-@click.option(
-    "--per_device_dirs",
-    is_flag=True,
+    "--per_device_dirs", is_flag=True,
     help="Run rank k in device<k>/, which is made, so that it keeps device<k>/rank_<k>/kernel_meta.",
-)
+)  # fmt: skip
 @click.argument("script", metavar="SCRIPT.py", type=OnePath("the path of a Python script"))
 @click.argument("arguments", metavar="[ARGUMENTS...]", nargs=-1, type=click.UNPROCESSED)
 def launch(num_ranks: int, per_device_dirs: bool, script: Path, arguments: tuple[str, ...]) -> int:

@@ -42,16 +42,15 @@ def operators(names: tuple[str, ...], kernel: bool, host: bool, dtype: str | Non
 def _show(records: Sequence[OperatorSupport]) -> None:
     from rich.text import Text
 
-    from opbuild.cli.tables import output_console, plain_table
+    from opbuild.cli.tables import output_console, plain_table, say
 
     table = plain_table("operator", "kernels for", "on the host", "remarks")
     for record in records:
         table.add_row(*map(Text, row(record)))
-    console = output_console()
     if records:
-        console.print(table)
+        output_console().print(table)
     groups = "; ".join(f"{group} is {', '.join(dtypes)}" for group, dtypes in _GROUPS.items())
-    console.print(f"{summary(records)}\n{groups}", highlight=False, markup=False)
+    say(f"{summary(records)}\n{groups}")
 
 
 def row(record: OperatorSupport) -> tuple[str, str, str, str]:

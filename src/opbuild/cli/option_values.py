@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -108,8 +109,29 @@ def integer(option: str, text: str, least: int, greatest: int | None = None) -> 
     return value
 
 
-class Whole(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no such argument
-    """A whole number in a range, for click; a wrong one is an error that says the range.
+class _Read(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no such argument
+    """A value for click, read as the options of ``opbuild compile`` are: a wrong one is an error that says what may be.
+
+    Attributes:
+        name: What click calls it.
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value.
+
+        Raises:
+            EmptyValueError, BadValueError: If it is not allowed.
+        """
+        name = name_of(param).lstrip("-") if param is not None else ""
+        return self.read(name, value, isinstance(param, click.Argument)) if isinstance(value, str) else value
+
+    def read(self, name: str, text: str, is_argument: bool) -> Any:
+        """Return the value that a text is, of an option or of an argument."""
+        raise NotImplementedError
+
+
+class Whole(_Read):
+    """A whole number in a range.
 
     Args:
         least: The least.
@@ -122,20 +144,13 @@ class Whole(click.ParamType):  # type: ignore[type-arg]  # older releases of cli
         self.least = least
         self.greatest = greatest
 
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number.
-
-        Raises:
-            EmptyValueError, BadValueError: If it is none, or not in the range.
-        """
-        if isinstance(value, int):
-            return value
-        option = name_of(param).lstrip("-") if param is not None else ""
-        return integer(option, value, self.least, self.greatest)
+    def read(self, name: str, text: str, is_argument: bool) -> int:
+        """Return the number."""
+        return integer(name, text, self.least, self.greatest)
 
 
-class OnePath(click.ParamType):  # type: ignore[type-arg]  # as above
-    """A path, for click; an empty one is an error, and not the working folder.
+class OnePath(_Read):
+    """A path; an empty one is an error, and not the working folder.
 
     Args:
         what: What it is the path of, after "it must be".
@@ -148,22 +163,15 @@ class OnePath(click.ParamType):  # type: ignore[type-arg]  # as above
         self.what = what
         self.folder = folder
 
-    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the path.
-
-        Raises:
-            EmptyValueError, BadValueError: If it is empty, or no path can be so.
-        """
-        if isinstance(value, Path):
-            return value
-        name = name_of(param).lstrip("-") if param is not None else ""
-        if isinstance(param, click.Argument):
-            return argument(name, value, self.what)
-        return (folder if self.folder else path)(name, value, self.what)
+    def read(self, name: str, text: str, is_argument: bool) -> Path:
+        """Return the path."""
+        if is_argument:
+            return argument(name, text, self.what)
+        return (folder if self.folder else path)(name, text, self.what)
 
 
-class OneOf(click.ParamType):  # type: ignore[type-arg]  # as above
-    """One of some words, for click.
+class OneOf(_Read):
+    """One of some words.
 
     Args:
         allowed: The words.
@@ -174,13 +182,9 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]  # as above
     def __init__(self, allowed: Sequence[str]) -> None:
         self.choice = Choice(allowed)
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the word.
-
-        Raises:
-            EmptyValueError, BadValueError: If it is none of them.
-        """
-        return self.choice.check(name_of(param).lstrip("-") if param is not None else "", value)
+    def read(self, name: str, text: str, is_argument: bool) -> str:
+        """Return the word."""
+        return self.choice.check(name, text)
 
 
 def argument(name: str, text: str, what: str) -> Path:

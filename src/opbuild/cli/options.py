@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
-from opbuild.cli.option_group import F, option_group
 from opbuild.cli.option_values import FOLDER, OnePath, Whole
 from opbuild.cli.usage import name_of
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 DEFAULT_PLACE = "$MS_COMPILER_CACHE_PATH, else $XDG_CACHE_HOME/opbuild, else ~/.cache/opbuild"
 CORES = "$MS_BUILD_PROCESS_NUM, else the cores, 24 at most"
 THREADS = "$OPBUILD_NUM_THREADS, else the cores"
+
+
+def option_group(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return a decorator that adds options; ``--help`` lists them in the order given."""
+
+    def add(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
 
 
 def _shapes(context: click.Context, option: click.Parameter, text: str | None) -> dict[str, tuple[int, ...]]:

@@ -15,13 +15,8 @@ from rich.text import Text
 
 from opbuild.cli.build_state import BuildState
 from opbuild.cli.interrupt import INTERRUPTS
-from opbuild.events import (
-    BuildFinished,
-    BuildStarted,
-    Event,
-    Observer,
-    Warned,
-)
+from opbuild.cli.tables import say
+from opbuild.events import BuildFinished, BuildStarted, Event, Observer, Warned
 from opbuild.platform.background import begin
 from opbuild.text.plural import counted
 
@@ -183,8 +178,8 @@ class LineProgress:
         doing = state.compiled_by
         if state.running:
             doing = f"compiling {doing}"
-        said = (done, state.step_text, duration(state.elapsed), left, doing)
-        self._write(before + ", ".join(filter(None, said)))
+        parts = (done, state.step_text, duration(state.elapsed), left, doing)
+        self._write(before + ", ".join(filter(None, parts)))
 
     def close(self) -> None:
         """End the lines in between."""
@@ -219,7 +214,7 @@ def build_progress(console: Console, *, ends: bool = True) -> Iterator[Observer]
 
         def write(line: str) -> None:
             with suppress(OSError):  # nobody reads, a full disk: the build goes on unseen
-                console.print(line, markup=False, highlight=False, soft_wrap=True)
+                say(line, console, soft_wrap=True)
 
         observer = LineProgress(write, ends=ends)
     observer.begin()

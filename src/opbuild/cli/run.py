@@ -36,22 +36,12 @@ class RunCommand(click.Command):
 @click.command(cls=RunCommand)
 @model_arguments("[SCRIPT.py|MODEL.onnx|MODEL.om]")
 @click.argument("arguments", metavar="[ARGUMENTS...]", nargs=-1)
-@click.option(
-    "--input",
-    "inputs",
-    metavar="NAME=FILE.npy",
-    multiple=True,
-    help="Data of one input; the others get random numbers.  [repeatable]",
-)
-@click.option(
-    "--output_dir",
-    metavar="DIR",
-    type=OnePath(FOLDER, folder=True),
-    help="Write each output to DIR/<name>.npy.",
-)
-@click.option(
-    "--repeat", metavar="N", type=Whole(1), default=10, show_default=True, help="Timed calls after the first."
-)
+@click.option("--input", "inputs", metavar="NAME=FILE.npy", multiple=True,
+              help="Data of one input; the others get random numbers.  [repeatable]")  # fmt: skip
+@click.option("--output_dir", metavar="DIR", type=OnePath(FOLDER, folder=True),
+              help="Write each output to DIR/<name>.npy.")  # fmt: skip
+@click.option("--repeat", metavar="N", type=Whole(1), default=10, show_default=True,
+              help="Timed calls after the first.")  # fmt: skip
 @click.option("--seed", metavar="N", type=Whole(0), default=0, show_default=True, help="Seed of the random inputs.")
 @model_options
 def run(path: Path | None, model: Path | None, arguments: tuple[str, ...], **options: Any) -> int:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from opbuild.cli.progress import build_progress
 from opbuild.cli.strict import StorageWatch, stored_in
-from opbuild.cli.tables import WHOLE_NAMES, output_console, plain_table
+from opbuild.cli.tables import WHOLE_NAMES, output_console, plain_table, say
 from opbuild.config import Config
 from opbuild.errors import FileError, InputError, OptionError, ShapeError
 from opbuild.files.kinds import ARRAY, require_kind
@@ -80,7 +80,7 @@ def run_model(
     _show(network, data, outputs, first, repeat)
     place = stored_in(Config.from_environment(cache_path=build["cache_path"]), watch)
     if place and network.report.built:
-        output_console().print(place, highlight=False, markup=False, soft_wrap=True)
+        say(place, soft_wrap=True)
     if output_dir is not None:
         write_outputs(outputs, output_dir)
 
@@ -122,15 +122,10 @@ def _show(network: Network, data: dict[str, Array], outputs: Mapping[str, Array]
     console = output_console()
     console.print(_statistics(outputs, console.width))
     report = network.report
-    console.print(
-        f"first outputs after {first * 1e3:.1f} ms: {counted(report.built, 'operator')} built, {report.reused} reused",
-        highlight=False,
-    )
-    console.print(
-        f"latency: median {statistics.median(seconds) * 1e3:.3f} ms, least {min(seconds) * 1e3:.3f} ms, "
-        f"{counted(repeat, 'call')}",
-        highlight=False,
-    )
+    counts = f"{counted(report.built, 'operator')} built, {report.reused} reused"
+    say(f"first outputs after {first * 1e3:.1f} ms: {counts}")
+    median, least = statistics.median(seconds) * 1e3, min(seconds) * 1e3
+    say(f"latency: median {median:.3f} ms, least {least:.3f} ms, {counted(repeat, 'call')}")
 
 
 def read_inputs(options: tuple[str, ...]) -> dict[str, Array]:

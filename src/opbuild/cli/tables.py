@@ -24,6 +24,17 @@ def output_console() -> Console:
     return console if console.is_terminal else Console(width=LOG_WIDTH)
 
 
+def say(line: str, console: Console | None = None, *, soft_wrap: bool = False) -> None:
+    """Print a line as it is: no part of it is coloured or taken for markup.
+
+    Args:
+        line: The line.
+        console: Where to; by default where results go.
+        soft_wrap: Whether the terminal breaks it, so that names in it stay whole.
+    """
+    (console or output_console()).print(line, highlight=False, markup=False, soft_wrap=soft_wrap)
+
+
 WHOLE_NAMES = 80
 """Characters in a line from which on names of operators stay whole, so that they can be copied; other columns fold."""
 
@@ -66,3 +77,11 @@ def _nodes(names: Sequence[str]) -> str:
     """Return one node's name, or the first one and how many more there are."""
     first = names[0] if names else ""
     return first if len(names) < 2 else f"{first} +{len(names) - 1}"
+
+
+def show_report(report: Report, *, planned: bool = False) -> None:
+    """Print the table of operators, and what runs on the host; arguments as for ``operators_table``."""
+    if report.operators:
+        output_console().print(operators_table(report, planned=planned))
+    for name, count in sorted(report.host.items()):
+        say(f"no kernel yet, runs on the host: {count} x {name}")

@@ -22,6 +22,15 @@ ANY_RANK = 6
 """Rank of the kernels that serve every lower rank, of families for which dimensions of one element may be added."""
 
 
+Choose = Callable[..., Any]
+"""Calls a family's ``choose`` with the extents that follow it, and with what it must know of the machine."""
+
+
+def for_threads(threads: int) -> Choose:
+    """Return what chooses variants for a number of threads."""
+    return lambda function, *extents: function(*extents, threads)
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of a family's variants.

@@ -129,17 +129,25 @@ class Known(NamedTuple):
 
 
 def digest_of(
-    path: Path, memo: Path | None, digest_file: Callable[[Path], str] | None = None, trust: Trust = PRIVATE
+    path: Path,
+    memo: Path | None,
+    digest_file: Callable[[Path], str] | None = None,
+    trust: Trust = PRIVATE,
+    *,
+    is_unwritten: Callable[[Path], bool] = is_unwritten,
+    settled: int = _SETTLED,
 ) -> Known:
     """Return a file's digest, from ``memo`` if the file's state is the one for which it was written there.
 
-    Only what lasts is remembered: see ``Known`` and ``kernel.writers``.
+    Only what lasts is remembered: see ``Known`` and ``files.writers``.
 
     Args:
         path: The file.
         memo: File in which state and digest are remembered, replaced if it is not right; None remembers nothing.
         digest_file: Reads the file and returns its digest; default ``fast_file``.
         trust: Whose memo is believed.
+        is_unwritten: Says whether nobody writes to the file.
+        settled: Nanoseconds since the file's last change after which another surely shows.
 
     Raises:
         OSError: If ``path`` can not be read; a memo that can not be written costs only the reading next time.
@@ -149,7 +157,7 @@ def digest_of(
         return remembered
     unwritten = is_unwritten(path)  # before anything is read: what is mapped later shows by its time of change
     stat, now = path.stat(), time.time_ns()
-    known = Known((digest_file or fast_file)(path), _state(stat), unwritten and now - stat.st_ctime_ns > _SETTLED)
+    known = Known((digest_file or fast_file)(path), _state(stat), unwritten and now - stat.st_ctime_ns > settled)
     if memo is not None:
         with contextlib.suppress(OSError):
             if known.lasts and state_of(path) == known.state:

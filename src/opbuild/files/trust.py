@@ -131,7 +131,7 @@ class Trust:
 
         Args:
             path: The file.
-            most: Bytes that a file of its kind can have: see ``kernel.limits``.
+            most: Bytes that a file of its kind can have: see ``files.most_bytes``.
             flags: More of ``os.open``'s flags.
 
         Raises:

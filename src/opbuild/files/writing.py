@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import threading
 from pathlib import Path
 from typing import IO
@@ -88,6 +89,29 @@ def create(path: Path, buffering: int = -1) -> IO[bytes]:
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     return os.fdopen(descriptor, "wb", buffering=buffering)
+
+
+def append(path: Path, data: bytes, *, create: bool = False) -> int:
+    """Add to the end of a file with one write, beside which others may do the same; return the size that it had.
+
+    Args:
+        path: The file.
+        data: What to add.
+        create: Whether it need not be there.
+
+    Raises:
+        OSError: If it is no regular file, or can not be written.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | (os.O_CREAT if create else 0)
+    descriptor = os.open(path, flags, 0o644)
+    try:
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)
+    return state.st_size
 
 
 def inside(folder: Path, location: str) -> Path:

@@ -175,9 +175,9 @@ class NodeBinder:
         if any(value is None for value, each in zip(constants, types, strict=True) if each is not None):
             return None
         if node.op_type == "ConstantOfShape":
-            made = self._types[node.outputs[0]]
-            scalar = np.asarray(node.attrs.get("value", 0.0)).astype(made.dtype).reshape(-1)[0]
-            return (np.broadcast_to(scalar, made.shape),)
+            type_ = self._types[node.outputs[0]]
+            scalar = np.asarray(node.attrs.get("value", 0.0)).astype(type_.dtype).reshape(-1)[0]
+            return (np.broadcast_to(scalar, type_.shape),)
         try:
             found = [self._types[name] for name in node.outputs if name]
             return self._evaluate(node, constants, self._opset_of(node), found)

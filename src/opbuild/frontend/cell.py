@@ -1,10 +1,8 @@
 """Tracing: records the operators that Python code applies to symbolic values, as one ``Graph``.
 
-A ``Trace`` is a stack-like context of one thread. While it is active every operator that the code applies is
-appended to
-it instead of being run; the values that code sees are ``Symbol``: a name and a type, never data. Python's own
-control flow
-runs as written, so loops are unrolled and only the branch taken is recorded.
+A ``Trace`` is a stack-like context of one thread. While it is active every operator that the code applies is appended
+to it instead of being run; the values that code sees are ``Symbol``: a name and a type, never data. Python's own
+control flow runs as written, so loops are unrolled and only the branch taken is recorded.
 
 The machinery knows no user interface: ``opbuild.mindspore`` wraps symbols in its ``Tensor``.
 """

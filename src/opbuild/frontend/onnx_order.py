@@ -87,11 +87,11 @@ def _sorted(holder: _Holder) -> list[int]:
 
 def _fail(holder: _Holder, waits: Sequence[set[int]], left: set[int]) -> None:
     """Raise the error that names nodes which read each other in a circle."""
-    place, seen = min(left), dict[int, None]()
-    while place not in seen:
-        seen[place] = None
+    place, passed = min(left), dict[int, None]()
+    while place not in passed:
+        passed[place] = None
         place = min(waits[place] & left)
-    circle = [*seen][[*seen].index(place) :]
+    circle = [*passed][[*passed].index(place) :]
     names = [repr(describe(holder.node[index], index)) for index in reversed(circle)]
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     many = f"the nodes {shown} read each other's outputs in a circle"

@@ -90,9 +90,9 @@ def _type(node: Node, proto: onnx.TypeProto) -> TensorType:
     where = f"{node.op_type} node {node.name!r}"
     if proto.WhichOneof("value") not in ("tensor_type", None):
         kind = str(proto.WhichOneof("value")).removesuffix("_type")
-        made = "an optional value" if kind == "optional" else f"a {kind}"
+        result = "an optional value" if kind == "optional" else f"a {kind}"
         raise UnsupportedOperatorError(
-            f"{where} makes {made}, and opbuild knows tensors only",
+            f"{where} makes {result}, and opbuild knows tensors only",
             "replace sequences, optionals and maps by tensors",
         )
     tensor = proto.tensor_type

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from opbuild.errors import DTypeError, ShapeError, UnsupportedOperatorError
-from opbuild.graph.types import DTYPES, Array, Node, TensorType
+from opbuild.graph.types import DTYPES, Array, Node, TensorType, broadcast_shapes
 
 Shape = tuple[int, ...]
 Types = tuple[TensorType, ...]
@@ -144,16 +144,10 @@ def broadcast(call: Call, shapes: Sequence[Shape]) -> Shape:
     Raises:
         ShapeError: If they do not fit each other.
     """
-    rank = max((len(shape) for shape in shapes), default=0)
-    result = [1] * rank
-    for shape in shapes:
-        for position, extent in enumerate(shape, rank - len(shape)):
-            if extent == 1 or extent == result[position]:
-                continue
-            if result[position] != 1:
-                call.fail(f"shapes {' and '.join(str(list(item)) for item in shapes)} do not broadcast")
-            result[position] = extent
-    return tuple(result)
+    result = broadcast_shapes(shapes)
+    if result is None:
+        call.fail(f"shapes {' and '.join(str(list(item)) for item in shapes)} do not broadcast")
+    return result
 
 
 def same_dtype(call: Call, first: int = 0, last: int | None = None) -> str:

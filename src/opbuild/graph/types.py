@@ -7,7 +7,7 @@ domain ``opbuild`` (see ``graph/passes``). Passes take a graph and return a grap
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, TypeAlias
@@ -69,6 +69,18 @@ class TensorType:
 
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+def broadcast_shapes(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """Return the shape that ``shapes`` have together under numpy's broadcasting; None if they do not fit."""
+    result: list[int] = []
+    for shape in shapes:
+        result = [1] * (len(shape) - len(result)) + result
+        for position, extent in enumerate(shape, len(result) - len(shape)):
+            if result[position] not in (1, extent) and extent != 1:
+                return None
+            result[position] = extent if extent != 1 else result[position]
+    return tuple(result)
 
 
 @dataclass(frozen=True, eq=False)

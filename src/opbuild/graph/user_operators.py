@@ -60,10 +60,14 @@ class UserOperator:
         Raises:
             OptionError: If that function returns something else than a shape or a TensorType.
         """
-        from opbuild.graph.types import TensorType  # loads numpy, which the compile server does without
+        from opbuild.graph.types import TensorType, broadcast_shapes  # numpy, which the compile server does without
 
         if self.infer is None:
-            return TensorType(types[0].dtype, _broadcast([type_.shape for type_ in types], self.op_type))
+            shape = broadcast_shapes(type_.shape for type_ in types)
+            if shape is None:
+                shown = ", ".join(str(list(type_.shape)) for type_ in types)
+                raise OptionError(f"operator {self.op_type}: shapes {shown} do not broadcast together")
+            return TensorType(types[0].dtype, shape)
         found = self.infer(*types, **attrs)
         if isinstance(found, TensorType):
             return found
@@ -132,15 +136,3 @@ def digest() -> str:
         return ""
     texts = [[*key, operator.source, operator.shape_source] for key, operator in sorted(_REGISTERED.items())]
     return fast(repr(texts).encode())
-
-
-def _broadcast(shapes: Sequence[tuple[int, ...]], op_type: str) -> tuple[int, ...]:
-    rank = max(len(shape) for shape in shapes)
-    result = [1] * rank
-    for shape in shapes:
-        for axis, extent in enumerate(shape, rank - len(shape)):
-            if extent != 1 and result[axis] not in (1, extent):
-                shown = ", ".join(str(list(each)) for each in shapes)
-                raise OptionError(f"operator {op_type}: shapes {shown} do not broadcast together")
-            result[axis] = extent if extent != 1 else result[axis]
-    return tuple(result)

@@ -82,13 +82,13 @@ def files_digest(paths: Sequence[Path], memo: Path | None, trust: Trust = PRIVAT
         OSError: If a file can not be read.
     """
     before = files_state(paths)
-    if memo is not None and (remembered := _read(memo, before, trust)):
-        return remembered
+    content = _content(memo, trust) if memo is not None else {}
+    known = content.get("blake3")
+    if content.get("files") == [list(each) for each in before] and isinstance(known, str) and len(known) == 64:
+        return known
     digest = fast("\n".join(fast_file(path) for path in paths).encode())
     if memo is not None and _settled(before) and files_state(paths) == before:
-        content = _content(memo, trust)
-        known = content if content.get("blake3") == digest else {}
-        _write(memo, {**known, "files": before, "blake3": digest}, trust)
+        _write(memo, {**(content if known == digest else {}), "files": before, "blake3": digest}, trust)
     return digest
 
 
@@ -98,25 +98,15 @@ def files_state(paths: Sequence[Path]) -> FilesState:
     Raises:
         OSError: If there is no such file.
     """
-    return tuple(_state(path) for path in paths)
-
-
-def _state(path: Path) -> tuple[str | int, ...]:
-    stat = path.stat()
-    return (str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+    states = [(path, path.stat()) for path in paths]
+    return tuple(
+        (str(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino) for path, state in states
+    )
 
 
 def _settled(state: FilesState) -> bool:
     """Return whether no file has only just changed: it might change again without getting another time of change."""
     return all(time.time_ns() - int(changed) > _SETTLED for *_, changed, _ in state)
-
-
-def _read(memo: Path, state: FilesState, trust: Trust) -> str | None:
-    content = _content(memo, trust)
-    if content.get("files") != [list(each) for each in state]:
-        return None
-    digest = content.get("blake3")
-    return digest if isinstance(digest, str) and len(digest) == 64 else None
 
 
 def _content(memo: Path, trust: Trust) -> dict[str, Any]:

@@ -52,13 +52,6 @@ class Target:
     triple: str
     features: tuple[str, ...] = ()
 
-    @property
-    def vector_bits(self) -> int:
-        """Width in bits of the widest vector register that code may use."""
-        if any(feature.startswith("avx512") for feature in self.features):
-            return 512
-        return 256 if "avx2" in self.features or "avx" in self.features else 128
-
     def __str__(self) -> str:
         return "-".join((self.triple, *self.features))
 

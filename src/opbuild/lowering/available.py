@@ -1,24 +1,26 @@
 """Lowering to kernels that are there already, where none can be compiled.
 
-Lowering picks for each call the variant that is fastest for its extents. Which variants all sizes of a range pick can
-not be told without looking at every size; but a kernel of another variant computes the same wherever its limits
-(``OpDesc.problem``) allow, and each family has a variant without limits. So a file that holds that variant of every
-operator, and the variants of the sizes that are likely, serves every size.
+Lowering picks for each call the variant that is fastest for its extents. A kernel of another variant computes the same
+wherever its limits (``OpDesc.problem``) allow, and each family has a variant without limits. So a file that holds that
+variant of every operator serves every size; with the variants that sizes would pick (``alternatives``) it is fast too.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
 
 from opbuild.families.blocked import BLOCK
 from opbuild.families.catalogue import find
+from opbuild.families.family import for_threads
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.reorder import from_blocked, to_blocked
 from opbuild.lowering.transfer import copy
 from opbuild.program import View
 from opbuild.text.canonical import canonical_json
+
+V = TypeVar("V")
 
 Call = tuple[OpDesc, tuple[View, ...]]
 
@@ -31,6 +33,15 @@ class Kernels(Protocol):
 
     def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Call | None:
         """Return a call that computes what ``desc`` on ``views`` would, or None if no kernel may."""
+
+    def choose(self, site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
+        """Return the variant that lowering is to ask for: that of ``function``, a family's, or another of its own.
+
+        Args:
+            site: The nodes that are lowered.
+            function: A family's ``choose``.
+            arguments: What it is called with.
+        """
 
 
 class Available:
@@ -63,6 +74,10 @@ class Available:
         best = min(fitting, default=None, key=lambda found: found[:2])
         return None if best is None else best[2:]
 
+    def choose(self, _site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
+        """Return the variant that is fastest."""
+        return function(*arguments)
+
 
 class Unlimited:
     """Stands for kernels that are legal at any extent; remembers which were asked for."""
@@ -80,6 +95,10 @@ class Unlimited:
         self.descs[found] = None
         return found, _with_rank(found, views)
 
+    def choose(self, _site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
+        """Return the variant that is fastest."""
+        return function(*arguments)
+
 
 def meaning(desc: OpDesc) -> str:
     """Return what a descriptor computes, whatever its variant: equal for kernels that may stand for each other."""
@@ -87,6 +106,12 @@ def meaning(desc: OpDesc) -> str:
     ranks = [None if any_rank else len(operand.dims) for operand in desc.operands]
     operands = [[o.name, o.dtype, o.format, rank] for o, rank in zip(desc.operands, ranks, strict=True)]
     return canonical_json([parts["op_types"], desc.family, parts["attrs"], operands, desc.impl_mode, desc.source])
+
+
+def form(desc: OpDesc) -> str:
+    """Return what a descriptor computes and how its operands lie, whatever its variant and its limits."""
+    lying = [[(dim.extent, dim.stride) for dim in operand.dims] for operand in desc.operands]
+    return canonical_json([meaning(desc), lying])
 
 
 def _distance(wanted: OpDesc, other: OpDesc) -> float:
@@ -111,7 +136,8 @@ def conversions(threads: int) -> tuple[OpDesc, ...]:
     element = View(0, 0, ((1, 1),))
     image, odd = View(0, 0, ((1, 1), (1, 1), (BLOCK, 1))), View(0, 0, ((1, 1), (1, 1), (1, 1)))
     blocked = View(0, 0, ((BLOCK, 1), (1, BLOCK), (1, BLOCK), (1, BLOCK)))
-    calls = [copy((element, element), dtype, threads) for dtype in ("uint8", "uint16", "uint32", "uint64")]
-    calls += [to_blocked((plain, blocked), "float32", threads) for plain in (image, odd)]
-    calls.append(from_blocked((blocked, image), "float32", threads))
+    choose = for_threads(threads)
+    calls = [copy((element, element), dtype, choose) for dtype in ("uint8", "uint16", "uint32", "uint64")]
+    calls += [to_blocked((plain, blocked), "float32", choose) for plain in (image, odd)]
+    calls.append(from_blocked((blocked, image), "float32", choose))
     return tuple(find(desc.family).without_limits(desc) for desc, _ in calls)

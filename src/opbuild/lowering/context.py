@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from opbuild.errors import ShapeError
 from opbuild.families.blocked import blocks
@@ -18,6 +18,8 @@ from opbuild.lowering.reorder import channel_table, for_type, from_blocked, in_o
 from opbuild.lowering.transfer import copy
 from opbuild.platform.digest import fast
 from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, View
+
+V = TypeVar("V")
 
 MakeCall = Callable[[tuple[View, ...]], tuple[OpDesc, tuple[View, ...]]]
 """Makes the descriptor once the views are known; it may collapse or reorder dimensions of the views."""
@@ -99,6 +101,7 @@ class Lowering:
         self._outputs = set(self.graph.outputs)
         self.consumers = self.graph.consumers()
         self.notes: dict[str, Any] = {}
+        self.site: tuple[str, ...] = ()  # the nodes that are lowered now
         self._merged = {node.name: node.merged for node in self.graph.nodes if node.merged}
         for name in self.graph.inputs:
             kind = self.type(name)
@@ -241,6 +244,11 @@ class Lowering:
             self._constants[known] = Plain(storage, shape, dense_strides(shape))
         return self._constants[known]
 
+    def choose(self, function: Callable[..., V], *extents: Any) -> V:
+        """Return what a family's ``choose`` returns for these extents on the machine that will run the network."""
+        kernels, arguments = self.options.kernels, (*extents, self.options.num_threads)
+        return function(*arguments) if kernels is None else kernels.choose(self.site, function, arguments)
+
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def emit(self, make: MakeCall, operands: Sequence[OperandRef], nodes: Sequence[str] | Node) -> None:
@@ -250,7 +258,7 @@ class Lowering:
 
     def copy(self, source: Plain, target: Plain, name: str) -> None:
         """Emit the copy of a plain value, with any strides, to a place of the same shape; ``name`` is for reports."""
-        self.emit(for_type(copy, source.storage.dtype, self.options.num_threads), (source, target), (name,))
+        self.emit(for_type(copy, source.storage.dtype, self.choose), (source, target), (name,))
 
     def host(self, node: Node) -> None:
         """Emit a call of the host backend for a node."""
@@ -291,6 +299,7 @@ class Lowering:
                 tuple(self.type(name) if name else None for name in node.outputs),
                 self.graph.opset,
             )
+        self.site = call.nodes
         desc, views = call.make(tuple(operand.resolve(index_of) for operand in call.operands))
         if self.options.kernels is not None:
             served = self.options.kernels.serve(desc, views)
@@ -347,7 +356,7 @@ class Lowering:
         value = self._new_blocked_storage(name, source.padding_value)
         table = channel_table(order)
         places = self.packed((), f"order {fast(table.tobytes())}", table.shape, "int32", lambda: table)
-        make = for_type(in_order, source.storage.dtype, self.options.num_threads)
+        make = for_type(in_order, source.storage.dtype, self.choose)
         for n in range(value.shape[0]):
             self.emit(make, (source.window(n), places, value.window(n)), (name,))
         return value
@@ -358,7 +367,7 @@ class Lowering:
         shape, strides = source.shape, source.strides
         if len(shape) == 3:
             shape, strides = (*shape[:2], 1, shape[2]), (*strides[:2], 0, strides[2])
-        make = for_type(to_blocked, source.storage.dtype, self.options.num_threads)
+        make = for_type(to_blocked, source.storage.dtype, self.choose)
         for n in range(shape[0]):
             image = Plain(source.storage, shape[1:], strides[1:], source.offset + n * strides[0])
             self.emit(make, (image, value.window(n)), (name,))
@@ -370,7 +379,7 @@ class Lowering:
         shape, strides = value.shape, value.strides
         if len(shape) == 3:
             shape, strides = (*shape[:2], 1, shape[2]), (*strides[:2], 0, strides[2])
-        make = for_type(from_blocked, value.storage.dtype, self.options.num_threads)
+        make = for_type(from_blocked, value.storage.dtype, self.choose)
         for n in range(shape[0]):
             image = Plain(value.storage, shape[1:], strides[1:], n * strides[0])
             self.emit(make, (source.window(n), image), (name,))

@@ -62,6 +62,7 @@ def _lower_node(lowering: Lowering, node: Node) -> None:
             raise NotServedError(f"no kernel for {node.op_type}")
         if node.name in lowering.options.on_host:
             raise NotServedError("none of the kernels that there are serves it")
+        lowering.site = (node.name,)
         serve(lowering, node)
     except NotServedError as reason:
         lowering.notes[node.name] = str(reason)

@@ -200,7 +200,7 @@ def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> No
     m, n = product.out.shape[-2:]
     k = product.lhs.shape[-1]
     rank = len(product.out.shape)
-    variant = matmul.choose(layout, batches, m, n, k, lowering.options.num_threads)
+    variant = lowering.choose(matmul.choose, layout, batches, m, n, k)
     lhs, rhs = with_inner_stride(product.lhs, 1), product.rhs
     own = matmul.operands(layout, rank, len(rhs.shape), _one_or_free(lhs.strides[-1]), variant)
     out = Operand("out", "float32", (Dim(stride=1), *(Dim(),) * (rank - 1)))
@@ -236,7 +236,7 @@ def _vector_left(lowering: Lowering, part: Product) -> None:
 
 def _dot(lowering: Lowering, product: Product, matrix: Plain, vector: Plain) -> None:
     """Emit one call of the ``gemv`` family: ``matrix`` is ``(b, b, rows, K)``, ``vector`` ``(b, b, K)``."""
-    variant = gemv.choose(prod(matrix.shape), lowering.options.num_threads)
+    variant = lowering.choose(gemv.choose, prod(matrix.shape))
     inputs = (*gemv.OPERANDS, *_epilogue_inputs(product, inner=False))
     out = Operand("out", "float32", (Dim(), Dim(), Dim()))
     references = (with_inner_stride(matrix, 1), with_inner_stride(vector, 1))

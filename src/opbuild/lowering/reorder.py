@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from opbuild.families.blocked import BLOCK
+from opbuild.families.family import Choose
 from opbuild.families.from_blocked import family as from_blocks
 from opbuild.families.shuffle import family as shuffle
 from opbuild.families.to_blocked import family as to_blocks
@@ -19,27 +20,27 @@ Made = tuple[OpDesc, tuple[View, ...]]
 Dims = tuple[tuple[int, int], ...]
 
 
-def to_blocked(views: tuple[View, ...], dtype: str = "float32", threads: int = 2) -> Made:
+def to_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
     """Make the call that copies a plain image ``(W, H, C)`` into blocks ``(16, W, H, C1)``."""
     source, target = views
     plain, blocked = _merged(source.dims, target.dims)
-    variant = to_blocks.choose(_size(plain), threads)
+    variant = choose(to_blocks.choose, _size(plain))
     desc = to_blocks.describe(dtype, _step(plain[0]), plain[2][0] % BLOCK == 0, variant)
     return desc, (View(source.buffer, source.offset, plain), View(target.buffer, target.offset, blocked))
 
 
-def from_blocked(views: tuple[View, ...], dtype: str = "float32", threads: int = 2) -> Made:
+def from_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
     """Make the call that copies blocks ``(16, W, H, C1)`` into a plain image ``(W, H, C)``."""
     source, target = views
     plain, blocked = _merged(target.dims, source.dims)
     step = _step(plain[0])
-    desc = from_blocks.describe(dtype, step, from_blocks.choose(plain[0][0], step, _size(plain), threads))
+    desc = from_blocks.describe(dtype, step, choose(from_blocks.choose, plain[0][0], step == 1, _size(plain)))
     return desc, (View(source.buffer, source.offset, blocked), View(target.buffer, target.offset, plain))
 
 
-def in_order(views: tuple[View, ...], dtype: str = "float32", threads: int = 2) -> Made:
+def in_order(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
     """Make the call that copies blocks whose channels lie in another order; operands x, channel, out."""
-    return shuffle.describe(dtype, shuffle.choose(_size(views[2].dims), threads)), views
+    return shuffle.describe(dtype, choose(shuffle.choose, _size(views[2].dims))), views
 
 
 def channel_table(order: Array) -> Array:
@@ -49,9 +50,9 @@ def channel_table(order: Array) -> Array:
     return table
 
 
-def for_type(make: Callable[..., Made], dtype: str, threads: int) -> Callable[[tuple[View, ...]], Made]:
-    """Return one of the functions above for an element type and a number of threads."""
-    return lambda views: make(views, dtype, threads)
+def for_type(make: Callable[..., Made], dtype: str, choose: Choose) -> Callable[[tuple[View, ...]], Made]:
+    """Return one of the functions above for an element type and what chooses its variant."""
+    return lambda views: make(views, dtype, choose)
 
 
 def _merged(plain: Dims, blocked: Dims) -> tuple[Dims, Dims]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from opbuild.families.copy import family as copies
+from opbuild.families.family import Choose
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.loops import Loops, collapse
 from opbuild.program import View
@@ -14,7 +15,7 @@ from opbuild.program import View
 Made = tuple[OpDesc, tuple[View, ...]]
 
 
-def copy(views: Sequence[View], dtype: str = "float32", threads: int = 2) -> Made:
+def copy(views: Sequence[View], dtype: str, choose: Choose) -> Made:
     """Make the call that copies a strided tensor of any rank to another of the same extents."""
     loops, itemsize = collapse(views), np.dtype(dtype).itemsize
     across = _across(loops, copies.edge(itemsize))
@@ -23,7 +24,7 @@ def copy(views: Sequence[View], dtype: str = "float32", threads: int = 2) -> Mad
     loops = loops.filled(at=1 if across is None else 2) if len(loops.extents) > 1 else loops
     source, target = (steps[0] for steps in loops.strides[:2])
     adjacent = target == 1 and source in (0, 1)
-    variant = copies.choose(loops.extents[0], loops.size, itemsize, adjacent, across is not None, threads)
+    variant = choose(copies.choose, loops.extents[0], loops.size, itemsize, adjacent, across is not None)
     return copies.describe(dtype, (source, target), len(loops.extents), variant), loops.views(views)
 
 

@@ -27,19 +27,11 @@ _FORMATS = ("ckpt", "safetensors")
 _NO_KEYS = "opbuild neither encrypts nor decrypts checkpoints: save it in MindSpore without enc_key"
 
 
-def load_checkpoint(
-    ckpt_file_name: str,
-    net: Cell | None = None,
-    strict_load: bool = False,
-    filter_prefix: str | Sequence[str] | None = None,
-    dec_key: bytes | None = None,
-    dec_mode: str = "AES-GCM",
-    specify_prefix: str | Sequence[str] | None = None,
-    choice_func: Choice | None = None,
-    crc_check: bool = False,
-    remove_redundancy: bool = False,
-    format: str = "ckpt",
-) -> dict[str, Any]:
+def load_checkpoint(ckpt_file_name: str, net: Cell | None = None, strict_load: bool = False,
+                    filter_prefix: str | Sequence[str] | None = None, dec_key: bytes | None = None,
+                    dec_mode: str = "AES-GCM", specify_prefix: str | Sequence[str] | None = None,
+                    choice_func: Choice | None = None, crc_check: bool = False, remove_redundancy: bool = False,
+                    format: str = "ckpt") -> dict[str, Any]:  # fmt: skip
     """Return the parameters of a file by name; texts that were saved with them are texts.
 
     Args:
@@ -92,19 +84,10 @@ def load_checkpoint(
     return loaded
 
 
-def save_checkpoint(
-    save_obj: Any,
-    ckpt_file_name: str,
-    integrated_save: bool = True,
-    async_save: bool | str = False,
-    append_dict: Mapping[str, Any] | None = None,
-    enc_key: bytes | None = None,
-    enc_mode: str = "AES-GCM",
-    choice_func: Choice | None = None,
-    crc_check: bool = False,
-    format: str = "ckpt",
-    **kwargs: Any,
-) -> None:
+def save_checkpoint(save_obj: Any, ckpt_file_name: str, integrated_save: bool = True, async_save: bool | str = False,
+                    append_dict: Mapping[str, Any] | None = None, enc_key: bytes | None = None,
+                    enc_mode: str = "AES-GCM", choice_func: Choice | None = None, crc_check: bool = False,
+                    format: str = "ckpt", **kwargs: Any) -> None:  # fmt: skip
     """Write parameters to a file that MindSpore loads; a file of that name is replaced once it is written.
 
     Args:

@@ -132,9 +132,9 @@ def has_crc(data: memoryview) -> bool:
 def _without_crc(data: memoryview, check: bool) -> memoryview:
     if not has_crc(data):
         return data
-    said = int.from_bytes(data[-_CRC_BYTES:], "big")
+    checksum = int.from_bytes(data[-_CRC_BYTES:], "big")
     data = data[: -_CRC_BYTES - len(_CRC_MARK)]
-    if check and zlib.crc32(data) != said:
+    if check and zlib.crc32(data) != checksum:
         raise CheckpointError("the file's checksum does not fit its content", "it is damaged: save it again")
     return data
 

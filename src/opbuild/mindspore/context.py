@@ -21,57 +21,30 @@ __all__ = [
 GRAPH_MODE = 0
 PYNATIVE_MODE = 1
 STRICT, COMPATIBLE, LAX = 0, 1, 2
+_FOR = "For 'context.set_context', the"
 _TARGETS = ("CPU", "GPU", "Ascend", "Davinci")
 
 # Names, types and defaults as MindSpore 2 documents them; None: no default of its own.
 _OPTIONS: dict[str, tuple[tuple[type, ...], Any]] = {
-    "mode": ((int,), PYNATIVE_MODE),
-    "device_target": ((str,), "CPU"),
-    "device_id": ((int,), 0),
-    "save_graphs": ((bool, int), 0),
-    "save_graphs_path": ((str,), "."),
-    "aoe_tune_mode": ((str,), ""),
-    "aoe_config": ((dict,), None),
-    "enable_reduce_precision": ((bool,), True),
-    "variable_memory_max_size": ((str,), "0GB"),
-    "enable_auto_mixed_precision": ((bool,), False),
-    "inter_op_parallel_num": ((int,), 0),
-    "enable_graph_kernel": ((bool,), False),
-    "reserve_class_name_in_scope": ((bool,), True),
-    "check_bprop": ((bool,), False),
-    "max_device_memory": ((str,), "1024GB"),
-    "print_file_path": ((str,), ""),
-    "max_call_depth": ((int,), 1000),
-    "env_config_path": ((str,), ""),
-    "graph_kernel_flags": ((str,), ""),
-    "save_compile_cache": ((bool,), False),
-    "load_compile_cache": ((bool,), False),
-    "enable_compile_cache": ((bool,), None),
-    "compile_cache_path": ((str,), ""),
-    "runtime_num_threads": ((int,), None),
-    "pynative_synchronize": ((bool,), False),
-    "mempool_block_size": ((str,), "1GB"),
-    "disable_format_transform": ((bool,), False),
-    "op_timeout": ((int,), 900),
-    "deterministic": ((str,), "OFF"),
-    "ascend_config": ((dict,), None),
-    "gpu_config": ((dict,), None),
-    "jit_config": ((dict,), None),
-    "jit_syntax_level": ((int,), LAX),
-    "jit_enable_inplace_ops": ((bool,), True),
-    "debug_level": ((int,), 0),
-    "memory_optimize_level": ((str,), "O0"),
-    "memory_offload": ((str,), "OFF"),
-    "exec_order": ((str,), ""),
-    "op_compiler_cache_mode": ((str,), None),
-    "op_compiler_cache_dir": ((str,), None),
-    "op_debug_level": ((int,), None),
-    "op_debug_config": ((str,), None),
-    "debug_dir": ((str,), None),
-    "op_select_implmode": ((str,), None),
-    "optypelist_for_implmode": ((str, list, tuple), None),
+    "mode": ((int,), PYNATIVE_MODE), "device_target": ((str,), "CPU"), "device_id": ((int,), 0),
+    "save_graphs": ((bool, int), 0), "save_graphs_path": ((str,), "."), "aoe_tune_mode": ((str,), ""),
+    "aoe_config": ((dict,), None), "enable_reduce_precision": ((bool,), True),
+    "variable_memory_max_size": ((str,), "0GB"), "enable_auto_mixed_precision": ((bool,), False),
+    "inter_op_parallel_num": ((int,), 0), "enable_graph_kernel": ((bool,), False),
+    "reserve_class_name_in_scope": ((bool,), True), "check_bprop": ((bool,), False),
+    "max_device_memory": ((str,), "1024GB"), "print_file_path": ((str,), ""), "max_call_depth": ((int,), 1000),
+    "env_config_path": ((str,), ""), "graph_kernel_flags": ((str,), ""), "save_compile_cache": ((bool,), False),
+    "load_compile_cache": ((bool,), False), "enable_compile_cache": ((bool,), None), "compile_cache_path": ((str,), ""),
+    "runtime_num_threads": ((int,), None), "pynative_synchronize": ((bool,), False),
+    "mempool_block_size": ((str,), "1GB"), "disable_format_transform": ((bool,), False), "op_timeout": ((int,), 900),
+    "deterministic": ((str,), "OFF"), "ascend_config": ((dict,), None), "gpu_config": ((dict,), None),
+    "jit_config": ((dict,), None), "jit_syntax_level": ((int,), LAX), "jit_enable_inplace_ops": ((bool,), True),
+    "debug_level": ((int,), 0), "memory_optimize_level": ((str,), "O0"), "memory_offload": ((str,), "OFF"),
+    "exec_order": ((str,), ""), "op_compiler_cache_mode": ((str,), None), "op_compiler_cache_dir": ((str,), None),
+    "op_debug_level": ((int,), None), "op_debug_config": ((str,), None), "debug_dir": ((str,), None),
+    "op_select_implmode": ((str,), None), "optypelist_for_implmode": ((str, list, tuple), None),
     "precision_mode": ((str,), None),
-}
+}  # fmt: skip
 _BUILD_OPTIONS = tuple(options_in(_OPTIONS))
 """Options of the offline compiler that ``opbuild.compile`` takes too; None: the environment or the default decides."""
 
@@ -85,16 +58,12 @@ class _Context:
 
     def set(self, name: str, value: Any) -> None:
         if name not in _OPTIONS:
-            raise ArgumentValueError(
-                f"For 'context.set_context', the keyword argument {name} is not recognized!",
-                "known ones are " + ", ".join(sorted(_OPTIONS)),
-            )
+            known = "known ones are " + ", ".join(sorted(_OPTIONS))
+            raise ArgumentValueError(f"{_FOR} keyword argument {name} is not recognized!", known)
         types = _OPTIONS[name][0]
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise ArgumentTypeError(
-                f"For 'context.set_context', the argument {name!r} is {value!r}",
-                f"its type must be {' or '.join(type_.__name__ for type_ in types)}",
-            )
+            allowed = " or ".join(type_.__name__ for type_ in types)
+            raise ArgumentTypeError(f"{_FOR} argument {name!r} is {value!r}", f"its type must be {allowed}")
         _check(name, value)
         self.values[name] = value
         if name == "device_target" and value != "CPU":
@@ -110,29 +79,22 @@ _CONTEXT = _Context()
 
 
 def _check(name: str, value: Any) -> None:
+    must = ""
     if name == "mode" and value not in (GRAPH_MODE, PYNATIVE_MODE):
-        raise ArgumentValueError(
-            "For 'context.set_context', the argument 'mode' should be context.GRAPH_MODE (0) or "
-            f"context.PYNATIVE_MODE (1), but got {value}."
-        )
+        must = "should be context.GRAPH_MODE (0) or context.PYNATIVE_MODE (1)"
     if name == "device_target" and value not in _TARGETS:
-        raise ArgumentValueError(
-            f"For 'context.set_context', the argument 'device_target' must be one of {list(_TARGETS)}, but got {value}."
-        )
+        must = f"must be one of {list(_TARGETS)}"
     if name == "device_id" and not 0 <= value <= 4095:
-        raise ArgumentValueError(
-            f"For 'context.set_context', the argument 'device_id' must be in range [0, 4095], but got {value}."
-        )
+        must = "must be in range [0, 4095]"
     if name == "max_call_depth" and value <= 0:
-        raise ArgumentValueError(
-            f"For 'context.set_context', the argument 'max_call_depth' must be greater than 0, but got {value}."
-        )
+        must = "must be greater than 0"
+    if must:
+        raise ArgumentValueError(f"{_FOR} argument {name!r} {must}, but got {value}.")
     if name in _BUILD_OPTIONS:
         try:
             Config.from_environment(**{name: value}, environ={})
         except OptionError as error:
-            message = f"For 'context.set_context', the argument {error.message}"
-            raise ArgumentValueError(message, error.hint) from None
+            raise ArgumentValueError(f"{_FOR} argument {error.message}", error.hint) from None
 
 
 class DeviceInfo(NamedTuple):
@@ -152,10 +114,8 @@ def set_context(**options: Any) -> None:
 
     ``mode`` is ``GRAPH_MODE`` (a cell is built as one network) or ``PYNATIVE_MODE`` (each operator is built and run at
     once). ``device_target`` may name a device that is not here: operators are then built for the host CPU, and one
-    line on
-    the standard error says so. ``op_compiler_cache_mode`` and the other options of builds are those of
-    ``opbuild.compile``. ``runtime_num_threads`` is the number of threads that run a network. The other
-    options of
+    line on the standard error says so. ``op_compiler_cache_mode`` and the other options of builds are those of
+    ``opbuild.compile``. ``runtime_num_threads`` is the number of threads that run a network. The other options of
     MindSpore are checked and kept, and change nothing.
 
     Raises:

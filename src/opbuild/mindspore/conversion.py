@@ -25,16 +25,9 @@ class ParamDictFuture:
         return self._future.result()
 
 
-def load_checkpoint_async(
-    ckpt_file_name: str,
-    net: Any = None,
-    strict_load: bool = False,
-    filter_prefix: Any = None,
-    dec_key: bytes | None = None,
-    dec_mode: str = "AES-GCM",
-    specify_prefix: Any = None,
-    choice_func: Choice | None = None,
-) -> ParamDictFuture:
+def load_checkpoint_async(ckpt_file_name: str, net: Any = None, strict_load: bool = False, filter_prefix: Any = None,
+                          dec_key: bytes | None = None, dec_mode: str = "AES-GCM", specify_prefix: Any = None,
+                          choice_func: Choice | None = None) -> ParamDictFuture:  # fmt: skip
     """Begin ``load_checkpoint`` in a thread; ``result()`` of what is returned waits for it."""
     format = "safetensors" if str(ckpt_file_name).endswith(".safetensors") else "ckpt"
     pool = ThreadPoolExecutor(1, "load_checkpoint")
@@ -44,13 +37,8 @@ def load_checkpoint_async(
     return ParamDictFuture(future)
 
 
-def ckpt_to_safetensors(
-    file_path: str,
-    save_path: str | None = None,
-    name_map: Mapping[str, str] | None = None,
-    file_name_regex: str | None = None,
-    processes_num: int = 1,
-) -> None:
+def ckpt_to_safetensors(file_path: str, save_path: str | None = None, name_map: Mapping[str, str] | None = None,
+                        file_name_regex: str | None = None, processes_num: int = 1) -> None:  # fmt: skip
     """Write the parameters of ``.ckpt`` files as ``.safetensors``.
 
     Args:
@@ -67,13 +55,8 @@ def ckpt_to_safetensors(
     _convert("ckpt_to_safetensors", "ckpt", "safetensors", file_path, save_path, name_map, file_name_regex)
 
 
-def safetensors_to_ckpt(
-    file_path: str,
-    save_path: str | None = None,
-    name_map: Mapping[str, str] | None = None,
-    file_name_regex: str | None = None,
-    processes_num: int = 1,
-) -> None:
+def safetensors_to_ckpt(file_path: str, save_path: str | None = None, name_map: Mapping[str, str] | None = None,
+                        file_name_regex: str | None = None, processes_num: int = 1) -> None:  # fmt: skip
     """Write the parameters of ``.safetensors`` files as ``.ckpt``; arguments are ``ckpt_to_safetensors``'s."""
     _convert("safetensors_to_ckpt", "safetensors", "ckpt", file_path, save_path, name_map, file_name_regex)
 

@@ -178,11 +178,10 @@ class HeUniform(HeNormal):
 
 
 _BY_NAME: dict[str, type[Initializer]] = {
-    "zeros": Zero, "zero": Zero, "ones": One, "one": One, "uniform": Uniform, "normal": Normal, "truncatednormal":
-    TruncatedNormal,
-    "xavier_uniform": XavierUniform, "xavieruniform": XavierUniform, "xavier_normal": XavierNormal, "xaviernormal":
-    XavierNormal,
-    "he_uniform": HeUniform, "heuniform": HeUniform, "he_normal": HeNormal, "henormal": HeNormal,
+    "zeros": Zero, "zero": Zero, "ones": One, "one": One, "uniform": Uniform, "normal": Normal,
+    "truncatednormal": TruncatedNormal, "xavier_uniform": XavierUniform, "xavieruniform": XavierUniform,
+    "xavier_normal": XavierNormal, "xaviernormal": XavierNormal, "he_uniform": HeUniform, "heuniform": HeUniform,
+    "he_normal": HeNormal, "henormal": HeNormal,
 }  # fmt: skip
 
 

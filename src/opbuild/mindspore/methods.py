@@ -53,25 +53,19 @@ _SAME = [
 
 def _attach_operators() -> None:
     arithmetic = {
-        "add": ops.add, "sub": ops.sub, "mul": ops.mul, "truediv": ops.div, "floordiv": ops.floor_divide, "mod":
-        ops.floor_mod,
-        "pow": ops.pow, "matmul": ops.matmul, "and": ops.bitwise_and, "or": ops.bitwise_or, "xor": ops.bitwise_xor,
-        "lshift": ops.bitwise_left_shift, "rshift": ops.bitwise_right_shift,
+        "add": ops.add, "sub": ops.sub, "mul": ops.mul, "truediv": ops.div, "floordiv": ops.floor_divide,
+        "mod": ops.floor_mod, "pow": ops.pow, "matmul": ops.matmul, "and": ops.bitwise_and, "or": ops.bitwise_or,
+        "xor": ops.bitwise_xor, "lshift": ops.bitwise_left_shift, "rshift": ops.bitwise_right_shift,
     }  # fmt: skip
     for name, function in arithmetic.items():
         setattr(Tensor, f"__{name}__", lambda self, other, function=function: function(self, other))
         setattr(Tensor, f"__r{name}__", lambda self, other, function=function: function(other, self))
-    comparison = {"lt": ops.less, "le": ops.less_equal, "gt": ops.greater, "ge": ops.greater_equal}
-    for name, function in comparison.items():
-        setattr(Tensor, f"__{name}__", lambda self, other, function=function: function(self, other))
-    unary: dict[str, Callable[[Any], Tensor]] = {
-        "neg": ops.neg,
-        "abs": ops.abs,
-        "invert": ops.bitwise_not,
-        "pos": ops.identity,
-    }
-    for name, apply in unary.items():
-        setattr(Tensor, f"__{name}__", lambda self, apply=apply: apply(self))
+    plain: dict[str, Callable[..., Any]] = {
+        "lt": ops.less, "le": ops.less_equal, "gt": ops.greater, "ge": ops.greater_equal, "neg": ops.neg,
+        "abs": ops.abs, "invert": ops.bitwise_not, "pos": ops.identity,
+    }  # fmt: skip
+    for name, function in plain.items():
+        setattr(Tensor, f"__{name}__", lambda *operands, function=function: function(*operands))
 
 
 def _equal(self: Tensor, other: Any) -> Any:

@@ -20,8 +20,8 @@ _MODULES_HERE = ("common", "communication", "context", "mint", "nn", "numpy", "o
 _CLOSE = 0.75
 """How alike names are that are shown as nearest, from 0 to 1."""
 
-_SAID: dict[tuple[str, str], tuple[str, str]] = {}
-_MOST_SAID = 4096
+_SENTENCES: dict[tuple[str, str], tuple[str, str]] = {}
+_MOST_SENTENCES = 4096
 _IMPORT_FROM = opcode.opmap["IMPORT_FROM"]
 
 _ADVICE = {
@@ -117,13 +117,13 @@ def sentence(owner: str, name: str, there: Callable[[], Iterable[str]]) -> tuple
         name: The name.
         there: Returns the names that it has here.
     """
-    said = _SAID.get((owner, name))
-    if said is None:  # programs that only ask with hasattr ask often
+    known = _SENTENCES.get((owner, name))
+    if known is None:  # programs that only ask with hasattr ask often
         near = _elsewhere(owner, name) or _nearest(owner, name, there())
-        said = f"opbuild has no {owner}.{name}: {_ADVICE[_kind(owner, name)]}", near
-        if len(_SAID) < _MOST_SAID:
-            _SAID[owner, name] = said
-    return said
+        known = f"opbuild has no {owner}.{name}: {_ADVICE[_kind(owner, name)]}", near
+        if len(_SENTENCES) < _MOST_SENTENCES:
+            _SENTENCES[owner, name] = known
+    return known
 
 
 def _kind(owner: str, name: str) -> str:

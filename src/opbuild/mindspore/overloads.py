@@ -12,13 +12,9 @@ from opbuild.mindspore.arguments import ArgumentTypeError
 from opbuild.mindspore.dtype import Type, to_type
 from opbuild.mindspore.host import on_data
 from opbuild.mindspore.ops import decompositions, scattering, selection, statistics
-from opbuild.mindspore.ops.random import drawn
+from opbuild.mindspore.ops.random import drawn, shape_of
 from opbuild.mindspore.ops.shaping import ints, reshaped
 from opbuild.mindspore.tensor import Tensor
-
-
-def _sizes(size: tuple[Any, ...]) -> tuple[int, ...]:
-    return ints(size[0] if len(size) == 1 else size, "the size") if size else ()
 
 
 def scatter_add(self: Tensor, dim: Any, index: Any, src: Any = None) -> Tensor:
@@ -110,12 +106,12 @@ def bernoulli_of(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor
 
 def new_zeros(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
     """Return zeros of a shape, in the tensor's element type by default."""
-    return ops.zeros(_sizes(size), dtype or self.dtype)
+    return ops.zeros(shape_of(size), dtype or self.dtype)
 
 
 def new_ones(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
     """Return ones of a shape, in the tensor's element type by default."""
-    return ops.ones(_sizes(size), dtype or self.dtype)
+    return ops.ones(shape_of(size), dtype or self.dtype)
 
 
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None) -> Tensor:
@@ -189,7 +185,7 @@ def storage_offset(self: Tensor) -> int:
 
 def resize(self: Tensor, *new_shape: Any) -> Tensor:
     """Return the first elements in another shape, filled up with zeros."""
-    shape = _sizes(new_shape)
+    shape = shape_of(new_shape)
     wanted, flat = int(np.prod(shape, dtype=np.int64)), reshaped(self, (self.size,))
     flat = ops.pad(flat, (0, wanted - self.size)) if wanted > self.size else ops.narrow(flat, 0, 0, wanted)
     return reshaped(flat, shape)
@@ -197,7 +193,7 @@ def resize(self: Tensor, *new_shape: Any) -> Tensor:
 
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     """Return the sums over the axes that have extent 1 in ``size``, or are missing there."""
-    shape = _sizes(size)
+    shape = shape_of(size)
     lead = self.ndim - len(shape)
     axes = [*range(lead), *(lead + axis for axis, extent in enumerate(shape) if extent == 1)]
     result = statistics.reduce_sum(self, tuple(axes)) if axes else self
@@ -234,7 +230,7 @@ def transpose(self: Tensor, *axes: Any) -> Tensor:
         return ops.transpose(self, tuple(reversed(range(self.ndim))))
     if len(axes) == 2 and all(isinstance(axis, int) for axis in axes):
         return ops.swapaxes(self, *axes)
-    return ops.transpose(self, _sizes(axes))
+    return ops.transpose(self, shape_of(axes))
 
 
 def squeeze(self: Tensor, axis: Any = None) -> Tensor:
@@ -247,7 +243,7 @@ def squeeze(self: Tensor, axis: Any = None) -> Tensor:
 
 def permute(self: Tensor, *dims: Any) -> Tensor:
     """Return the tensor with its axes in an order."""
-    return ops.transpose(self, _sizes(dims))
+    return ops.transpose(self, shape_of(dims))
 
 
 def unique(self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,

@@ -20,14 +20,8 @@ class Parameter(Tensor):
         parallel_optimizer: Kept for programs that ask.
     """
 
-    def __init__(
-        self,
-        default_input: Any,
-        name: str | None = None,
-        requires_grad: bool = True,
-        layerwise_parallel: bool = False,
-        parallel_optimizer: bool = True,
-    ) -> None:
+    def __init__(self, default_input: Any, name: str | None = None, requires_grad: bool = True,
+                 layerwise_parallel: bool = False, parallel_optimizer: bool = True) -> None:  # fmt: skip
         super().__init__(default_input)
         self.asnumpy()
         if name is not None and not isinstance(name, str):

@@ -59,9 +59,9 @@ class _Data:
         self._start = start
         self._size = end - start
 
-    def record(self, name: str, said: Any) -> Record:
+    def record(self, name: str, described: Any) -> Record:
         """Return the tensor that an entry of the header describes."""
-        entry = said if isinstance(said, dict) else {}
+        entry = described if isinstance(described, dict) else {}
         shape, place = _naturals(entry.get("shape")), _naturals(entry.get("data_offsets"))
         if shape is None or place is None or len(place) != 2:
             raise CheckpointError(f"the header says nothing sensible about {name!r:.100}", _AGAIN)

@@ -37,13 +37,8 @@ class Tensor(metaclass=Named):
 
     _value: Array | Symbol
 
-    def __init__(
-        self,
-        input_data: Any = None,
-        dtype: Any = None,
-        shape: int | Sequence[int] | None = None,
-        init: Any = None,
-    ) -> None:
+    def __init__(self, input_data: Any = None, dtype: Any = None, shape: int | Sequence[int] | None = None,
+                 init: Any = None) -> None:  # fmt: skip
         _no_kind(dtype, "Tensor")
         if init is not None:
             if shape is None:

@@ -66,28 +66,23 @@ def outputs_of(
     bound: Sequence[Endpoint],
     portable: Callable[[], PortableModel],
 ) -> tuple[Endpoint, ...]:
-    """Return the outputs as declared, -1 where they are open.
+    """Return the outputs as declared, -1 where they are open, given those of a signature that was bound, if one was.
 
-    Of inputs that are not what the model declares they may be anything: then they are told from some sizes.
-
-    Args:
-        declaration: What the model declares.
-        inputs: The inputs, as ``inputs_of`` returns them.
-        bound: The outputs for one signature; empty if none was bound yet.
-        portable: Reads the model.
+    Of inputs that are not what the model declares they may be anything: then they are told from some sizes of the
+    model, which ``portable`` reads.
     """
     if bound and not any(FREE in endpoint.shape for endpoint in inputs):
         return tuple(bound)
     declared = (each.shape for each in declaration.inputs)
-    holds = all(endpoint.shape == shape for endpoint, shape in zip(inputs, declared, strict=True))
-    if any(output.shape is None for output in declaration.outputs) or not (bound or holds):
+    as_declared = all(endpoint.shape == shape for endpoint, shape in zip(inputs, declared, strict=True))
+    if any(output.shape is None for output in declaration.outputs) or not (bound or as_declared):
         from opbuild.models.sizes import make_sizes
 
         with contextlib.suppress(OpbuildError):  # a model that has operators without rules, say
             sizes = make_sizes([endpoint.name for endpoint in inputs], [endpoint.shape for endpoint in inputs])
             return outputs_of_any(portable(), sizes)
     examples = bound or (None,) * len(declaration.outputs)
-    return tuple(_output(each, one, holds) for each, one in zip(declaration.outputs, examples, strict=True))
+    return tuple(_output(each, one, as_declared) for each, one in zip(declaration.outputs, examples, strict=True))
 
 
 def outputs_of_any(model: PortableModel, sizes: Sizes, known: Sequence[Shapes] = ()) -> tuple[Endpoint, ...]:
@@ -128,17 +123,14 @@ def _in_common(shape: tuple[int, ...], declared: tuple[int, ...] | None) -> tupl
     return tuple(one if one == other else FREE for one, other in zip(shape, declared, strict=True))
 
 
-def _output(declared: Declared, example: Endpoint | None, holds: bool) -> Endpoint:
-    """Return an output as declared, but for what is not so in a signature that was bound.
+def _output(declared: Declared, example: Endpoint | None, as_declared: bool) -> Endpoint:
+    """Return an output as declared, but for what is not so in ``example``, a signature that was bound.
 
-    Args:
-        declared: What the model says of it.
-        example: What it is in one signature, if one was bound.
-        holds: Whether the inputs are what the model says of them; otherwise the outputs may be anything.
+    It may be anything unless the inputs are ``as_declared``.
     """
     if example is not None:
         return Endpoint(declared.name, TensorType(example.type.dtype, _in_common(example.shape, declared.shape)))
-    shape = declared.shape if holds or declared.shape is None else (FREE,) * len(declared.shape)
+    shape = declared.shape if as_declared or declared.shape is None else (FREE,) * len(declared.shape)
     return Endpoint(declared.name, TensorType(declared.dtype, cast("tuple[int, ...]", shape)))  # see Endpoint
 
 

@@ -69,19 +69,11 @@ class ModelMemory:
         except OSError:  # the folder can not be one, or not be read
             return True
         start = f"{_plain_name(path.stem)}_"
-        own = (name for name in names if name.startswith(start) and name.endswith(SUFFIX))
-        return len(names) < _NAMES_AT_MOST and next(own, None) is None
+        models = (name for name in names if name.startswith(start) and name.endswith(SUFFIX))
+        return len(names) < _NAMES_AT_MOST and next(models, None) is None
 
     def digest(self, path: Path, read: Callable[[Path], str] | None = None) -> Known:
-        """Return the digest of one of a model's files.
-
-        Args:
-            path: The file.
-            read: Reads it and returns its digest, if that is not known.
-
-        Raises:
-            OSError: If it can not be read.
-        """
+        """Return the digest of one of a model's files, which ``read`` reads if it is not known; raises ``OSError``."""
         known = self._looked_up.pop(path, None)
         if known is not None:
             return known

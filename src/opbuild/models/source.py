@@ -96,12 +96,7 @@ class ModelSource:
         return {name: TensorType(dtype, shape) for (name, dtype, _), shape in inputs}
 
     def graph(self, shapes: Shapes, clock: Clock, *, keep: bool = False) -> Graph:
-        """Read the model and return its graph for the shapes of its inputs.
-
-        Args:
-            shapes: The shapes.
-            clock: Takes the time.
-            keep: Whether what was read is kept for the next graph.
+        """Read the model and return its graph for the shapes of its inputs; ``keep`` keeps it for the next graph.
 
         Raises:
             ModelError: If the model is not valid, or does not fit the shapes.
@@ -169,10 +164,6 @@ class ModelSource:
 
 def open_model(model: Model, memory: ModelMemory) -> ModelSource:
     """Return a model, known by its digest; its file is read only if the digest is not remembered.
-
-    Args:
-        model: A path, bytes or ``ModelProto``.
-        memory: What is remembered of models.
 
     Raises:
         InvalidModelError: If it can not be read.

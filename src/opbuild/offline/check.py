@@ -86,14 +86,7 @@ def check(
 ) -> CheckedModel:
     """Look for every operator of a model that has no kernel; nothing is compiled and the compiler is not needed.
 
-    Args:
-        model: The model's file; the others are as for ``build_offline``.
-        soc_version: The machine to build for.
-        input_shapes: Shapes by input name.
-        variants: Several input signatures.
-        ranges: Shapes with open extents.
-        config: Settings.
-        observer: Told warnings.
+    Arguments are those of ``build_offline``.
 
     Raises:
         ModelError: If the model is at fault as a whole.
@@ -104,22 +97,22 @@ def check(
     nodes = check_nodes(model)
     if any(node.problem for node in nodes):
         return CheckedModel(model.stem, tuple(CheckedNode(n.name, n.op_type, not n.problem, n.problem) for n in nodes))
-    found: dict[str, CheckedNode] = {}
+    remarked: dict[str, CheckedNode] = {}
     setup = set_up_file(soc_version, config, observer)
     try:
         plan = plan_file(model, setup, Stores(setup), input_shapes=input_shapes, variants=variants, ranges=ranges)
-        found.update((name, _checked(each)) for name, each in plan.needed.host.items())
+        remarked.update((name, _checked(each)) for name, each in plan.needed.host.items())
     except NotPortableError as error:
         types = {node.name: node.op_type for node in nodes}
-        found.update((name, CheckedNode(name, types.get(name, ""), False, why)) for name, why in error.nodes.items())
+        remarked.update((name, CheckedNode(name, types.get(name, ""), False, why)) for name, why in error.nodes.items())
     except UnsupportedOperatorError as error:
         blamed = next((node for node in nodes if node.name == error.node), None)
         if blamed is None:
             raise
-        found[blamed.name] = CheckedNode(blamed.name, blamed.op_type, False, error.message)
+        remarked[blamed.name] = CheckedNode(blamed.name, blamed.op_type, False, error.message)
     own = {node.name for node in nodes}
-    checked = [found.get(node.name, CheckedNode(node.name, node.op_type, True, "")) for node in nodes]
-    return CheckedModel(model.stem, (*checked, *(node for name, node in found.items() if name not in own)))
+    checked = [remarked.get(node.name, CheckedNode(node.name, node.op_type, True, "")) for node in nodes]
+    return CheckedModel(model.stem, (*checked, *(node for name, node in remarked.items() if name not in own)))
 
 
 def _checked(host: HostNode) -> CheckedNode:

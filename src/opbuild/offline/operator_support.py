@@ -142,11 +142,11 @@ def _evaluates(call: HostCall, graph: Graph) -> bool:
         for name, each in zip(call.node.inputs, call.input_types, strict=True)
     ]
     try:
-        found = evaluate(call.node, arrays, call.opset)
+        results = evaluate(call.node, arrays, call.opset)
     except (RunError, ModelError):
         return False
     expected = [each and each.dtype for each in call.output_types]
-    return all(dtype in (None, array.dtype) for array, dtype in zip(found, expected, strict=False))
+    return all(dtype in (None, array.dtype) for array, dtype in zip(results, expected, strict=False))
 
 
 def filtered(

@@ -43,12 +43,7 @@ class FilePlan:
 
 
 def set_up_file(soc_version: str, config: Config | None, observer: Observer | None) -> Setup:
-    """Check what the build of an offline model was asked for.
-
-    Raises:
-        TargetError: If the machine is unknown.
-        OptionError: If a setting is at fault.
-    """
+    """Check what the build of an offline model was asked for."""
     target = resolve_soc_version(soc_version)
     return set_up(config or Config.from_environment(), target, observer, stores_networks=False, runs_elsewhere=True)
 

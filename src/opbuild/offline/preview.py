@@ -29,18 +29,8 @@ def preview(
 ) -> Report:
     """Return what ``build_offline`` with these arguments would compile and reuse, and why.
 
-    Args:
-        model: As for ``build_offline``; so are the others.
-        soc_version: The machine to build for.
-        input_shapes: Shapes by input name.
-        variants: Several input signatures.
-        ranges: Shapes with open extents.
-        config: Settings.
-        observer: Told warnings.
-        portable: Whether to refuse, as ``build_offline`` does, operators that run only where onnx is installed.
-
-    Returns:
-        A report whose operators are ``built`` if they would be; their milliseconds are 0.
+    With ``portable`` operators that run only where onnx is installed are refused, as ``build_offline`` does. Operators
+    are reported as ``built`` if they would be; their milliseconds are 0.
 
     Raises:
         ModelError: If the model is at fault.

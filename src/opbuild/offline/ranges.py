@@ -91,7 +91,7 @@ def plan_ranges(
     from opbuild.lowering.available import Unlimited, conversions
 
     sizes = make_sizes([name for name, _ in model.inputs], ranges)
-    found: dict[OpDesc, tuple[str, ...]] = {}
+    needed: dict[OpDesc, tuple[str, ...]] = {}
     host: dict[str, HostNode] = {}
     first: tuple[Graph, Program] | None = None
     problem: ShapeError | None = None
@@ -102,21 +102,21 @@ def plan_ranges(
         except ShapeError as error:  # a size that the network itself does not take
             problem = problem or error
             continue
-        known = len(found)
+        known = len(needed)
         programs = [lower_to(graph, target, options, kernels) for kernels in (None, unlimited)]
         first = first or (graph, programs[0])
         for program in programs:
             host.update(host_nodes(program))
             for desc, nodes in program.descriptors().items():
-                found.setdefault(desc, nodes)
-        quiet = quiet + 1 if len(found) == known else 0
+                needed.setdefault(desc, nodes)
+        quiet = quiet + 1 if len(needed) == known else 0
         if quiet == QUIET:
             break
     if first is None:
         raise problem or ShapeError("there is no size in the ranges", "give wider ones")
-    found.update((desc, ()) for desc in conversions(options.num_threads) if desc not in found)
+    needed.update((desc, ()) for desc in conversions(options.num_threads) if desc not in needed)
     graph, program = first
-    return RangePlan(model, sizes, options, force_float32, Planned((graph,), (program,), found, host))
+    return RangePlan(model, sizes, options, force_float32, Planned((graph,), (program,), needed, host))
 
 
 def bind(model: PortableModel, shapes: Shapes, force_float32: bool) -> Graph:

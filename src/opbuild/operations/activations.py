@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from opbuild.operations.functions import EXP_LOW
-from opbuild.operations.record import Cost, Onnx, Operation
+from opbuild.operations.functions import EXP_LOW, limited
+from opbuild.operations.record import Cost, Formula, Onnx, Operation
 
 
 def _relu(m: Any, x: Any) -> Any:
@@ -64,6 +64,14 @@ def _hard_sigmoid(m: Any, x: Any, alpha: Any, beta: Any) -> Any:
     return m.clip(alpha * x + beta, m.zero(x), m.one(x))
 
 
+def _hard_swish(m: Any, x: Any) -> Any:
+    return x * _hard_sigmoid(m, x, m.literal(x, 1.0 / 6.0), m.literal(x, 0.5))
+
+
+def _thresholded(m: Any, x: Any, alpha: Any) -> Any:
+    return m.select(x > alpha, x, m.zero(x))
+
+
 def _shrink(m: Any, x: Any, lambd: Any, bias: Any) -> Any:
     return m.select(x < -lambd, x + bias, m.select(x > lambd, x - bias, m.zero(x)))
 
@@ -80,56 +88,35 @@ def _precise_swiglu(m: Any, gate: Any, value: Any, alpha: Any) -> Any:
     return m.narrow(wide * m.restore_nan(scaled, weight) * m.widen(value))
 
 
+def _smooth(
+    name: str,
+    arity: int,
+    formula: Formula,
+    precise: Formula,
+    onnx: Onnx | str | None = None,
+    numpy: Formula | None = None,
+) -> Operation:
+    return Operation(name, arity, formula, onnx=onnx, numpy=numpy, precise=precise, cost=Cost.HEAVY)
+
+
+_GATE = {"below": -0.0, "above": None, "lowest": math.nan}
+"""What a number times a gate is beyond its limits."""
+
 OPERATIONS = (
     Operation("relu", 1, _relu, "numbers", "Relu", cost=Cost.CHEAP),
-    Operation(
-        "sigmoid",
-        1,
-        _sigmoid,
-        onnx="Sigmoid",
-        precise=lambda m, x: m.limited(m.sigmoid, x, EXP_LOW, 20.0, below=0.0, above=1.0),
-        cost=Cost.HEAVY,
-    ),
-    Operation(
-        "softplus",
-        1,
-        _softplus,
-        onnx="Softplus",
-        precise=lambda m, x: m.limited(m.softplus, x, EXP_LOW, 20.0, below=0.0, above=None),
-        cost=Cost.HEAVY,
-    ),
+    _smooth("sigmoid", 1, _sigmoid, limited("sigmoid", EXP_LOW, 20.0, below=0.0, above=1.0), "Sigmoid"),
+    _smooth("softplus", 1, _softplus, limited("softplus", EXP_LOW, 20.0, below=0.0, above=None), "Softplus"),
     Operation("softsign", 1, lambda m, x: x / (m.one(x) + m.absolute(x)), onnx="Softsign"),
-    Operation(
-        "mish",
-        1,
-        _mish,
-        onnx="Mish",
-        precise=lambda m, x: m.limited(m.mish, x, -120.0, 100.0, below=-0.0, above=None, lowest=math.nan),
-        cost=Cost.HEAVY,
-    ),
-    Operation(
-        "gelu",
-        1,
-        _gelu,
-        onnx=Onnx("Gelu"),
-        precise=lambda m, x: m.limited(m.gelu, x, -14.5, 14.5, below=-0.0, above=None, lowest=math.nan),
-        cost=Cost.HEAVY,
-    ),
-    Operation(
+    _smooth("mish", 1, _mish, limited("mish", -120.0, 100.0, **_GATE), "Mish"),
+    _smooth("gelu", 1, _gelu, limited("gelu", -14.5, 14.5, **_GATE), "Gelu"),
+    _smooth(
         "gelu_tanh",
         1,
         _gelu_tanh,
-        onnx=Onnx("Gelu", when=("approximate", "tanh", "none")),
-        precise=lambda m, x: m.limited(m.gelu_tanh, x, -20.0, 20.0, below=-0.0, above=None, lowest=math.nan),
-        cost=Cost.HEAVY,
+        limited("gelu_tanh", -20.0, 20.0, **_GATE),
+        Onnx("Gelu", when=("approximate", "tanh", "none")),
     ),
-    Operation(
-        "silu",
-        1,
-        lambda m, x: x * _sigmoid(m, x),
-        precise=lambda m, x: m.limited(m.silu, x, -120.0, 120.0, below=-0.0, above=None, lowest=math.nan),
-        cost=Cost.HEAVY,
-    ),
+    _smooth("silu", 1, lambda m, x: x * _sigmoid(m, x), limited("silu", -120.0, 120.0, **_GATE)),
     Operation(
         "swiglu",
         3,
@@ -138,51 +125,29 @@ OPERATIONS = (
         precise=_precise_swiglu,
         cost=Cost.HEAVY,
     ),
-    Operation(
-        "hard_swish",
-        1,
-        lambda m, x: x * _hard_sigmoid(m, x, m.literal(x, 1.0 / 6.0), m.literal(x, 0.5)),
-        onnx="HardSwish",
-    ),
+    Operation("hard_swish", 1, _hard_swish, onnx="HardSwish"),
     Operation("leaky_relu", 2, _leaky, onnx=Onnx("LeakyRelu", (("alpha", 0.01),)), cost=Cost.CHEAP),
-    Operation(
+    _smooth(
         "elu",
         2,
         lambda m, x, alpha: m.select(x < m.zero(x), alpha * m.expm1(x), x),
-        onnx=Onnx("Elu", (("alpha", 1.0),)),
-        precise=lambda m, x, alpha: _precise_elu(m, x, m.wide(alpha), x),
-        cost=Cost.HEAVY,
+        lambda m, x, alpha: _precise_elu(m, x, m.wide(alpha), x),
+        Onnx("Elu", (("alpha", 1.0),)),
     ),
-    Operation(
-        "celu",
-        2,
-        _celu,
-        onnx=Onnx("Celu", (("alpha", 1.0),), divisors=("alpha",)),
-        numpy=_celu_by_the_text,
-        precise=_precise_celu,
-        cost=Cost.HEAVY,
+    _smooth(
+        "celu", 2, _celu, _precise_celu, Onnx("Celu", (("alpha", 1.0),), divisors=("alpha",)), numpy=_celu_by_the_text
     ),
-    Operation(
+    _smooth(
         "selu",
         3,
         lambda m, x, alpha, gamma: gamma * m.select(x > m.zero(x), x, alpha * m.expm1(x)),
-        onnx=Onnx("Selu", (("alpha", 1.6732631921768188), ("gamma", 1.0507010221481323))),
-        precise=lambda m, x, alpha, gamma: _precise_elu(m, x, m.wide(gamma) * m.wide(alpha), gamma * x),
-        cost=Cost.HEAVY,
+        lambda m, x, alpha, gamma: _precise_elu(m, x, m.wide(gamma) * m.wide(alpha), gamma * x),
+        Onnx("Selu", (("alpha", 1.6732631921768188), ("gamma", 1.0507010221481323))),
     ),
     Operation(
-        "hard_sigmoid",
-        3,
-        _hard_sigmoid,
-        onnx=Onnx("HardSigmoid", (("alpha", 0.2), ("beta", 0.5))),
-        cost=Cost.CHEAP,
+        "hard_sigmoid", 3, _hard_sigmoid, onnx=Onnx("HardSigmoid", (("alpha", 0.2), ("beta", 0.5))), cost=Cost.CHEAP
     ),
-    Operation(
-        "thresholded_relu",
-        2,
-        lambda m, x, alpha: m.select(x > alpha, x, m.zero(x)),
-        onnx=Onnx("ThresholdedRelu", (("alpha", 1.0),)),
-    ),
+    Operation("thresholded_relu", 2, _thresholded, onnx=Onnx("ThresholdedRelu", (("alpha", 1.0),))),
     Operation("prelu", 2, _leaky, "numbers", "PRelu"),
     Operation("clip", 3, "clip", "numbers", cost=Cost.CHEAP),
     Operation("shrink", 3, _shrink, onnx=Onnx("Shrink", (("lambd", 0.5), ("bias", 0.0)))),

@@ -20,28 +20,33 @@ NEAREST_ONE = 0.99999994
 """The greatest float32 below 1."""
 
 
+def limited(name: str, *limits: float, **values: float | None) -> Formula:
+    """Return the formula of a function computed in float64 between limits."""
+    return lambda m, x: m.limited(getattr(m, name), x, *limits, **values)
+
+
 def _function(name: str, precise: Formula, onnx: str | None = None) -> Operation:
     return Operation(name, 1, name, onnx=onnx, precise=precise, cost=Cost.HEAVY)
 
 
 OPERATIONS = (
-    _function("exp", lambda m, x: m.limited(m.exp, x, EXP_LOW, EXP_HIGH, below=0.0), "Exp"),
-    _function("expm1", lambda m, x: m.limited(m.expm1, x, EXP_LOW, EXP_HIGH, below=-1.0)),
+    _function("exp", limited("exp", EXP_LOW, EXP_HIGH, below=0.0), "Exp"),
+    _function("expm1", limited("expm1", EXP_LOW, EXP_HIGH, below=-1.0)),
     _function("log", lambda m, x: m.pole(x, 0.0, m.limited(m.log, x, low=2.0**-149)), "Log"),
     _function("log1p", lambda m, x: m.pole(x, -1.0, m.limited(m.log1p, x, low=-NEAREST_ONE))),
-    _function("erf", lambda m, x: m.limited(m.erf, x, -4.0, 4.0, below=-1.0, above=1.0), "Erf"),
-    _function("sin", lambda m, x: m.limited(m.sin, x, above=math.nan), "Sin"),
-    _function("cos", lambda m, x: m.limited(m.cos, x, above=math.nan), "Cos"),
-    _function("tan", lambda m, x: m.limited(m.tan, x, above=math.nan), "Tan"),
-    _function("asin", lambda m, x: m.limited(m.asin, x, -1.0, 1.0, above=math.nan), "Asin"),
-    _function("acos", lambda m, x: m.limited(m.acos, x, -1.0, 1.0, above=math.nan), "Acos"),
-    _function("atan", lambda m, x: m.limited(m.atan, x, below=-math.pi / 2, above=math.pi / 2), "Atan"),
+    _function("erf", limited("erf", -4.0, 4.0, below=-1.0, above=1.0), "Erf"),
+    _function("sin", limited("sin", above=math.nan), "Sin"),
+    _function("cos", limited("cos", above=math.nan), "Cos"),
+    _function("tan", limited("tan", above=math.nan), "Tan"),
+    _function("asin", limited("asin", -1.0, 1.0, above=math.nan), "Asin"),
+    _function("acos", limited("acos", -1.0, 1.0, above=math.nan), "Acos"),
+    _function("atan", limited("atan", below=-math.pi / 2, above=math.pi / 2), "Atan"),
     Operation("atan2", 2, "atan2", cost=Cost.HEAVY),
-    _function("sinh", lambda m, x: m.limited(m.sinh, x, -COSH_HIGH, COSH_HIGH, below=-math.inf), "Sinh"),
-    _function("cosh", lambda m, x: m.limited(m.cosh, x, -COSH_HIGH, COSH_HIGH, below=math.inf), "Cosh"),
-    _function("tanh", lambda m, x: m.limited(m.tanh, x, -10.0, 10.0, below=-1.0, above=1.0), "Tanh"),
-    _function("asinh", lambda m, x: m.limited(m.asinh, x, below=-math.inf), "Asinh"),
-    _function("acosh", lambda m, x: m.limited(m.acosh, x, low=1.0), "Acosh"),
+    _function("sinh", limited("sinh", -COSH_HIGH, COSH_HIGH, below=-math.inf), "Sinh"),
+    _function("cosh", limited("cosh", -COSH_HIGH, COSH_HIGH, below=math.inf), "Cosh"),
+    _function("tanh", limited("tanh", -10.0, 10.0, below=-1.0, above=1.0), "Tanh"),
+    _function("asinh", limited("asinh", below=-math.inf), "Asinh"),
+    _function("acosh", limited("acosh", low=1.0), "Acosh"),
     _function(
         "atanh", lambda m, x: m.poles(x, 1.0, m.limited(m.atanh, x, -NEAREST_ONE, NEAREST_ONE, above=math.nan)), "Atanh"
     ),

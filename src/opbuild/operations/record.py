@@ -64,15 +64,15 @@ class Operation:
     Attributes:
         name: As expressions have it.
         arity: The number of its operands; parameters of activations are operands too.
-        formula: What it computes.
+        formula: What it computes, of integers too: their library has primitives of their own.
         kinds: The types that have it: ``floats``, ``integers``, or ``numbers`` for both, computed in the type of the
             operands, float16 in float32 and rounded once; ``any``: operands of any one type, as they are; ``truth``:
             truth values, which any type has.
         onnx: The ONNX operator that it is, by its name alone if there is no more to say; None if there is none, or if
             ``graph.elementwise`` has a rule for it.
         numpy: The formula on numpy arrays, if another one.
-        integers: The formula of integers for compilers, if another one.
-        precise: The formula of a float32 in the implementation mode ``high_precision``, if another one.
+        precise: The formula of a float32 in the implementation mode ``high_precision``, if another one: what is exact,
+            or rounded once as it is, has none.
         predicate: Whether its result is a truth value.
         commutative: Whether expressions put its operands into one order.
         conditions: How many of the first operands are conditions, whose type is not the result's.
@@ -86,7 +86,6 @@ class Operation:
     kinds: Kinds = "floats"
     onnx: Onnx | str | None = None
     numpy: Formula | None = None
-    integers: Formula | None = None
     precise: Formula | None = None
     predicate: bool = False
     commutative: bool = False

@@ -65,8 +65,9 @@ class EarlyStart:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._builder is not None:
-            self._builder.close()
+        builder, self._builder = self._builder, None
+        if builder is not None:
+            builder.close()
 
     def begin(self) -> None:
         """Begin, unless that was done."""

@@ -57,13 +57,7 @@ class Images:
         self._store = store
 
     def key(self, network: str, model: str, inputs: Mapping[str, TensorType]) -> ImageKey:
-        """Return the key of a network.
-
-        Args:
-            network: The network's name.
-            model: Digest of the model.
-            inputs: The input signature.
-        """
+        """Return the key of a network of the model with this digest, for one input signature."""
         config = self._setup.config
         components = {
             "model": model,
@@ -108,14 +102,7 @@ class Images:
     def keep(self, wanted: Wanted, network: Assembled, packer: Packer, builder: Builder) -> bool:
         """Store a network if it is what its key says: neither it nor the compiler nor opbuild changed meanwhile.
 
-        Args:
-            wanted: What the network was built of.
-            network: The network.
-            packer: What packed its constants.
-            builder: What built its operators.
-
-        Returns:
-            Whether anything was to be stored; what can not be written is told.
+        Returns whether anything was to be stored; what can not be written is told.
         """
         key = wanted.key
         if key is None or not self._setup.stores_networks or wanted.is_edited() or not network.built.certain:
@@ -125,7 +112,7 @@ class Images:
         try:
             self._store.save(key, network.record, network.built.library, network.constants, packer)
         except ValueError as error:
-            if not network.built.told:  # a store that can not be written is said once
+            if not network.built.warned:  # a store that can not be written is said once
                 message = f"the network {network.record.name} was built but not stored: {error}"
                 self._setup.observer(Warned(message, 1))
         return True

@@ -58,13 +58,8 @@ def set_up(
 ) -> Setup:
     """Check what a build was asked for, and tell the observer what is wrong and stops nothing.
 
-    Args:
-        config: Settings.
-        target: The machine to build for; None: this one.
-        observer: Told what happens; None: warnings are logged.
-        stores_networks: Whether networks may be started from stored images, and stored.
-        runs_elsewhere: Whether the target may be another machine, whose code is not run here.
-        compiler: Makes the operators; None: the usual one.
+    Without a target it is for this machine; with ``runs_elsewhere`` it may be for another, whose code is not run here.
+    Without an observer warnings are logged, and without a compiler it is the usual one.
 
     Raises:
         TargetError: If the target is unknown, or its code can not run on this machine.

@@ -79,7 +79,7 @@ class Built:
         operators: What became of each kernel.
         checked_order: Symbols of the kernels whose order of tasks is checked while they run.
         certain: Whether every kernel is what its key says; otherwise nothing made of them may be kept.
-        told: Whether the user was told that something can not be stored.
+        warned: Whether the user was told that something can not be stored.
     """
 
     symbols: Mapping[OpDesc, str]
@@ -87,7 +87,7 @@ class Built:
     operators: Mapping[OpDesc, OperatorReport] = field(default_factory=dict)
     checked_order: tuple[str, ...] = ()
     certain: bool = True
-    told: bool = False
+    warned: bool = False
 
     @property
     def compiled(self) -> bool:

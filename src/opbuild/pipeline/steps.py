@@ -70,7 +70,7 @@ def link_kernels(result: BuildResult, linker: Linker | None, target: Target) -> 
         operators,
         result.checked_order,
         certain=result.certain,
-        told=bool(result.warnings),
+        warned=bool(result.warnings),
     )
 
 

@@ -88,7 +88,10 @@ def own_sources() -> str:
 
 def own_sources_edited() -> bool:
     """Return whether a source is not what ``own_sources`` read: parts of opbuild are loaded later than that."""
-    return not _first().unchanged and Sources().digest != own_sources()
+    try:
+        return not _first().unchanged and Sources().digest != own_sources()
+    except OSError:  # files come and go just now
+        return True
 
 
 def recompile_outdated(sources: Sources) -> None:
@@ -116,11 +119,12 @@ def _states(root: str) -> dict[str, State]:
     found = {}
     folders = [root]
     for folder in folders:
-        for entry in os.scandir(folder):
-            if entry.name.endswith(_SUFFIXES):
-                found[entry.path[len(root) + 1 :]] = _state(entry.stat())
-            elif entry.name not in NOT_MODEL and entry.is_dir():
-                folders.append(entry.path)
+        with contextlib.suppress(OSError):  # it goes just now
+            for entry in os.scandir(folder):
+                if entry.name.endswith(_SUFFIXES):
+                    found[entry.path[len(root) + 1 :]] = _state(entry.stat())
+                elif entry.name not in NOT_MODEL and entry.is_dir():
+                    folders.append(entry.path)
     return found
 
 

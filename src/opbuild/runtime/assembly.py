@@ -37,8 +37,7 @@ def make_record(
 
     Raises:
         BuildError: If a kernel may not run on the views it was given, or a view leaves its buffer. Kernels check
-        nothing
-            while they run; this is where it is checked.
+            nothing while they run; this is where it is checked.
     """
     ports = {port.buffer: index for index, port in enumerate(program.inputs)}
     ports.update({port.buffer: index for index, port in enumerate(program.outputs)})

@@ -57,7 +57,9 @@ class ImageStore:
             record = from_json(stored.record)
         except ValueError as error:
             return Reason("damaged", str(error))
-        if [[port.name, port.type.dtype, list(port.type.shape)] for port in record.inputs] != key.components["inputs"]:
+        if [[port.name, port.type.dtype, list(port.type.shape)] for port in record.inputs] != key.components.get(
+            "inputs"
+        ):
             return Reason("damaged", "it is for other inputs than its key says")
         arrays, states = {}, {}
         for place in record.constants:

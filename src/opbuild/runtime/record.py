@@ -31,12 +31,11 @@ class Storage(NamedTuple):
     """One buffer of a built network.
 
     Attributes:
-        kind: Whose memory it is, as in ``kernel.program.Buffer``.
+        kind: Whose memory it is, as in ``program.Buffer``.
         dtype: Element type, a numpy name.
         size: Number of elements.
         place: For a temporary its first byte in the arena; for a constant its index in ``Record.constants``; for an
-        input or
-            output its index among them.
+            input or output its index among them.
     """
 
     kind: BufferKind

@@ -18,7 +18,7 @@ def to_json(record: Record) -> dict[str, Any]:
 
     Raises:
         ValueError: If a host call's node has an attribute that JSON can not hold, so that the network has no stored
-        image.
+            image.
     """
     return {
         "name": record.name,

@@ -184,38 +184,37 @@ def choose(
     yield from _Shrinking(inventory, remaining, now, is_used, weights).victims()
 
 
+@dataclass
 class _Shrinking:
-    """A folder of which more and more goes; arguments are those of ``choose``."""
+    """A folder of which more and more goes; fields are the arguments of ``choose``."""
 
-    def __init__(
-        self,
-        inventory: Inventory,
-        remaining: int,
-        now: float,
-        is_used: Callable[[Item], bool],
-        weights: Callable[[Item], frozenset[str]],
-    ) -> None:
-        self._remaining, self._now, self._is_used = remaining, now, is_used
-        self._size = inventory.nbytes
-        self._items = sorted(inventory.items, key=lambda item: (item.last_use, item.name))
+    inventory: Inventory
+    remaining: int
+    now: float
+    is_used: Callable[[Item], bool]
+    weights_of: Callable[[Item], frozenset[str]]
+
+    def __post_init__(self) -> None:
+        self._size = self.inventory.nbytes
+        self._items = sorted(self.inventory.items, key=lambda item: (item.last_use, item.name))
         self._weights = {item.name: item for item in self._items if item.kind == "weight"}
-        self._mapped = {item.mark: weights(item) for item in self._items if item.kind == "image"}
+        self._mapped = {item.mark: self.weights_of(item) for item in self._items if item.kind == "image"}
         self._users = Counter(digest for digests in self._mapped.values() for digest in digests)
 
     def victims(self) -> Iterator[Item]:
         for item in self._items:
-            if item.kind == "private" and is_rubbish(item.name, self._now - item.last_use):
+            if item.kind == "private" and is_rubbish(item.name, self.now - item.last_use):
                 yield self._gone(item)
         orphans = [item for name, item in self._weights.items() if not self._users[name]]
         for item in [*orphans, *(item for item in self._items if item.kind in ("image", "memo"))]:
-            if self._size <= self._remaining:
+            if self._size <= self.remaining:
                 return
             if self._is_idle(item):
                 yield self._gone(item)
                 yield from map(self._gone, self._orphaned_by(item))
         weights = sum(item.nbytes for item in self._weights.values())
         for item in self._items:
-            if self._size - weights <= self._remaining:
+            if self._size - weights <= self.remaining:
                 return
             if item.kind == "operator" and self._is_idle(item):
                 yield self._gone(item)
@@ -233,7 +232,7 @@ class _Shrinking:
         return [weight for weight in stored if not self._users[weight.name] and self._is_idle(weight)]
 
     def _is_idle(self, item: Item) -> bool:
-        return not self._is_used(item) and not _is_recent(item.last_use, self._now)
+        return not self.is_used(item) and not _is_recent(item.last_use, self.now)
 
 
 def _is_recent(last_use: float, now: float) -> bool:

@@ -10,10 +10,7 @@ network that starts from its image counts nothing.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
-import os
-import stat
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -23,7 +20,7 @@ from typing import Any
 
 from opbuild.files.private import publish
 from opbuild.files.trust import Trust
-from opbuild.files.writing import make_folder
+from opbuild.files.writing import append, make_folder
 
 FILE, OLD_FILE = "counters.jsonl", "counters.old.jsonl"
 LARGEST = 1024 * 1024
@@ -90,29 +87,12 @@ def read_counters(folder: Path) -> Counters:
 
 def _append(path: Path, line: bytes) -> None:
     try:
-        size = _append_to_file(path, line)
+        size = append(path, line, create=True)
     except OSError:  # a folder, a pipe: whatever is there that can not be added to
         publish(path, line)
         return
     if size > LARGEST and path.stat().st_size > LARGEST:  # asked again: another process may just have done it
         path.replace(path.with_name(OLD_FILE))
-
-
-def _append_to_file(path: Path, line: bytes) -> int:
-    """Add a line to a file and return the size that it had.
-
-    Raises:
-        OSError: If it is no file, or can not be written.
-    """
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
-    try:
-        state = os.fstat(file)
-        if not stat.S_ISREG(state.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-        os.write(file, line)
-    finally:
-        os.close(file)
-    return state.st_size
 
 
 def check_counters(path: Path, trust: Trust) -> None:

@@ -143,13 +143,10 @@ class DiskStore:
             with contextlib.suppress(OSError):
                 (self.folder / (name + suffix)).unlink()
 
-    def distrust(self) -> str | None:
-        """Return why others could have tampered with the folder, or None: who writes here decides what code runs."""
-        return self.trust.folder_problem(self.folder)
-
     @cached_property
     def _problem(self) -> str | None:
-        return self.distrust()
+        """Why others could have tampered with the folder: who writes here decides what code runs."""
+        return self.trust.folder_problem(self.folder)
 
     def _mark(self, name: str) -> Path:
         return self.folder / (name + SUFFIXES[-1])

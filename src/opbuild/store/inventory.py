@@ -70,11 +70,6 @@ class _File:
 _Groups = dict[str, dict[str, _File]]
 
 
-def measure(kernel_meta: Path, network_meta: Path) -> int:
-    """Return the size that ``survey`` finds, in less time."""
-    return sum(file.nbytes for folder, _ in folders_of(kernel_meta, network_meta) for _, file in _files(folder))
-
-
 @dataclass(frozen=True)
 class Extent:
     """How much lies in a cache folder, as far as a look at some of its files can tell.
@@ -127,7 +122,7 @@ def _is_mark(name: str, forms: Sequence[Form]) -> bool:
     stem, suffix = os.path.splitext(name)  # noqa: PTH122  10,000 names
     if not any(form.marked and suffix == form.suffixes[0] for form in forms):
         return False
-    return next(form.marked for form in forms if form.fits(stem, (suffix, *form.needs)))
+    return next((form.marked for form in forms if form.fits(stem, (suffix, *form.needs))), False)
 
 
 def disk_usage(folder: Path) -> int:

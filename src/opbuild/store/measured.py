@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from opbuild.files.private import publish
 from opbuild.files.trust import Trust, parse_json
+from opbuild.files.writing import append
 
 FILE = "size.jsonl"
 
@@ -89,11 +89,7 @@ def forget(network_meta: Path) -> None:
 def add(network_meta: Path, nbytes: int) -> None:
     """Note what a build added to a folder whose size is remembered."""
     with contextlib.suppress(OSError):
-        file = os.open(network_meta / FILE, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            os.write(file, b"%d\n" % nbytes)
-        finally:
-            os.close(file)
+        append(network_meta / FILE, b"%d\n" % nbytes)
 
 
 def _is_number(value: Any) -> bool:

@@ -133,12 +133,16 @@ class Contents(NamedTuple):
     """What a network's files hold, checked but for its weights.
 
     Attributes:
-        key: The components of its key.
+        key: What it was made from.
         record: What the runtime stored.
+        library: Its shared library; empty if only the record was read.
+        constants: Its small constants; empty if only the record was read.
     """
 
-    key: Mapping[str, Any]
+    key: ImageKey
     record: Any
+    library: bytes | memoryview = b""
+    constants: bytes | memoryview = b""
 
 
 ReadFile = Callable[[str, int], "bytes | memoryview"]
@@ -157,15 +161,16 @@ def read_network(name: str, read_file: ReadFile, trust: Trust = PRIVATE, *, whol
     mark = f"{name}.json"
     try:
         content = unseal(bytes(read_file(mark, NETWORK)), mark, trust)
-        found = Contents(dict(content["key"]), content["record"])
+        key = ImageKey(name.rpartition("_")[0], dict(content["key"]), str(content["compiler"]))
+        parts = []
         for suffix in (".so", ".bin") if whole else ():
             nbytes, digest = _size_and_digest(content[suffix[1:]])
-            data = read_file(name + suffix, nbytes)
-            if (len(data), fast(data)) != (nbytes, digest):
+            parts.append(read_file(name + suffix, nbytes))
+            if (len(parts[-1]), fast(parts[-1])) != (nbytes, digest):
                 return Reason("damaged", f"{suffix} is not what was written")
+        return Contents(key, content["record"], *parts)
     except REFUSED as error:
         return reason_of(error)
-    return found
 
 
 def weights_of(network: Item) -> frozenset[str]:

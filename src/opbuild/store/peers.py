@@ -14,7 +14,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ MOST_PEERS = 64
 
 _RANK = re.compile(r"rank_([0-9]{1,10})")
 _DEVICE = re.compile(r"device[0-9]{1,10}")
+_NAMED = re.compile(r"rank_|device|[0-9]")
 _STORES = "stores"
 _ANYBODYS = Trust(shared=True)
 """What ranks say only points to folders, which are looked at before they are used; a pipe must make nobody wait."""
@@ -141,12 +142,10 @@ class _Listing:
 
     Args:
         folder: The folder; it need not be there.
-        keep: Says which names to keep.
     """
 
-    def __init__(self, folder: Path, keep: Callable[[str], Any] = re.compile(r"rank_|device|[0-9]").match) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._keep = keep
         self._state: tuple[int, int] | None = None
         self._names: tuple[str, ...] = ()
 
@@ -156,7 +155,7 @@ class _Listing:
             stat = self.folder.stat()
             if self._state == (stat.st_ino, stat.st_mtime_ns):
                 return self._names, False
-            self._names = tuple(name for name in os.listdir(self.folder) if self._keep(name))  # noqa: PTH208  names only
+            self._names = tuple(name for name in os.listdir(self.folder) if _NAMED.match(name))  # noqa: PTH208  names only
         except OSError:
             self._state, self._names = None, ()
             return (), True

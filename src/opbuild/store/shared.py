@@ -75,10 +75,6 @@ class SharedStore:
         """Remove one's own entry; the peers' stay."""
         self.own.evict(name)
 
-    def distrust(self) -> str | None:
-        """Return why others could have tampered with one's own folder, or None."""
-        return self.own.distrust()
-
 
 def rank_stores(config: Config, open_store: Callable[[Path], DiskStore]) -> tuple[SharedStore, SharedStore]:
     """Return a rank's stores of operators and of the compiler's runtime library.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module, util
 from itertools import chain
 from pathlib import Path
@@ -62,8 +62,13 @@ class HalideCompiler:
         """
         modules = (EMISSION,) if desc.family == "runtime" else (EMISSION, *_modules(desc))
         self._modules = self._modules or _make_modules()
-        digest = self._modules.digest(modules)
-        return digest if not self._is_loaded or self._modules.unchanged(modules) else "edited"
+        if not self._is_loaded:
+            return self._modules.digest(modules)
+        with suppress(OSError):  # files come and go just now
+            digest = self._modules.digest(modules)
+            if self._modules.unchanged(modules):
+                return digest
+        return "edited"
 
     def prepare(self) -> None:
         """Import everything that a compile needs, so that forked children start ready."""

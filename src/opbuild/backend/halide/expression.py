@@ -157,7 +157,7 @@ def apply(name: str, operands: Sequence[Expr]) -> Expr:
         raise CompileError(f"operation {name} is not defined for {kind}")
     if kind.is_float():
         return evaluate(operation.formula, floats, operands)
-    return integers.settled(evaluate(operation.integers or operation.formula, integers, operands))
+    return integers.settled(evaluate(operation.formula, integers, operands))
 
 
 def _same_type(operands: Sequence[Expr]) -> list[Expr]:

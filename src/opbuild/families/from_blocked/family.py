@@ -5,15 +5,15 @@ from __future__ import annotations
 from opbuild.families.blocked import BLOCKED_DIMS
 from opbuild.families.family import PARALLEL, Family, Part, Variant
 from opbuild.families.to_blocked.family import SERIAL
-from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 WIDTHS = (16, 8, 4, 1)
 """Positions of a vector along a row whose elements are adjacent."""
 
 
-def choose(row: int, stride: int, elements: int, threads: int) -> Variant:
-    """Return the variant for rows of ``row`` elements with a stride of 1, or ``FREE``."""
-    width = 1 if stride == FREE else next(width for width in WIDTHS if width == 1 or width <= row)
+def choose(row: int, adjacent: bool, elements: int, threads: int) -> Variant:
+    """Return the variant for rows of ``row`` elements, which may be adjacent."""
+    width = next(width for width in WIDTHS if width == 1 or width <= row) if adjacent else 1
     return {"width": width, "parallel": threads > 1 and elements >= SERIAL}
 
 

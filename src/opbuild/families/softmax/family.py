@@ -16,20 +16,21 @@ SERIAL = 8192
 """Elements below which waking a second thread costs more than it saves."""
 
 
-def choose(log: bool, inner: int, row: int, elements: int, threads: int) -> Variant:
+def choose(log: bool, inner: bool, columns: int, row: int, elements: int, threads: int) -> Variant:
     """Return the variant.
 
     Args:
         log: Whether it is the logarithm, which keeps no row.
-        inner: Elements behind the axis.
+        inner: Whether the axis is the innermost dimension.
+        columns: Elements behind the axis.
         row: Elements along it.
         elements: Elements in all.
         threads: Threads that run it.
     """
     parallel = threads > 1 and elements >= SERIAL and elements > row
-    if inner == 1:
+    if inner:
         return {"row": "stack" if log or row <= STACK_ROW else "heap", "parallel": parallel}
-    return {"lanes": VECTOR if inner >= VECTOR else 1, "parallel": parallel}
+    return {"lanes": VECTOR if columns >= VECTOR else 1, "parallel": parallel}
 
 
 def describe(log: bool, inner: bool, variant: Variant, impl_mode: str) -> OpDesc:

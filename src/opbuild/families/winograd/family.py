@@ -22,7 +22,7 @@ PRECISE_CHANNELS = 128
 F(4x4) has 9 to 19 times that error."""
 
 
-def choose(out: Pair, inputs: int, outputs: int, threads: int, precise: bool = False) -> Variant | None:
+def choose(out: Pair, inputs: int, outputs: int, precise: bool, threads: int) -> Variant | None:
     """Return the variant for an output, or None where the direct convolution is faster.
 
     ``tile`` is m, the outputs of a tile in each direction; ``chunk_x`` and ``chunk_y`` the tiles of a chunk;
@@ -33,8 +33,8 @@ def choose(out: Pair, inputs: int, outputs: int, threads: int, precise: bool = F
         out: Extents of the output (x, y).
         inputs: Input channels.
         outputs: Output channels.
-        threads: Threads that run the kernel.
         precise: Whether only algorithms are wanted whose error is about that of the direct convolution.
+        threads: Threads that run the kernel.
     """
     if precise and inputs > PRECISE_CHANNELS:
         return None

@@ -25,16 +25,18 @@ _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """What a channel's values are multiplied by, and what is added, in float64."""
 
     scale: Array
     shift: Array
 
-    def then(self, other: _Step) -> _Step:
-        return _Step(self.scale * other.scale, self.shift * other.scale + other.shift)
+    def then(self, other: Step) -> Step:
+        """Return this step and another one after it as one step."""
+        return Step(self.scale * other.scale, self.shift * other.scale + other.shift)
 
     def is_finite(self) -> bool:
+        """Return whether all of its numbers are finite."""
         return bool(np.isfinite(self.scale).all() and np.isfinite(self.shift).all())
 
 
@@ -47,7 +49,7 @@ def fold_batchnorm(graph: Graph) -> Graph:
     readers = {name: len(nodes) for name, nodes in graph.consumers().items()}
     readers.update((name, 2) for name in graph.outputs)  # an output may not be folded away
     nodes: dict[str, Node] = {}
-    steps: dict[str, _Step] = {}
+    steps: dict[str, Step] = {}
     greatest: dict[str, float] = {}
     for node in graph.nodes:
         key = node.outputs[0] or node.name
@@ -88,12 +90,12 @@ def _takes_steps(node: Node, graph: Graph) -> bool:
     return graph.types[node.inputs[1]].dtype in _FLOATS
 
 
-def _step(node: Node, graph: Graph) -> _Step | None:
+def _step(node: Node, graph: Graph) -> Step | None:
     """Return what a node does to each channel, or None if it is not a step by channel."""
     if node.domain or graph.types[node.outputs[0] or node.inputs[0]].dtype not in _FLOATS:
         return None
     if node.op_type == "BatchNormalization":
-        return _batchnorm_step(node, graph.constants)
+        return batchnorm_step(node, graph.constants)
     if node.op_type not in ("Add", "Sub", "Mul", "Div"):
         return None
     first, second = node.inputs
@@ -110,8 +112,8 @@ def _step(node: Node, graph: Graph) -> _Step | None:
     with np.errstate(all="ignore"):
         one, zero = np.ones_like(channel), np.zeros_like(channel)
         if node.op_type in ("Mul", "Div"):
-            return _Step(channel if node.op_type == "Mul" else 1 / channel, zero)
-        return _Step(one, channel if node.op_type == "Add" else -channel)
+            return Step(channel if node.op_type == "Mul" else 1 / channel, zero)
+        return Step(one, channel if node.op_type == "Add" else -channel)
 
 
 def _by_channel(value: Array, shape: tuple[int, ...]) -> Array | None:
@@ -123,7 +125,8 @@ def _by_channel(value: Array, shape: tuple[int, ...]) -> Array | None:
     return np.broadcast_to(value.reshape(-1).astype(np.float64), (shape[1],))
 
 
-def _batchnorm_step(node: Node, constants: Mapping[str, Array]) -> _Step | None:
+def batchnorm_step(node: Node, constants: Mapping[str, Array]) -> Step | None:
+    """Return what a BatchNormalization does to each channel, or None if that is not known."""
     found = [constants.get(name) for name in node.inputs[1:5]]
     if any(node.outputs[1:]) or node.attrs.get("training_mode", 0):
         return None
@@ -132,10 +135,10 @@ def _batchnorm_step(node: Node, constants: Mapping[str, Array]) -> _Step | None:
         return None
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + float(node.attrs.get("epsilon", 1e-5)))
-        return _Step(factor, bias - mean * factor)
+        return Step(factor, bias - mean * factor)
 
 
-def _stays_finite(node: Node, graph: Graph, step: _Step, greatest: dict[str, float]) -> bool:
+def _stays_finite(node: Node, graph: Graph, step: Step, greatest: dict[str, float]) -> bool:
     """Return whether the node's weights and bias stay finite; ``greatest`` remembers the largest weights."""
     limit = float(np.finfo(graph.types[node.inputs[1]].dtype).max)
     with np.errstate(all="ignore"):
@@ -150,7 +153,7 @@ def _stays_finite(node: Node, graph: Graph, step: _Step, greatest: dict[str, flo
         return greatest[name] * float(np.abs(step.scale).max(initial=0)) <= limit  # false for NaN
 
 
-def _bias(node: Node, graph: Graph, step: _Step) -> Array:
+def _bias(node: Node, graph: Graph, step: Step) -> Array:
     """Return the node's bias with a step folded in, in float64."""
     if node.op_type == "BatchNormalization":
         return step.shift
@@ -160,7 +163,7 @@ def _bias(node: Node, graph: Graph, step: _Step) -> Array:
     return graph.constants[node.inputs[2]].astype(np.float64) * (beta * step.scale) + step.shift
 
 
-def _weights(node: Node, graph: Graph, step: _Step) -> Array | Deferred:
+def _weights(node: Node, graph: Graph, step: Step) -> Array | Deferred:
     """Return the node's weights with a step folded in."""
     kind = graph.types[node.inputs[1]]
     if node.op_type == "BatchNormalization":
@@ -190,7 +193,7 @@ def _scaled(weight: Array, scale: Array) -> Array:
     return np.asarray(np.multiply(weight, scale, out=out, casting="same_kind"))
 
 
-def _rebuilt(graph: Graph, nodes: dict[str, Node], steps: dict[str, _Step]) -> Graph:
+def _rebuilt(graph: Graph, nodes: dict[str, Node], steps: dict[str, Step]) -> Graph:
     rewriter = Rewriter(graph)
     for key, node in nodes.items():
         step = steps.get(key)
@@ -202,7 +205,7 @@ def _rebuilt(graph: Graph, nodes: dict[str, Node], steps: dict[str, _Step]) -> G
     return eliminate_dead(rewriter.graph(graph))
 
 
-def _folded(node: Node, output: str, graph: Graph, step: _Step, rewriter: Rewriter) -> Node:
+def _folded(node: Node, output: str, graph: Graph, step: Step, rewriter: Rewriter) -> Node:
     weight = _weights(node, graph, step)
     dtype = np.dtype(graph.types[node.inputs[1]].dtype)
     bias = _bias(node, graph, step).astype(dtype)

@@ -13,7 +13,7 @@ from opbuild.graph.types import Graph, Node, TensorType
 
 
 def decompose(graph: Graph) -> Graph:
-    """Rewrite variadic Sum, Mean, Max and Min, CastLike, Swish and MeanVarianceNormalization.
+    """Rewrite variadic Sum, Mean, Max and Min, and MeanVarianceNormalization.
 
     An operator is rounded to float16 once, at its end: what it is made of is computed in float32.
     """
@@ -59,19 +59,6 @@ def _steps(count: int, last: str) -> Iterator[str]:
     yield last
 
 
-def _cast_like(to: Rewriter, node: Node) -> None:
-    to.add(node, "Cast", (node.inputs[0],), node.outputs[0], to=to.types[node.inputs[1]].dtype)
-
-
-def _swish(to: Rewriter, node: Node) -> None:
-    (x,), alpha = node.inputs, float(node.attrs.get("alpha", 1.0))
-    if alpha == 1.0:
-        to.add(node, "Silu", (x,), node.outputs[0], domain="opbuild")
-        return
-    scaled = to.add(node, "Mul", (x, to.constant(f"{node.name}/alpha", np.array(alpha, to.types[x].dtype))))
-    to.add(node, "Mul", (x, to.add(node, "Sigmoid", (scaled,))), node.outputs[0])
-
-
 def _mean_variance(to: Rewriter, node: Node) -> None:
     (x,) = node.inputs
     axes = to.constant(f"{node.name}/axes", np.array(node.attrs.get("axes", (0, 2, 3)), np.int64))
@@ -82,12 +69,10 @@ def _mean_variance(to: Rewriter, node: Node) -> None:
     to.add(node, "Div", (centred, deviation), node.outputs[0])
 
 
-_ROUNDING = frozenset(("Sum", "Mean", "Swish", "MeanVarianceNormalization"))
+_ROUNDING = frozenset(("Sum", "Mean", "MeanVarianceNormalization"))
 """Operators that are rewritten as several that round."""
 
 _REWRITES: dict[str, Callable[[Rewriter, Node], None]] = {
     **dict.fromkeys(_BINARY, _variadic),
-    "CastLike": _cast_like,
-    "Swish": _swish,
     "MeanVarianceNormalization": _mean_variance,
 }

@@ -72,10 +72,10 @@ class _Conversion:
         inputs = tuple(self._read(name) for name in node.inputs)
         outputs = tuple(self._float32(name) if self.is_other(name) else name for name in node.outputs)
         self.assigned.update(outputs)
-        made = node.with_(inputs=inputs, outputs=outputs, attrs=_in_float32(node.attrs))
+        converted = node.with_(inputs=inputs, outputs=outputs, attrs=_in_float32(node.attrs))
         if node.op_type in ("Cast", "CastLike") and self.types[inputs[0]] == self.types[outputs[0]]:
-            made = made.with_(op_type="Identity", inputs=inputs[:1], attrs={})
-        self.nodes.append(made)
+            converted = converted.with_(op_type="Identity", inputs=inputs[:1], attrs={})
+        self.nodes.append(converted)
 
     def leave(self, name: str) -> None:
         """Convert a value that was computed in float32 to the model's type."""

@@ -204,5 +204,5 @@ def _finished(item: _Item) -> Node:
         return item.node
     expression, order = canonical(item.chain.expression)
     inputs = tuple(item.chain.inputs[index] for index in order)
-    made = Node("Elementwise", inputs, item.node.outputs, {"expression": expression}, item.node.name, "opbuild")
-    return made.with_(made_of=item.node.origins, merged=item.node.merged)
+    fused = Node("Elementwise", inputs, item.node.outputs, {"expression": expression}, item.node.name, "opbuild")
+    return fused.with_(made_of=item.node.origins, merged=item.node.merged)

@@ -25,10 +25,10 @@ class Rewriter:
         """Append an operator that takes part in computing ``node``; return the name of its output."""
         output = output or self.fresh(f"{node.name}/{op_type}")
         domain = str(attrs.pop("domain", ""))
-        made = Node(op_type, inputs, (output,), attrs, node.name, domain, made_of=node.origins)
+        new = Node(op_type, inputs, (output,), attrs, node.name, domain, made_of=node.origins)
         types: list[TensorType | None] = [self.types[name] for name in inputs]
-        self.types[output] = infer_node(made, types, [self.constants.get(name) for name in inputs])[0]
-        self.nodes.append(made)
+        self.types[output] = infer_node(new, types, [self.constants.get(name) for name in inputs])[0]
+        self.nodes.append(new)
         return output
 
     def fresh(self, name: str) -> str:

@@ -57,20 +57,20 @@ class Convolution:
 def lower_conv(lowering: Lowering, node: Node) -> None:
     """Lower a Conv of one or two spatial dimensions to the fastest family that serves it."""
     conv = _conv(lowering, node)
-    window, threads = conv.window, lowering.options.num_threads
+    window = conv.window
     if conv.groups > 1:
-        _grouped(lowering, conv, threads)
+        _grouped(lowering, conv)
         return
     if conv.inputs <= first_layer.MOST_CHANNELS and not lowering.has_blocked(node.inputs[0]):
-        _first(lowering, conv, threads)
+        _first(lowering, conv)
         return
+    taps = window.kernel[0] * window.kernel[1]
+    variant = lowering.choose(direct.choose, window.out, conv.inputs, conv.outputs, taps)
     if window.kernel == winograd.KERNEL and window.stride == (1, 1) and window.dilation == (1, 1):
         tiled = _winograd_variant(lowering, conv)
         if tiled is not None:
             _winograd(lowering, conv, tiled)
             return
-    taps = window.kernel[0] * window.kernel[1]
-    variant = direct.choose(window.out, conv.inputs, conv.outputs, taps, threads)
     desc = direct.describe("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, variant)
     weights = _packed(lowering, conv, "direct", packing.pack_direct, _direct_shape(conv))
     _emit(lowering, conv, desc, weights, taps=True)
@@ -90,9 +90,9 @@ def _conv(lowering: Lowering, node: Node) -> Convolution:
     return Convolution(node, images, inputs, shape[0], int(node.attrs.get("group", 1)), window, weights, bias, epilogue)
 
 
-def _grouped(lowering: Lowering, conv: Convolution, threads: int) -> None:
+def _grouped(lowering: Lowering, conv: Convolution) -> None:
     window = conv.window
-    variant = grouped.choose(window.out, conv.outputs, threads)
+    variant = lowering.choose(grouped.choose, window.out, conv.outputs)
     kx, ky = window.kernel
     source, order = lowering.ordered(conv.node.inputs[0])
     if conv.groups == conv.inputs == conv.outputs:
@@ -143,9 +143,9 @@ def group_tables(
     )
 
 
-def _first(lowering: Lowering, conv: Convolution, threads: int) -> None:
+def _first(lowering: Lowering, conv: Convolution) -> None:
     window = conv.window
-    variant = first_layer.choose(window.out[0], conv.outputs, threads)
+    variant = lowering.choose(first_layer.choose, window.out[0], conv.outputs)
     desc = first_layer.describe(window.kernel, window.stride, window.dilation, window.before, conv.epilogue, variant)
     shape = (blocks(conv.outputs), conv.inputs, window.kernel[1], window.kernel[0], BLOCK)
     weights = _packed(lowering, conv, "first", packing.pack_first, shape)
@@ -167,12 +167,12 @@ def _first(lowering: Lowering, conv: Convolution, threads: int) -> None:
 
 def _winograd_variant(lowering: Lowering, conv: Convolution) -> Variant | None:
     """Return Winograd's variant, or None where the direct convolution is faster, or is all that there is."""
-    out, threads, kernels = conv.window.out, lowering.options.num_threads, lowering.options.kernels
+    out, kernels = conv.window.out, lowering.options.kernels
     precise = lowering.impl_mode(conv.node) == HIGH_PRECISION
-    best = winograd.choose(out, conv.inputs, conv.outputs, threads, precise)
+    best = lowering.choose(winograd.choose, out, conv.inputs, conv.outputs, precise)
     if best is None or kernels is None:
         return best
-    candidates = (best, *winograd.others(best, out, conv.outputs, threads))
+    candidates = (best, *winograd.others(best, out, conv.outputs, lowering.options.num_threads))
     return next((each for each in candidates if kernels.has(winograd.describe(conv.epilogue, each))), None)
 
 

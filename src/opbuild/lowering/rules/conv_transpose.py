@@ -164,15 +164,15 @@ def _place(value: Blocked, image: int, x: Axis, y: Axis, stride: Pair) -> Blocke
 def _kernel(lowering: Lowering, conv: Transposed, x: Axis, y: Axis, bias: Plain) -> tuple[OpDesc, list[OperandRef]]:
     """Return a phase's descriptor and its constant operands."""
     kernel, dilation = (len(x.taps), len(y.taps)), (x.dilation, y.dilation)
-    threads, step = lowering.options.num_threads, conv.stride[0]
+    step = conv.stride[0]
     count = blocks(conv.outputs)
     if conv.groups == 1:
         taps = kernel[0] * kernel[1]
-        variant = direct.choose((x.count, y.count), conv.inputs, conv.outputs, taps, threads)
+        variant = lowering.choose(direct.choose, (x.count, y.count), conv.inputs, conv.outputs, taps)
         desc = direct.describe("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, variant, step)
         shape = (count, blocks(conv.inputs), kernel[1], kernel[0], BLOCK, BLOCK)
         return desc, [_weights(lowering, conv, x.taps, y.taps, shape), bias]
-    variant = grouped.choose((x.count, y.count), conv.outputs, threads)
+    variant = lowering.choose(grouped.choose, (x.count, y.count), conv.outputs)
     masked = conv.outputs // conv.groups % BLOCK != 0
     desc = grouped.describe("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, variant, masked, step)
     packed = (count, kernel[1], kernel[0], conv.inputs // conv.groups, BLOCK)

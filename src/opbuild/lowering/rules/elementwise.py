@@ -10,6 +10,7 @@ import numpy as np
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.dims import inner_dim
 from opbuild.families.elementwise import family
+from opbuild.families.family import Choose
 from opbuild.graph import user_operators
 from opbuild.graph.elementwise import ONNX_OPERATORS, Elementwise, elementwise_of
 from opbuild.graph.types import Array, Node
@@ -58,8 +59,8 @@ def lower_elementwise(lowering: Lowering, node: Node, chain: Elementwise) -> Non
     if padding is not None:
         value = lowering.new_blocked(output, padding)
         operands: list[OperandRef] = [_blocked_operand(lowering, name, output) for name in names]
-        made = _make(lowering, node, expression, names)
-        lowering.emit(made, (*operands, value.planes()), node)
+        make = _make(lowering, node, expression, names)
+        lowering.emit(make, (*operands, value.planes()), node)
         return
     shape = lowering.type(output).shape
     plain = [broadcast(_readable(lowering, name), shape) for name in names]
@@ -148,11 +149,10 @@ def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
 
 def _make(lowering: Lowering, node: Node, expression: Expression, names: Sequence[str]) -> MakeCall:
     dtypes = [lowering.type(name).dtype for name in (*names, node.outputs[0])]
-    threads = lowering.options.num_threads
     mode = lowering.impl_mode(node, is_refined(expression, dtypes))
 
     def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
-        return describe(views, expression, dtypes, threads, mode)
+        return describe(views, expression, dtypes, lowering.choose, mode)
 
     return make
 
@@ -161,7 +161,7 @@ def describe(
     views: Sequence[View],
     expression: Expression,
     dtypes: Sequence[str],
-    threads: int = 2,
+    choose: Choose,
     impl_mode: str = HIGH_PERFORMANCE,
 ) -> tuple[OpDesc, tuple[View, ...]]:
     """Return the descriptor of an expression over strided operands of equal extents, and the views it is called with.
@@ -170,7 +170,7 @@ def describe(
         views: The operands and the output.
         expression: Over the operands, in canonical form.
         dtypes: The types of the operands and of the output.
-        threads: Threads that will run it.
+        choose: Chooses the variant.
         impl_mode: As in ``OpDesc``.
     """
     loops = collapse(views)
@@ -180,7 +180,7 @@ def describe(
     work = loops.size * sum(
         WEIGHT if cost(part) == Cost.HEAVY else 1 for part in walk(expression) if part[0] not in ("arg", "const")
     )
-    variant = family.choose(loops.extents[0], itemsize, loops.strides[-1][0] == 1, work, threads)
+    variant = choose(family.choose, loops.extents[0], itemsize, loops.strides[-1][0] == 1, work)
     operands = tuple(
         Operand("out" if index == len(dtypes) - 1 else f"x{index}", dtype, _dims(loops, index, variant["width"]))
         for index, dtype in enumerate(dtypes)

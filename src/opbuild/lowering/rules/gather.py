@@ -89,8 +89,8 @@ def emit_gather(
     if not prod(x.shape):
         raise NotServedError(f"{node.op_type} of an empty tensor")
     types = (x.storage.dtype, index.storage.dtype)
-    itemsize, threads = np.dtype(types[0]).itemsize, lowering.options.num_threads
-    variant = gathers.choose(out.shape[-1], prod(out.shape), itemsize, str(attrs["kind"]), threads)
+    itemsize = np.dtype(types[0]).itemsize
+    variant = lowering.choose(gathers.choose, out.shape[-1], prod(out.shape), itemsize, str(attrs["kind"]))
 
     def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
         data, places, result = (view.dims for view in views)

@@ -28,8 +28,8 @@ def softmax(lowering: Lowering, node: Node) -> None:
     else:
         x = _shaped(lowering.dense(node.inputs[0]), (prod(type_.shape[:axis]), type_.shape[axis], inner))
     out = _shaped(lowering.new_plain(node.outputs[0]), x.shape)
-    log, threads = node.op_type == "LogSoftmax", lowering.options.num_threads
-    variant = softmaxes.choose(log, inner, type_.shape[axis], type_.size, threads)
+    log = node.op_type == "LogSoftmax"
+    variant = lowering.choose(softmaxes.choose, log, inner == 1, inner, type_.shape[axis], type_.size)
     desc = softmaxes.describe(log, inner == 1, variant, lowering.impl_mode(node))
     lowering.emit(made(desc), (with_inner_stride(x, 1), with_inner_stride(out, 1)), node)
 
@@ -77,7 +77,7 @@ def _normalize(lowering: Lowering, node: Node, x: Plain, scales: list[Plain], ce
     factor = lowering.packed((), f"epsilon {epsilon!r}", (1,), "float32", lambda: np.array([epsilon], np.float32))
     out = seen_as(lowering.new_plain(node.outputs[0]), x.shape, dense_strides(x.shape))
     name = node.op_type if node.op_type == "RMSNormalization" else "LayerNormalization"
-    variant = layer_norm.choose(x.shape[0] * x.shape[1], prod(x.shape), lowering.options.num_threads)
+    variant = lowering.choose(layer_norm.choose, x.shape[0] * x.shape[1], prod(x.shape))
     steps = [scale.strides[-1] for scale in scales]
     desc = layer_norm.describe(name, centered, steps, variant, lowering.impl_mode(node))
     lowering.emit(made(desc), (with_inner_stride(x, 1), factor, *scales, with_inner_stride(out, 1)), node)

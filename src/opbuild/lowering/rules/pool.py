@@ -42,7 +42,7 @@ def lower_pool(lowering: Lowering, node: Node) -> None:
     source = lowering.blocked(node.inputs[0])
     target = lowering.new_blocked(node.outputs[0], source.padding_value)
     mode = lowering.impl_mode(node, differs=kind == "average")
-    variant = pool.choose(*_work(lowering, node))
+    variant = lowering.choose(pool.choose, _work(lowering, node))
     _emit(lowering, node, pool.describe(node.op_type, _attrs(kind, window, counted), variant, mode), source, target)
 
 
@@ -73,7 +73,7 @@ def lower_lrn(lowering: Lowering, node: Node) -> None:
         "beta": float(node.attrs.get("beta", 0.75)),
         "bias": float(node.attrs.get("bias", 1.0)),
     }
-    variant = lrn.choose(*_work(lowering, node))
+    variant = lowering.choose(lrn.choose, _work(lowering, node))
     _emit(lowering, node, lrn.describe(attrs, variant, lowering.impl_mode(node)), source, target)
 
 
@@ -103,7 +103,7 @@ def _global(lowering: Lowering, node: Node, kind: str) -> None:
     name = node.outputs[0]
     images, channels, _, _ = image_shape(lowering.type(name).shape)
     mode = lowering.impl_mode(node, differs=kind == "average")
-    desc = global_pool.describe(kind, global_pool.choose(*_work(lowering, node)), mode)
+    desc = global_pool.describe(kind, lowering.choose(global_pool.choose, _work(lowering, node)), mode)
     readers = [reader.op_type for reader in lowering.consumers.get(name, [])]
     if channels % BLOCK or any(reader in BLOCKED_READERS for reader in readers):
         blocked = lowering.new_blocked(name, source.padding_value)
@@ -144,6 +144,6 @@ def _require_float(lowering: Lowering, node: Node) -> None:
         raise NotServedError(f"{node.op_type} of {dtype}")
 
 
-def _work(lowering: Lowering, node: Node) -> tuple[int, int]:
-    """Return the elements of a node's input, and the threads that work on them."""
-    return lowering.type(node.inputs[0]).size, lowering.options.num_threads
+def _work(lowering: Lowering, node: Node) -> int:
+    """Return the elements of a node's input."""
+    return lowering.type(node.inputs[0]).size

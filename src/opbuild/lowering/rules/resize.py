@@ -57,7 +57,7 @@ def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bo
     factors = lowering.packed((), f"{recipe} weights", weights.shape, "float32", lambda: weights)
     if inner == 1:
         x, out = dense_as(value, (outer, axis.extent)), dense_as(target, (outer, axis.wanted))
-    variant = resizes.choose(out.shape[-1], prod(shape), lowering.options.num_threads)
+    variant = lowering.choose(resizes.choose, out.shape[-1], prod(shape))
     desc = resizes.describe(places.shape[1], len(out.shape), variant)
     lowering.emit(made(desc), (x, index, factors, out), node)
     return target

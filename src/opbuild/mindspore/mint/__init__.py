@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ from opbuild.mindspore import names, ops
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.mint.nn.functional import conv2d
 from opbuild.mindspore.ops import decompositions, matrices, scattering, selection
+from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.ops.random import drawn
 from opbuild.mindspore.overloads import add, clone, fill_diagonal, index_add, scatter_add, unique
 from opbuild.mindspore.tensor import Tensor
 
 _SAME = [
     "abs", "acos", "acosh", "addbmm", "addmm", "addmv", "arange", "arccos", "arccosh", "arcsin", "arcsinh",
-    "arctan", "arctan2", "arctanh", "asin", "asinh", "atan", "atan2", "atanh", "bincount", "bitwise_and",
+    "arctan", "arctan2", "arctanh", "argmax", "asin", "asinh", "atan", "atan2", "atanh", "bincount", "bitwise_and",
     "bitwise_not", "bitwise_or", "bitwise_xor", "bmm", "broadcast_to", "cdist", "ceil", "clamp", "clip", "cos",
     "cosh", "cross", "cumprod", "cumsum", "diff", "div", "divide", "dot", "einsum", "eq", "erf", "erfc", "erfinv",
     "exp", "exp2", "expm1", "eye", "flip", "float_power", "floor", "floor_divide", "fmod", "frac", "full",
@@ -145,39 +147,29 @@ _OWN: dict[str, Callable[..., Any]] = {
     "addcmul": lambda input, tensor1, tensor2, *, value=1: ops.addcmul(input, tensor1, tensor2, value),
     "addr_": lambda input, vec1, vec2, beta=1, alpha=1: scattering.replaced(
         input, matrices.addr(input, vec1, vec2, beta=beta, alpha=alpha), "addr_"),
-    "all": lambda input, dim=None, keepdim=False: ops.all(input, dim, keepdim),
     "allclose": lambda input, other, rtol=1e-05, atol=1e-08, equal_nan=False: bool(
         ops.all(ops.isclose(input, other, rtol, atol, equal_nan))),
     "amax": lambda input, dim=(), keepdim=False: ops.amax(input, dim, keepdim),
     "amin": lambda input, dim=(), keepdim=False: ops.amin(input, dim, keepdim),
-    "any": lambda input, dim=None, keepdim=False: ops.any(input, dim, keepdim),
-    "argmax": lambda input, dim=None, keepdim=False: ops.argmax(input, dim, keepdim),
     "argmin": lambda input, dim=None, keepdim=False: ops.cast(ops.argmin(input, dim, keepdim), to_type("int64")),
     "argsort": lambda input, dim=-1, descending=False, stable=False: _sort(input, dim=dim, descending=descending)[1],
     "baddbmm": lambda input, batch1, batch2, *, beta=1, alpha=1: ops.baddbmm(input, batch1, batch2, beta, alpha),
     "bernoulli": lambda input, *, generator=None: input.bernoulli(),
-    "cat": lambda tensors, dim=0: ops.concat(tensors, dim),
-    "chunk": lambda input, chunks, dim=0: ops.chunk(input, chunks, dim),
-    "clone": clone,
-    "concat": lambda tensors, dim=0: ops.concat(tensors, dim),
+    "cat": spelled(ops.concat, "cat", dim="axis"), "clone": clone,
     "conv2d": conv2d,
     "conv_tbc": _conv_tbc,
     "count_nonzero": _count_nonzero,
-    "cummax": lambda input, dim: ops.cummax(input, dim),
     "cummin": lambda input, dim: _with_int64(ops.cummin(input, dim)),
-    "cumsum": lambda input, dim, dtype=None: ops.cumsum(input, dim, dtype),
     "diag": _diag,
-    "diff": lambda input, n=1, dim=-1, prepend=None, append=None: ops.diff(input, n, dim, prepend, append),
     "dist": lambda input, other, p=2: matrices.dist(input, other, p),
     "empty": _empty,
     "empty_like": lambda input, *, dtype=None, device=None, pin_memory=False: ops.zeros_like(input, dtype=dtype),
     "equal": lambda input, other: input.shape == other.shape and bool(ops.all(ops.equal(input, other))),
     "fill_diagonal": fill_diagonal,
     "flatten": lambda input, start_dim=0, end_dim=-1: ops.flatten(input, start_dim=start_dim, end_dim=end_dim),
-    "gather": lambda input, dim, index: ops.gather_elements(input, dim, index),
-    "index_add": index_add,
-    "index_select": lambda input, dim, index: ops.index_select(input, dim, index),
-    "isnan": lambda tensor: ops.isnan(tensor),
+    "gather": ops.gather_elements, "index_add": index_add, "isnan": spelled(ops.isnan, "isnan", tensor="input"),
+    "permute": spelled(ops.permute, "permute", dims="axis"),
+    "transpose": spelled(ops.swapaxes, "transpose", dim0="axis0", dim1="axis1"),
     "kthvalue": selection.kthvalue,
     "linspace": lambda start, end, steps, *, dtype=None: _typed(ops.linspace(start, end, steps), dtype),
     "max": _extreme(ops.amax, ops.maximum, ops.max),
@@ -187,10 +179,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     "min": _extreme(ops.amin, ops.minimum, ops.min),
     "multinomial": lambda input, num_samples, replacement=False, *, generator=None: ops.cast(
         ops.multinomial(input, num_samples, replacement), to_type("int64")),
-    "narrow": lambda input, dim, start, length: ops.narrow(input, dim, start, length),
     "norm": _norm,
     "normal": _normal,
-    "permute": lambda input, dims: ops.permute(input, dims),
     "prod": _reduced(ops.prod),
     "rand": _drawn(ops.rand),
     "rand_like": lambda input, *, dtype=None, device=None: ops.rand_like(input, dtype=dtype),
@@ -201,19 +191,15 @@ _OWN: dict[str, Callable[..., Any]] = {
     "randperm": lambda n, *, generator=None, dtype=None: ops.randperm(n, dtype=dtype or np.int64),
     "repeat_interleave": lambda input, repeats, dim=None, *, output_size=None: ops.repeat_interleave(
         input, repeats, dim),
-    "scatter": lambda input, dim, index, src: ops.scatter(input, dim, index, src),
     "scatter_add": scatter_add,
     "select": lambda input, dim, index: input.select(dim, index),
     "softmax": lambda input, dim, *, dtype=None: ops.softmax(input, dim, dtype=dtype),
     "sort": _sort,
-    "split": lambda tensor, split_size_or_sections, dim=0: ops.split(tensor, split_size_or_sections, dim),
     "squeeze": _squeeze,
-    "stack": lambda tensors, dim=0: ops.stack(tensors, dim),
     "std": _spread(ops.std),
     "std_mean": _spread(ops.std_mean),
     "sub": lambda input, other, *, alpha=1: ops.subtract(input, other, alpha=alpha),
     "topk": _topk,
-    "transpose": lambda input, dim0, dim1: ops.swapaxes(input, dim0, dim1),
     "triangular_solve": decompositions.triangular_solve,
     "unique": unique,
     "var": _spread(ops.var),
@@ -221,6 +207,18 @@ _OWN: dict[str, Callable[..., Any]] = {
     "vdot": lambda input, other: matrices.vecdot(input, other),
     "zeros": lambda size, *, dtype=None: ops.zeros(size, dtype),
 }  # fmt: skip
+
+
+_BY_DIM = [
+    "all", "any", "chunk", "concat", "cummax", "cumsum", "diff", "index_select", "narrow", "scatter", "split", "stack",
+]  # fmt: skip
+"""Functions that differ from those of ``ops`` in what they call the axis and whether it stays."""
+
+
+def _with_dim(name: str) -> Callable[..., Any]:
+    function = getattr(ops, name)
+    here = {"axis": "dim", "keep_dims": "keepdim", "x": "input"}
+    return spelled(function, name, **{here[each]: each for each in signature(function).parameters if each in here})
 
 
 def _with_int64(pair: Any) -> Any:
@@ -232,7 +230,7 @@ def _made() -> dict[str, Callable[..., Any]]:
         if "<lambda>" in function.__qualname__:
             function.__name__ = function.__qualname__ = name
             function.__doc__ = f"Return ``{name}`` as ``ops`` computes it."
-    return {**{name: getattr(ops, name) for name in _SAME}, **_OWN}
+    return {**{name: getattr(ops, name) for name in _SAME}, **{name: _with_dim(name) for name in _BY_DIM}, **_OWN}
 
 
 _FUNCTIONS = _made()

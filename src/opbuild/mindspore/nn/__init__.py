@@ -12,14 +12,11 @@ from opbuild.mindspore.nn.container import *
 from opbuild.mindspore.nn.convolution import *
 from opbuild.mindspore.nn.image import *
 from opbuild.mindspore.nn.loss import *
-from opbuild.mindspore.nn.margin_loss import *
 from opbuild.mindspore.nn.matrix import *
 from opbuild.mindspore.nn.normalization import *
 from opbuild.mindspore.nn.padding import *
 from opbuild.mindspore.nn.pooling import *
 from opbuild.mindspore.nn.recurrent import *
-from opbuild.mindspore.nn.recurrent_cells import *
-from opbuild.mindspore.nn.special import *
 from opbuild.mindspore.nn.transformer import *
 
 __getattr__ = names.getter(__name__)

@@ -69,8 +69,8 @@ class MultiheadAttention(Cell):
         columns = {} if together else {"q": size, "k": self.kdim, "v": self.vdim}
         for letter in "qkv":
             name = f"{letter}_proj_weight"
-            made = weight(name, (size, columns[letter]), XavierUniform()) if columns else None
-            setattr(self, name, made)
+            parameter = weight(name, (size, columns[letter]), XavierUniform()) if columns else None
+            setattr(self, name, parameter)
         self.in_proj_weight = weight("in_proj_weight", (3 * size, size), XavierUniform()) if together else None
         self.in_proj_bias = weight("in_proj_bias", (3 * size,), "zeros") if has_bias else None
         self.out_proj = Dense(size, size, has_bias=has_bias, weight_init=HeUniform(math.sqrt(5)),

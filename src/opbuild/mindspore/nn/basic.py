@@ -34,16 +34,8 @@ class Dense(Cell):
         dtype: Element type of the parameters.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        weight_init: Any = None,
-        bias_init: Any = None,
-        has_bias: bool = True,
-        activation: Any = None,
-        dtype: Any = float32,
-    ) -> None:
+    def __init__(self, in_channels: int, out_channels: int, weight_init: Any = None, bias_init: Any = None,
+                 has_bias: bool = True, activation: Any = None, dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
         self.in_channels = positive(in_channels, "in_channels of Dense")
         self.out_channels = positive(out_channels, "out_channels of Dense")
@@ -70,9 +62,9 @@ class Dense(Cell):
 
     def extend_repr(self) -> str:
         """Return the layer's arguments."""
-        said = f"input_channels={self.in_channels}, output_channels={self.out_channels}"
-        said += f", has_bias={self.has_bias}" if self.has_bias else ""
-        return said + (f", activation={self.activation}" if self.activation is not None else "")
+        shown = f"input_channels={self.in_channels}, output_channels={self.out_channels}"
+        shown += f", has_bias={self.has_bias}" if self.has_bias else ""
+        return shown + (f", activation={self.activation}" if self.activation is not None else "")
 
 
 class Linear(Cell):
@@ -162,15 +154,8 @@ class Embedding(Cell):
         padding_idx: The row that starts as zeros, or None.
     """
 
-    def __init__(
-        self,
-        vocab_size: int,
-        embedding_size: int,
-        use_one_hot: bool = False,
-        embedding_table: Any = "normal",
-        dtype: Any = float32,
-        padding_idx: int | None = None,
-    ) -> None:
+    def __init__(self, vocab_size: int, embedding_size: int, use_one_hot: bool = False, embedding_table: Any = "normal",
+                 dtype: Any = float32, padding_idx: int | None = None) -> None:  # fmt: skip
         super().__init__()
         self.vocab_size = positive(vocab_size, "vocab_size of Embedding")
         self.embedding_size = positive(embedding_size, "embedding_size of Embedding")

@@ -173,21 +173,21 @@ class Cell:
         """Yield this cell and all below it with the paths that lead to them, each cell once."""
         yield from self._walk(name_prefix, set())
 
-    def _walk(self, path: str, seen: set[int]) -> Iterator[tuple[str, Cell]]:
-        if id(self) in seen:
+    def _walk(self, path: str, visited: set[int]) -> Iterator[tuple[str, Cell]]:
+        if id(self) in visited:
             return
-        seen.add(id(self))
+        visited.add(id(self))
         yield path, self
         for name, cell in self._cells.items():
-            yield from cell._walk(f"{path}.{name}" if path else name, seen)
+            yield from cell._walk(f"{path}.{name}" if path else name, visited)
 
     def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
         """Yield the parameters with the paths that lead to them, each once; without ``expand`` only this cell's own."""
-        seen: set[int] = set()
+        yielded: set[int] = set()
         for path, cell in self.cells_and_names(name_prefix) if expand else ((name_prefix, self),):
             for name, parameter in cell._params.items():
-                if id(parameter) not in seen:
-                    seen.add(id(parameter))
+                if id(parameter) not in yielded:
+                    yielded.add(id(parameter))
                     yield (f"{path}.{name}" if path else name), parameter
 
     def get_parameters(self, expand: bool = True) -> Iterator[Parameter]:
@@ -262,11 +262,11 @@ class Cell:
         return ""
 
     def __repr__(self) -> str:
-        said = self.extend_repr()
+        arguments = self.extend_repr()
         name = type(self).__name__
         if not self._cells:
-            return f"{name}({said})"
-        lines = [said] if said else []
+            return f"{name}({arguments})"
+        lines = [arguments] if arguments else []
         for key, cell in self._cells.items():
             first, *rest = repr(cell).split("\n")
             lines.append("\n".join([f"({key}): {first}", *(f"  {line}" for line in rest)]))

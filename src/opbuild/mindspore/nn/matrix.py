@@ -1,4 +1,4 @@
-"""Small cells over shapes and matrices."""
+"""Small cells over shapes and matrices, and functions of mathematics as cells."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops.arithmetic import add, div, maximum, mul, sqrt, square, sub
 from opbuild.mindspore.ops.comparison import where
 from opbuild.mindspore.ops.creation import arange
+from opbuild.mindspore.ops.decompositions import det, inverse
 from opbuild.mindspore.ops.gathering import one_hot
 from opbuild.mindspore.ops.linear import matmul
 from opbuild.mindspore.ops.reduction import axes_of, logsumexp, mean, reduce, sum
 from opbuild.mindspore.ops.shaping import cut, reshape, reshaped, roll, swapaxes, tril, triu
+from opbuild.mindspore.ops.special import digamma, igamma, lgamma
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -179,5 +181,16 @@ class L1Regularizer(Cell):
         """Return it."""
         return mul(sum(emit("Abs", weights)), self.scale)
 
+
+def _lbeta(x: Tensor, y: Tensor) -> Tensor:
+    return sub(add(lgamma(x), lgamma(y)), lgamma(add(x, y)))
+
+
+LGamma = layer("LGamma", lgamma, "The logarithm of the absolute value of the gamma function.", "x")
+DiGamma = layer("DiGamma", digamma, "The derivative of the logarithm of the gamma function.", "x")
+IGamma = layer("IGamma", igamma, "The lower regularized incomplete gamma function.", "a x")
+LBeta = layer("LBeta", _lbeta, "The logarithm of the beta function.")
+MatDet = layer("MatDet", det, "The determinant of symmetric, positive definite matrices.", "x")
+MatInverse = layer("MatInverse", inverse, "The inverse of symmetric, positive definite matrices.", "x")
 
 __all__ = names.public(vars(), Cell)

@@ -189,16 +189,9 @@ class LayerNorm(Cell):
         dtype: Element type of the parameters.
     """
 
-    def __init__(
-        self,
-        normalized_shape: Any,
-        begin_norm_axis: int = -1,
-        begin_params_axis: int = -1,
-        gamma_init: Any = "ones",
-        beta_init: Any = "zeros",
-        epsilon: float = 1e-7,
-        dtype: Any = float32,
-    ) -> None:
+    def __init__(self, normalized_shape: Any, begin_norm_axis: int = -1, begin_params_axis: int = -1,
+                 gamma_init: Any = "ones", beta_init: Any = "zeros", epsilon: float = 1e-7,
+                 dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
         if not isinstance(normalized_shape, (tuple, list)):
             raise ArgumentTypeError(
@@ -228,16 +221,8 @@ class LayerNorm(Cell):
 class GroupNorm(Cell):
     """Normalization over each group of channels (axis 1) of a tensor of shape (N, C, H, W)."""
 
-    def __init__(
-        self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
-        affine: bool = True,
-        gamma_init: Any = "ones",
-        beta_init: Any = "zeros",
-        dtype: Any = float32,
-    ) -> None:
+    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
+                 gamma_init: Any = "ones", beta_init: Any = "zeros", dtype: Any = float32) -> None:  # fmt: skip
         super().__init__()
         self.num_groups = positive(num_groups, "num_groups of GroupNorm")
         self.num_channels = positive(num_channels, "num_channels of GroupNorm")

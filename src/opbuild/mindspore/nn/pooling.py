@@ -8,7 +8,7 @@ from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, one_of, positive
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import layer
-from opbuild.mindspore.ops import volumes
+from opbuild.mindspore.ops import pooling
 from opbuild.mindspore.ops.convolution import PAD_MODES, Padding, only_nchw, per_axis
 from opbuild.mindspore.ops.pooling import adaptive_avg_pool2d, adaptive_max_pool2d, averaged, pool
 from opbuild.mindspore.tensor import Tensor
@@ -53,7 +53,7 @@ class _MaxPool(_Pool):
     def construct(self, x: Tensor) -> Any:
         """Return the pooled tensor, of shape (N, C, ...) or (C, ...), and with ``return_indices`` the places."""
         if self.return_indices:
-            return volumes.with_indices(
+            return pooling.with_indices(
                 x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.rank
             )
         return pool("MaxPool", x, self.kernel_size, self.stride, self.pad_mode, self.padding, self.ceil_mode, self.rank,
@@ -150,20 +150,20 @@ def _not_zero(value: float, what: str) -> None:
 
 
 LPPool1d = layer(
-    "LPPool1d", volumes.lp_pool1d, "The norm of order ``norm_type`` of what is under a window of one axis.",
+    "LPPool1d", pooling.lp_pool1d, "The norm of order ``norm_type`` of what is under a window of one axis.",
     checks={"norm_type": _not_zero}, norm_type=..., kernel_size=..., stride=None, ceil_mode=False,
 )  # fmt: skip
 LPPool2d = layer(
-    "LPPool2d", volumes.lp_pool2d, "The norm of order ``norm_type`` of what is under a window of two axes.",
+    "LPPool2d", pooling.lp_pool2d, "The norm of order ``norm_type`` of what is under a window of two axes.",
     checks={"norm_type": _not_zero}, norm_type=..., kernel_size=..., stride=None, ceil_mode=False,
 )  # fmt: skip
 AdaptiveAvgPool1d = layer(
-    "AdaptiveAvgPool1d", volumes.adaptive_avg_pool1d,
+    "AdaptiveAvgPool1d", pooling.adaptive_avg_pool1d,
     "Means over windows of the last axis, chosen so that the output has ``output_size``.",
     checks={"output_size": positive}, output_size=...,
 )  # fmt: skip
 AdaptiveMaxPool1d = layer(
-    "AdaptiveMaxPool1d", volumes.adaptive_max_pool1d,
+    "AdaptiveMaxPool1d", pooling.adaptive_max_pool1d,
     "The greatest elements of windows of the last axis, chosen so that the output has ``output_size``.", "x",
     checks={"output_size": positive}, output_size=...,
 )  # fmt: skip
@@ -172,10 +172,10 @@ _MEANS = "Means over windows chosen so that the output has ``output_size``; None
 _GREATEST = "The greatest elements of windows chosen so that the output has ``output_size``; None keeps an extent."
 
 AdaptiveAvgPool2d = layer("AdaptiveAvgPool2d", adaptive_avg_pool2d, _MEANS, output_size=...)
-AdaptiveAvgPool3d = layer("AdaptiveAvgPool3d", volumes.adaptive_avg_pool3d, _MEANS, output_size=...)
+AdaptiveAvgPool3d = layer("AdaptiveAvgPool3d", pooling.adaptive_avg_pool3d, _MEANS, output_size=...)
 AdaptiveMaxPool2d = layer("AdaptiveMaxPool2d", adaptive_max_pool2d, _GREATEST, output_size=..., return_indices=False)
 AdaptiveMaxPool3d = layer(
-    "AdaptiveMaxPool3d", volumes.adaptive_max_pool3d, _GREATEST, output_size=..., return_indices=False
+    "AdaptiveMaxPool3d", pooling.adaptive_max_pool3d, _GREATEST, output_size=..., return_indices=False
 )
 
 _UNPOOL = """The reverse of MaxPool over {}: zeros, and each element at its index in its channel.
@@ -186,11 +186,11 @@ Args:
     padding: Its padding.
 """
 
-MaxUnpool1d = layer("MaxUnpool1d", volumes.max_unpool1d, _UNPOOL.format("one axis"),
+MaxUnpool1d = layer("MaxUnpool1d", pooling.max_unpool1d, _UNPOOL.format("one axis"),
                     kernel_size=..., stride=None, padding=0)  # fmt: skip
-MaxUnpool2d = layer("MaxUnpool2d", volumes.max_unpool2d, _UNPOOL.format("two axes"),
+MaxUnpool2d = layer("MaxUnpool2d", pooling.max_unpool2d, _UNPOOL.format("two axes"),
                     kernel_size=..., stride=None, padding=0)  # fmt: skip
-MaxUnpool3d = layer("MaxUnpool3d", volumes.max_unpool3d, _UNPOOL.format("three axes"),
+MaxUnpool3d = layer("MaxUnpool3d", pooling.max_unpool3d, _UNPOOL.format("three axes"),
                     kernel_size=..., stride=None, padding=0)  # fmt: skip
 
 __all__ = names.public(vars(), Cell)

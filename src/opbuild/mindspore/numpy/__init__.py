@@ -24,18 +24,6 @@ globals().update(_FUNCTIONS)
 __getattr__ = names.getter(__name__)
 __all__ = [*_FUNCTIONS]
 __all__ += [
-            "bool_",
-            "float16",
-            "float32",
-            "float64",
-            "float_",
-            "int8",
-            "int16",
-            "int32",
-            "int64",
-            "int_",
-            "uint8",
-            "uint16",
-            "uint32",
-            "uint64",
+    "bool_", "float16", "float32", "float64", "float_", "int8", "int16", "int32", "int64", "int_", "uint8", "uint16",
+    "uint32", "uint64",
 ]  # fmt: skip

@@ -108,10 +108,10 @@ class _Grid:
         self._grid = grid
 
     def __getitem__(self, key: Any) -> Any:
-        made = self._grid[key]
-        if isinstance(made, (list, tuple)):
-            return tuple(tensors(_narrow(each)) for each in made)
-        return tensors(_narrow(made))
+        axes = self._grid[key]
+        if isinstance(axes, (list, tuple)):
+            return tuple(tensors(_narrow(each)) for each in axes)
+        return tensors(_narrow(axes))
 
 
 def _narrow(array: Any) -> Any:

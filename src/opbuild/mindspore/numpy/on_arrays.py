@@ -116,8 +116,8 @@ def _choose(a: Any, choices: Any, mode: str = "clip") -> Any:
 @on_data
 def _ravel_multi(multi_index: Any, dims: Any, mode: str = "clip", order: str = "C") -> Any:
     kind: Any = mode
-    way: Any = order
-    return np.asarray(np.ravel_multi_index(tuple(multi_index), dims, kind, way)).astype(np.float32)
+    layout: Any = order
+    return np.asarray(np.ravel_multi_index(tuple(multi_index), dims, kind, layout)).astype(np.float32)
 
 
 @on_data

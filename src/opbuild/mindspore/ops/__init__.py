@@ -7,9 +7,7 @@ from opbuild.mindspore.ops.activation import *
 from opbuild.mindspore.ops.arithmetic import *
 from opbuild.mindspore.ops.arranging import *
 from opbuild.mindspore.ops.assignment import *
-from opbuild.mindspore.ops.blocks import *
 from opbuild.mindspore.ops.boxes import *
-from opbuild.mindspore.ops.colors import *
 from opbuild.mindspore.ops.communication import *
 from opbuild.mindspore.ops.comparison import *
 from opbuild.mindspore.ops.convolution import *
@@ -21,8 +19,6 @@ from opbuild.mindspore.ops.elementwise_primitives import *
 from opbuild.mindspore.ops.gathering import *
 from opbuild.mindspore.ops.linear import *
 from opbuild.mindspore.ops.loss import *
-from opbuild.mindspore.ops.loss_primitives import *
-from opbuild.mindspore.ops.margin_loss import *
 from opbuild.mindspore.ops.matrices import *
 from opbuild.mindspore.ops.movement_primitives import *
 from opbuild.mindspore.ops.normalization import *
@@ -30,18 +26,14 @@ from opbuild.mindspore.ops.patches import *
 from opbuild.mindspore.ops.pooling import *
 from opbuild.mindspore.ops.primitive import *
 from opbuild.mindspore.ops.primitives import *
-from opbuild.mindspore.ops.printing import *
 from opbuild.mindspore.ops.random import *
 from opbuild.mindspore.ops.reduction import *
 from opbuild.mindspore.ops.scattering import *
-from opbuild.mindspore.ops.segments import *
 from opbuild.mindspore.ops.selection import *
 from opbuild.mindspore.ops.shaping import *
 from opbuild.mindspore.ops.special import *
 from opbuild.mindspore.ops.statistics import *
 from opbuild.mindspore.ops.structure_primitives import *
-from opbuild.mindspore.ops.volumes import *
-from opbuild.mindspore.ops.windows import *
 from opbuild.mindspore.tensor import is_tensor as is_tensor
 
 __getattr__ = names.getter(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.ops.arithmetic import OWN, floating, mul, need_tensor, neg, sub, tanh
 from opbuild.mindspore.ops.comparison import greater, where
+from opbuild.mindspore.ops.declaration import named
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
@@ -53,24 +55,24 @@ def gelu(input: Any, approximate: str = "none") -> Tensor:
     return emit("Gelu", need_tensor(input, "gelu"), approximate=approximate)
 
 
-def silu(input: Any) -> Tensor:
-    """Return ``input * sigmoid(input)``."""
-    return emit("Silu", need_tensor(input, "silu"), domain=OWN)
+def _emitting(op_type: str, what: str, domain: str = "", **attributes: float) -> Callable[[Any], Tensor]:
+    """Return the activation that is one operator."""
+    name = op_type.lower()
+
+    def function(input: Any) -> Tensor:
+        return emit(op_type, need_tensor(input, name), domain=domain, **attributes)
+
+    return named(function, name, f"Return {what}.")
+
+
+silu = _emitting("Silu", "``input * sigmoid(input)``", OWN)
+hardswish = _emitting("HardSwish", "``input * relu6(input + 3) / 6``")
+hardsigmoid = _emitting("HardSigmoid", "``relu6(input + 3) / 6``", alpha=1.0 / 6.0, beta=0.5)
 
 
 def mish(x: Any) -> Tensor:
     """Return ``x * tanh(softplus(x))``."""
     return emit("Mish", need_tensor(x, "mish"))
-
-
-def hardswish(input: Any) -> Tensor:
-    """Return ``input * relu6(input + 3) / 6``."""
-    return emit("HardSwish", need_tensor(input, "hardswish"))
-
-
-def hardsigmoid(input: Any) -> Tensor:
-    """Return ``relu6(input + 3) / 6``."""
-    return emit("HardSigmoid", need_tensor(input, "hardsigmoid"), alpha=1.0 / 6.0, beta=0.5)
 
 
 def leaky_relu(input: Any, alpha: float = 0.2) -> Tensor:

@@ -12,7 +12,7 @@ from opbuild.frontend.cell import location
 from opbuild.mindspore import promotion
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.declaration import spelled
+from opbuild.mindspore.ops.declaration import named, spelled
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
@@ -71,9 +71,7 @@ def pairwise(name: str, op_type: str, what: str, domain: str = "", *, dtype: str
             return binary(of_bool, first, second)
         return binary(op_type, first, second, domain, bool_as if common == "bool" and bool_as else dtype)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Return {what}."
-    return function
+    return named(function, name, f"Return {what}.")
 
 
 def floating(value: Any, name: str) -> Tensor:
@@ -91,9 +89,7 @@ def _unary(op_type: str, domain: str = "", integers: str = "float32") -> Callabl
 
     rule = {"float32": "; integers become float32", "computed": ", in the element type of the tensor",
             "stay": "; integers stay as they are"}[integers]  # fmt: skip
-    function.__name__ = function.__qualname__ = op_type.lower()
-    function.__doc__ = f"Return {op_type} of each element{rule}."
-    return function
+    return named(function, op_type.lower(), f"Return {op_type} of each element{rule}.")
 
 
 abs = absolute = _unary("Abs", integers="computed")

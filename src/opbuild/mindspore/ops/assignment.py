@@ -1,4 +1,4 @@
-"""Assignment to parameters, and operators that are only marks: no gradient, first this then that."""
+"""Assignment to parameters, ``Print``, and operators that are only marks: no gradient, first this then that."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.ops.arithmetic import add, need_tensor, sub
+from opbuild.mindspore.ops.primitive import Primitive
 from opbuild.mindspore.ops.scattering import replaced
 from opbuild.mindspore.tensor import Tensor
 
-__all__ = [
-    "assign", "assign_add", "assign_sub", "depend", "stop_gradient",
-]  # fmt: skip
+__all__ = ["Print", "assign", "assign_add", "assign_sub", "depend", "print_", "stop_gradient"]
 
 
 def assign(variable: Any, value: Any) -> Tensor:
@@ -42,3 +41,17 @@ def depend(value: Any, expr: Any) -> Any:
 def stop_gradient(value: Any) -> Tensor:
     """Return the tensor: there are no gradients."""
     return need_tensor(value, "stop_gradient")
+
+
+class Print(Primitive):
+    """Prints each operand on a line of its own, when the network runs."""
+
+    def __call__(self, *operands: Any) -> None:
+        """Print the operands."""
+        print_(*operands)
+
+
+def print_(*operands: Any) -> None:
+    """Print each operand on a line of its own, when the network runs."""
+    for operand in operands:
+        print(repr(operand) if isinstance(operand, Tensor) else operand)

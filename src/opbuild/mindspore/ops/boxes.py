@@ -1,4 +1,4 @@
-"""Boxes of detections: overlaps, encodings, suppression."""
+"""Boxes of detections (overlaps, encodings, suppression), and colors of images."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.mindspore.arguments import one_of
+from opbuild.graph.types import Array
+from opbuild.mindspore.arguments import TensorShapeError, one_of
 from opbuild.mindspore.host import on_data
 from opbuild.mindspore.ops.arithmetic import add, clamp, div, exp, log, maximum, minimum, mul, need_tensor, sub
 from opbuild.mindspore.ops.comparison import greater_equal, less_equal, logical_and
+from opbuild.mindspore.ops.primitive import primitive
 from opbuild.mindspore.ops.reduction import all as all_of
 from opbuild.mindspore.ops.shaping import expand_dims, stack, unstack
 from opbuild.mindspore.tensor import Tensor
 
-__all__ = ["bounding_box_decode", "bounding_box_encode", "check_valid", "iou"]
+__all__ = ["HSVToRGB", "RGBToHSV", "bounding_box_decode", "bounding_box_encode", "check_valid", "iou"]
 
 
 def iou(anchor_boxes: Any, gt_boxes: Any, mode: str = "iou") -> Tensor:
@@ -42,12 +44,8 @@ def _centred(boxes: Tensor) -> list[Tensor]:
     ]  # fmt: skip
 
 
-def bounding_box_encode(
-    anchor_box: Any,
-    groundtruth_box: Any,
-    means: Any = (0.0, 0.0, 0.0, 0.0),
-    stds: Any = (1.0, 1.0, 1.0, 1.0),
-) -> Tensor:
+def bounding_box_encode(anchor_box: Any, groundtruth_box: Any, means: Any = (0.0, 0.0, 0.0, 0.0),
+                        stds: Any = (1.0, 1.0, 1.0, 1.0)) -> Tensor:  # fmt: skip
     """Return how boxes differ from anchors: moves as shares of the size, and logarithms of the sizes' quotients."""
     anchor, box = _centred(need_tensor(anchor_box, "encode")), _centred(need_tensor(groundtruth_box, "encode"))
     parts = [div(sub(box[k], anchor[k]), anchor[k + 2]) for k in (0, 1)]
@@ -55,14 +53,8 @@ def bounding_box_encode(
     return stack([div(sub(part, mean), std) for part, mean, std in zip(parts, means, stds, strict=True)], 1)
 
 
-def bounding_box_decode(
-    anchor_box: Any,
-    deltas: Any,
-    max_shape: Any,
-    means: Any = (0.0, 0.0, 0.0, 0.0),
-    stds: Any = (1.0, 1.0, 1.0, 1.0),
-    wh_ratio_clip: float = 0.016,
-) -> Tensor:
+def bounding_box_decode(anchor_box: Any, deltas: Any, max_shape: Any, means: Any = (0.0, 0.0, 0.0, 0.0),
+                        stds: Any = (1.0, 1.0, 1.0, 1.0), wh_ratio_clip: float = 0.016) -> Tensor:  # fmt: skip
     """Return the boxes that ``bounding_box_encode`` describes, inside an image of ``max_shape``."""
     parts = unstack(need_tensor(deltas, "decode"), 1)
     moves = [add(mul(part, std), mean) for part, mean, std in zip(parts, means, stds, strict=True)]
@@ -98,3 +90,34 @@ def nms_with_mask(bboxes: Any, iou_threshold: float = 0.5) -> Any:
             common = size.prod(-1)
             kept[k + 1 :] &= common / (area[k] + area[k + 1 :] - common) <= iou_threshold
     return boxes, np.arange(len(boxes), dtype=np.int32), kept
+
+
+def _channels(images: Any, name: str) -> list[Array]:
+    if images.ndim < 1 or images.shape[-1] != 3:
+        raise TensorShapeError(f"{name} of shape {images.shape}", "the last axis must have 3 elements")
+    return [images[..., index] for index in range(3)]
+
+
+@on_data
+def _rgb_to_hsv(images: Any) -> Any:
+    """Return hue, saturation and value of red, green and blue, all from 0 to 1."""
+    red, green, blue = _channels(images, "RGBToHSV")
+    value, span = images.max(-1), np.ptp(images, -1)
+    safe = np.where(span > 0, span, 1)
+    sector = np.where(red == value, (green - blue) / safe,
+                      np.where(green == value, 2 + (blue - red) / safe, 4 + (red - green) / safe))  # fmt: skip
+    hue = np.where(span > 0, sector / 6 % 1, 0)
+    saturation = np.where(value > 0, span / np.where(value > 0, value, 1), 0)
+    return np.stack([hue, saturation, value], -1).astype(images.dtype)
+
+
+@on_data
+def _hsv_to_rgb(images: Any) -> Any:
+    """Return red, green and blue of hue, saturation and value, all from 0 to 1."""
+    hue, saturation, value = _channels(images, "HSVToRGB")
+    shares = [np.clip(shift + sign * np.abs(hue * 6 - middle), 0, 1)
+              for shift, sign, middle in ((-1, 1, 3), (2, -1, 2), (2, -1, 4))]  # fmt: skip
+    return np.stack([value * (1 - saturation * (1 - share)) for share in shares], -1).astype(images.dtype)
+
+
+RGBToHSV, HSVToRGB = primitive("RGBToHSV", _rgb_to_hsv), primitive("HSVToRGB", _hsv_to_rgb)

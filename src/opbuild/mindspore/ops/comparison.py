@@ -10,7 +10,7 @@ import numpy as np
 from opbuild.mindspore import promotion
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.ops.arithmetic import OWN, abs, add, as_operand, mul, need_tensor, pairwise, sub
-from opbuild.mindspore.ops.declaration import spelled
+from opbuild.mindspore.ops.declaration import named, spelled
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
@@ -48,9 +48,7 @@ def _of_float(op_type: str, what: str, of_integers: bool, domain: str = "") -> C
             return emit(op_type, tensor, domain=domain)
         return Tensor.of(np.full(tensor.shape, of_integers))
 
-    function.__name__ = function.__qualname__ = op_type.lower()
-    function.__doc__ = f"Return whether an element is {what}."
-    return function
+    return named(function, op_type.lower(), f"Return whether an element is {what}.")
 
 
 isnan = _of_float("IsNaN", "NaN", False)

@@ -7,6 +7,14 @@ from inspect import signature
 from typing import TypeVar
 
 Result = TypeVar("Result")
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def named(function: Function, name: str, doc: str) -> Function:
+    """Return a function that was defined for several names, under one of them."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
 
 
 def spelled(function: Callable[..., Result], name: str, **arguments: str) -> Callable[..., Result]:

@@ -101,13 +101,8 @@ def matrix_solve(matrix: Any, rhs: Any, adjoint: bool = False) -> Any:
 
 
 @in_floats
-def triangular_solve(
-    b: Any,
-    A: Any,
-    upper: bool = True,
-    transpose: bool = False,
-    unitriangular: bool = False,
-) -> Any:
+def triangular_solve(b: Any, A: Any, upper: bool = True, transpose: bool = False,
+                     unitriangular: bool = False) -> Any:  # fmt: skip
     """Return X of ``A @ X = b`` for a triangular A, and A."""
     matrix = np.triu(A) if upper else np.tril(A)
     if unitriangular:

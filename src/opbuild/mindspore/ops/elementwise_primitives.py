@@ -1,4 +1,4 @@
-"""Operators as classes: arithmetic, comparison, activations, reductions, matrix products.
+"""Operators as classes: arithmetic, comparison, activations, reductions, matrix products, losses.
 
 Each line names MindSpore's class, what computes it, and the attributes of its constructor with MindSpore's defaults.
 """
@@ -14,10 +14,12 @@ from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import int32, to_type
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops import activation, arithmetic, comparison, reduction
+from opbuild.mindspore.ops import activation, arithmetic, comparison, loss, reduction
 from opbuild.mindspore.ops.convolution import only_nchw
+from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.linear import bias_add, dense, product
 from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
+from opbuild.mindspore.ops.reduction import sum
 from opbuild.mindspore.tensor import Tensor
 
 # Arithmetic
@@ -161,5 +163,44 @@ globals().update(primitives(
     Sqrt=arithmetic.sqrt, Square=arithmetic.square, SquaredDifference=arithmetic.squared_difference, Sub=arithmetic.sub,
     Tan=arithmetic.tan, Tanh=arithmetic.tanh, Trunc=arithmetic.trunc,
 ))  # fmt: skip
+
+
+def _with_logits(x: Any, y: Any, weight: Any = None, pos_weight: Any = None, *, reduction: str) -> Tensor:
+    """Return the cross entropy of ``sigmoid(x)`` and labels, reduced."""
+    return loss.binary_cross_entropy_with_logits(x, y, weight, pos_weight, reduction)
+
+
+def _triplet(x: Any, positive: Any, negative: Any, margin: Any, *, p: int, swap: bool, eps: float,
+             reduction: str) -> Tensor:  # fmt: skip
+    """Return how much nearer the negative is than the positive plus a margin, reduced."""
+    return loss.triplet_margin_loss(x, positive, negative, margin, p, eps, swap, reduction)
+
+
+def _nll(x: Any, y: Any, weight: Any, *, reduction: str, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Return the loss and the weights that count."""
+    used = gather(weight, y, 0)
+    return loss.nll_loss(x, y, weight, ignore_index, reduction), sum(used)
+
+
+BCEWithLogitsLoss = primitive("BCEWithLogitsLoss", _with_logits, reduction="mean")
+BinaryCrossEntropy = primitive("BinaryCrossEntropy", loss.binary_cross_entropy, reduction="mean")
+KLDivLoss = primitive("KLDivLoss", loss.kl_div, reduction="mean")
+NLLLoss = primitive("NLLLoss", _nll, reduction="mean", ignore_index=-100)
+MultiMarginLoss = primitive(
+    "MultiMarginLoss", lambda x, target, weight=None, *, p, margin, reduction: loss.multi_margin_loss(
+        x, target, p, margin, weight, reduction),
+    p=1, margin=1.0, reduction="mean",
+)  # fmt: skip
+MultilabelMarginLoss = primitive("MultilabelMarginLoss", loss.multilabel_margin, reduction="mean")
+SigmoidCrossEntropyWithLogits = primitive(
+    "SigmoidCrossEntropyWithLogits", lambda x, y: loss.binary_cross_entropy_with_logits(x, y, reduction="none")
+)
+SmoothL1Loss = primitive("SmoothL1Loss", loss.smooth_l1_loss, beta=1.0, reduction="none")
+SoftMarginLoss = primitive("SoftMarginLoss", loss.soft_margin_loss, reduction="mean")
+SoftmaxCrossEntropyWithLogits = primitive("SoftmaxCrossEntropyWithLogits", loss.softmax_cross_entropy)
+SparseSoftmaxCrossEntropyWithLogits = primitive(
+    "SparseSoftmaxCrossEntropyWithLogits", lambda x, y, is_grad: loss.sparse_softmax_cross_entropy(x, y), is_grad=False
+)
+TripletMarginLoss = primitive("TripletMarginLoss", _triplet, p=2, swap=False, eps=1e-6, reduction="mean")
 
 __all__ = names.public(vars(), Primitive)

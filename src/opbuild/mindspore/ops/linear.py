@@ -110,15 +110,16 @@ ger = outer
 
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return ``beta * input + alpha * (mat1 @ mat2)``."""
-    return _scaled_sum(input, mm(mat1, mat2), beta, alpha)
+    return scaled_sum(input, mm(mat1, mat2), beta, alpha)
 
 
 def baddbmm(input: Any, batch1: Any, batch2: Any, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return ``beta * input + alpha * (batch1 @ batch2)``."""
-    return _scaled_sum(input, bmm(batch1, batch2), beta, alpha)
+    return scaled_sum(input, bmm(batch1, batch2), beta, alpha)
 
 
-def _scaled_sum(tensor: Any, result: Tensor, beta: float, alpha: float) -> Tensor:
+def scaled_sum(tensor: Any, result: Tensor, beta: float, alpha: float) -> Tensor:
+    """Return ``beta * tensor + alpha * result``."""
     result = result if alpha == 1 else mul(result, alpha)
     return add(tensor if beta == 1 else mul(tensor, beta), result)
 

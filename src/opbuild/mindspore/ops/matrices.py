@@ -31,7 +31,7 @@ from opbuild.mindspore.ops.comparison import greater, not_equal, where
 from opbuild.mindspore.ops.creation import eye, ones_like
 from opbuild.mindspore.ops.decompositions import inverse
 from opbuild.mindspore.ops.gathering import gather
-from opbuild.mindspore.ops.linear import bmm, matmul, mv, outer
+from opbuild.mindspore.ops.linear import bmm, matmul, mv, outer, scaled_sum
 from opbuild.mindspore.ops.reduction import Axis, axes_of, reduce
 from opbuild.mindspore.ops.reduction import sum as total
 from opbuild.mindspore.ops.shaping import broadcast_to, concat, expand_dims, ravel, reshaped, roll, swapaxes, transpose
@@ -50,24 +50,19 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     return emit("Einsum", *(need_tensor(item, "einsum") for item in tensors), equation=equation.replace(" ", ""))
 
 
-def _weighted(tensor: Any, result: Tensor, beta: float, alpha: float) -> Tensor:
-    result = result if alpha == 1 else mul(result, alpha)
-    return add(tensor if beta == 1 else mul(tensor, beta), result)
-
-
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return ``beta * input + alpha * sum(batch1 @ batch2)``."""
-    return _weighted(input, total(bmm(batch1, batch2), 0), beta, alpha)
+    return scaled_sum(input, total(bmm(batch1, batch2), 0), beta, alpha)
 
 
 def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return ``beta * input + alpha * (mat @ vec)``."""
-    return _weighted(input, mv(mat, vec), beta, alpha)
+    return scaled_sum(input, mv(mat, vec), beta, alpha)
 
 
 def addr(x: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return ``beta * x + alpha * outer(vec1, vec2)``."""
-    return _weighted(x, outer(vec1, vec2), beta, alpha)
+    return scaled_sum(x, outer(vec1, vec2), beta, alpha)
 
 
 def batch_dot(x1: Any, x2: Any, axes: Any = None) -> Tensor:

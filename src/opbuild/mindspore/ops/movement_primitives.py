@@ -15,7 +15,6 @@ from opbuild.mindspore.execution import cast
 from opbuild.mindspore.host import on_data
 from opbuild.mindspore.ops import (
     arranging,
-    blocks,
     boxes,
     creation,
     diagonals,
@@ -23,10 +22,8 @@ from opbuild.mindspore.ops import (
     patches,
     pooling,
     scattering,
-    segments,
     selection,
     shaping,
-    volumes,
 )
 from opbuild.mindspore.ops.convolution import conv, conv_transpose
 from opbuild.mindspore.ops.gathering import gather
@@ -34,15 +31,15 @@ from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
 from opbuild.mindspore.tensor import Tensor
 
 # Shapes
-BatchToSpace = primitive("BatchToSpace", lambda x, block_size, crops: blocks.batch_to_space_nd(x, block_size, crops),
+BatchToSpace = primitive("BatchToSpace", lambda x, block_size, crops: patches.batch_to_space_nd(x, block_size, crops),
                          block_size=..., crops=...)  # fmt: skip
-BatchToSpaceND = primitive("BatchToSpaceND", blocks.batch_to_space_nd, block_shape=..., crops=...)
+BatchToSpaceND = primitive("BatchToSpaceND", patches.batch_to_space_nd, block_shape=..., crops=...)
 BatchToSpaceNDV2 = primitive(
     "BatchToSpaceNDV2",
-    lambda x, block, crops: blocks.batch_to_space_nd(x, shaping.ints(block, "block_shape"), _pairs(crops)),
+    lambda x, block, crops: patches.batch_to_space_nd(x, shaping.ints(block, "block_shape"), _pairs(crops)),
 )
-ChannelShuffle = primitive("ChannelShuffle", lambda x, group: blocks.channel_shuffle(x, group), group=...)
-DepthToSpace = primitive("DepthToSpace", blocks.depth_to_space, block_size=...)
+ChannelShuffle = primitive("ChannelShuffle", lambda x, group: patches.channel_shuffle(x, group), group=...)
+DepthToSpace = primitive("DepthToSpace", patches.depth_to_space, block_size=...)
 Expand = primitive("Expand", lambda x, shape: shaping.expand(x, shape))
 FillV2 = primitive("FillV2", lambda shape, value: creation.full(shape, value, dtype=value.dtype))
 MatrixDiagPartV3 = primitive("MatrixDiagPartV3", diagonals.matrix_diag_part, align="RIGHT_LEFT")
@@ -52,14 +49,14 @@ MirrorPad = primitive("MirrorPad", patches.mirror_pad, mode="REFLECT")
 Padding = primitive("Padding", patches.padding, pad_dim_size=8)
 ReverseSequence = primitive("ReverseSequence", arranging.reverse_sequence, seq_dim=..., batch_dim=0)
 SpaceToBatch = primitive(
-    "SpaceToBatch", lambda x, block_size, paddings: blocks.space_to_batch_nd(x, block_size, paddings),
+    "SpaceToBatch", lambda x, block_size, paddings: patches.space_to_batch_nd(x, block_size, paddings),
     block_size=..., paddings=...,
 )  # fmt: skip
 SpaceToBatchND = primitive(
-    "SpaceToBatchND", lambda x, block_shape, paddings: blocks.space_to_batch_nd(x, block_shape, paddings),
+    "SpaceToBatchND", lambda x, block_shape, paddings: patches.space_to_batch_nd(x, block_shape, paddings),
     block_shape=..., paddings=...,
 )  # fmt: skip
-SpaceToDepth = primitive("SpaceToDepth", blocks.space_to_depth, block_size=...)
+SpaceToDepth = primitive("SpaceToDepth", patches.space_to_depth, block_size=...)
 SplitV = primitive(
     "SplitV", lambda x, size_splits, split_dim, num_split: shaping.split(
         x, _filled(size_splits, x.shape[split_dim]), split_dim),
@@ -205,13 +202,13 @@ def _equal_count(x: Any, y: Any) -> Any:
 # Images, boxes, poolings
 def _adaptive_max_pool3d(x: Any, output_size: Any) -> tuple[Tensor, Tensor]:
     """Return the greatest elements of windows that give ``output_size``, a tensor, and their places (int32)."""
-    found, places = volumes.adaptive_with_indices(x, output_size.asnumpy().tolist(), 3)
+    found, places = pooling.adaptive_with_indices(x, output_size.asnumpy().tolist(), 3)
     return found, cast(places, "int32")
 
 
-AdaptiveAvgPool3D = primitive("AdaptiveAvgPool3D", volumes.adaptive_avg_pool3d, output_size=...)
+AdaptiveAvgPool3D = primitive("AdaptiveAvgPool3D", pooling.adaptive_avg_pool3d, output_size=...)
 AdaptiveMaxPool2D = primitive(
-    "AdaptiveMaxPool2D", lambda x, output_size: volumes.adaptive_with_indices(x, output_size, 2), output_size=...
+    "AdaptiveMaxPool2D", lambda x, output_size: pooling.adaptive_with_indices(x, output_size, 2), output_size=...
 )
 AffineGrid = primitive("AffineGrid", patches.affine_grid, align_corners=False)
 BoundingBoxDecode = primitive("BoundingBoxDecode", boxes.bounding_box_decode, max_shape=..., means=(0.0,) * 4,
@@ -232,23 +229,23 @@ Im2Col = primitive("Im2Col", patches.im2col, ksizes=..., strides=1, dilations=1,
 NMSWithMask = primitive("NMSWithMask", boxes.nms_with_mask, iou_threshold=0.5)
 MaxPoolWithArgmaxV2 = primitive(
     "MaxPoolWithArgmaxV2",
-    lambda x, kernel_size, strides, pads, dilation, ceil_mode, argmax_type: volumes.with_indices(
+    lambda x, kernel_size, strides, pads, dilation, ceil_mode, argmax_type: pooling.with_indices(
         x, kernel_size, strides or kernel_size, pads, dilation, ceil_mode, 2),
     kernel_size=..., strides=None, pads=0, dilation=(1, 1), ceil_mode=False, argmax_type=int64,
 )  # fmt: skip
 MaxPool3DWithArgmax = primitive(
     "MaxPool3DWithArgmax",
-    lambda x, ksize, strides, pads, dilation, ceil_mode, data_format, argmax_type: volumes.with_indices(
+    lambda x, ksize, strides, pads, dilation, ceil_mode, data_format, argmax_type: pooling.with_indices(
         x, ksize, strides, pads, dilation, ceil_mode, 3),
     ksize=..., strides=..., pads=..., dilation=(1, 1, 1), ceil_mode=False, data_format="NCDHW", argmax_type=int64,
 )  # fmt: skip
 MaxUnpool2D = primitive(
-    "MaxUnpool2D", lambda x, argmax, ksize, strides, pads, output_shape, data_format: volumes.max_unpool2d(
+    "MaxUnpool2D", lambda x, argmax, ksize, strides, pads, output_shape, data_format: pooling.max_unpool2d(
         x, argmax, ksize, strides, pads, output_shape),
     ksize=..., strides=0, pads=0, output_shape=(), data_format="NCHW",
 )  # fmt: skip
 MaxUnpool3D = primitive(
-    "MaxUnpool3D", lambda x, argmax, ksize, strides, pads, output_shape, data_format: volumes.max_unpool3d(
+    "MaxUnpool3D", lambda x, argmax, ksize, strides, pads, output_shape, data_format: pooling.max_unpool3d(
         x, argmax, ksize, strides, pads, output_shape),
     ksize=..., strides=0, pads=0, output_shape=(), data_format="NCDHW",
 )  # fmt: skip
@@ -318,15 +315,15 @@ globals().update(primitives(
     Fills=arranging.fills, IndexFill=scattering.index_fill, InvertPermutation=selection.invert_permutation,
     MaskedScatter=selection.masked_scatter, MaskedSelect=selection.masked_select,
     MatrixBandPart=arranging.matrix_band_part, NonZero=selection.nonzero, ParallelConcat=shaping.concat,
-    ScatterNonAliasingAdd=scattering.scatter_nd_add, SegmentMax=segments.segment_max, SegmentMean=segments.segment_mean,
-    SegmentMin=segments.segment_min, SegmentProd=segments.segment_prod, SegmentSum=segments.segment_sum,
-    TensorScatterAdd=scattering.tensor_scatter_add, TensorScatterDiv=scattering.tensor_scatter_div,
-    TensorScatterMax=scattering.tensor_scatter_max, TensorScatterMin=scattering.tensor_scatter_min,
-    TensorScatterMul=scattering.tensor_scatter_mul, TensorScatterSub=scattering.tensor_scatter_sub,
-    TupleToArray=creation.tuple_to_array, Unique=selection.unique, UniqueWithPad=selection.unique_with_pad,
-    UnravelIndex=_unravel, UnsortedSegmentMax=segments.unsorted_segment_max,
-    UnsortedSegmentMin=segments.unsorted_segment_min, UnsortedSegmentProd=segments.unsorted_segment_prod,
-    UnsortedSegmentSum=segments.unsorted_segment_sum,
+    ScatterNonAliasingAdd=scattering.scatter_nd_add, SegmentMax=scattering.segment_max,
+    SegmentMean=scattering.segment_mean, SegmentMin=scattering.segment_min, SegmentProd=scattering.segment_prod,
+    SegmentSum=scattering.segment_sum, TensorScatterAdd=scattering.tensor_scatter_add,
+    TensorScatterDiv=scattering.tensor_scatter_div, TensorScatterMax=scattering.tensor_scatter_max,
+    TensorScatterMin=scattering.tensor_scatter_min, TensorScatterMul=scattering.tensor_scatter_mul,
+    TensorScatterSub=scattering.tensor_scatter_sub, TupleToArray=creation.tuple_to_array, Unique=selection.unique,
+    UniqueWithPad=selection.unique_with_pad, UnravelIndex=_unravel, UnsortedSegmentMax=scattering.unsorted_segment_max,
+    UnsortedSegmentMin=scattering.unsorted_segment_min, UnsortedSegmentProd=scattering.unsorted_segment_prod,
+    UnsortedSegmentSum=scattering.unsorted_segment_sum,
 ))  # fmt: skip
 
 __all__ = names.public(vars(), Primitive)

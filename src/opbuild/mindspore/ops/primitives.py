@@ -17,6 +17,7 @@ from opbuild.mindspore.host import on_data
 from opbuild.mindspore.ops import (
     arithmetic,
     assignment,
+    creation,
     decompositions,
     elementwise,
     linear,
@@ -27,7 +28,6 @@ from opbuild.mindspore.ops import (
     shaping,
     special,
     statistics,
-    windows,
 )
 from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
 from opbuild.mindspore.ops.shaping import reshaped
@@ -259,10 +259,10 @@ CumulativeLogsumexp = primitive("CumulativeLogsumexp", _cumulative_log_sum_exp, 
 
 
 # Windows, assignment, marks
-BartlettWindow = primitive("BartlettWindow", windows.bartlett_window, periodic=True, dtype=float32)
-BlackmanWindow = primitive("BlackmanWindow", windows.blackman_window, periodic=True, dtype=float32)
-HammingWindow = primitive("HammingWindow", windows.hamming_window, periodic=True, alpha=0.54, beta=0.46, dtype=float32)
-LogSpace = primitive("LogSpace", windows.logspace, steps=10, base=10, dtype=float32)
+BartlettWindow = primitive("BartlettWindow", creation.bartlett_window, periodic=True, dtype=float32)
+BlackmanWindow = primitive("BlackmanWindow", creation.blackman_window, periodic=True, dtype=float32)
+HammingWindow = primitive("HammingWindow", creation.hamming_window, periodic=True, alpha=0.54, beta=0.46, dtype=float32)
+LogSpace = primitive("LogSpace", creation.logspace, steps=10, base=10, dtype=float32)
 
 # Without attributes
 globals().update(primitives(

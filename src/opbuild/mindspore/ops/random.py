@@ -40,7 +40,8 @@ def drawn(name: str, values: Any, dtype: Any = None, seed: Any = None) -> Tensor
     return Tensor.of(np.ascontiguousarray(array.astype(name)).reshape(array.shape))
 
 
-def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
+def shape_of(size: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return a shape given as integers or as a sequence of them."""
     return ints(size[0] if len(size) == 1 else size, "the size") if size else ()
 
 
@@ -50,12 +51,12 @@ def _bound(value: Any) -> Any:
 
 def rand(*size: Any, dtype: Any = None, seed: Any = None) -> Tensor:
     """Return numbers drawn evenly from [0, 1)."""
-    return drawn("rand", lambda generator: generator.random(_shape(size)), dtype or np.float32, seed)
+    return drawn("rand", lambda generator: generator.random(shape_of(size)), dtype or np.float32, seed)
 
 
 def randn(*size: Any, dtype: Any = None, seed: Any = None) -> Tensor:
     """Return numbers drawn from the normal distribution of mean 0 and deviation 1."""
-    return drawn("randn", lambda generator: generator.standard_normal(_shape(size)), dtype or np.float32, seed)
+    return drawn("randn", lambda generator: generator.standard_normal(shape_of(size)), dtype or np.float32, seed)
 
 
 def rand_like(input: Any, seed: Any = None, *, dtype: Any = None) -> Tensor:

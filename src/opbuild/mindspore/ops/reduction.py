@@ -180,13 +180,8 @@ def count_nonzero(x: Any, axis: Axis = (), keep_dims: bool = False, dtype: Any =
     return cast(reduce("ReduceSum", counted, axis, keep_dims), "int32" if dtype is None else to_type(dtype).name)
 
 
-def topk(
-    input: Any,
-    k: int,
-    dim: int | None = None,
-    largest: bool = True,
-    sorted: bool = True,
-) -> tuple[Tensor, Tensor]:
+def topk(input: Any, k: int, dim: int | None = None, largest: bool = True,
+         sorted: bool = True) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the ``k`` greatest (or smallest) elements along ``dim`` and their indices (int32)."""
     tensor = need_tensor(input, "topk")
     if not isinstance(k, int):

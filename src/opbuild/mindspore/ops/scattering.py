@@ -1,4 +1,4 @@
-"""Scatter: tensors with elements replaced by, or combined with, others at given places."""
+"""Scatter: tensors with elements replaced by, or combined with, others at given places or of one segment."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, a
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.host import need_array, on_data
 from opbuild.mindspore.ops.arithmetic import as_operand, div, need_tensor, neg
+from opbuild.mindspore.ops.declaration import named
+from opbuild.mindspore.ops.selection import segment
 from opbuild.mindspore.ops.shaping import broadcast_to, expand_dims, moveaxis, reshaped
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
-    "index_add", "index_fill", "inplace_add", "inplace_index_add", "inplace_sub", "inplace_update", "put_",
-    "scatter", "scatter_add", "scatter_div", "scatter_max", "scatter_min", "scatter_mul", "scatter_nd_add",
-    "scatter_nd_div", "scatter_nd_max", "scatter_nd_min", "scatter_nd_mul", "scatter_nd_sub", "scatter_nd_update",
-    "scatter_update", "select_scatter", "slice_scatter", "tensor_scatter_add", "tensor_scatter_div",
-    "tensor_scatter_elements", "tensor_scatter_max", "tensor_scatter_min", "tensor_scatter_mul",
-    "tensor_scatter_sub",
+    "index_add", "index_fill", "inplace_add", "inplace_index_add", "inplace_sub", "inplace_update", "put_", "scatter",
+    "scatter_add", "scatter_div", "scatter_max", "scatter_min", "scatter_mul", "scatter_nd_add", "scatter_nd_div",
+    "scatter_nd_max", "scatter_nd_min", "scatter_nd_mul", "scatter_nd_sub", "scatter_nd_update", "scatter_update",
+    "select_scatter", "slice_scatter", "tensor_scatter_add", "tensor_scatter_div", "tensor_scatter_elements",
+    "tensor_scatter_max", "tensor_scatter_min", "tensor_scatter_mul", "tensor_scatter_sub", "unsorted_segment_max",
+    "unsorted_segment_min", "unsorted_segment_prod", "unsorted_segment_sum",
 ]  # fmt: skip
 
 _REDUCTIONS = {"none": "none", "add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -51,9 +53,8 @@ def _tensor_scatter(how: str) -> Callable[[Any, Any, Any], Tensor]:
     def function(input_x: Any, indices: Any, updates: Any) -> Tensor:
         return at_vectors(input_x, indices, updates, how, f"tensor_scatter_{how}")
 
-    function.__name__ = function.__qualname__ = f"tensor_scatter_{how}"
-    function.__doc__ = f"Return the tensor with ``updates`` combined ({how}) at the places that ``indices`` names."
-    return function
+    doc = f"Return the tensor with ``updates`` combined ({how}) at the places that ``indices`` names."
+    return named(function, f"tensor_scatter_{how}", doc)
 
 
 tensor_scatter_add, tensor_scatter_sub = _tensor_scatter("add"), _tensor_scatter("sub")
@@ -89,9 +90,8 @@ def _scatter_nd(how: str, label: str) -> Callable[..., Tensor]:
     def function(input_x: Any, indices: Any, updates: Any, use_locking: bool = False) -> Tensor:
         return replaced(input_x, at_vectors(input_x, indices, updates, how, label), label)
 
-    function.__name__ = function.__qualname__ = label
-    function.__doc__ = f"Combine ({label[11:]}) ``updates`` into a parameter at the places that ``indices`` names."
-    return function
+    doc = f"Combine ({label[11:]}) ``updates`` into a parameter at the places that ``indices`` names."
+    return named(function, label, doc)
 
 
 scatter_nd_update = _scatter_nd("none", "scatter_nd_update")
@@ -105,9 +105,8 @@ def _scatter_rows(how: str, label: str) -> Callable[..., Tensor]:
         rows = expand_dims(_places(indices, label), -1)
         return replaced(input_x, at_vectors(input_x, rows, updates, how, label), label)
 
-    function.__name__ = function.__qualname__ = label
-    function.__doc__ = f"Combine ({label[8:]}) ``updates`` into the rows of a parameter that ``indices`` names."
-    return function
+    doc = f"Combine ({label[8:]}) ``updates`` into the rows of a parameter that ``indices`` names."
+    return named(function, label, doc)
 
 
 scatter_update = _scatter_rows("none", "scatter_update")
@@ -229,3 +228,31 @@ def index_put(input: Any, indices: Any, values: Any, accumulate: Any = False) ->
     else:
         result[tuple(indices)] = values
     return result
+
+
+segment_sum, segment_mean = segment("segment_sum", np.sum, 0), segment("segment_mean", np.mean, 0)
+segment_prod = segment("segment_prod", np.prod, 1)
+segment_max, segment_min = segment("segment_max", np.max, 0), segment("segment_min", np.min, 0)
+
+
+def _limit(dtype: str, greatest: bool) -> Any:
+    kind = np.finfo(dtype) if dtype.startswith("float") else np.iinfo(dtype)
+    return kind.max if greatest else kind.min
+
+
+def _unsorted(how: str, first: Callable[[str], Any], label: str) -> Callable[[Any, Any, int], Tensor]:
+    def function(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
+        tensor, ids = need_tensor(x, label), need_tensor(segment_ids, label)
+        rest, dtype = tensor.shape[ids.ndim :], tensor.type.dtype
+        empty = Tensor.of(np.full((int(num_segments), *rest), first(dtype), dtype))
+        rows = reshaped(tensor, (ids.size, *rest))
+        return at_vectors(empty, reshaped(ids, (ids.size, 1)), rows, how, label)
+
+    doc = f"Return the rows of each segment reduced by {how}; those without one have its neutral number."
+    return named(function, label, doc)
+
+
+unsorted_segment_sum = _unsorted("add", lambda dtype: 0, "unsorted_segment_sum")
+unsorted_segment_prod = _unsorted("mul", lambda dtype: 1, "unsorted_segment_prod")
+unsorted_segment_max = _unsorted("max", lambda dtype: _limit(dtype, False), "unsorted_segment_max")
+unsorted_segment_min = _unsorted("min", lambda dtype: _limit(dtype, True), "unsorted_segment_min")

@@ -124,13 +124,13 @@ def searchsorted(
     sorter: Any = None,
 ) -> Any:  # fmt: skip
     """Return where each value would be inserted so that the sequence stays in order."""
-    way: Any = side or ("right" if right else "left")
+    bound: Any = side or ("right" if right else "left")
     kind = np.int32 if out_int32 else np.int64
     if sorted_sequence.ndim == 1:
-        return np.asarray(np.searchsorted(sorted_sequence, values, way, sorter)).astype(kind)
+        return np.asarray(np.searchsorted(sorted_sequence, values, bound, sorter)).astype(kind)
     rows = sorted_sequence.reshape(-1, sorted_sequence.shape[-1])
     orders = [None] * len(rows) if sorter is None else list(sorter.reshape(rows.shape))
-    found = [np.searchsorted(row, each, way, order)
+    found = [np.searchsorted(row, each, bound, order)
              for row, each, order in zip(rows, values.reshape(len(rows), -1), orders, strict=True)]  # fmt: skip
     return np.array(found).reshape(values.shape).astype(kind)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,6 @@ __all__ = [
 ]  # fmt: skip
 
 _ANGLES = (np.arange(256) + 0.5) * math.pi / 256
-_NODES, _WEIGHTS = ((1 + each) / 2 if index == 0 else each / 2
-                    for index, each in enumerate(np.polynomial.legendre.leggauss(256)))  # fmt: skip
 _STEPS = np.linspace(0, 1, 1025)
 _EULER_MACLAURIN = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
 
@@ -198,17 +197,25 @@ def _second_kind(order: int) -> Any:
     return in_floats(function)
 
 
+@lru_cache(maxsize=1)
+def _legendre() -> tuple[Array, Array]:
+    """Return places from 0 to 1 and the weights of what is there in an integral; they take 0.1 s to compute."""
+    nodes, weights = np.polynomial.legendre.leggauss(256)
+    return (1 + nodes) / 2, weights / 2
+
+
 def _neumann(order: int) -> Any:
     """Return the Bessel function Y: one integral oscillates over half a period, another vanishes exponentially."""
 
     def function(x: Any) -> Any:
+        nodes, weights = _legendre()
         positive = np.where(x > 0, x, 1.0)[..., None]
-        angles = math.pi * _NODES
-        oscillating = (np.sin(positive * np.sin(angles) - order * angles) * _WEIGHTS).sum(-1)
+        angles = math.pi * nodes
+        oscillating = (np.sin(positive * np.sin(angles) - order * angles) * weights).sum(-1)
         end = np.arcsinh(750 / positive)
-        t = end * _NODES
+        t = end * nodes
         growing = np.exp(order * t) + (-1) ** order * np.exp(-order * t)
-        vanishing = (growing * np.exp(-positive * np.sinh(t)) * _WEIGHTS).sum(-1) * end[..., 0] / math.pi
+        vanishing = (growing * np.exp(-positive * np.sinh(t)) * weights).sum(-1) * end[..., 0] / math.pi
         return np.where(x > 0, oscillating - vanishing, np.where(x == 0, -np.inf, np.nan))
 
     function.__name__ = f"bessel_y{order}"

@@ -12,6 +12,7 @@ from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.host import in_floats, on_data
 from opbuild.mindspore.ops.arithmetic import add, div, exp, floating, log, mul, need_tensor, sub
 from opbuild.mindspore.ops.comparison import equal, isnan, logical_not, where
+from opbuild.mindspore.ops.declaration import named
 from opbuild.mindspore.ops.linear import matmul
 from opbuild.mindspore.ops.reduction import Axis, amax, amin, mean, reduce, sort, std, topk, var
 from opbuild.mindspore.ops.reduction import any as any_of
@@ -136,9 +137,8 @@ def _running(name: str, first: Any, kind: type) -> Any:
         places = np.maximum.accumulate(np.where(input == values, numbers, -1), axis)
         return values, places.astype(kind)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Return the running {'greatest' if name == 'cummax' else 'smallest'} elements and their places."
-    return function
+    doc = f"Return the running {'greatest' if name == 'cummax' else 'smallest'} elements and their places."
+    return named(function, name, doc)
 
 
 cummax, cummin = _running("cummax", np.maximum, np.int64), _running("cummin", np.minimum, np.int32)

@@ -8,8 +8,9 @@ from typing import Any
 from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.ops import matrices, patches, volumes
+from opbuild.mindspore.ops import matrices, patches, pooling
 from opbuild.mindspore.ops.convolution import conv
+from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.ops.scattering import replaced
 from opbuild.mindspore.tensor import Tensor
 
@@ -37,7 +38,7 @@ def _conv(rank: int) -> Callable[..., Any]:
 
 
 def _pool(rank: int) -> Callable[..., Any]:
-    average = (ops.avg_pool1d, ops.avg_pool2d, volumes.avg_pool3d)[rank - 1]
+    average = (ops.avg_pool1d, ops.avg_pool2d, pooling.avg_pool3d)[rank - 1]
 
     def function(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                  count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:  # fmt: skip
@@ -71,14 +72,8 @@ def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
     return activation
 
 
-def _elu(input: Any, alpha: float = 1.0) -> Tensor:
-    """Return ``x`` where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
-    return ops.elu(input, alpha)
-
-
-def _threshold(input: Any, threshold: float, value: float) -> Tensor:
-    """Return elements above a threshold, and ``value`` elsewhere."""
-    return ops.threshold(input, threshold, value)
+_elu = spelled(ops.elu, "elu", input="input_x")
+_threshold = spelled(ops.threshold, "threshold", threshold="thr")
 
 
 def _last(dim: int | None, rank: int) -> int:
@@ -113,7 +108,7 @@ def _batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = N
 def _adaptive(function: Callable[..., Any], rank: int) -> Callable[..., Any]:
     def pooled(input: Any, output_size: Any, return_indices: bool = False) -> Any:
         if return_indices and rank == 1:
-            values, places = volumes.adaptive_with_indices(input, output_size, rank)
+            values, places = pooling.adaptive_with_indices(input, output_size, rank)
             return values, places
         return function(input, output_size, return_indices) if return_indices else function(input, output_size)
 
@@ -133,23 +128,6 @@ def _max_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any =
     return ops.max_pool2d(input, kernel_size, stride, padding, dilation, return_indices, ceil_mode)
 
 
-def _interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-                 align_corners: bool | None = None, recompute_scale_factor: bool | None = None) -> Tensor:  # fmt: skip
-    """Return a tensor of another size."""
-    return ops.interpolate(input, size, scale_factor, mode, align_corners, recompute_scale_factor)
-
-
-def _pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
-    """Return the tensor with elements added around it: pairs for the last axis first."""
-    return ops.pad(input, pad, mode, value)
-
-
-def _max_unpool2d(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-                  output_size: Any = None) -> Tensor:  # fmt: skip
-    """Return zeros with the elements of a pooled tensor at the places that they came from."""
-    return volumes.max_unpool2d(input, indices, kernel_size, stride, padding, output_size)
-
-
 def _embedding(input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None,
                norm_type: float = 2.0, scale_grad_by_freq: bool = False) -> Tensor:  # fmt: skip
     """Return the rows of ``weight`` that ``input`` names.
@@ -165,10 +143,10 @@ def _embedding(input: Any, weight: Any, padding_idx: int | None = None, max_norm
 conv2d = _conv(2)
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "adaptive_avg_pool1d": _adaptive(volumes.adaptive_avg_pool1d, 1),
+    "adaptive_avg_pool1d": _adaptive(pooling.adaptive_avg_pool1d, 1),
     "adaptive_avg_pool2d": _adaptive(ops.adaptive_avg_pool2d, 2),
-    "adaptive_avg_pool3d": _adaptive(volumes.adaptive_avg_pool3d, 3),
-    "adaptive_max_pool1d": _adaptive(volumes.adaptive_max_pool1d, 1),
+    "adaptive_avg_pool3d": _adaptive(pooling.adaptive_avg_pool3d, 3),
+    "adaptive_max_pool1d": _adaptive(pooling.adaptive_max_pool1d, 1),
     "adaptive_max_pool2d": _adaptive(ops.adaptive_max_pool2d, 2),
     "avg_pool1d": _pool(1), "avg_pool2d": _pool(2), "avg_pool3d": _pool(3), "batch_norm": _batch_norm,
     "conv1d": _conv(1), "conv2d": conv2d, "conv3d": _conv(3), "conv_transpose2d": ops.conv_transpose2d,
@@ -177,16 +155,18 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "flatten": lambda input, start_dim=0, end_dim=-1: ops.flatten(input, start_dim=start_dim, end_dim=end_dim),
     "fold": patches.fold, "gelu": lambda input, *, approximate="none": ops.gelu(input, approximate),
     "glu": lambda input, dim=-1: ops.glu(input, dim), "grid_sample": patches.grid_sample, "group_norm": ops.group_norm,
-    "hardtanh": _activation(ops.hardtanh), "hardtanh_": _in_place(ops.hardtanh), "interpolate": _interpolate,
+    "hardtanh": _activation(ops.hardtanh), "hardtanh_": _in_place(ops.hardtanh), "interpolate": ops.interpolate,
     "layer_norm": ops.layer_norm,
     "leaky_relu": lambda input, negative_slope=0.01: ops.leaky_relu(input, negative_slope),
     "linear": ops.dense, "log_softmax": log_softmax, "logsigmoid": lambda input: ops.logsigmoid(input),
-    "max_pool2d": _max_pool2d, "max_unpool2d": _max_unpool2d, "normalize": matrices.normalize, "one_hot": _one_hot,
-    "pad": _pad, "pixel_shuffle": ops.pixel_shuffle, "prelu": ops.prelu, "relu": _activation(ops.relu),
-    "relu6": _activation(ops.relu6), "relu_": _in_place(ops.relu), "sigmoid": ops.sigmoid,
+    "max_pool2d": _max_pool2d, "max_unpool2d": spelled(pooling.max_unpool2d, "max_unpool2d", input="x"),
+    "normalize": matrices.normalize, "one_hot": _one_hot,
+    "pad": spelled(ops.pad, "pad", input="input_x", pad="padding"), "pixel_shuffle": ops.pixel_shuffle,
+    "prelu": ops.prelu, "relu": _activation(ops.relu), "relu6": _activation(ops.relu6), "relu_": _in_place(ops.relu),
+    "sigmoid": ops.sigmoid,
     "sigmoid_": _in_place(ops.sigmoid), "silu": _activation(ops.silu), "softmax": _softmax, "tanh": ops.tanh,
     "threshold": _activation(_threshold), "threshold_": _in_place(_threshold), "unfold": patches.unfold,
-    "upsample": _interpolate,
+    "upsample": ops.interpolate,
 }  # fmt: skip
 
 for _name, _function in FUNCTIONS.items():

@@ -30,29 +30,9 @@ def _resized(mode: str, align: bool | None) -> Callable[..., Any]:
     return function
 
 
-def _smooth_l1(input: Any, target: Any, reduction: str, beta: float) -> Any:
-    """Return the absolute difference, and a square of it where it is below ``beta``."""
-    return loss.smooth_l1_loss(input, target, beta, reduction)
-
-
 def _kl_div(input: Any, target: Any, reduction: str, log_target: bool) -> Any:
     """Return the divergence of log-probabilities from probabilities, or from their logarithms."""
     return loss.kl_div(input, ops.exp(target) if log_target else target, reduction)
-
-
-def _with_logits(input: Any, target: Any, weight: Any, reduction: str, pos_weight: Any) -> Any:
-    """Return the cross entropy of logits and labels."""
-    return loss.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction)
-
-
-def _gelu(input: Any, approximate: str) -> Any:
-    """Return GELU."""
-    return ops.gelu(input, approximate)
-
-
-def _glu(input: Any, dim: int) -> Any:
-    """Return the first half along ``dim`` times the sigmoid of the second."""
-    return ops.glu(input, dim)
 
 
 _POOL: dict[str, Any] = {
@@ -77,7 +57,8 @@ _TABLE: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         ),
         "MaxUnpool2d": (FUNCTIONS["max_unpool2d"], {"kernel_size": ..., "stride": None, "padding": 0}),
         "BCELoss": (loss.binary_cross_entropy, {"weight": None, "reduction": "mean"}),
-        "BCEWithLogitsLoss": (_with_logits, {"weight": None, "reduction": "mean", "pos_weight": None}),
+        "BCEWithLogitsLoss": (
+            loss.binary_cross_entropy_with_logits, {"weight": None, "reduction": "mean", "pos_weight": None}),
         "CosineEmbeddingLoss": (ops.cosine_embedding_loss, {"margin": 0.0, "reduction": "mean"}),
         "CrossEntropyLoss": (
             loss.cross_entropy,
@@ -87,23 +68,14 @@ _TABLE: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         "L1Loss": (loss.l1_loss, {"reduction": "mean"}),
         "MSELoss": (loss.mse_loss, {"reduction": "mean"}),
         "NLLLoss": (loss.nll_loss, {"weight": None, "ignore_index": -100, "reduction": "mean"}),
-        "SmoothL1Loss": (_smooth_l1, {"reduction": "mean", "beta": 1.0}),
+        "SmoothL1Loss": (loss.smooth_l1_loss, {"reduction": "mean", "beta": 1.0}),
         "SoftMarginLoss": (ops.soft_margin_loss, {"reduction": "mean"}),
-        "ConstantPad1d": (_padding("constant", 1), {"padding": ..., "value": ...}),
-        "ConstantPad2d": (_padding("constant", 2), {"padding": ..., "value": ...}),
-        "ConstantPad3d": (_padding("constant", 3), {"padding": ..., "value": ...}),
-        "ReflectionPad1d": (_padding("reflect", 1), {"padding": ...}),
-        "ReflectionPad2d": (_padding("reflect", 2), {"padding": ...}),
-        "ReflectionPad3d": (_padding("reflect", 3), {"padding": ...}),
-        "ReplicationPad1d": (_padding("replicate", 1), {"padding": ...}),
-        "ReplicationPad2d": (_padding("replicate", 2), {"padding": ...}),
-        "ReplicationPad3d": (_padding("replicate", 3), {"padding": ...}),
-        "ZeroPad1d": (_padding("constant", 1), {"padding": ...}),
-        "ZeroPad2d": (_padding("constant", 2), {"padding": ...}),
-        "ZeroPad3d": (_padding("constant", 3), {"padding": ...}),
+        **{f"{kind}Pad{axes}d": (_padding(mode, axes), {"padding": ..., **more}) for axes in (1, 2, 3)
+           for kind, mode, more in (("Constant", "constant", {"value": ...}), ("Reflection", "reflect", {}),
+                                    ("Replication", "replicate", {}), ("Zero", "constant", {}))},
         "ELU": (FUNCTIONS["elu"], {"alpha": 1.0, "inplace": False}),
-        "GELU": (_gelu, {"approximate": "none"}),
-        "GLU": (_glu, {"dim": -1}),
+        "GELU": (ops.gelu, {"approximate": "none"}),
+        "GLU": (FUNCTIONS["glu"], {"dim": -1}),
         "Hardshrink": (ops.hardshrink, {"lambd": 0.5}),
         "Hardsigmoid": (ops.hardsigmoid, {}),
         "Hardswish": (ops.hardswish, {}),

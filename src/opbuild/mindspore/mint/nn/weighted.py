@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Normal, Uniform, initializer
@@ -28,6 +29,7 @@ class _Conv(Cell):
     """What the convolutions share: arguments as PyTorch's, ``padding`` an integer, one for each axis, or a word."""
 
     rank = 2
+    transposed = False
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
                  dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
@@ -43,11 +45,8 @@ class _Conv(Cell):
             )
         kernel = per_axis(kernel_size, self.rank, f"kernel_size of {name}")
         self.arguments = (stride, padding, dilation, groups)
-        self._make_parameters(in_channels, out_channels, kernel, groups, bias, dtype)
-
-    def _make_parameters(self, in_channels: int, out_channels: int, kernel: tuple[int, ...], groups: int, bias: bool,
-                         dtype: Any) -> None:  # fmt: skip
-        shape = (out_channels, in_channels // groups, *kernel)
+        first, second = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
+        shape = (first, second // groups, *kernel)
         self.weight = _parameter(HeUniform(math.sqrt(5)), shape, dtype, "weight")
         bound = 1 / math.sqrt(math.prod(shape[1:]))
         self.bias = _parameter(Uniform(bound), (out_channels,), dtype, "bias") if bias else None
@@ -77,19 +76,14 @@ class Conv3d(_Conv):
 class ConvTranspose2d(_Conv):
     """A transposed convolution over two spatial axes."""
 
+    transposed = True
+
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
                  output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
                  padding_mode: str = "zeros", dtype: Any = None) -> None:  # fmt: skip
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
                          padding_mode, dtype)  # fmt: skip
         self.output_padding = output_padding
-
-    def _make_parameters(self, in_channels: int, out_channels: int, kernel: tuple[int, ...], groups: int, bias: bool,
-                         dtype: Any) -> None:  # fmt: skip
-        shape = (in_channels, out_channels // groups, *kernel)
-        self.weight = _parameter(HeUniform(math.sqrt(5)), shape, dtype, "weight")
-        bound = 1 / math.sqrt(math.prod(shape[1:]))
-        self.bias = _parameter(Uniform(bound), (out_channels,), dtype, "bias") if bias else None
 
     def construct(self, input: Tensor) -> Tensor:
         """Return the transposed convolution."""
@@ -209,8 +203,8 @@ class Embedding(Cell):
                  dtype: Any = None) -> None:  # fmt: skip
         super().__init__()
         start = Normal(1.0) if _weight is None else _weight
-        made = initializer(start, (num_embeddings, embedding_dim), dtype or float32)
-        table = made.asnumpy().copy()
+        values = initializer(start, (num_embeddings, embedding_dim), dtype or float32)
+        table = values.asnumpy().copy()
         if padding_idx is not None and _weight is None:
             table[padding_idx] = 0
         self.weight = Parameter(table, "weight", not _freeze)
@@ -234,3 +228,6 @@ class Dropout2d(_Dropout2d):
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__(p)
+
+
+__all__ = names.public(vars(), Cell)
