@@ -19,7 +19,7 @@ HITS = {"stored", "shared"}
 MISSES = {"absent", "changed", "incomplete", "damaged", "other-key", "unreadable", "untrusted", "forced", "debugged"}
 SIGNED = {"unsigned", "wrong-signature"}
 STORED = {"other-compiler", "other-target", "unwritable"}
-"""Those of networks, weights and bundles (``contract/test_network_stores``, ``test_weight_stores``, ``test_cache_bundles``)."""
+"""Those of networks, weights and bundles (the contract suites of both stores, and ``test_cache_bundles``)."""
 INSPECTED = {"other-format", "invalid"}
 """Codes by what they say; signatures have theirs where a key is set, and ``cache verify`` has two more:
 of another release, and settings that are none (``test_cache_commands``)."""
