@@ -208,8 +208,8 @@ def test_a_bundle_that_can_not_be_written_leaves_nothing(config: Config, tmp_pat
     assert not list(tmp_path.glob(".*"))
 
 
-def network_bundle(tmp_path: Path, name: str = stored_network.KEY.stem) -> Path:
-    """Return a bundle of a network, under a name that need not be its own."""
+def network_bundle(tmp_path: Path, name: str = stored_network.KEY.stem, target: str = stored_network.TARGET) -> Path:
+    """Return a bundle of a network, under a name and for a target that need not be its own."""
     folder = tmp_path / "network_meta"
     stored_network.store_network(folder)
     stem = stored_network.KEY.stem
@@ -218,7 +218,7 @@ def network_bundle(tmp_path: Path, name: str = stored_network.KEY.stem) -> Path:
     files[f"network_meta/{name}.json"] = seal(record, f"{name}.json")
     weights = f"weights/{stored_network.WEIGHT}.bin"
     files[f"network_meta/{weights}"] = (folder / weights).read_bytes()
-    write_bundle(tmp_path / "network.bundle", stored_network.TARGET, [IDENTITY], files.items())
+    write_bundle(tmp_path / "network.bundle", target, [IDENTITY], files.items())
     return tmp_path / "network.bundle"
 
 
@@ -239,4 +239,11 @@ def test_a_network_under_another_keys_name_is_not_imported(tmp_path: Path, elsew
     path = network_bundle(tmp_path, "other_1")
     with pytest.raises(BuildError, match=r"other_1: its key belongs to other_[0-9]{10}"):
         import_bundle(path, elsewhere, parse_target(stored_network.TARGET))
+    assert files_in(elsewhere) == []
+
+
+def test_a_network_for_another_target_than_its_bundle_is_not_imported(tmp_path: Path, elsewhere: Config) -> None:
+    """Its library would be code for another machine (F58)."""
+    with pytest.raises(BuildError, match=f"it is for {stored_network.TARGET}"):
+        import_bundle(network_bundle(tmp_path, target=str(OTHER)), elsewhere, OTHER)
     assert files_in(elsewhere) == []
