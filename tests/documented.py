@@ -149,7 +149,7 @@ class Reader:
 
     def _shell(self, block: Block, output: Any, errors: Any) -> str:
         state = self.state
-        script = f"set -ea; . {state}; set +a; set -e\n{block.text}\n{{ export -p; echo cd \"'$PWD'\"; }} > {state}"
+        script = f"set -ea; . {state}\n{block.text}\n{{ export -p; echo cd \"'$PWD'\"; }} > {state}"
         done = subprocess.run(
             ["bash", "-c", script], stdin=subprocess.DEVNULL, stdout=output, stderr=errors, check=False
         )

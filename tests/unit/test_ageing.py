@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aged_entries import fill, left
+from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.events import Warned
 from opbuild.files.usage import mark_used
@@ -136,6 +140,32 @@ def test_a_folder_is_surveyed_by_what_lies_in_it(tmp_path: Path) -> None:
         ("private", ".publish-1", 1), ("reference", "b" * 64, 1), ("weight", "a" * 64, 1),
     ]  # fmt: skip
     assert all(one.mark.endswith(".json") for one in inventory.items if one.kind in ("operator", "image"))
+
+
+STEMS = st.sampled_from(
+    ["conv_1_0", "net_5", "compiler", "counters", "counters.old", "a" * 64, ".publish-1", "notes", "N"]
+)
+SUFFIXES = st.sampled_from([".json", ".o", ".info", ".so", ".bin", ".seen", ".model", ".digest", ".jsonl", ".tmp", ""])
+FOLDERS = st.sampled_from(["kernel_meta", "network_meta", "network_meta/weights"])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sets(st.tuples(FOLDERS, STEMS, SUFFIXES), max_size=8))
+def test_whatever_names_lie_there_they_are_listed_checked_aged_and_cleared(names: set[tuple[str, str, str]]) -> None:
+    """F50: no file of any name in any of the folders stops a build or a command, and each is of one item at most."""
+    with tempfile.TemporaryDirectory() as folder:
+        for place, stem, suffix in names:
+            path = Path(folder, place, stem + suffix)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"{}")
+        folders = Path(folder, "kernel_meta"), Path(folder, "network_meta")
+        files = [file for item in survey(*folders).items for file in item.files]
+        assert len(files) == len(set(files))
+        age(*folders, Policy(1, 1))
+        cache = Cache(*folders)
+        assert {problem.item.mark for problem in cache.problems()} <= set(files)
+        cache.clear()
+        assert [item for item in survey(*folders).items if item.kind != "private"] == []
 
 
 def _file(config: Config, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from opbuild.backend.halide.driver import HalideCompiler
+from opbuild.backend.compilers import make_compiler
 from opbuild.config import Config
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.files.private import private_path
@@ -59,10 +59,11 @@ def _or_problem(look: Callable[[], str], missing: list[OpbuildError]) -> str:
 
 
 def _compiler() -> str:
-    version = HalideCompiler.version()
+    compiler = make_compiler()
+    version = compiler.version()
     if not version:
         raise BuildError("the halide package is not installed", "pip install halide")
-    return f"halide {version} ({HalideCompiler.library()})"
+    return f"{compiler.name} {version} ({compiler.library()})"
 
 
 def _linker(config: Config) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stores import Stores
-from opbuild.platform.background import begin
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
@@ -71,6 +70,8 @@ class EarlyStart:
 
     def begin(self) -> None:
         """Begin, unless that was done."""
+        from opbuild.platform.background import begin
+
         if self._builder is None:
             self._builder = self._warm()
             begin(_load_frontend, "opbuild-import")

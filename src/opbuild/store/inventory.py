@@ -34,7 +34,7 @@ _NOTES = tuple(
 
 
 def folders_of(kernel_meta: Path, network_meta: Path) -> tuple[tuple[Path, tuple[Form, ...]], ...]:
-    """Return the folders of a cache, and the forms of what the stores keep in each; the first form that fits counts."""
+    """Return the folders of a cache, and the forms of what the stores keep in each; earlier ones take files first."""
     return (
         (kernel_meta, (ENTRIES,)),
         (network_meta, (*_NOTES, ENTRIES_BESIDE_NETWORKS, MODELS, NETWORKS)),
@@ -168,9 +168,7 @@ def survey(kernel_meta: Path, network_meta: Path, prefix: str = "") -> Inventory
                 stem, suffix = os.path.splitext(name)  # noqa: PTH122  50,000 names
                 groups[stem][suffix] = file
         for stem, group in groups.items():
-            form = next((form for form in forms if form.fits(stem, group)), None)
-            if form is not None:
-                items.append(_item(form, stem, group))
+            items += [_item(form, stem, group) for form in forms if form.fits(stem, group)]
     return Inventory(tuple(items), nbytes)
 
 
@@ -189,7 +187,8 @@ def _looked_at(entries: Iterable[os.DirEntry[str]]) -> Iterator[tuple[str, _File
 
 
 def _item(form: Form, stem: str, group: dict[str, _File]) -> Item:
-    files = [group[suffix] for suffix in form.suffixes if suffix in group]
+    """Return an item, and take its files out of those that have its stem."""
     marked = form.marked and form.suffixes[0] in group
+    files = [group.pop(suffix) for suffix in form.suffixes if suffix in group]
     last_use = files[0].accessed if marked else max(file.used for file in files)
     return Item(form.kind, stem, tuple(file.path for file in files), sum(file.nbytes for file in files), last_use)
