@@ -364,24 +364,16 @@ class Lowering:
     def _from_plain(self, name: str) -> Blocked:
         source = self.plain(name)
         value = self._new_blocked_storage(name, 0.0)
-        shape, strides = source.shape, source.strides
-        if len(shape) == 3:
-            shape, strides = (*shape[:2], 1, shape[2]), (*strides[:2], 0, strides[2])
         make = for_type(to_blocked, source.storage.dtype, self.choose)
-        for n in range(shape[0]):
-            image = Plain(source.storage, shape[1:], strides[1:], source.offset + n * strides[0])
+        for n, image in enumerate(source.images()):
             self.emit(make, (image, value.window(n)), (name,))
         return value
 
     def _unblock(self, name: str) -> Plain:
         source = self.blocked(name) if name in self._ordered else self._blocked[name]
         value = self.new_plain(name)
-        shape, strides = value.shape, value.strides
-        if len(shape) == 3:
-            shape, strides = (*shape[:2], 1, shape[2]), (*strides[:2], 0, strides[2])
         make = for_type(from_blocked, value.storage.dtype, self.choose)
-        for n in range(shape[0]):
-            image = Plain(value.storage, shape[1:], strides[1:], n * strides[0])
+        for n, image in enumerate(value.images()):
             self.emit(make, (source.window(n), image), (name,))
         return value
 

@@ -14,7 +14,7 @@ it then shares the other one's halo.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 
@@ -97,6 +97,14 @@ class Plain:
         storage = self.storage
         own = storage.kind == "temporary" and storage.alias is None and not storage.blocked
         return own and self.offset == 0 and self.dense and prod(storage.shape) == prod(self.shape) > 0
+
+    def images(self) -> Iterator[Plain]:
+        """Yield the images ``(C, H, W)`` of a value of rank 3, whose height is 1, or 4."""
+        (count, *rest), (step, *steps) = self.shape, self.strides
+        if len(rest) == 2:
+            rest, steps = [rest[0], 1, rest[1]], [steps[0], 0, steps[1]]
+        for number in range(count):
+            yield Plain(self.storage, tuple(rest), tuple(steps), self.offset + number * step)
 
     def resolve(self, index_of: Callable[[Storage], int]) -> View:
         """Return the view, dimensions innermost first."""
