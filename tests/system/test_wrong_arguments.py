@@ -422,7 +422,7 @@ def test_no_hint_of_a_command_is_python_and_none_of_python_is_a_commands() -> No
 
 
 THINGS = "operators|entries|files|ranks|networks|inputs|outputs|dimensions|arrays|nodes|parts|values|extents|axes|terms"
-KERNELS = ("backend", "kernel", "lowering", "mindspore", "operators")
+KERNELS = ("backend", "families", "kernel", "lowering", "mindspore", "operations")
 """Where messages are about sizes that are never one, or for whoever writes kernels."""
 
 
