@@ -20,10 +20,9 @@ from opbuild.graph.types import Graph
 from opbuild.kernel.target import Target
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, is_surely_new, open_model
-from opbuild.pipeline.builders import EarlyStart, make_builder
 from opbuild.pipeline.images import Wanted, start
 from opbuild.pipeline.setup import Setup, set_up
-from opbuild.pipeline.stores import Stores
+from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
 from opbuild.platform.limits import names_limits
 from opbuild.report import Clock, Report
 from opbuild.runtime.endpoint import Endpoint

@@ -16,7 +16,6 @@ from aged_entries import fill, left
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.events import Warned
-from opbuild.files.usage import mark_used
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.store import ageing
@@ -26,6 +25,7 @@ from opbuild.store.inventory import Inventory, survey
 from opbuild.store.items import Item, Kind
 from opbuild.store.networks import weights_of
 from opbuild.store.policy import MEGABYTE, Policy
+from opbuild.store.reading import mark_used
 from samples import Recorder, conv, entry_of
 
 NOW = 1e9

@@ -31,10 +31,9 @@ from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.kernel.target import Target
 from opbuild.models.endpoints import inputs_of
 from opbuild.models.source import ModelSource, open_model
-from opbuild.pipeline.builders import deciding_builder
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stages import Planned
-from opbuild.pipeline.stores import Stores
+from opbuild.pipeline.stores import Stores, deciding_builder
 from opbuild.platform.digest import fast
 from opbuild.report import Clock
 from opbuild.store import inspect as operators

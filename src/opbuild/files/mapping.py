@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from opbuild.files.private import boot, publish
 from opbuild.files.trust import PRIVATE, Trust
-from opbuild.files.writers import is_unwritten
 from opbuild.platform.digest import fast, fast_file
 
 Array = npt.NDArray[Any]
@@ -134,7 +133,7 @@ def digest_of(
     digest_file: Callable[[Path], str] | None = None,
     trust: Trust = PRIVATE,
     *,
-    is_unwritten: Callable[[Path], bool] = is_unwritten,
+    is_unwritten: Callable[[Path], bool] | None = None,
     settled: int = _SETTLED,
 ) -> Known:
     """Return a file's digest, from ``memo`` if the file's state is the one for which it was written there.
@@ -146,7 +145,7 @@ def digest_of(
         memo: File in which state and digest are remembered, replaced if it is not right; None remembers nothing.
         digest_file: Reads the file and returns its digest; default ``fast_file``.
         trust: Whose memo is believed.
-        is_unwritten: Says whether nobody writes to the file.
+        is_unwritten: Says whether nobody writes to the file; default ``files.writers``.
         settled: Nanoseconds since the file's last change after which another surely shows.
 
     Raises:
@@ -155,6 +154,10 @@ def digest_of(
     remembered = remembered_digest(path, memo, trust) if memo is not None else None
     if remembered is not None:
         return remembered
+    if is_unwritten is None:
+        from opbuild.files import writers  # a start from memos never needs it
+
+        is_unwritten = writers.is_unwritten
     unwritten = is_unwritten(path)  # before anything is read: what is mapped later shows by its time of change
     stat, now = path.stat(), time.time_ns()
     known = Known((digest_file or fast_file)(path), _state(stat), unwritten and now - stat.st_ctime_ns > settled)

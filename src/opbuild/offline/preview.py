@@ -9,10 +9,9 @@ from opbuild.config import Config
 from opbuild.events import Observer
 from opbuild.models.source import Model
 from opbuild.offline.plan import RangeMap, ShapeMap, plan_file, set_up_file
-from opbuild.pipeline.builders import deciding_builder
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Planned, require_portable
-from opbuild.pipeline.stores import Stores
+from opbuild.pipeline.stores import Stores, deciding_builder
 from opbuild.report import OperatorReport, Report
 
 

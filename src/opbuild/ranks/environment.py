@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from opbuild.platform.starters import STARTERS
+from opbuild.platform.places import STARTERS
 
 PATHS = ("MS_COMPILER_CACHE_PATH", "ASCEND_CACHE_PATH", "ASCEND_WORK_PATH", "TMPDIR")
 """Variables that name a folder; a rank may work in another folder than the launcher."""

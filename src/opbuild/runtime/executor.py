@@ -22,7 +22,6 @@ from opbuild.platform.limits import hint_for
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
 from opbuild.runtime.library import MOST_OPERANDS, Library, last_error
-from opbuild.runtime.order_check import OrderCheck
 from opbuild.runtime.record import CHECKED_ORDER, KernelStep, Record
 
 Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | None"]]
@@ -184,6 +183,8 @@ class _Arena:
         arguments = tuple(ctypes.byref(ctypes.c_char.from_address(address)) for address in addresses)
         if not checks:
             return kernel, arguments
+        from opbuild.runtime.order_check import OrderCheck  # only for who debugs
+
         sizes = [np.dtype(owner.record.buffers[view.buffer].dtype).itemsize for view in step.views]
         return OrderCheck(library, kernel, headers, step.views, sizes), arguments
 

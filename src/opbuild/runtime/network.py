@@ -14,10 +14,8 @@ from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.limits import hint_for, named
 from opbuild.report import Report
-from opbuild.runtime.arrays import as_input
-from opbuild.runtime.endpoint import Endpoint, shape_text
+from opbuild.runtime.endpoint import Endpoint, as_input, shape_text
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.request import read_request
 from opbuild.text.names import nearest
 from opbuild.text.plural import counted, verb
 
@@ -172,6 +170,8 @@ class Network:
             InputError: If there is no such output, or as a call does.
             RunError, ModelError, BuildError: As a call does.
         """
+        from opbuild.runtime.request import read_request  # a start never needs it
+
         request = read_request(args, kwargs, self._positions)
         chosen = [self._output(name) for name in request.names or ()]
         results = self._run(self._collect((), request.feeds))

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from opbuild.errors import BuildError, OptionError
-from opbuild.files.most_bytes import LISTING
 from opbuild.files.private import private_path, sweep
-from opbuild.files.trust import PRIVATE, SignatureError, Trust, parse_json
+from opbuild.files.trust import LISTING, PRIVATE, SignatureError, Trust, parse_json
 from opbuild.files.writing import create
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.platform.digest import fast

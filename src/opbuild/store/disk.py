@@ -22,10 +22,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from opbuild.files.most_bytes import ENTRY, RECORD
 from opbuild.files.private import PREFIX, remove_rubbish
-from opbuild.files.trust import PRIVATE, Trust, parse_json
-from opbuild.files.usage import mark_used
+from opbuild.files.trust import ENTRY, PRIVATE, RECORD, Trust, parse_json
 from opbuild.kernel.entry import SUFFIXES, Entry, sign_entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
@@ -33,6 +31,7 @@ from opbuild.kernel.reason import Reason
 from opbuild.store.inspect import read
 from opbuild.store.items import Form
 from opbuild.store.publish import publish_files
+from opbuild.store.reading import mark_used
 
 OTHER_DEVICES = 16
 """Entries that devices 0 to 15 built are found by every device: code does not depend on the device that built it."""

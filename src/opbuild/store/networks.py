@@ -19,16 +19,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opbuild.files.mapping import verified
-from opbuild.files.most_bytes import NETWORK
 from opbuild.files.private import publish
 from opbuild.files.sealed import seal, unseal
-from opbuild.files.trust import PRIVATE, Trust
-from opbuild.files.usage import mark_used
+from opbuild.files.trust import NETWORK, PRIVATE, Trust
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import fast
 from opbuild.store.items import Form, Item
-from opbuild.store.reading import REFUSED, read_quietly, reason_of
+from opbuild.store.reading import REFUSED, mark_used, read_quietly, reason_of
 from opbuild.text.canonical import canonical_json
 
 _STEM = re.compile(r"[a-z0-9_]+_[0-9]+")

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from opbuild.files.mapping import map_file, verified
-from opbuild.files.most_bytes import MEMO
 from opbuild.files.private import publish
-from opbuild.files.trust import PRIVATE, Trust, parse_json
+from opbuild.files.trust import MEMO, PRIVATE, Trust, parse_json
 from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.store.items import Form
