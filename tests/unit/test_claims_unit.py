@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from opbuild.builder.decide import Rebuild
 from opbuild.builder.job import Job
 from opbuild.builder.queue import Queue
 from opbuild.cli.progress import LineProgress
@@ -46,7 +45,7 @@ class World:
         self.store = MemoryStore()
         self.entries = [entry_of(conv(tile)) for tile in range(count)]
         self.jobs = [
-            Job(conv(tile), key, f"conv_{tile}_0", ("node",), self.store, Rebuild(Reason("absent", "not in the store")))
+            Job(conv(tile), key, f"conv_{tile}_0", ("node",), self.store, Reason("absent", "not in the store"))
             for tile, (key, _) in enumerate(self.entries)
         ]
         self.queue = Queue(self.jobs, self.claims, limit, patience, lambda: self.now)

@@ -10,14 +10,11 @@ from types import TracebackType
 from typing import cast
 
 from opbuild.builder.client import CompileServer
-from opbuild.builder.debug import debugged
-from opbuild.builder.decide import Rebuild, UpToDate, decide
 from opbuild.builder.explain import Explainer
-from opbuild.builder.job import Job
-from opbuild.builder.pending import PendingBuild
+from opbuild.builder.job import FORCED, Job
 from opbuild.builder.resting import RESTING
 from opbuild.builder.result import BuildResult, absent_error, forbidden_error
-from opbuild.builder.work import Work
+from opbuild.builder.work import PendingBuild, Work
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import BuildStarted, CompileStarted, Event, Observer, Waiting, Warned, ignore
@@ -26,9 +23,10 @@ from opbuild.files.trust import make_trust
 from opbuild.kernel.debug import NO_DEBUG, Debug, flags_of
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import FilesState, files_state, identify
-from opbuild.kernel.interfaces import Claims, Compiler, Folder, Store
+from opbuild.kernel.interfaces import Claims, Compiler, Folder, Found, Missing, Store
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
 from opbuild.kernel.target import Target
 from opbuild.platform.background import Background
@@ -169,12 +167,9 @@ class Builder:
         jobs = self.plan(needed)
         self._report_unmatched(needed, network)
         self.observer(BuildStarted(network, len(jobs), sum(job.must_compile for job in jobs)))
-        work = self._work(jobs, self.observer)
-        if not work.jobs:
+        if not any(job.must_compile for job in jobs):
             self.close()  # a server warmed up in vain
-        self._check_allowed([*work.jobs, *self._missing_runtime(jobs)])
-        work.start()
-        return PendingBuild(network, jobs, work, self._after, started=started, not_kept=_keep(jobs))
+        return self._begin(network, jobs, self.store, self._missing_runtime(jobs), self.observer, started)
 
     def build(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> BuildResult:
         """Build and wait; see ``start`` and ``PendingBuild.result``."""
@@ -203,10 +198,7 @@ class Builder:
                 self.observer(event)
 
         jobs = (self._decide(runtime_desc(), (), store),)
-        work = self._work(jobs, observer)
-        self._check_allowed(work.jobs)
-        work.start()
-        return PendingBuild("", jobs, work, self._after, started=started, not_kept=_keep(jobs)).result()
+        return self._begin("", jobs, store, (), observer, started).result()
 
     def _after(self, jobs: Collection[Job]) -> BuildResult | None:
         """Take note of what was compiled; return the compiler's runtime library if objects call it."""
@@ -248,11 +240,18 @@ class Builder:
     def _decide(self, desc: OpDesc, nodes: tuple[str, ...], store: Store) -> Job:
         options = self.debug.options(desc.op_types, nodes) if desc.operands else None
         key = self.key(desc, options or ())
-        if options is not None:
-            decision: UpToDate | Rebuild = debugged(options)
-        else:
-            decision = decide(store.lookup(key), force=self.force and key.sha256 not in self.rebuilt)
-        return Job(desc, key, key.name(self.config.device_id), nodes, store, decision, options)
+        return Job(
+            desc, key, key.name(self.config.device_id), nodes, store, self._decision(key, store, options), options
+        )
+
+    def _decision(self, key: Key, store: Store, debug: Sequence[str] | None) -> Found | Reason:
+        """Return the entry that serves, or why the operator must be compiled."""
+        if debug is not None:
+            return Reason("debugged", f"it is debugged: {', '.join(debug) or 'listed in op_debug_list'}")
+        found = store.lookup(key)
+        if isinstance(found, Missing):
+            return found.reason
+        return FORCED if self.force and key.sha256 not in self.rebuilt else found
 
     def _report_unmatched(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> None:
         """Say what the list of operators to debug names and a network lacks; one of a single operator lacks most."""
@@ -268,19 +267,21 @@ class Builder:
         job = self._decide(runtime_desc(), (), self.runtime_store)
         return [job] if job.must_compile else []
 
-    def _work(self, jobs: Sequence[Job], observer: Observer) -> Work:
-        """Return what compiles those jobs that must be; all of them have one store."""
-        store = jobs[0].store if jobs else self.store
-        return Work(
-            self,
-            self.config,
-            observer=observer,
-            target=str(self.target),
-            jobs=sorted((job for job in jobs if job.must_compile), key=lambda job: longest_first(job.desc)),
-            explainer=Explainer(store, self.others),
-            claims=self.claims,
-            debug_folder=self.debug_folder,
-        )
+    def _begin(
+        self,
+        network: str,
+        jobs: tuple[Job, ...],
+        store: Store,
+        also_needed: Sequence[Job],
+        observer: Observer,
+        started: float,
+    ) -> PendingBuild:
+        """Begin to compile those jobs that must be, in one store, unless they or others are forbidden."""
+        to_compile = sorted((job for job in jobs if job.must_compile), key=lambda job: longest_first(job.desc))
+        self._check_allowed([*to_compile, *also_needed])
+        work = Work(self, to_compile, store, observer)
+        work.start()
+        return PendingBuild(network, jobs, work, self._after, started)
 
     def _check_allowed(self, jobs: Sequence[Job]) -> None:
         """Refuse to compile where that is forbidden or there is no compiler."""
@@ -290,9 +291,3 @@ class Builder:
         for job in jobs:
             job.reason = explainer.explain(job.key, job.reason)
         raise forbidden_error(jobs) if self.config.forbid_compile else absent_error(self.compiler.name, jobs)
-
-
-def _keep(jobs: Sequence[Job]) -> int:
-    """Make what other stores lend this build's own; return how many entries could not be stored."""
-    lent = [job for job in jobs if isinstance(job.decision, UpToDate) and job.decision.source]
-    return sum(job.store.publish(cast("Entry", job.entry)) is not None for job in lent)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from opbuild.builder.decide import Decision
 from opbuild.builder.job import Job
 from opbuild.errors import BuildError, CompileError, CompileForbiddenError
 from opbuild.kernel.entry import Entry
@@ -33,7 +32,7 @@ class BuildResult:
 
     entries: Mapping[OpDesc, Entry]
     runtime: BuildResult | None
-    decisions: tuple[Decision, ...]
+    decisions: tuple[Job, ...]
     seconds: float
     warnings: tuple[str, ...]
     certain: bool = True

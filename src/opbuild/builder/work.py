@@ -1,25 +1,31 @@
-"""Doing: in the background jobs go to the compile server, and what comes back is checked and published."""
+"""Doing: in the background jobs go to the compile server, and what comes back is checked and published.
+
+Who started it waits for the result meanwhile.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, cast
 
 from opbuild.builder.client import CompileServer, ServerEndedError
 from opbuild.builder.debug import debug_files, split_answer
 from opbuild.builder.explain import Explainer
 from opbuild.builder.job import Failure, Job
 from opbuild.builder.queue import Queue
-from opbuild.builder.result import compile_error
-from opbuild.config import Config
+from opbuild.builder.result import BuildResult, compile_error
 from opbuild.errors import BuildError
-from opbuild.events import CompileFinished, CompileStarted, Observer, Taken, Waiting, Warned
+from opbuild.events import BuildFinished, CompileFinished, CompileStarted, Observer, Taken, Waiting, Warned
 from opbuild.kernel.elf import NotAnObjectError
-from opbuild.kernel.entry import make_entry
-from opbuild.kernel.interfaces import Claims, Folder
+from opbuild.kernel.entry import Entry, make_entry
+from opbuild.kernel.interfaces import Found, Store
 from opbuild.platform.background import Background
 from opbuild.text.plural import counted, verb
+
+if TYPE_CHECKING:
+    from opbuild.builder.build import Builder
 
 _SERVERS_AT_MOST = 2
 """A server that was killed from outside (out of memory, say) is replaced once; its finished operators are kept."""
@@ -28,28 +34,14 @@ _CHANGES = {"compiler": "the compiler was replaced", "sources": "its sources wer
 """What the server calls what has changed, and how the user is told."""
 
 
-class Servers(Protocol):
-    """Where a build gets its compile server from."""
-
-    def take_server(self) -> CompileServer:
-        """Return a server that belongs to the caller."""
-
-    def give_server(self, server: CompileServer) -> None:
-        """Take back a server that has nothing left to do."""
-
-
 class Work:
     """Compiles jobs in the background.
 
     Args:
-        servers: Where the compile server comes from.
-        config: Time-out, workers and device.
-        observer: Told what happens, from the thread.
-        target: The target's spelling.
+        builder: Says how, and has the compile server.
         jobs: The operators, in the order in which to compile them.
-        explainer: Refines the reasons of ``jobs`` while the server is busy.
-        claims: Who compiles what; None asks nobody.
-        debug_folder: Where the files of operators that are debugged go; None keeps none.
+        store: Where all of them are published.
+        observer: Told what happens, from the thread.
 
     Attributes:
         jobs: All jobs in the order of compiling.
@@ -57,28 +49,14 @@ class Work:
         certain: Whether every object is what its key says: no source and no compiler changed meanwhile.
     """
 
-    def __init__(
-        self,
-        servers: Servers,
-        config: Config,
-        *,
-        observer: Observer,
-        target: str,
-        jobs: Sequence[Job],
-        explainer: Explainer,
-        claims: Claims | None = None,
-        debug_folder: Folder | None = None,
-    ) -> None:
-        self._servers = servers
-        self._config = config
+    def __init__(self, builder: Builder, jobs: Sequence[Job], store: Store, observer: Observer) -> None:
+        self._builder = builder
+        self._config = builder.config
         self.observer = observer
-        self._target = target
         self.jobs = tuple(jobs)
         self._numbers = {job: number for number, job in enumerate(self.jobs)}
-        self._explainer = explainer
-        self._claims = claims
-        self._debug_folder = debug_folder
-        self._queue = Queue(self.jobs, claims, config.workers + 1, config.compile_timeout)
+        self._explainer = Explainer(store, builder.others)
+        self._queue = Queue(self.jobs, builder.claims, self._config.workers + 1, self._config.compile_timeout)
         self.certain = True
         self._warnings: list[str] = []
         self._not_stored: list[str] = []
@@ -94,7 +72,7 @@ class Work:
             BuildError: If the compile server can not be started.
         """
         if self.jobs:
-            self._server = self._servers.take_server()
+            self._server = self._builder.take_server()
             self._doing.start()
 
     def join(self) -> tuple[str, ...]:
@@ -132,7 +110,7 @@ class Work:
         for number in range(_SERVERS_AT_MOST):
             try:
                 if self._server is None:
-                    self._server = self._servers.take_server()
+                    self._server = self._builder.take_server()
                 self._compile(self._server)
                 return
             except ServerEndedError as error:
@@ -177,7 +155,7 @@ class Work:
             "id": self._numbers[job],
             "desc": job.desc.components(),
             "symbol": job.key.symbol,
-            "target": self._target,
+            "target": str(self._builder.target),
             "sources": job.key.components["sources"],
             "timeout": self._config.compile_timeout,
             "debug": job.debug or (),
@@ -235,7 +213,8 @@ class Work:
 
     def _keep(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Write the files of an operator that is debugged."""
-        problem = self._debug_folder.write(files) if files and self._debug_folder is not None else None
+        folder = self._builder.debug_folder
+        problem = folder.write(files) if files and folder is not None else None
         if problem:
             self._warn(f"the files of {files[-1][0]} are not written: {problem}")
 
@@ -253,12 +232,74 @@ class Work:
         """Keep a server that is idle for the next build; end one that still works on what nobody waits for."""
         for job in self.jobs:
             job.release()
-        if self._claims is not None:
-            self._claims.close()
+        if self._builder.claims is not None:
+            self._builder.claims.close()
         server, self._server = self._server, None
         if server is None:
             return
         if self._error is None and not self._open():
-            self._servers.give_server(server)
+            self._builder.give_server(server)
         else:
             server.close()
+
+
+class PendingBuild:
+    """A build under way; ``Builder.start`` makes it.
+
+    Args:
+        network: The network's name, for events.
+        jobs: All operators.
+        work: Compiles those that must be.
+        after: Called when all are there; returns the compiler's runtime library, if they call it.
+        started: When the build began.
+    """
+
+    def __init__(
+        self,
+        network: str,
+        jobs: Sequence[Job],
+        work: Work,
+        after: Callable[[Collection[Job]], BuildResult | None],
+        started: float,
+    ) -> None:
+        self._network = network
+        self._jobs = tuple(jobs)
+        self._work = work
+        self._after = after
+        self._started = started
+        self._not_kept = _keep(jobs)
+        self._result: BuildResult | None = None
+
+    def result(self) -> BuildResult:
+        """Wait for the build and return what it delivered; may be called again.
+
+        Raises:
+            CompileError: If operators could not be compiled; names each with its nodes and the step that failed. All
+                others were compiled and stored.
+            BuildError: If the compiler could not be loaded.
+        """
+        if self._result is None:
+            result = self._result = self._collect(self._work.join())
+            self._work.observer(BuildFinished(self._network, result.built, result.reused, result.seconds))
+        return self._result
+
+    def _collect(self, warnings: tuple[str, ...]) -> BuildResult:
+        runtime = self._after(self._jobs)
+        entries = {job.desc: cast("Entry", job.entry) for job in self._jobs}
+        warned = (*self._own_warnings(), *warnings, *(runtime.warnings if runtime else ()))
+        certain = self._work.certain and (runtime is None or runtime.certain)
+        return BuildResult(entries, runtime, self._jobs, perf_counter() - self._started, warned, certain)
+
+    def _own_warnings(self) -> tuple[str, ...]:
+        if not self._not_kept:
+            return ()
+        entries = counted(self._not_kept, "entry", "entries")
+        problem = f"{entries} of other ranks {verb(self._not_kept, 'is', 'are')} used but could not be stored here"
+        self._work.observer(Warned(problem))
+        return (problem,)
+
+
+def _keep(jobs: Sequence[Job]) -> int:
+    """Make what other stores lend this build's own; return how many entries could not be stored."""
+    lent = [job for job in jobs if isinstance(job.decision, Found) and job.decision.source]
+    return sum(job.store.publish(cast("Entry", job.entry)) is not None for job in lent)

@@ -202,11 +202,9 @@ def _trust_of(config: Config) -> Trust:
 
 def _entries_of(needed: Planned, builder: Builder) -> list[Entry]:
     """Return the entries that a network needs, all of them stored."""
-    from opbuild.builder.decide import UpToDate
-
     plans = builder.plan(needed.kernels)
-    entries = [plan.decision.entry for plan in plans if isinstance(plan.decision, UpToDate)]
-    missing = [plan.name for plan in plans if not isinstance(plan.decision, UpToDate)]
+    entries = [plan.entry for plan in plans if plan.entry is not None]
+    missing = [plan.name for plan in plans if plan.must_compile]
     if builder.needs_runtime(entries):
         key = builder.key(runtime_desc())
         stored = builder.runtime_store.lookup(key) if builder.runtime_store is not None else None
