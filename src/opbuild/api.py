@@ -77,9 +77,11 @@ def build_network(
     needed: Planned, setup: Setup, stores: Stores, builder: Builder, packer: Packer, clock: Clock
 ) -> list[Assembled]:
     """Build what a network needs and put it together; weights are packed while kernels are compiled."""
-    from opbuild.pipeline.steps import assemble, link_kernels, linker_for, pack
+    from opbuild.pipeline.steps import assemble, link_kernels, pack
+    from opbuild.runtime.link import find_linker
 
-    linker = linker_for(setup.config, setup.target) if needed.kernels else None  # it fails before anything is compiled
+    # it fails before anything is compiled
+    linker = find_linker(setup.config.linker, setup.target.triple) if needed.kernels else None
     with clock("decide"):
         pending = builder.start(needed.kernels, needed.name)
     watch = working(setup.observer, PACKING)

@@ -25,7 +25,7 @@ from opbuild.options import (
     read_flag,
     setting,
 )
-from opbuild.platform.cgroups import cpu_limit
+from opbuild.platform.limits import cpu_limit
 from opbuild.platform.places import Place, atc_place, started_rank, user_place
 
 CACHE_MODES = ("enable", "force", "disable")

@@ -22,10 +22,9 @@ from opbuild.store import ageing
 from opbuild.store.ageing import age, choose, remove_unused
 from opbuild.store.disk import DiskStore
 from opbuild.store.inventory import Inventory, survey
-from opbuild.store.items import Item, Kind
+from opbuild.store.items import Item, Kind, mark_used
 from opbuild.store.networks import weights_of
 from opbuild.store.policy import MEGABYTE, Policy
-from opbuild.store.reading import mark_used
 from samples import Recorder, conv, entry_of
 
 NOW = 1e9

@@ -10,10 +10,9 @@ from opbuild.builder.job import Job
 from opbuild.builder.queue import Queue
 from opbuild.cli.progress import LineProgress
 from opbuild.events import BuildStarted, CompileFinished, Taken, Waiting
-from opbuild.kernel.interfaces import Claim, Found, Holder
+from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
-from opbuild.store.claims import FREE
 from opbuild.store.memory import MemoryStore
 from samples import conv, entry_of
 
@@ -30,7 +29,7 @@ class Claims:
     def take(self, key: Key) -> Claim | Holder:
         """Return the holder that the test says, else a claim."""
         self.asked += 1
-        return self.held.get(key.sha256, FREE)
+        return self.held.get(key.sha256, UNCLAIMED)
 
     def close(self) -> None:
         """Keep nothing."""

@@ -23,7 +23,7 @@ from opbuild.files.trust import make_trust
 from opbuild.kernel.debug import NO_DEBUG, Debug, flags_of
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import FilesState, files_state, identify
-from opbuild.kernel.interfaces import Claims, Compiler, Folder, Found, Missing, Store
+from opbuild.kernel.interfaces import Claims, Compiler, Found, Missing, Store
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
@@ -55,7 +55,7 @@ class Builder:
         rebuilt: Digests of the keys that were compiled already, and are not forced again; added to.
         others: Returns stores of other targets, to explain what ``store`` has nothing like.
         debug: Which operators are debugged, and how.
-        debug_folder: Where the files of debugging go.
+        write_debug: Writes the files of debugging, names and contents; returns None, or why the storage refused.
         claims: Who compiles what, where other processes may need the same operators; None asks nobody. A forced build
             never asks.
     """
@@ -74,7 +74,7 @@ class Builder:
         rebuilt: set[str] | None = None,
         others: Callable[[], Sequence[Store]] = list,
         debug: Debug = NO_DEBUG,
-        debug_folder: Folder | None = None,
+        write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None = None,
         claims: Claims | None = None,
     ) -> None:
         self.store = store
@@ -88,7 +88,7 @@ class Builder:
         self.rebuilt = set[str]() if rebuilt is None else rebuilt
         self.others = others
         self.debug = debug
-        self.debug_folder = debug_folder
+        self.write_debug = write_debug
         self.claims = None if force else claims
         self._lock = threading.Lock()
         self._server: CompileServer | None = None

@@ -213,8 +213,8 @@ class Work:
 
     def _keep(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Write the files of an operator that is debugged."""
-        folder = self._builder.debug_folder
-        problem = folder.write(files) if files and folder is not None else None
+        write = self._builder.write_debug
+        problem = write(files) if files and write is not None else None
         if problem:
             self._warn(f"the files of {files[-1][0]} are not written: {problem}")
 

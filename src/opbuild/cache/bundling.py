@@ -13,8 +13,7 @@ import numpy as np
 from opbuild.api import plan_graphs
 from opbuild.backend.compilers import make_compiler
 from opbuild.builder.build import Builder
-from opbuild.cache.folder import Cache, check_network, folder_of
-from opbuild.cache.stored_network import describe
+from opbuild.cache.folder import Cache, check_network, describe, folder_of
 from opbuild.config import COMPILER_MEMO, Config
 from opbuild.errors import BuildError, FileError, OptionError, TargetError
 from opbuild.files.kinds import BUNDLE, require_kind

@@ -21,7 +21,7 @@ from opbuild.files.trust import Trust
 from opbuild.models.declaration import SUFFIX, Declaration, declaration_bytes, read_declaration
 from opbuild.platform.digest import fast
 from opbuild.platform.sources import own_sources
-from opbuild.store.reading import mark_used
+from opbuild.store.items import mark_used
 
 _NAMES_AT_MOST = 2000
 """Names of stored networks' files looked at to find out that a model is new: a millisecond."""

@@ -32,8 +32,7 @@ from opbuild.platform.digest import fast
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.runtime.image import load_constants
 from opbuild.runtime.network import Shapes
-from opbuild.runtime.record import ALIGNMENT, Constant, Record
-from opbuild.runtime.record_json import from_json, to_json
+from opbuild.runtime.record import ALIGNMENT, Constant, Record, from_json, to_json
 from opbuild.text.canonical import canonical_json
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -157,7 +157,7 @@ def make_builder(setup: Setup, stores: Stores) -> Builder:
     """Return a builder that finds and keeps operators in a build's stores."""
     from opbuild.builder.build import Builder
     from opbuild.runtime.support import provided_symbols
-    from opbuild.store.debug_folder import DebugFolder
+    from opbuild.store.publish import write_debug_files
 
     operators, runtimes = stores.operators_and_runtimes
     return Builder(
@@ -172,7 +172,7 @@ def make_builder(setup: Setup, stores: Stores) -> Builder:
         rebuilt=stores.rebuilt,
         others=stores.other_targets,
         debug=setup.debug,
-        debug_folder=DebugFolder(setup.debug.folder),
+        write_debug=partial(write_debug_files, Path(setup.debug.folder)),
         claims=stores.claims,
     )
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opbuild.graph.types import Array
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
-from opbuild.runtime.record import ALIGNMENT, Constant, Record
-from opbuild.runtime.record_json import from_json, to_json
+from opbuild.runtime.record import ALIGNMENT, Constant, Record, from_json, to_json
 
 if TYPE_CHECKING:
     from opbuild.kernel.interfaces import NetworkStore, WeightStore

@@ -29,9 +29,8 @@ from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.store.inspect import read
-from opbuild.store.items import Form
+from opbuild.store.items import Form, mark_used
 from opbuild.store.publish import publish_files
-from opbuild.store.reading import mark_used
 
 OTHER_DEVICES = 16
 """Entries that devices 0 to 15 built are found by every device: code does not depend on the device that built it."""

@@ -12,7 +12,7 @@ from opbuild.files.trust import ENTRY, PRIVATE, RECORD, SignatureError, Trust, p
 from opbuild.kernel.entry import MILLISECONDS, SUFFIXES, Entry, check_entry_signature, read_entry
 from opbuild.kernel.key import KEY_FORMAT, Key, key_digest
 from opbuild.kernel.reason import Reason
-from opbuild.store.reading import REFUSED, read_quietly, reason_of
+from opbuild.store.items import REFUSED, read_quietly, reason_of
 
 
 @dataclass(frozen=True)

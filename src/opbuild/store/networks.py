@@ -25,8 +25,7 @@ from opbuild.files.trust import NETWORK, PRIVATE, Trust
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import fast
-from opbuild.store.items import Form, Item
-from opbuild.store.reading import REFUSED, mark_used, read_quietly, reason_of
+from opbuild.store.items import REFUSED, Form, Item, mark_used, read_quietly, reason_of
 from opbuild.text.canonical import canonical_json
 
 _STEM = re.compile(r"[a-z0-9_]+_[0-9]+")

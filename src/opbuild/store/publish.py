@@ -1,4 +1,4 @@
-"""Putting the files of an entry in place, so that nobody ever sees part of one."""
+"""Putting files in place, so that nobody ever sees part of an entry, or of what debugging leaves for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from opbuild.files.private import private_stem, replace
+from opbuild.files.private import private_stem, replace, sweep
 from opbuild.files.writing import count_written, make_folder, write_new
 
 _PASSING = (errno.ENOENT, errno.ESTALE, errno.EBUSY)
@@ -73,3 +73,13 @@ def _link(path: Path, temporary: Path, content: bytes | memoryview) -> bool:
             return True
     temporary.unlink()
     return False
+
+
+def write_debug_files(folder: Path, files: Files) -> str | None:
+    """Write files for people, which no build reads, each whole or not at all; return None, or why storage refused."""
+    sweep(folder)
+    try:
+        publish_files(folder, files)
+    except OSError as error:
+        return f"{folder}: {error.strerror or error}"
+    return None
