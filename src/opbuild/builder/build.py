@@ -6,7 +6,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
-from types import TracebackType
 from typing import cast
 
 from opbuild.builder.client import CompileServer
@@ -14,11 +13,10 @@ from opbuild.builder.explain import Explainer
 from opbuild.builder.job import FORCED, Job
 from opbuild.builder.resting import RESTING
 from opbuild.builder.result import BuildResult, absent_error, forbidden_error
-from opbuild.builder.work import PendingBuild, Work
+from opbuild.builder.work import Work
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import BuildStarted, CompileStarted, Event, Observer, Waiting, Warned, ignore
-from opbuild.families.catalogue import find
 from opbuild.files.trust import make_trust
 from opbuild.kernel.debug import NO_DEBUG, Debug, flags_of
 from opbuild.kernel.entry import Entry
@@ -30,14 +28,6 @@ from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
 from opbuild.kernel.target import Target
 from opbuild.platform.background import Background
-
-
-def longest_first(desc: OpDesc) -> tuple[int, str]:
-    """Return a sort key that puts operators which take longest first, in one order whatever the network.
-
-    So no worker begins the longest one when the others are done.
-    """
-    return -find(desc.family).cost(desc), desc.canonical()
 
 
 class Builder:
@@ -98,9 +88,7 @@ class Builder:
     def __enter__(self) -> Builder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def warm_up(self) -> None:
@@ -152,7 +140,7 @@ class Builder:
         """
         return tuple(self._decide(desc, nodes, self.store) for desc, nodes in needed.items())
 
-    def start(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> PendingBuild:
+    def start(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> Work:
         """Decide now, compile in the background.
 
         Args:
@@ -172,7 +160,7 @@ class Builder:
         return self._begin(network, jobs, self.store, self._missing_runtime(jobs), self.observer, started)
 
     def build(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> BuildResult:
-        """Build and wait; see ``start`` and ``PendingBuild.result``."""
+        """Build and wait; see ``start`` and ``Work.result``."""
         return self.start(needed, network).result()
 
     def needs_runtime(self, entries: Iterable[Entry]) -> bool:
@@ -200,7 +188,7 @@ class Builder:
         jobs = (self._decide(runtime_desc(), (), store),)
         return self._begin("", jobs, store, (), observer, started).result()
 
-    def _after(self, jobs: Collection[Job]) -> BuildResult | None:
+    def finish(self, jobs: Collection[Job]) -> BuildResult | None:
         """Take note of what was compiled; return the compiler's runtime library if objects call it."""
         self.rebuilt.update(job.key.sha256 for job in jobs if job.must_compile)
         return self.build_runtime() if self.needs_runtime(cast("Entry", job.entry) for job in jobs) else None
@@ -275,13 +263,12 @@ class Builder:
         also_needed: Sequence[Job],
         observer: Observer,
         started: float,
-    ) -> PendingBuild:
+    ) -> Work:
         """Begin to compile those jobs that must be, in one store, unless they or others are forbidden."""
-        to_compile = sorted((job for job in jobs if job.must_compile), key=lambda job: longest_first(job.desc))
-        self._check_allowed([*to_compile, *also_needed])
-        work = Work(self, to_compile, store, observer)
+        work = Work(self, network, jobs, store, observer, started)
+        self._check_allowed([*work.jobs, *also_needed])
         work.start()
-        return PendingBuild(network, jobs, work, self._after, started)
+        return work
 
     def _check_allowed(self, jobs: Sequence[Job]) -> None:
         """Refuse to compile where that is forbidden or there is no compiler."""

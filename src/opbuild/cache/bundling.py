@@ -41,6 +41,7 @@ from opbuild.store.disk import DiskStore
 from opbuild.store.measured import forget
 from opbuild.store.networks import Contents, DiskNetworks, read_network
 from opbuild.store.weights import DiskWeights, weights_file
+from opbuild.text.plural import listed
 
 _RUNTIME = file_op_type(runtime_desc().op_types)
 
@@ -169,11 +170,9 @@ def import_bundle(path: Path, config: Config, target: Target) -> Imported:
         )
     entries, networks, memos, problems = _unpack(bundle)
     if problems:
-        shown = [f"  {problem}" for problem in problems[:20]]
-        more = [f"  and {len(problems) - 20} more"] if len(problems) > 20 else []
         raise BuildError(
             f"nothing of the bundle {str(path)!r} was imported, since it holds what can not be used:\n"
-            + "\n".join(shown + more),
+            + listed(problems),
             "export it again, with this release of opbuild",
         )
     added = sum(_publish(name, entry, config, trust) for name, entry in entries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn, Protocol, overload
+from typing import Any, NamedTuple, NoReturn, overload
 
 import numpy as np
 
@@ -30,12 +30,8 @@ class Binding(NamedTuple):
     report: Report
 
 
-class Binder(Protocol):
-    """Makes a network ready for further input signatures."""
-
-    def __call__(self, shapes: Shapes, /) -> Binding:
-        """Build the network for the shapes of its inputs, or start what is stored."""
-
+Binder = Callable[[Shapes], Binding]
+"""Makes a network ready for further shapes of its inputs: builds it for them, or starts what is stored."""
 
 Declare = Callable[[tuple[Endpoint, ...]], Sequence[Endpoint]]
 """Returns a network's outputs, -1 where they are open, given those of the signature that was bound when the network was
