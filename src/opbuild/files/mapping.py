@@ -24,12 +24,12 @@ _SETTLED = 10**9
 """Nanoseconds since a file's last change after which a further change surely gives it another time of change."""
 
 
-def map_file(path: Path, nbytes: int, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
+def map_file(path: Path, nbytes: int | None, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
     """Map a file for reading.
 
     Args:
         path: The file.
-        nbytes: The size that it must have.
+        nbytes: The size that it must have; None: any.
         trust: Whose files are believed.
 
     Returns:
@@ -40,12 +40,12 @@ def map_file(path: Path, nbytes: int, trust: Trust = PRIVATE) -> tuple[Array, li
     """
     descriptor, stat = trust.open(path)
     try:
-        if stat.st_size != nbytes:
+        if nbytes not in (None, stat.st_size):
             raise OSError(f"{path.name} has {stat.st_size} bytes, not {nbytes}")
         state = _state(stat)
-        if nbytes == 0:
+        if stat.st_size == 0:
             return np.zeros(0, np.uint8), state
-        return np.frombuffer(mmap.mmap(descriptor, nbytes, prot=mmap.PROT_READ), np.uint8), state
+        return np.frombuffer(mmap.mmap(descriptor, stat.st_size, prot=mmap.PROT_READ), np.uint8), state
     finally:
         os.close(descriptor)
 
@@ -74,10 +74,7 @@ def digest_file(path: Path, trust: Trust = PRIVATE) -> str:
     Raises:
         OSError: If it can not be read or others can write to it.
     """
-    descriptor, stat = trust.open(path)
-    os.close(descriptor)
-    array, _ = map_file(path, stat.st_size, trust)
-    return fast(array.data)
+    return fast(map_file(path, None, trust)[0].data)
 
 
 def verified(

@@ -16,10 +16,9 @@ from opbuild.pipeline.stages import Assembled, Built, Packed
 from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.assembly import make_record
-from opbuild.runtime.link import Linker, link
+from opbuild.runtime.link import Linker, link, support_objects
 from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.reports import record_notes
-from opbuild.runtime.support import support_objects
 from opbuild.runtime.weights import Packer, pack_constants
 
 

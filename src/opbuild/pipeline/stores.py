@@ -156,7 +156,7 @@ class Stores:
 def make_builder(setup: Setup, stores: Stores) -> Builder:
     """Return a builder that finds and keeps operators in a build's stores."""
     from opbuild.builder.build import Builder
-    from opbuild.runtime.support import provided_symbols
+    from opbuild.runtime.link import provided_symbols
     from opbuild.store.publish import write_debug_files
 
     operators, runtimes = stores.operators_and_runtimes

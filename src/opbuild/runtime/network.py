@@ -16,7 +16,6 @@ from opbuild.platform.limits import hint_for, named
 from opbuild.report import Report
 from opbuild.runtime.endpoint import Endpoint, as_input, shape_text
 from opbuild.runtime.executor import Executor
-from opbuild.text.names import nearest
 from opbuild.text.plural import counted, verb
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -178,6 +177,8 @@ class Network:
     def _output(self, name: Any) -> int:
         if name in self._outputs:
             return self._outputs.index(name)
+        from opbuild.text.names import nearest
+
         raise InputError(
             f"the network {self.name} has no output {name!r}",
             f"{nearest(name, self._outputs)}its outputs are {', '.join(map(repr, self._outputs))}",
@@ -234,6 +235,8 @@ class Network:
         for name, value in kwargs.items():
             position = self._positions.get(name)
             if position is None:
+                from opbuild.text.names import nearest
+
                 near = nearest(name, self._positions)
                 raise InputError(f"the network {self.name} has no input {name!r}", f"{near}its inputs are {names}")
             if position in values:

@@ -98,12 +98,10 @@ class DiskStore:
         for name, content in files:
             if len(content) > ENTRY[Path(name).suffix]:
                 return f"{name} has {len(content)} bytes, more than a look-up reads"
-        try:
-            publish_files(self.folder, files, linked_from)
-        except OSError as error:
-            return f"{self.folder}: {error.strerror or error}"
-        mark_used(self._mark(entry.name), keep_time=False)  # a new file has the time already
-        return None
+        problem = publish_files(self.folder, files, linked_from)
+        if problem is None:
+            mark_used(self._mark(entry.name), keep_time=False)  # a new file has the time already
+        return problem
 
     def names(self, at_most: int | None = None) -> tuple[str, ...]:
         """Return the names of the entries present, sorted; private files of dead writers are removed on the way.

@@ -84,12 +84,10 @@ class DiskNetworks:
             return f"its record has {len(sealed)} bytes"
         states = self.trust.write_memo(self.folder / names[2], network.states)
         contents = (network.library, network.constants.data, states, sealed)
-        try:
-            publish_files(self.folder, list(zip(names, contents, strict=True)))
-        except OSError as error:
-            return f"{self.folder}: {error.strerror or error}"
-        mark_used(self.folder / names[-1], keep_time=False)
-        return None
+        problem = publish_files(self.folder, list(zip(names, contents, strict=True)))
+        if problem is None:
+            mark_used(self.folder / names[-1], keep_time=False)
+        return problem
 
     def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
         """Keep new states of a network's weights."""
