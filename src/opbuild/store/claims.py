@@ -56,10 +56,8 @@ class FolderClaims:
             try:
                 descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o600)
             except FileNotFoundError:  # the first claim, or somebody has just removed the folder
-                try:
+                with contextlib.suppress(OSError):  # it may go while it is made; the next try tells
                     make_folder(self.folder)
-                except OSError:
-                    return UNCLAIMED
                 continue
             except OSError:
                 return UNCLAIMED
