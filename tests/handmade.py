@@ -20,10 +20,9 @@ from opbuild.runtime.assembly import make_record
 from opbuild.runtime.executor import Evaluate, Executor
 from opbuild.runtime.image import ImageStore
 from opbuild.runtime.library import Library
-from opbuild.runtime.link import find_linker, link
+from opbuild.runtime.link import find_linker, link, support_parts
 from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.record import Record
-from opbuild.runtime.support import support_parts
 from opbuild.runtime.weights import Constants, Packer, pack_constants
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.weights import DiskWeights

@@ -20,10 +20,9 @@ from opbuild.graph.types import Graph
 from opbuild.kernel.target import Target
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, is_surely_new, open_model
-from opbuild.pipeline.builders import EarlyStart, make_builder
 from opbuild.pipeline.images import Wanted, start
 from opbuild.pipeline.setup import Setup, set_up
-from opbuild.pipeline.stores import Stores
+from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
 from opbuild.platform.limits import names_limits
 from opbuild.report import Clock, Report
 from opbuild.runtime.endpoint import Endpoint
@@ -78,9 +77,11 @@ def build_network(
     needed: Planned, setup: Setup, stores: Stores, builder: Builder, packer: Packer, clock: Clock
 ) -> list[Assembled]:
     """Build what a network needs and put it together; weights are packed while kernels are compiled."""
-    from opbuild.pipeline.steps import assemble, link_kernels, linker_for, pack
+    from opbuild.pipeline.steps import assemble, link_kernels, pack
+    from opbuild.runtime.link import find_linker
 
-    linker = linker_for(setup.config, setup.target) if needed.kernels else None  # it fails before anything is compiled
+    # it fails before anything is compiled
+    linker = find_linker(setup.config.linker, setup.target.triple) if needed.kernels else None
     with clock("decide"):
         pending = builder.start(needed.kernels, needed.name)
     watch = working(setup.observer, PACKING)

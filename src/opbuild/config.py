@@ -25,9 +25,8 @@ from opbuild.options import (
     read_flag,
     setting,
 )
-from opbuild.platform.cgroups import cpu_limit
-from opbuild.platform.places import Place, atc_place, user_place
-from opbuild.platform.starters import started_rank
+from opbuild.platform.limits import cpu_limit
+from opbuild.platform.places import Place, atc_place, started_rank, user_place
 
 CACHE_MODES = ("enable", "force", "disable")
 IMPLEMENTATION_MODES = ("high_performance", "high_precision")

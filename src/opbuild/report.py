@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from opbuild.text.plural import counted, size
+from opbuild.text.plural import counted, first_of, size
 
 UNBOUND = "nothing is built before the first call, which brings the shapes of its inputs"
 """What the report of a network says before any signature was bound."""
@@ -124,7 +124,7 @@ class Report:
         details = table(
             ("operator", "nodes", "", "why", "compiled in"),
             [
-                (each.name, _nodes(each.nodes), each.status, each.reason, f"{each.milliseconds:.0f} ms")
+                (each.name, first_of(each.nodes, SHOWN_NODES), each.status, each.reason, f"{each.milliseconds:.0f} ms")
                 for each in self.operators
             ],
         )
@@ -152,9 +152,3 @@ class Report:
         )
         lines.append(f"memory: {size(self.arena)} intermediate, {size(self.constants)} constant")
         return "\n".join(lines)
-
-
-def _nodes(names: tuple[str, ...]) -> str:
-    """Return the first names, and how many more there are."""
-    more = len(names) - SHOWN_NODES
-    return ", ".join(names[:SHOWN_NODES]) + (f" and {more} more" if more > 0 else "")

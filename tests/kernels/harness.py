@@ -27,7 +27,7 @@ from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import Target, host_target
 from opbuild.program import KernelCall, Program, View
-from opbuild.runtime.support import support_parts
+from opbuild.runtime.link import support_parts
 
 Array = npt.NDArray[Any]
 MARGIN = 4096

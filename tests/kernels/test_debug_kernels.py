@@ -28,8 +28,7 @@ from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.kernel.target import host_target
 from opbuild.report import Report
 from opbuild.runtime.library import Library, last_error
-from opbuild.runtime.link import find_linker, link
-from opbuild.runtime.support import support_parts
+from opbuild.runtime.link import find_linker, link, support_parts
 
 hl = pytest.importorskip("halide")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -18,6 +19,7 @@ import pytest
 from opbuild import events
 from opbuild.builder import queue
 from opbuild.config import Config
+from opbuild.files.writing import make_folder
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Found, Holder, Missing
 from opbuild.kernel.key import Key
@@ -292,3 +294,21 @@ def test_a_claim_is_not_an_entry(config: Config) -> None:
     claim.release()
     claim.release()
     assert list(config.kernel_meta.iterdir()) == []
+
+
+def test_a_folder_that_goes_while_it_is_made_costs_no_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever ends removes the folder, perhaps just as another process makes it: both would compile the same (F24)."""
+    made: list[Path] = []
+
+    def removed_once(folder: Path) -> None:
+        made.append(folder)
+        if len(made) == 1:
+            raise NotADirectoryError(errno.ENOTDIR, "gone again", str(folder))
+        make_folder(folder)
+
+    monkeypatch.setattr("opbuild.store.claims.make_folder", removed_once)
+    key = key_of(conv(1))
+    claim = FolderClaims(tmp_path / "claims").take(key)
+    assert isinstance(FolderClaims(tmp_path / "claims").take(key), Holder)
+    assert not isinstance(claim, Holder)
+    claim.release()

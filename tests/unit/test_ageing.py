@@ -16,14 +16,13 @@ from aged_entries import fill, left
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.events import Warned
-from opbuild.files.usage import mark_used
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.store import ageing
 from opbuild.store.ageing import age, choose, remove_unused
 from opbuild.store.disk import DiskStore
 from opbuild.store.inventory import Inventory, survey
-from opbuild.store.items import Item, Kind
+from opbuild.store.items import Item, Kind, mark_used
 from opbuild.store.networks import weights_of
 from opbuild.store.policy import MEGABYTE, Policy
 from samples import Recorder, conv, entry_of

@@ -11,8 +11,7 @@ import pytest
 
 from opbuild.kernel.target import host_target
 from opbuild.runtime.library import MOST_OPERANDS, Library
-from opbuild.runtime.link import find_linker, link
-from opbuild.runtime.support import support_parts
+from opbuild.runtime.link import find_linker, link, support_parts
 
 COUNTS = (1, 2, 5, 6, 7, 8, 13, 14)
 

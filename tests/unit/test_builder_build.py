@@ -11,10 +11,10 @@ from opbuild import events
 from opbuild.backend.fake import FakeCompiler
 from opbuild.builder.build import Builder
 from opbuild.builder.client import CompileServer
-from opbuild.builder.decide import FORCED, Rebuild, UpToDate, decide
+from opbuild.builder.job import FORCED
 from opbuild.config import Config
 from opbuild.errors import BuildError, CompileForbiddenError
-from opbuild.kernel.interfaces import Found, Missing
+from opbuild.kernel.interfaces import Found
 from opbuild.kernel.reason import Reason
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
@@ -23,14 +23,19 @@ from samples import TARGET, Recorder, conv, disk_builder, needed
 
 def test_deciding_is_a_function_of_the_answer() -> None:
     """A hit is up to date unless a rebuild is forced; a miss is rebuilt for the store's reason."""
-    reason = Reason("absent", "not in the store")
-    assert decide(Missing(reason)) == Rebuild(reason)
     store = MemoryStore()
-    builder = Builder(store, FakeCompiler(), TARGET, Config())
-    with builder:
-        entry = builder.build(needed(conv()), "net").entries[conv()]
-    assert decide(Found(entry)) == UpToDate(entry)
-    assert decide(Found(entry), force=True) == Rebuild(FORCED)
+
+    def decided(*, force: bool = False) -> Found | Reason:
+        (job,) = Builder(store, FakeCompiler(), TARGET, Config(), force=force).plan(needed(conv()))
+        return job.decision
+
+    assert decided() == Reason("absent", "not in the store")
+    with Builder(store, FakeCompiler(), TARGET, Config()) as builder:
+        built = builder.build(needed(conv()), "net").entries[conv()]
+    found = decided()
+    assert isinstance(found, Found)
+    assert (found.entry.name, found.entry.object) == (built.name, built.object)
+    assert decided(force=True) == FORCED
 
 
 def test_a_second_build_compiles_nothing(config: Config) -> None:
@@ -87,10 +92,10 @@ def test_a_plan_compiles_nothing(config: Config) -> None:
     """A dry run has the build's own decisions, and leaves the store empty."""
     with disk_builder(config) as builder:
         plans = builder.plan(needed(conv(1), conv(2)))
-        assert [type(plan.decision) for plan in plans] == [Rebuild, Rebuild]
+        assert [type(plan.decision) for plan in plans] == [Reason, Reason]
         assert builder.store.names() == ()
         builder.build(needed(conv(1)), "net")
-        assert [type(plan.decision) for plan in builder.plan(needed(conv(1), conv(2)))] == [UpToDate, Rebuild]
+        assert [type(plan.decision) for plan in builder.plan(needed(conv(1), conv(2)))] == [Found, Reason]
 
 
 def test_forbidden_compiling_names_operators_nodes_and_reasons(config: Config) -> None:

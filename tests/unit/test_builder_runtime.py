@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from opbuild import events
-from opbuild.builder.build import longest_first
+from opbuild.builder.work import longest_first
 from opbuild.config import Config
 from opbuild.errors import CompileForbiddenError
 from opbuild.store.disk import DiskStore

@@ -6,15 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from opbuild.builder.decide import Rebuild
 from opbuild.builder.job import Job
 from opbuild.builder.queue import Queue
 from opbuild.cli.progress import LineProgress
 from opbuild.events import BuildStarted, CompileFinished, Taken, Waiting
-from opbuild.kernel.interfaces import Claim, Found, Holder
+from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
-from opbuild.store.claims import FREE
 from opbuild.store.memory import MemoryStore
 from samples import conv, entry_of
 
@@ -31,7 +29,7 @@ class Claims:
     def take(self, key: Key) -> Claim | Holder:
         """Return the holder that the test says, else a claim."""
         self.asked += 1
-        return self.held.get(key.sha256, FREE)
+        return self.held.get(key.sha256, UNCLAIMED)
 
     def close(self) -> None:
         """Keep nothing."""
@@ -46,7 +44,7 @@ class World:
         self.store = MemoryStore()
         self.entries = [entry_of(conv(tile)) for tile in range(count)]
         self.jobs = [
-            Job(conv(tile), key, f"conv_{tile}_0", ("node",), self.store, Rebuild(Reason("absent", "not in the store")))
+            Job(conv(tile), key, f"conv_{tile}_0", ("node",), self.store, Reason("absent", "not in the store"))
             for tile, (key, _) in enumerate(self.entries)
         ]
         self.queue = Queue(self.jobs, self.claims, limit, patience, lambda: self.now)

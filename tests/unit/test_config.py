@@ -11,7 +11,7 @@ import pytest
 from opbuild.api import compile  # noqa: A004
 from opbuild.config import OPTIONS, Config, available_cores, compiler_environment
 from opbuild.errors import OptionError
-from opbuild.platform.cgroups import cpu_limit
+from opbuild.platform.limits import cpu_limit
 
 
 def test_defaults() -> None:

@@ -14,9 +14,8 @@ from opbuild.builder.result import BuildResult
 from opbuild.config import CACHE_MODES, Config
 from opbuild.errors import CompileForbiddenError
 from opbuild.events import Warned
-from opbuild.pipeline.builders import make_builder
 from opbuild.pipeline.setup import Setup, set_up
-from opbuild.pipeline.stores import Stores
+from opbuild.pipeline.stores import Stores, make_builder
 from samples import TARGET, Recorder, conv, needed
 
 STORED = conv(op_types=("Conv", "Relu"))

@@ -91,11 +91,11 @@ REVIEWED = {
     ("backend/fake.py", "os.getpid"): "a compile that crashes, for tests",
     ("backend/host/sampling.py", "random.gumbel"): "an operator that draws numbers, which is never folded",
     ("builder/build.py", "time.perf_counter"): "how long a build took",
-    ("builder/child.py", "sys.platform"): "whether a child can be told to end with its parent",
+    ("builder/server.py", "sys.platform"): "whether a child can be told to end with its parent",
     ("builder/client.py", "os.getpid"): "a fork leaves its parent's server alone",
     ("builder/client.py", "sys.executable"): "starts the server",
     ("builder/client.py", "sys.path"): "where the server finds halide, whose bytes are compared, and these sources",
-    ("builder/pending.py", "time.perf_counter"): "how long a build took",
+    ("builder/work.py", "time.perf_counter"): "how long a build took",
     ("builder/queue.py", "time.monotonic"): "how long to wait for others",
     ("builder/resting.py", "sys.executable"): "whether a resting server is of this interpreter",
     ("builder/server.py", "os.getpid"): "a child ends with the server",
@@ -109,8 +109,6 @@ REVIEWED = {
     ("kernel/target.py", "platform"): "the target, which is in the key",
     ("kernel/target.py", "platform.machine"): "the target, which is in the key",
     ("kernel/target.py", "platform.system"): "the target, which is in the key",
-    ("files/usage.py", "time.time"): "when an entry was used last",
-    ("files/usage.py", "time.time_ns"): "when an entry was used last",
 }
 """What the code between model and object asks of its surroundings, each with why no object's bytes depend on it, or
 where the key has it. Whoever adds a line here has asked which of the two it is.

@@ -12,7 +12,7 @@ from opbuild.cache import bundling
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import InvalidModelError, OpbuildError
-from opbuild.files import most_bytes as limits
+from opbuild.files import trust as limits
 from opbuild.kernel.target import host_target
 from opbuild.offline.build import build_offline
 from opbuild.offline.load import load

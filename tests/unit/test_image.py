@@ -27,7 +27,7 @@ from opbuild.program import Buffer, HostCall, KernelCall, Port, Program, View
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image, ImageStore
 from opbuild.runtime.library import Library
-from opbuild.runtime.record_json import from_json, to_json
+from opbuild.runtime.record import from_json, to_json
 
 SIZE = 64 * 1024  # elements: the weights have a file of their own
 KEY = ImageKey("Chain of 3", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, "halide-1")

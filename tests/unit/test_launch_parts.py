@@ -10,9 +10,8 @@ import pytest
 
 from opbuild.errors import RankError
 from opbuild.ranks import folder as job_folder
-from opbuild.ranks.environment import rank_environment
 from opbuild.ranks.folder import JobFolder
-from opbuild.ranks.prefix import LONGEST, PrefixedLines
+from opbuild.ranks.launcher import LONGEST, PrefixedLines, rank_environment
 
 
 @pytest.fixture

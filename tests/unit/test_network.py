@@ -19,8 +19,7 @@ from opbuild.errors import InputError, RunError
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.program import Buffer, BufferKind, HostCall, KernelCall, Port, Program, View
 from opbuild.report import Report
-from opbuild.runtime.arrays import as_input
-from opbuild.runtime.endpoint import Endpoint
+from opbuild.runtime.endpoint import Endpoint, as_input
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.network import Binding, Network, Shapes
 

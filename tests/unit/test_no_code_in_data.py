@@ -46,7 +46,7 @@ REVIEWED = {
     ("backend/halide/emission.py", "import_module"): "modules of this package, by the family's name",
     ("backend/halide/user_source.py", "compile"): "the operator that the user's program has registered",
     ("backend/halide/user_source.py", "exec"): "the operator that the user's program has registered",
-    ("builder/child.py", "CDLL"): "the process itself, for prctl",
+    ("builder/server.py", "CDLL"): "the process itself, for prctl",
     ("builder/server.py", "import_module"): "the compiler's class, which the builder names on the command line",
     ("cli/main.py", "import_module"): "modules of this package, from a table in the file",
     ("cli/run_model.py", "allow_pickle"): "it is False",
@@ -58,10 +58,12 @@ REVIEWED = {
     ("files/writers.py", "CDLL"): "the process itself, for fstatfs",
     ("lowering/lower.py", "import_module"): "modules of this package, from a table in the file",
     ("mindspore/names.py", "import_module"): "modules of this package, from a list in each package",
-    ("pipeline/builders.py", "import_module"): "a module of this package, by its name",
+    ("pipeline/stores.py", "import_module"): "a module of this package, by its name",
     ("platform/imports.py", "compile"): "sources of this package, to see what they import; nothing of it is run",
-    ("runtime/library.py", "CDLL"): "an anonymous file with the bytes that were checked",
-    ("runtime/process.py", "CDLL"): "libm, and the process itself, for mallopt",
+    (
+        "runtime/library.py",
+        "CDLL",
+    ): "an anonymous file with the bytes that were checked; libm, and the process itself, for mallopt",
 }
 """What stays, each with its reason."""
 

@@ -18,7 +18,7 @@ import pytest
 
 from aged_entries import fill, left
 from counted_calls import counted_calls
-from opbuild.builder import build
+from opbuild.builder import work
 from opbuild.builder.explain import Effort, Explainer
 from opbuild.cache import folder as cache_module
 from opbuild.cache.folder import Cache
@@ -42,7 +42,7 @@ FEW, MANY = 180, 1500
 @pytest.fixture
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that 180 entries reach, so that no test needs 50,000."""
-    monkeypatch.setattr(build, "Explainer", partial(Explainer, effort=Effort(files=300, times=20, reads=10)))
+    monkeypatch.setattr(work, "Explainer", partial(Explainer, effort=Effort(files=300, times=20, reads=10)))
     monkeypatch.setattr(ageing, "FEW_FILES", 100)
     monkeypatch.setattr(ageing, "LOOKED_AT", 100)
     monkeypatch.setattr(model_memory, "_NAMES_AT_MOST", 100)

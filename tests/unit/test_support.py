@@ -15,8 +15,7 @@ import pytest
 
 from opbuild import native
 from opbuild.kernel.elf import read_symbols
-from opbuild.runtime.link import find_linker, link
-from opbuild.runtime.support import provided_symbols, support_objects, support_parts
+from opbuild.runtime.link import find_linker, link, provided_symbols, support_objects, support_parts
 
 TRIPLES = ("x86-64-linux", "arm-64-linux")
 HERE = {"x86_64": "x86-64-linux", "aarch64": "arm-64-linux"}.get(platform.machine(), "")

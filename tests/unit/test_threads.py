@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from opbuild.runtime.link import find_linker, link
-from opbuild.runtime.support import support_parts
+from opbuild.runtime.link import find_linker, link, support_parts
 
 TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 HERE = {"x86_64": "x86-64-linux", "aarch64": "arm-64-linux"}.get(platform.machine(), "")

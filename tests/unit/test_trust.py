@@ -13,8 +13,7 @@ from handmade import build, chain, image_store
 from opbuild import events
 from opbuild.config import Config
 from opbuild.errors import InvalidModelError, OptionError
-from opbuild.files.most_bytes import MEMO
-from opbuild.files.trust import PRIVATE, SETTING, Trust, UntrustedError, make_trust
+from opbuild.files.trust import MEMO, PRIVATE, SETTING, Trust, UntrustedError, make_trust
 from opbuild.files.writing import create, inside, write_new
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found, Missing

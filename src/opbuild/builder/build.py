@@ -6,40 +6,28 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
-from types import TracebackType
 from typing import cast
 
 from opbuild.builder.client import CompileServer
-from opbuild.builder.debug import debugged
-from opbuild.builder.decide import Rebuild, UpToDate, decide
 from opbuild.builder.explain import Explainer
-from opbuild.builder.job import Job
-from opbuild.builder.pending import PendingBuild
+from opbuild.builder.job import FORCED, Job
 from opbuild.builder.resting import RESTING
 from opbuild.builder.result import BuildResult, absent_error, forbidden_error
 from opbuild.builder.work import Work
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import BuildStarted, CompileStarted, Event, Observer, Waiting, Warned, ignore
-from opbuild.families.catalogue import find
 from opbuild.files.trust import make_trust
 from opbuild.kernel.debug import NO_DEBUG, Debug, flags_of
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import FilesState, files_state, identify
-from opbuild.kernel.interfaces import Claims, Compiler, Folder, Store
+from opbuild.kernel.interfaces import Claims, Compiler, Found, Missing, Store
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
 from opbuild.kernel.target import Target
 from opbuild.platform.background import Background
-
-
-def longest_first(desc: OpDesc) -> tuple[int, str]:
-    """Return a sort key that puts operators which take longest first, in one order whatever the network.
-
-    So no worker begins the longest one when the others are done.
-    """
-    return -find(desc.family).cost(desc), desc.canonical()
 
 
 class Builder:
@@ -57,7 +45,7 @@ class Builder:
         rebuilt: Digests of the keys that were compiled already, and are not forced again; added to.
         others: Returns stores of other targets, to explain what ``store`` has nothing like.
         debug: Which operators are debugged, and how.
-        debug_folder: Where the files of debugging go.
+        write_debug: Writes the files of debugging, names and contents; returns None, or why the storage refused.
         claims: Who compiles what, where other processes may need the same operators; None asks nobody. A forced build
             never asks.
     """
@@ -76,7 +64,7 @@ class Builder:
         rebuilt: set[str] | None = None,
         others: Callable[[], Sequence[Store]] = list,
         debug: Debug = NO_DEBUG,
-        debug_folder: Folder | None = None,
+        write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None = None,
         claims: Claims | None = None,
     ) -> None:
         self.store = store
@@ -90,7 +78,7 @@ class Builder:
         self.rebuilt = set[str]() if rebuilt is None else rebuilt
         self.others = others
         self.debug = debug
-        self.debug_folder = debug_folder
+        self.write_debug = write_debug
         self.claims = None if force else claims
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
@@ -100,9 +88,7 @@ class Builder:
     def __enter__(self) -> Builder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def warm_up(self) -> None:
@@ -154,7 +140,7 @@ class Builder:
         """
         return tuple(self._decide(desc, nodes, self.store) for desc, nodes in needed.items())
 
-    def start(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> PendingBuild:
+    def start(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> Work:
         """Decide now, compile in the background.
 
         Args:
@@ -169,15 +155,12 @@ class Builder:
         jobs = self.plan(needed)
         self._report_unmatched(needed, network)
         self.observer(BuildStarted(network, len(jobs), sum(job.must_compile for job in jobs)))
-        work = self._work(jobs, self.observer)
-        if not work.jobs:
+        if not any(job.must_compile for job in jobs):
             self.close()  # a server warmed up in vain
-        self._check_allowed([*work.jobs, *self._missing_runtime(jobs)])
-        work.start()
-        return PendingBuild(network, jobs, work, self._after, started=started, not_kept=_keep(jobs))
+        return self._begin(network, jobs, self.store, self._missing_runtime(jobs), self.observer, started)
 
     def build(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> BuildResult:
-        """Build and wait; see ``start`` and ``PendingBuild.result``."""
+        """Build and wait; see ``start`` and ``Work.result``."""
         return self.start(needed, network).result()
 
     def needs_runtime(self, entries: Iterable[Entry]) -> bool:
@@ -203,12 +186,9 @@ class Builder:
                 self.observer(event)
 
         jobs = (self._decide(runtime_desc(), (), store),)
-        work = self._work(jobs, observer)
-        self._check_allowed(work.jobs)
-        work.start()
-        return PendingBuild("", jobs, work, self._after, started=started, not_kept=_keep(jobs)).result()
+        return self._begin("", jobs, store, (), observer, started).result()
 
-    def _after(self, jobs: Collection[Job]) -> BuildResult | None:
+    def finish(self, jobs: Collection[Job]) -> BuildResult | None:
         """Take note of what was compiled; return the compiler's runtime library if objects call it."""
         self.rebuilt.update(job.key.sha256 for job in jobs if job.must_compile)
         return self.build_runtime() if self.needs_runtime(cast("Entry", job.entry) for job in jobs) else None
@@ -248,11 +228,18 @@ class Builder:
     def _decide(self, desc: OpDesc, nodes: tuple[str, ...], store: Store) -> Job:
         options = self.debug.options(desc.op_types, nodes) if desc.operands else None
         key = self.key(desc, options or ())
-        if options is not None:
-            decision: UpToDate | Rebuild = debugged(options)
-        else:
-            decision = decide(store.lookup(key), force=self.force and key.sha256 not in self.rebuilt)
-        return Job(desc, key, key.name(self.config.device_id), nodes, store, decision, options)
+        return Job(
+            desc, key, key.name(self.config.device_id), nodes, store, self._decision(key, store, options), options
+        )
+
+    def _decision(self, key: Key, store: Store, debug: Sequence[str] | None) -> Found | Reason:
+        """Return the entry that serves, or why the operator must be compiled."""
+        if debug is not None:
+            return Reason("debugged", f"it is debugged: {', '.join(debug) or 'listed in op_debug_list'}")
+        found = store.lookup(key)
+        if isinstance(found, Missing):
+            return found.reason
+        return FORCED if self.force and key.sha256 not in self.rebuilt else found
 
     def _report_unmatched(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> None:
         """Say what the list of operators to debug names and a network lacks; one of a single operator lacks most."""
@@ -268,19 +255,20 @@ class Builder:
         job = self._decide(runtime_desc(), (), self.runtime_store)
         return [job] if job.must_compile else []
 
-    def _work(self, jobs: Sequence[Job], observer: Observer) -> Work:
-        """Return what compiles those jobs that must be; all of them have one store."""
-        store = jobs[0].store if jobs else self.store
-        return Work(
-            self,
-            self.config,
-            observer=observer,
-            target=str(self.target),
-            jobs=sorted((job for job in jobs if job.must_compile), key=lambda job: longest_first(job.desc)),
-            explainer=Explainer(store, self.others),
-            claims=self.claims,
-            debug_folder=self.debug_folder,
-        )
+    def _begin(
+        self,
+        network: str,
+        jobs: tuple[Job, ...],
+        store: Store,
+        also_needed: Sequence[Job],
+        observer: Observer,
+        started: float,
+    ) -> Work:
+        """Begin to compile those jobs that must be, in one store, unless they or others are forbidden."""
+        work = Work(self, network, jobs, store, observer, started)
+        self._check_allowed([*work.jobs, *also_needed])
+        work.start()
+        return work
 
     def _check_allowed(self, jobs: Sequence[Job]) -> None:
         """Refuse to compile where that is forbidden or there is no compiler."""
@@ -290,9 +278,3 @@ class Builder:
         for job in jobs:
             job.reason = explainer.explain(job.key, job.reason)
         raise forbidden_error(jobs) if self.config.forbid_compile else absent_error(self.compiler.name, jobs)
-
-
-def _keep(jobs: Sequence[Job]) -> int:
-    """Make what other stores lend this build's own; return how many entries could not be stored."""
-    lent = [job for job in jobs if isinstance(job.decision, UpToDate) and job.decision.source]
-    return sum(job.store.publish(cast("Entry", job.entry)) is not None for job in lent)

@@ -6,17 +6,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from opbuild.builder.decide import Rebuild
 from opbuild.kernel.entry import Entry, record_bytes
 from opbuild.kernel.key import Key
-from opbuild.kernel.reason import Reason
 
 _STAGE = re.compile(r"^\s*(?:produce|consume) (\S+) ?\{")
-
-
-def debugged(options: Collection[str]) -> Rebuild:
-    """Return the decision for an operator that is debugged: it is compiled, whatever is stored."""
-    return Rebuild(Reason("debugged", f"it is debugged: {', '.join(options) or 'listed in op_debug_list'}"))
 
 
 def split_answer(header: Mapping[str, Any], payload: bytes) -> dict[str, bytes]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Literal
 
-from opbuild.builder.decide import Decision, Rebuild, UpToDate
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Claim, Found, Store
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 
-REUSED = Reason("stored", "in the store")
+FORCED = Reason("forced", "a rebuild was asked for")
+_REUSED = Reason("stored", "in the store")
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Job:
         name: Its entry's name.
         nodes: The nodes that need it.
         store: Where it is published.
-        decision: Whether it must be compiled, as it was when the build began.
+        decision: The stored entry that serves, or why it must be compiled, as it was when the build began.
         debug: The options that it is debugged with, and then not published; None if it is not.
         reason: Why it was compiled, or where it came from.
-        outcome: What became of it, see ``Decision``.
+        outcome: What became of it: ``built``, ``reused`` from the store, or ``shared``: others built it.
         entry: What serves, once there is something.
         failure: How it failed, if it did.
         claim: The right to compile it, while this process has it.
@@ -47,7 +47,7 @@ class Job:
     name: str
     nodes: tuple[str, ...]
     store: Store
-    decision: UpToDate | Rebuild
+    decision: Found | Reason
     debug: tuple[str, ...] | None = None
     reason: Reason = field(init=False)
     outcome: Literal["built", "reused", "shared"] = field(init=False)
@@ -56,27 +56,32 @@ class Job:
     claim: Claim | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.decision, Rebuild):
-            self.reason, self.outcome = self.decision.reason, "built"
+        if isinstance(self.decision, Reason):
+            self.reason, self.outcome = self.decision, "built"
+        elif self.decision.source:
+            self.take(self.decision)
         else:
-            source = self.decision.source
-            self.entry, self.outcome = self.decision.entry, "shared" if source else "reused"
-            self.reason = Reason("shared", f"taken from {source}") if source else REUSED
+            self._serve(self.decision.entry, "reused", _REUSED)
 
     @property
     def must_compile(self) -> bool:
         """Whether nothing served when the build began."""
-        return isinstance(self.decision, Rebuild)
+        return isinstance(self.decision, Reason)
+
+    @property
+    def milliseconds(self) -> float:
+        """How long compiling took; 0 if it was not built here."""
+        return self.entry.milliseconds if self.entry is not None and self.outcome == "built" else 0.0
 
     @property
     def open(self) -> bool:
         """Whether it is neither there nor failed."""
         return self.entry is None and self.failure is None
 
-    def take(self, found: Found, holder: object) -> None:
+    def take(self, found: Found, holder: object = "") -> None:
         """Take what another process built; ``holder`` says which, if no store does."""
         text = f"taken from {found.source}" if found.source else f"built by {holder} meanwhile"
-        self.entry, self.outcome, self.reason = found.entry, "shared", Reason("shared", text)
+        self._serve(found.entry, "shared", Reason("shared", text))
 
     def release(self) -> None:
         """Let others compile it who still need to."""
@@ -84,8 +89,5 @@ class Job:
         if claim is not None:
             claim.release()
 
-    def finished(self) -> Decision:
-        """Return what became of it."""
-        entry = cast("Entry", self.entry)
-        milliseconds = entry.milliseconds if self.outcome == "built" else 0.0
-        return Decision(self.desc, entry.name, self.nodes, self.outcome, self.reason, milliseconds)
+    def _serve(self, entry: Entry, outcome: Literal["reused", "shared"], reason: Reason) -> None:
+        self.entry, self.name, self.outcome, self.reason = entry, entry.name, outcome, reason

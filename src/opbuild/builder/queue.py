@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from opbuild.builder.job import Job
-from opbuild.kernel.interfaces import Claim, Claims, Found, Holder, Store
+from opbuild.kernel.interfaces import UNCLAIMED, Claim, Claims, Found, Holder, Store
 from opbuild.kernel.key import Key
 
 SAID_AFTER = 2.0
@@ -26,16 +26,6 @@ _LEAST_PAUSE, _LONGEST_PAUSE, _PAUSES_GROW = 0.005, 0.1, 1.5
 
 _LOOK_EVERY = 1.0
 """Seconds after which an entry is looked up although its claim is held: a lock may be stuck whose work is done."""
-
-
-class Unclaimed:
-    """What a process has that compiles without asking anybody."""
-
-    def release(self) -> None:
-        """Do nothing."""
-
-
-UNCLAIMED = Unclaimed()
 
 
 def turn(claims: Claims | None, store: Store, key: Key) -> Claim | Holder | Found:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from opbuild.builder.decide import Decision
 from opbuild.builder.job import Job
 from opbuild.errors import BuildError, CompileError, CompileForbiddenError
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.limits import suspected
-from opbuild.text.plural import counted
+from opbuild.text.plural import counted, first_of, listed
 
 _SHOWN_NODES = 3
-_SHOWN_OPERATORS = 20
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class BuildResult:
 
     entries: Mapping[OpDesc, Entry]
     runtime: BuildResult | None
-    decisions: tuple[Decision, ...]
+    decisions: tuple[Job, ...]
     seconds: float
     warnings: tuple[str, ...]
     certain: bool = True
@@ -67,7 +65,7 @@ def compile_error(jobs: Sequence[Job]) -> CompileError:
     count = counted(len(failed), "operator")
     kept = f"; {others} other{'s are' if others != 1 else ' is'} built" if others else ""
     hints = (suspected(), "what was built is kept: the next run compiles only these")
-    return CompileError(f"{count} could not be compiled{kept}:\n" + _list(lines), "; ".join(filter(None, hints)))
+    return CompileError(f"{count} could not be compiled{kept}:\n" + listed(lines), "; ".join(filter(None, hints)))
 
 
 def forbidden_error(jobs: Sequence[Job]) -> CompileForbiddenError:
@@ -89,18 +87,8 @@ def absent_error(compiler: str, jobs: Sequence[Job]) -> BuildError:
 def _would_compile(jobs: Sequence[Job]) -> str:
     lines = [f"{_of(job)}: {job.reason.text} [{job.reason.code}]" for job in jobs]
     count = counted(len(jobs), "operator")
-    return f"{count} would have to be compiled:\n" + _list(lines)
+    return f"{count} would have to be compiled:\n" + listed(lines)
 
 
 def _of(job: Job) -> str:
-    if not job.nodes:
-        return job.name
-    more = f" and {len(job.nodes) - _SHOWN_NODES} more" if len(job.nodes) > _SHOWN_NODES else ""
-    return f"{job.name} (of {', '.join(job.nodes[:_SHOWN_NODES])}{more})"
-
-
-def _list(lines: Sequence[str]) -> str:
-    shown = [f"  {line}" for line in lines[:_SHOWN_OPERATORS]]
-    if len(lines) > _SHOWN_OPERATORS:
-        shown.append(f"  and {len(lines) - _SHOWN_OPERATORS} more")
-    return "\n".join(shown)
+    return f"{job.name} (of {first_of(job.nodes, _SHOWN_NODES)})" if job.nodes else job.name

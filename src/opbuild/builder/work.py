@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, cast
 
 from opbuild.builder.client import CompileServer, ServerEndedError
 from opbuild.builder.debug import debug_files, split_answer
 from opbuild.builder.explain import Explainer
 from opbuild.builder.job import Failure, Job
 from opbuild.builder.queue import Queue
-from opbuild.builder.result import compile_error
-from opbuild.config import Config
+from opbuild.builder.result import BuildResult, compile_error
 from opbuild.errors import BuildError
-from opbuild.events import CompileFinished, CompileStarted, Observer, Taken, Waiting, Warned
+from opbuild.events import BuildFinished, CompileFinished, CompileStarted, Observer, Taken, Waiting, Warned
+from opbuild.families.catalogue import find
 from opbuild.kernel.elf import NotAnObjectError
-from opbuild.kernel.entry import make_entry
-from opbuild.kernel.interfaces import Claims, Folder
+from opbuild.kernel.entry import Entry, make_entry
+from opbuild.kernel.interfaces import Found, Store
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.background import Background
 from opbuild.text.plural import counted, verb
+
+if TYPE_CHECKING:
+    from opbuild.builder.build import Builder
 
 _SERVERS_AT_MOST = 2
 """A server that was killed from outside (out of memory, say) is replaced once; its finished operators are kept."""
@@ -28,58 +33,45 @@ _CHANGES = {"compiler": "the compiler was replaced", "sources": "its sources wer
 """What the server calls what has changed, and how the user is told."""
 
 
-class Servers(Protocol):
-    """Where a build gets its compile server from."""
+def longest_first(desc: OpDesc) -> tuple[int, str]:
+    """Return a sort key that puts operators which take longest first, in one order whatever the network.
 
-    def take_server(self) -> CompileServer:
-        """Return a server that belongs to the caller."""
-
-    def give_server(self, server: CompileServer) -> None:
-        """Take back a server that has nothing left to do."""
+    So no worker begins the longest one when the others are done.
+    """
+    return -find(desc.family).cost(desc), desc.canonical()
 
 
 class Work:
-    """Compiles jobs in the background.
+    """A build under way: compiles in the background what must be; ``Builder.start`` makes it.
 
     Args:
-        servers: Where the compile server comes from.
-        config: Time-out, workers and device.
+        builder: Says how, and has the compile server.
+        network: The network's name, for events.
+        jobs: All operators.
+        store: Where all of them are published.
         observer: Told what happens, from the thread.
-        target: The target's spelling.
-        jobs: The operators, in the order in which to compile them.
-        explainer: Refines the reasons of ``jobs`` while the server is busy.
-        claims: Who compiles what; None asks nobody.
-        debug_folder: Where the files of operators that are debugged go; None keeps none.
+        started: When the build began.
 
     Attributes:
-        jobs: All jobs in the order of compiling.
-        observer: As it was given.
-        certain: Whether every object is what its key says: no source and no compiler changed meanwhile.
+        jobs: Those that must be compiled, in the order of compiling.
     """
 
     def __init__(
-        self,
-        servers: Servers,
-        config: Config,
-        *,
-        observer: Observer,
-        target: str,
-        jobs: Sequence[Job],
-        explainer: Explainer,
-        claims: Claims | None = None,
-        debug_folder: Folder | None = None,
+        self, builder: Builder, network: str, jobs: tuple[Job, ...], store: Store, observer: Observer, started: float
     ) -> None:
-        self._servers = servers
-        self._config = config
-        self.observer = observer
-        self._target = target
-        self.jobs = tuple(jobs)
+        self._builder = builder
+        self._config = builder.config
+        self._network = network
+        self._all = jobs
+        self._observer = observer
+        self._started = started
+        self.jobs = sorted((job for job in jobs if job.must_compile), key=lambda job: longest_first(job.desc))
         self._numbers = {job: number for number, job in enumerate(self.jobs)}
-        self._explainer = explainer
-        self._claims = claims
-        self._debug_folder = debug_folder
-        self._queue = Queue(self.jobs, claims, config.workers + 1, config.compile_timeout)
-        self.certain = True
+        self._explainer = Explainer(store, builder.others)
+        self._queue = Queue(self.jobs, builder.claims, self._config.workers + 1, self._config.compile_timeout)
+        self._certain = True
+        self._result: BuildResult | None = None
+        self._not_kept = 0
         self._warnings: list[str] = []
         self._not_stored: list[str] = []
         self._error: BaseException | None = None
@@ -94,18 +86,45 @@ class Work:
             BuildError: If the compile server can not be started.
         """
         if self.jobs:
-            self._server = self._servers.take_server()
+            self._server = self._builder.take_server()
             self._doing.start()
+        # What other stores lend becomes this build's own.
+        lent = [
+            (job.store, job.decision) for job in self._all if isinstance(job.decision, Found) and job.decision.source
+        ]
+        self._not_kept = sum(store.publish(found.entry) is not None for store, found in lent)
 
-    def join(self) -> tuple[str, ...]:
-        """Wait for the end and return warnings.
+    def result(self) -> BuildResult:
+        """Wait for the build and return what it delivered; may be called again.
 
         Raises:
-            CompileError: If operators could not be compiled.
+            CompileError: If operators could not be compiled; names each with its nodes and the step that failed. All
+                others were compiled and stored.
             BuildError: If the compiler could not be loaded.
         """
-        if not self.jobs:
+        if self._result is None:
+            if self.jobs:
+                self._join()
+            result = self._result = self._collect()
+            self._observer(BuildFinished(self._network, result.built, result.reused, result.seconds))
+        return self._result
+
+    def _collect(self) -> BuildResult:
+        runtime = self._builder.finish(self._all)
+        entries = {job.desc: cast("Entry", job.entry) for job in self._all}
+        warned = (*self._own_warnings(), *self._warnings, *(runtime.warnings if runtime else ()))
+        certain = self._certain and (runtime is None or runtime.certain)
+        return BuildResult(entries, runtime, self._all, perf_counter() - self._started, warned, certain)
+
+    def _own_warnings(self) -> tuple[str, ...]:
+        if not self._not_kept:
             return ()
+        entries = counted(self._not_kept, "entry", "entries")
+        problem = f"{entries} of other ranks {verb(self._not_kept, 'is', 'are')} used but could not be stored here"
+        self._observer(Warned(problem))
+        return (problem,)
+
+    def _join(self) -> None:
         try:
             self._doing.result()
         except BaseException:  # Ctrl-C: what was published stays, what is under way ends
@@ -117,7 +136,6 @@ class Work:
             raise self._error
         if any(job.failure is not None for job in self.jobs):
             raise compile_error(self.jobs)
-        return tuple(self._warnings)
 
     def _run(self) -> None:
         try:
@@ -132,7 +150,7 @@ class Work:
         for number in range(_SERVERS_AT_MOST):
             try:
                 if self._server is None:
-                    self._server = self._servers.take_server()
+                    self._server = self._builder.take_server()
                 self._compile(self._server)
                 return
             except ServerEndedError as error:
@@ -170,14 +188,14 @@ class Work:
         for job, found in self._queue.taken():
             if found.source and (problem := job.store.publish(found.entry)):
                 self._not_stored.append(problem)
-            self.observer(Taken(found.entry.name, job.reason.text, *self._progress()))
+            self._observer(Taken(found.entry.name, job.reason.text, *self._progress()))
 
     def _request(self, job: Job) -> dict[str, Any]:
         return {
             "id": self._numbers[job],
             "desc": job.desc.components(),
             "symbol": job.key.symbol,
-            "target": self._target,
+            "target": str(self._builder.target),
             "sources": job.key.components["sources"],
             "timeout": self._config.compile_timeout,
             "debug": job.debug or (),
@@ -185,7 +203,7 @@ class Work:
 
     def _say(self) -> None:
         for job, holder, seconds in self._queue.overdue():
-            self.observer(Waiting(job.name, str(holder), seconds))
+            self._observer(Waiting(job.name, str(holder), seconds))
 
     def _progress(self) -> tuple[int, int]:
         return len(self.jobs) - len(self._open()), len(self.jobs)
@@ -207,14 +225,14 @@ class Work:
         job = self.jobs[header["id"]]
         if kind == "started":
             job.reason = self._explainer.explain(job.key, job.reason)
-            self.observer(CompileStarted(job.name, job.reason.text))
+            self._observer(CompileStarted(job.name, job.reason.text))
             return
         if kind == "done":
             self._finish(job, header, payload)
         else:
             job.failure = Failure(header["step"], header["text"])
         job.release()
-        self.observer(CompileFinished(job.name, header.get("milliseconds", 0.0), *self._progress()))
+        self._observer(CompileFinished(job.name, header.get("milliseconds", 0.0), *self._progress()))
 
     def _finish(self, job: Job, header: dict[str, Any], payload: bytes) -> None:
         device, milliseconds = self._config.device_id, header["milliseconds"]
@@ -228,14 +246,15 @@ class Work:
         if job.debug is not None:
             self._keep(debug_files(entry, job.key, job.nodes, job.debug, files))
         elif header["changed"]:
-            self.certain = False
+            self._certain = False
             self._warn(f"{entry.name} is used but not stored: {_CHANGES[header['changed']]} while it was built", 1)
         elif problem := job.store.publish(entry):
             self._not_stored.append(problem)
 
     def _keep(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Write the files of an operator that is debugged."""
-        problem = self._debug_folder.write(files) if files and self._debug_folder is not None else None
+        write = self._builder.write_debug
+        problem = write(files) if files and write is not None else None
         if problem:
             self._warn(f"the files of {files[-1][0]} are not written: {problem}")
 
@@ -247,18 +266,18 @@ class Work:
 
     def _warn(self, message: str, not_stored: int = 0) -> None:
         self._warnings.append(message)
-        self.observer(Warned(message, not_stored))
+        self._observer(Warned(message, not_stored))
 
     def _release(self) -> None:
         """Keep a server that is idle for the next build; end one that still works on what nobody waits for."""
         for job in self.jobs:
             job.release()
-        if self._claims is not None:
-            self._claims.close()
+        if self._builder.claims is not None:
+            self._builder.claims.close()
         server, self._server = self._server, None
         if server is None:
             return
         if self._error is None and not self._open():
-            self._servers.give_server(server)
+            self._builder.give_server(server)
         else:
             server.close()

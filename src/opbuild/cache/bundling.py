@@ -13,8 +13,7 @@ import numpy as np
 from opbuild.api import plan_graphs
 from opbuild.backend.compilers import make_compiler
 from opbuild.builder.build import Builder
-from opbuild.cache.folder import Cache, check_network, folder_of
-from opbuild.cache.stored_network import describe
+from opbuild.cache.folder import Cache, check_network, describe, folder_of
 from opbuild.config import COMPILER_MEMO, Config
 from opbuild.errors import BuildError, FileError, OptionError, TargetError
 from opbuild.files.kinds import BUNDLE, require_kind
@@ -31,10 +30,9 @@ from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.kernel.target import Target
 from opbuild.models.endpoints import inputs_of
 from opbuild.models.source import ModelSource, open_model
-from opbuild.pipeline.builders import deciding_builder
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stages import Planned
-from opbuild.pipeline.stores import Stores
+from opbuild.pipeline.stores import Stores, deciding_builder
 from opbuild.platform.digest import fast
 from opbuild.report import Clock
 from opbuild.store import inspect as operators
@@ -43,6 +41,7 @@ from opbuild.store.disk import DiskStore
 from opbuild.store.measured import forget
 from opbuild.store.networks import Contents, DiskNetworks, read_network
 from opbuild.store.weights import DiskWeights, weights_file
+from opbuild.text.plural import listed
 
 _RUNTIME = file_op_type(runtime_desc().op_types)
 
@@ -171,11 +170,9 @@ def import_bundle(path: Path, config: Config, target: Target) -> Imported:
         )
     entries, networks, memos, problems = _unpack(bundle)
     if problems:
-        shown = [f"  {problem}" for problem in problems[:20]]
-        more = [f"  and {len(problems) - 20} more"] if len(problems) > 20 else []
         raise BuildError(
             f"nothing of the bundle {str(path)!r} was imported, since it holds what can not be used:\n"
-            + "\n".join(shown + more),
+            + listed(problems),
             "export it again, with this release of opbuild",
         )
     added = sum(_publish(name, entry, config, trust) for name, entry in entries)
@@ -203,11 +200,9 @@ def _trust_of(config: Config) -> Trust:
 
 def _entries_of(needed: Planned, builder: Builder) -> list[Entry]:
     """Return the entries that a network needs, all of them stored."""
-    from opbuild.builder.decide import UpToDate
-
     plans = builder.plan(needed.kernels)
-    entries = [plan.decision.entry for plan in plans if isinstance(plan.decision, UpToDate)]
-    missing = [plan.name for plan in plans if not isinstance(plan.decision, UpToDate)]
+    entries = [plan.entry for plan in plans if plan.entry is not None]
+    missing = [plan.name for plan in plans if plan.must_compile]
     if builder.needs_runtime(entries):
         key = builder.key(runtime_desc())
         stored = builder.runtime_store.lookup(key) if builder.runtime_store is not None else None

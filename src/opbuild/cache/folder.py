@@ -1,7 +1,8 @@
-"""Cache: the folders of a cache seen as one, to list, to check and to clean, beside builds and loads that go on."""
+"""Cache: the folders of a cache seen as one, to list, to check, to clean, and to say what a stored network needs."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -10,21 +11,22 @@ from itertools import count
 from pathlib import Path
 
 from opbuild.cache.remembered import problem_of_remembered, remembered_items, weights_sizes
-from opbuild.cache.stored_network import Description, describe
 from opbuild.config import Config
 from opbuild.events import Watch, unwatched
 from opbuild.files.mapping import digest_file
 from opbuild.files.trust import PRIVATE, Trust, make_trust
+from opbuild.graph.types import TensorType
 from opbuild.kernel.reason import Reason
+from opbuild.program import HostCall
+from opbuild.runtime.record import from_json
 from opbuild.store import inspect, prune
 from opbuild.store.at_once import at_once
 from opbuild.store.claims import sweep_claims
 from opbuild.store.counters import Counters, read_counters
 from opbuild.store.inventory import disk_usage, survey
-from opbuild.store.items import Item, Kind, remove_files
-from opbuild.store.networks import ReadFile, read_network
+from opbuild.store.items import REFUSED, Item, Kind, read_quietly, reason_of, remove_files
+from opbuild.store.networks import Contents, ReadFile, read_network
 from opbuild.store.peers import claims_folder
-from opbuild.store.reading import read_quietly, reason_of
 from opbuild.store.weights import remove_references, weights_file
 
 
@@ -271,3 +273,58 @@ def _wrong_weight(path: Path, trust: Trust, nbytes: int | None, digest: Callable
         return None
     except OSError as error:
         return reason_of(error, "it")
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a stored network says of itself.
+
+    Attributes:
+        network: The network's own name.
+        target: The machine that it is for.
+        num_threads: How many threads it was built for; 0 if it does not say.
+        inputs: Name and type of each input.
+        outputs: Name and type of each output.
+        operators: Name of each operator, and the nodes that it computes.
+        host: How many nodes of each type run on the host.
+        weights: Digest and bytes of the packed weights that it maps.
+        files: Its files and those of its weights, as paths below the folder; the commit mark last.
+    """
+
+    network: str
+    target: str
+    num_threads: int
+    inputs: tuple[tuple[str, TensorType], ...]
+    outputs: tuple[tuple[str, TensorType], ...]
+    operators: tuple[tuple[str, tuple[str, ...]], ...]
+    host: Mapping[str, int]
+    weights: Mapping[str, int]
+    files: tuple[str, ...]
+
+
+def describe(name: str, stored: Contents) -> Description | Reason:
+    """Return what a stored network says of itself, or why it can not be run; its weights are not looked at.
+
+    Args:
+        name: The files' name without suffix.
+        stored: What they hold.
+    """
+    try:
+        record = from_json(stored.record)
+        threads = stored.key.components.get("num_threads")
+        weights = {each.digest: each.nbytes for each in record.constants if each.digest}
+        return Description(
+            network=record.name,
+            target=str(stored.key.components["target"]),
+            num_threads=threads if isinstance(threads, int) else 0,
+            inputs=tuple((port.name, port.type) for port in record.inputs),
+            outputs=tuple((port.name, port.type) for port in record.outputs),
+            operators=tuple(
+                (str(operator), tuple(map(str, nodes))) for operator, nodes, _ in record.notes.get("operators", ())
+            ),
+            host=Counter(step.node.op_type for step in record.steps if isinstance(step, HostCall)),
+            weights=weights,
+            files=(*map(weights_file, weights), f"{name}.so", f"{name}.bin", f"{name}.json"),
+        )
+    except REFUSED as error:
+        return Reason("damaged", str(error))

@@ -14,12 +14,11 @@ from opbuild.files.trust import Trust
 from opbuild.kernel.reason import Reason
 from opbuild.models.declaration import read_declaration
 from opbuild.store.counters import FILE, OLD_FILE, check_counters
-from opbuild.store.items import Item
+from opbuild.store.items import REFUSED, Item, reason_of
 from opbuild.store.measured import FILE as SIZE_FILE
 from opbuild.store.measured import read_measured
 from opbuild.store.networks import MODELS, NETWORKS
 from opbuild.store.policy import read_policy
-from opbuild.store.reading import REFUSED, reason_of
 from opbuild.store.weights import read_reference
 
 _STATES = NETWORKS.suffixes[-1]

@@ -13,8 +13,7 @@ from opbuild.text.canonical import canonical_json
 from opbuild.text.plural import counted, size
 
 if TYPE_CHECKING:
-    from opbuild.cache.folder import Cache
-    from opbuild.cache.stored_network import Description
+    from opbuild.cache.folder import Cache, Description
     from opbuild.store.items import Item
 
 _LISTED = ("operators", "key")

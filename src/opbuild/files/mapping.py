@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from opbuild.files.private import boot, publish
 from opbuild.files.trust import PRIVATE, Trust
-from opbuild.files.writers import is_unwritten
 from opbuild.platform.digest import fast, fast_file
 
 Array = npt.NDArray[Any]
@@ -25,12 +24,12 @@ _SETTLED = 10**9
 """Nanoseconds since a file's last change after which a further change surely gives it another time of change."""
 
 
-def map_file(path: Path, nbytes: int, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
+def map_file(path: Path, nbytes: int | None, trust: Trust = PRIVATE) -> tuple[Array, list[Any]]:
     """Map a file for reading.
 
     Args:
         path: The file.
-        nbytes: The size that it must have.
+        nbytes: The size that it must have; None: any.
         trust: Whose files are believed.
 
     Returns:
@@ -41,12 +40,12 @@ def map_file(path: Path, nbytes: int, trust: Trust = PRIVATE) -> tuple[Array, li
     """
     descriptor, stat = trust.open(path)
     try:
-        if stat.st_size != nbytes:
+        if nbytes not in (None, stat.st_size):
             raise OSError(f"{path.name} has {stat.st_size} bytes, not {nbytes}")
         state = _state(stat)
-        if nbytes == 0:
+        if stat.st_size == 0:
             return np.zeros(0, np.uint8), state
-        return np.frombuffer(mmap.mmap(descriptor, nbytes, prot=mmap.PROT_READ), np.uint8), state
+        return np.frombuffer(mmap.mmap(descriptor, stat.st_size, prot=mmap.PROT_READ), np.uint8), state
     finally:
         os.close(descriptor)
 
@@ -75,10 +74,7 @@ def digest_file(path: Path, trust: Trust = PRIVATE) -> str:
     Raises:
         OSError: If it can not be read or others can write to it.
     """
-    descriptor, stat = trust.open(path)
-    os.close(descriptor)
-    array, _ = map_file(path, stat.st_size, trust)
-    return fast(array.data)
+    return fast(map_file(path, None, trust)[0].data)
 
 
 def verified(
@@ -134,7 +130,7 @@ def digest_of(
     digest_file: Callable[[Path], str] | None = None,
     trust: Trust = PRIVATE,
     *,
-    is_unwritten: Callable[[Path], bool] = is_unwritten,
+    is_unwritten: Callable[[Path], bool] | None = None,
     settled: int = _SETTLED,
 ) -> Known:
     """Return a file's digest, from ``memo`` if the file's state is the one for which it was written there.
@@ -146,7 +142,7 @@ def digest_of(
         memo: File in which state and digest are remembered, replaced if it is not right; None remembers nothing.
         digest_file: Reads the file and returns its digest; default ``fast_file``.
         trust: Whose memo is believed.
-        is_unwritten: Says whether nobody writes to the file.
+        is_unwritten: Says whether nobody writes to the file; default ``files.writers``.
         settled: Nanoseconds since the file's last change after which another surely shows.
 
     Raises:
@@ -155,6 +151,10 @@ def digest_of(
     remembered = remembered_digest(path, memo, trust) if memo is not None else None
     if remembered is not None:
         return remembered
+    if is_unwritten is None:
+        from opbuild.files import writers  # a start from memos never needs it
+
+        is_unwritten = writers.is_unwritten
     unwritten = is_unwritten(path)  # before anything is read: what is mapped later shows by its time of change
     stat, now = path.stat(), time.time_ns()
     known = Known((digest_file or fast_file)(path), _state(stat), unwritten and now - stat.st_ctime_ns > settled)

@@ -19,7 +19,6 @@ from typing import Any
 
 from opbuild.config import Config
 from opbuild.errors import OptionError
-from opbuild.files.most_bytes import MEMO
 from opbuild.platform.digest import fast
 from opbuild.text.canonical import canonical_json
 
@@ -28,6 +27,25 @@ SETTING = "OPBUILD_TRUST_SHARED_CACHE=1"
 
 SHORTEST_KEY = 16
 """Bytes of a signing key at least."""
+
+OBJECT = 64 * 2**20
+"""Bytes that an operator's object can have at most; they have some tens of kilobytes. Whoever reads a file looks first,
+since one that grew (a sparse one takes no disk) would be read for minutes; nothing larger is written."""
+
+RECORD = 16 * 2**20
+"""An operator's ``.info`` or ``.json``; the source of a user's operator is in them."""
+
+NETWORK = 256 * 2**20
+"""The record of a stored network; some hundred bytes for each operator."""
+
+MEMO = 16 * 2**20
+"""What is only remembered: of models, files, weights and the compiler."""
+
+LISTING = 256 * 2**20
+"""The list of a bundle's files."""
+
+ENTRY = {".o": OBJECT, ".info": RECORD, ".json": RECORD}
+"""The files of an entry."""
 
 _SIGNATURE, _CHECK = "signature", "check"
 _ROOT = 0
@@ -131,7 +149,7 @@ class Trust:
 
         Args:
             path: The file.
-            most: Bytes that a file of its kind can have: see ``files.most_bytes``.
+            most: Bytes that a file of its kind can have: see ``files.trust``.
             flags: More of ``os.open``'s flags.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -121,6 +121,16 @@ class Claim(Protocol):
         """Give it up, the entry published or not; harmless if it was."""
 
 
+class Unclaimed:
+    """A claim that binds nobody: where there are no claims, or nobody is asked."""
+
+    def release(self) -> None:
+        """Do nothing."""
+
+
+UNCLAIMED = Unclaimed()
+
+
 class Claims(Protocol):
     """Who compiles what. Claims can only save work: where they do not hold, operators are compiled more than once."""
 
@@ -129,20 +139,6 @@ class Claims(Protocol):
 
     def close(self) -> None:
         """Leave nothing behind that is not in use."""
-
-
-class Folder(Protocol):
-    """Where files for people go, e.g. those of debugging."""
-
-    def write(self, files: Sequence[tuple[str, bytes]]) -> str | None:
-        """Write files, each whole or not at all, in place of those of the same names.
-
-        Args:
-            files: Names and contents.
-
-        Returns:
-            None, or why the storage refused.
-        """
 
 
 class Compiler(Protocol):

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from opbuild.kernel.difference import first_change
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import Target
 from opbuild.platform.digest import sha256
@@ -79,6 +78,8 @@ class Key:
         Args:
             other: A key or the components of one; its values stand right of the arrow.
         """
+        from opbuild.kernel.difference import first_change  # a start never needs it
+
         components = other.components if isinstance(other, Key) else other
         return first_change(self.components, components)
 

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from opbuild.files.most_bytes import MEMO
 from opbuild.files.sealed import seal, unseal
-from opbuild.files.trust import PRIVATE, Trust
+from opbuild.files.trust import MEMO, PRIVATE, Trust
 from opbuild.kernel.opdesc import FREE
 from opbuild.store.networks import MODELS
 

@@ -11,7 +11,6 @@ from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.models.declaration import Declaration, Declared
 from opbuild.runtime.endpoint import Endpoint, common
-from opbuild.text.names import nearest
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
@@ -41,6 +40,8 @@ def inputs_of(
         if name not in names:
             known = ", ".join(map(repr, names)) or "none"
             message = f"a shape was given for {name!r}, which is no input"
+            from opbuild.text.names import nearest
+
             raise ShapeError(message, f"{nearest(name, names)}the inputs are {known}")
     endpoints, shapes = [], []
     for name, dtype, declared in declaration.inputs:

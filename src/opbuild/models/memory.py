@@ -18,10 +18,10 @@ from pathlib import Path
 from opbuild.files.mapping import Known, digest_of, remembered_digest
 from opbuild.files.private import publish
 from opbuild.files.trust import Trust
-from opbuild.files.usage import mark_used
 from opbuild.models.declaration import SUFFIX, Declaration, declaration_bytes, read_declaration
 from opbuild.platform.digest import fast
 from opbuild.platform.sources import own_sources
+from opbuild.store.items import mark_used
 
 _NAMES_AT_MOST = 2000
 """Names of stored networks' files looked at to find out that a model is new: a millisecond."""

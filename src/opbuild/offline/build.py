@@ -19,10 +19,9 @@ from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.offline.format import Section
 from opbuild.offline.plan import FilePlan, plan_file, set_up_file
 from opbuild.offline.ranges import RangePlan, range_section
-from opbuild.pipeline.builders import make_builder
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Assembled, require_portable
-from opbuild.pipeline.stores import Stores
+from opbuild.pipeline.stores import Stores, make_builder
 from opbuild.platform.limits import hint_for, names_limits
 from opbuild.report import Clock
 from opbuild.runtime.record import Record

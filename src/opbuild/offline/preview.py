@@ -9,10 +9,9 @@ from opbuild.config import Config
 from opbuild.events import Observer
 from opbuild.models.source import Model
 from opbuild.offline.plan import RangeMap, ShapeMap, plan_file, set_up_file
-from opbuild.pipeline.builders import deciding_builder
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Planned, require_portable
-from opbuild.pipeline.stores import Stores
+from opbuild.pipeline.stores import Stores, deciding_builder
 from opbuild.report import OperatorReport, Report
 
 
@@ -47,19 +46,11 @@ def preview(
 
 
 def _decided(needed: Planned, setup: Setup, stores: Stores) -> tuple[OperatorReport, ...]:
-    from opbuild.builder.decide import Rebuild
     from opbuild.builder.explain import WHEN_ASKED, Explainer
-    from opbuild.builder.job import REUSED
 
     builder = deciding_builder(setup, stores)
-    explainer = Explainer(builder.store, builder.others, WHEN_ASKED)
-    operators = []
-    for plan in builder.plan(needed.kernels):
-        if isinstance(plan.decision, Rebuild):
-            reason = explainer.explain(plan.key, plan.decision.reason)
-            operators.append(OperatorReport(plan.name, "built", str(reason), plan.nodes))
-        else:
-            source = plan.decision.source
-            why = f"taken from {source}" if source else str(REUSED)
-            operators.append(OperatorReport(plan.name, "shared" if source else "reused", why, plan.nodes))
-    return tuple(operators)
+    explain = Explainer(builder.store, builder.others, WHEN_ASKED).explain
+    return tuple(
+        OperatorReport(job.name, job.outcome, str(explain(job.key, job.reason)), job.nodes)
+        for job in builder.plan(needed.kernels)
+    )

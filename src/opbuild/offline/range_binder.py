@@ -22,11 +22,12 @@ from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor
+from opbuild.runtime.image import load_constants
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Shapes
 from opbuild.runtime.record import Constant
 from opbuild.runtime.reports import stored_report
-from opbuild.runtime.weights import Packer, load_constants
+from opbuild.runtime.weights import Packer
 
 
 class RangeBinder:

@@ -16,10 +16,9 @@ from opbuild.pipeline.stages import Assembled, Built, Packed
 from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.assembly import make_record
-from opbuild.runtime.link import Linker, find_linker, link
+from opbuild.runtime.link import Linker, link, support_objects
 from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.reports import record_notes
-from opbuild.runtime.support import support_objects
 from opbuild.runtime.weights import Packer, pack_constants
 
 
@@ -33,15 +32,6 @@ def lowering_options(config: Config) -> Options:
     return Options(
         impl_mode=config.op_select_implmode, impl_types=config.optypelist_for_implmode, num_threads=config.num_threads
     )
-
-
-def linker_for(config: Config, target: Target) -> Linker:
-    """Return what links kernels.
-
-    Raises:
-        LinkError: If there is no linker that works.
-    """
-    return find_linker(config.linker, target.triple)
 
 
 def pack(program: Program, packer: Packer, clock: Clock, watch: Watch = unwatched) -> Packed:

@@ -1,8 +1,10 @@
-"""Stores: where one build finds what was built before, and keeps what it builds."""
+"""Stores, where one build finds what was built before and keeps what it builds; and the builder that works on them."""
 
 from __future__ import annotations
 
-from functools import cached_property
+import contextlib
+from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from opbuild.platform.sources import own_sources
 from opbuild.runtime.image import ImageStore
 
 if TYPE_CHECKING:
+    from opbuild.builder.build import Builder
     from opbuild.builder.result import BuildResult
     from opbuild.kernel.interfaces import Claims, Store
     from opbuild.runtime.weights import Packer
@@ -148,3 +151,82 @@ class Stores:
         from opbuild.store.disk import DiskStore
 
         return DiskStore(folder, self._config.device_id, keep_times=self.policy.ages, trust=self._setup.trust)
+
+
+def make_builder(setup: Setup, stores: Stores) -> Builder:
+    """Return a builder that finds and keeps operators in a build's stores."""
+    from opbuild.builder.build import Builder
+    from opbuild.runtime.link import provided_symbols
+    from opbuild.store.publish import write_debug_files
+
+    operators, runtimes = stores.operators_and_runtimes
+    return Builder(
+        operators,
+        setup.compiler,
+        setup.target,
+        setup.config,
+        setup.observer,
+        runtime_store=runtimes,
+        provided=provided_symbols(setup.target.triple),
+        force=setup.config.forces,
+        rebuilt=stores.rebuilt,
+        others=stores.other_targets,
+        debug=setup.debug,
+        write_debug=partial(write_debug_files, Path(setup.debug.folder)),
+        claims=stores.claims,
+    )
+
+
+def deciding_builder(setup: Setup, stores: Stores) -> Builder:
+    """Return a builder that only decides: unlike a build it remembers the compiler in no file."""
+    from opbuild.kernel.identity import identify
+
+    builder = make_builder(setup, stores)
+    memo = setup.config.compiler_memo if setup.compiler.library() is None else None
+    builder.use_identity(identify(setup.compiler, memo, setup.trust))
+    return builder
+
+
+class EarlyStart:
+    """What takes time and can begin before a model is read: starting the compile server, and loading onnx.
+
+    Args:
+        setup: What the build was asked for.
+        stores: Its stores.
+    """
+
+    def __init__(self, setup: Setup, stores: Stores) -> None:
+        self._setup = setup
+        self._stores = stores
+        self._builder: Builder | None = None
+
+    def __enter__(self) -> EarlyStart:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        builder, self._builder = self._builder, None
+        if builder is not None:
+            builder.close()
+
+    def begin(self) -> None:
+        """Begin, unless that was done."""
+        from opbuild.platform.background import begin
+
+        if self._builder is None:
+            self._builder = self._warm()
+            begin(_load_frontend, "opbuild-import")
+
+    def builder(self) -> Builder:
+        """Return the builder that began early, once; else a new one whose compile server starts now."""
+        builder, self._builder = self._builder or self._warm(), None
+        return builder
+
+    def _warm(self) -> Builder:
+        builder = make_builder(self._setup, self._stores)
+        builder.warm_up()
+        return builder
+
+
+def _load_frontend() -> None:
+    with contextlib.suppress(Exception):  # raised again, and reported, where it is needed
+        import_module("opbuild.frontend.onnx_model")

@@ -19,11 +19,9 @@ from opbuild.config import available_cores
 from opbuild.errors import OptionError, RankError
 from opbuild.files.kinds import SCRIPT, require_kind
 from opbuild.platform.limits import hint_for, named
-from opbuild.ranks.environment import rank_environment
-from opbuild.ranks.folder import JobFolder
-from opbuild.ranks.guard import Guard
+from opbuild.platform.places import STARTERS
+from opbuild.ranks.folder import Guard, JobFolder
 from opbuild.ranks.hub import Hub
-from opbuild.ranks.prefix import PrefixedLines
 from opbuild.ranks.progress import Snapshot, read_snapshot, write_snapshot
 
 GRACE = 2.0
@@ -294,3 +292,85 @@ def _has_ended(process: int) -> bool:
     with contextlib.suppress(ChildProcessError):
         return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     return True
+
+
+PATHS = ("MS_COMPILER_CACHE_PATH", "ASCEND_CACHE_PATH", "ASCEND_WORK_PATH", "TMPDIR")
+"""Variables that name a folder; a rank may work in another folder than the launcher."""
+
+MOST_WORKERS = 24
+
+
+def rank_environment(inherited: Mapping[str, str], rank: int, size: int, folder: Path, cores: int) -> dict[str, str]:
+    """Return a rank's environment: the launcher's, the rank's place, and its share of the cores.
+
+    Threads and workers are divided over the ranks unless variables say how many there are.
+
+    Args:
+        inherited: The launcher's environment.
+        rank: The rank; its device has the same number.
+        size: The number of ranks.
+        folder: The job's folder.
+        cores: The cores that the launcher may use.
+    """
+    env = {name: text for name, text in inherited.items() if not any(name in names for names in STARTERS)}
+    for name in PATHS:
+        if env.get(name, "").strip():
+            env[name] = os.path.abspath(env[name])
+    if env.get("PYTHONPATH"):
+        env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(each) for each in env["PYTHONPATH"].split(os.pathsep))
+    share = max(1, cores // size)
+    threads = env.get("OMP_NUM_THREADS", "").strip()
+    env.setdefault("OPBUILD_NUM_THREADS", threads if threads.isdecimal() and int(threads) else str(share))
+    env.setdefault("OMP_NUM_THREADS", str(share))
+    env.setdefault("MS_BUILD_PROCESS_NUM", str(min(share, MOST_WORKERS)))
+    place = {"RANK_ID": rank, "RANK_SIZE": size, "DEVICE_ID": rank, "OPBUILD_JOB_DIR": folder}
+    return env | {name: str(value) for name, value in place.items()}
+
+
+LONGEST = 1 << 16
+"""Bytes after which a line without an end is written in parts."""
+
+REMEMBERED = 50
+"""Lines kept to tell what a rank said last."""
+
+
+class PrefixedLines:
+    """One stream of one rank.
+
+    Args:
+        rank: The rank.
+        output: The descriptor to write to.
+
+    Attributes:
+        last: The last lines, without the prefix.
+    """
+
+    def __init__(self, rank: int, output: int) -> None:
+        self.last: list[str] = []
+        self._prefix = b"[rank %d] " % rank
+        self._output = output
+        self._unfinished = b""
+
+    def feed(self, data: bytes) -> None:
+        """Take output and write the lines that it completes.
+
+        Raises:
+            OSError: If nobody reads any more.
+        """
+        *lines, self._unfinished = (self._unfinished + data).split(b"\n")
+        if len(self._unfinished) > LONGEST:
+            lines.append(self._unfinished)
+            self._unfinished = b""
+        self._write(lines)
+
+    def finish(self) -> None:
+        """Write what has no end of line."""
+        if self._unfinished:
+            lines, self._unfinished = [self._unfinished], b""
+            self._write(lines)
+
+    def _write(self, lines: list[bytes]) -> None:
+        self.last = [*self.last, *(line.decode(errors="replace") for line in lines[-REMEMBERED:])][-REMEMBERED:]
+        data = memoryview(b"".join(self._prefix + line + b"\n" for line in lines))
+        while data:
+            data = data[os.write(self._output, data) :]

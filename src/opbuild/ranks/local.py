@@ -20,8 +20,8 @@ from opbuild.config import Config
 from opbuild.errors import RankError
 from opbuild.graph.types import Array
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine
-from opbuild.ranks.hub import GO, LONGEST_LINE, NO, SOCKET, connect
-from opbuild.ranks.waiting import Waiter
+from opbuild.ranks.hub import GO, LONGEST_LINE, NO, connect
+from opbuild.ranks.patience import Waiter
 
 EXCHANGE = "exchange"
 SLOTS = 2
@@ -147,8 +147,3 @@ class LocalTransport:
 
     def _gone(self) -> RankError:
         return RankError(f"rank {self.rank}: the launcher of this job is gone", "start the job again")
-
-
-def has_hub(folder: Path) -> bool:
-    """Return whether a job's folder is that of ``opbuild launch``."""
-    return (folder / SOCKET).is_socket()

@@ -23,8 +23,8 @@ from opbuild.graph.types import Array
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine, widened_dtype
 from opbuild.ranks.folder import JobFolder, remove_folder
 from opbuild.ranks.hub import difference
+from opbuild.ranks.patience import Waiter
 from opbuild.ranks.progress import progress_of
-from opbuild.ranks.waiting import Waiter
 from opbuild.text.plural import counted
 
 DESCRIPTION = 256

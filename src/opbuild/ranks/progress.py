@@ -13,8 +13,7 @@ from typing import Any
 
 from opbuild.config import Config
 from opbuild.events import BuildFinished, BuildStarted, CompileFinished, CompileStarted, Event, Observer, Taken, Waiting
-from opbuild.files.most_bytes import MEMO
-from opbuild.files.trust import Trust, parse_json
+from opbuild.files.trust import MEMO, Trust, parse_json
 
 FOLDER = "progress"
 NOT_WAITING = -1

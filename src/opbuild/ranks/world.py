@@ -126,9 +126,11 @@ def _connected(config: Config) -> Transport:
         raise RankError(f"RANK_ID is {config.rank_id} and RANK_SIZE is {config.rank_size}", "ranks are numbered from 0")
     if config.rank_size == 1:
         return Alone()
-    from opbuild.ranks.local import LocalTransport, has_hub
+    from opbuild.ranks.hub import SOCKET
 
-    if config.job_folder is not None and has_hub(config.job_folder):
+    if config.job_folder is not None and (config.job_folder / SOCKET).is_socket():
+        from opbuild.ranks.local import LocalTransport
+
         return LocalTransport(config, config.job_folder)
     if config.by_mpi:
         from opbuild.ranks.mpi import MpiTransport

@@ -1,4 +1,4 @@
-"""Endpoint: an input or an output of a network, as its user sees it."""
+"""Endpoint: an input or an output of a network, as its user sees it and gives it; refusals speak the user's library."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from opbuild.graph.types import TensorType
+from opbuild.errors import InputError
+from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE
 
 
@@ -59,3 +60,105 @@ def common(types: Sequence[TensorType]) -> TensorType:
         return TensorType(first.dtype, cast("tuple[int, ...]", None))
     columns = zip(*(each.shape for each in types), strict=True)
     return TensorType(first.dtype, tuple(column[0] if len({*column}) == 1 else FREE for column in columns))
+
+
+_NUMERIC = "biufcV"
+"""Kinds of numpy's element types that are numbers; V is what other libraries add, such as bfloat16."""
+
+
+def as_input(value: Any, dtype: np.dtype[Any], name: str) -> Array:
+    """Return an input as a dense array; it is copied only if it is not dense.
+
+    Args:
+        value: A numpy array, what speaks DLPack, or Python's numbers and lists.
+        dtype: The element type that the network needs.
+        name: The input's name.
+
+    Raises:
+        InputError: If it is no array, or of another element type.
+    """
+    array = value if type(value) is np.ndarray else _to_numpy(value, dtype, name)
+    if array.dtype.kind not in _NUMERIC:
+        what = "of objects" if array.dtype == object else "of text or times"
+        is_array = isinstance(value, np.ndarray)
+        raise InputError(
+            f"input {name!r} is an array {what}"
+            if is_array
+            else f"input {name!r} is {_shown_type(value)}, not an array",
+            f"give an array of {dtype.name}: a numpy array, or a tensor that speaks DLPack",
+        )
+    if array.dtype != dtype:
+        raise _wrong_type(name, value, str(array.dtype), dtype)
+    if array.flags.c_contiguous and array.flags.aligned:
+        return array
+    return array.copy(order="C")
+
+
+def _shown_type(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _numbers(value: Any, dtype: np.dtype[Any], name: str) -> Array:
+    """Return Python's numbers, which have no element type of their own, as an array of the network's."""
+    found = np.asarray(value)
+    if found.dtype.kind in "fc" and dtype.kind not in "fc":
+        message = f"input {name!r} has numbers with a fraction, the network needs {dtype}"
+        raise InputError(message, "give whole numbers")
+    return np.asarray(value, dtype)
+
+
+def _to_numpy(value: Any, dtype: np.dtype[Any], name: str) -> Array:
+    """Return what the user gave as a numpy array, sharing memory where it can."""
+    if _is_torch(value):
+        _check_torch(value, dtype, name)
+    try:
+        if isinstance(value, np.ndarray):
+            return np.asarray(value)
+        if isinstance(value, (bool, int, float, list, tuple)):
+            return _numbers(value, dtype, name)
+        if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
+            return np.asarray(np.from_dlpack(value))
+        array = np.asarray(value)
+    except InputError:
+        raise
+    except Exception as error:  # whatever the other library raises
+        raise InputError(
+            f"input {name!r} can not be read as an array: {error}",
+            "give a numpy array, or a tensor in the CPU's memory that needs no gradient",
+        ) from error
+    return array
+
+
+def _wrong_type(name: str, value: Any, given: str, dtype: np.dtype[Any]) -> InputError:
+    shown = name if name.isidentifier() else "array"
+    how = f"{shown}.astype({dtype.name!r})"
+    if _is_torch(value):
+        shown = name if name.isidentifier() else "tensor"
+        how = shown + _TORCH_CASTS.get(dtype.name, f".to(torch.{dtype.name})")
+    return InputError(f"input {name!r} has element type {given}, the network needs {dtype}", f"convert it: {how}")
+
+
+# -- torch, without importing it ---------------------------------------------------------------------------------------
+
+_TORCH_CASTS = {"float16": ".half()", "float32": ".float()", "float64": ".double()", "bool": ".bool()"}
+
+
+def _is_torch(value: Any) -> bool:
+    return any(
+        kind.__name__ == "Tensor" and kind.__module__.partition(".")[0] == "torch" for kind in type(value).__mro__
+    )
+
+
+def _check_torch(tensor: Any, dtype: np.dtype[Any], name: str) -> None:
+    """Refuse tensors that can not be read, in torch's words; numpy's would not help its users."""
+    shown = name if name.isidentifier() else "tensor"
+    device = getattr(getattr(tensor, "device", None), "type", "cpu")
+    if device != "cpu":
+        raise InputError(f"input {name!r} is a torch tensor on {device}", f"move it to the CPU: {shown}.cpu()")
+    if getattr(tensor, "requires_grad", False):
+        raise InputError(f"input {name!r} is a torch tensor that requires grad", f"give it without: {shown}.detach()")
+    if str(getattr(tensor, "layout", "torch.strided")) != "torch.strided":
+        raise InputError(f"input {name!r} is a sparse torch tensor", f"make it dense: {shown}.to_dense()")
+    given = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
+    if given and given != dtype.name:
+        raise _wrong_type(name, tensor, f"torch.{given}", dtype)

@@ -22,7 +22,6 @@ from opbuild.platform.limits import hint_for
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
 from opbuild.runtime.library import MOST_OPERANDS, Library, last_error
-from opbuild.runtime.order_check import OrderCheck
 from opbuild.runtime.record import CHECKED_ORDER, KernelStep, Record
 
 Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | None"]]
@@ -82,7 +81,7 @@ class Executor:
         try:
             arena = self._pool.pop()
         except IndexError:
-            arena = self._arena(self._views)
+            arena = _Arena(self)
         outputs = [new_output(shape, dtype) for shape, dtype in self._outputs]
         arena.attach(inputs, outputs)
         for function, arguments in arena.steps:
@@ -98,7 +97,7 @@ class Executor:
             raise LinkError(f"the network {self.record.name} calls kernels and has no library", "build it again")
         self._functions = {symbol: library.kernel(symbol) for symbol in self._symbols} if library is not None else {}
         self._library = library
-        self._pool = [self._arena(self._views)]
+        self._pool = [_Arena(self)]
 
     def _renew(self) -> None:
         """Load the library again in a child of the process that loaded it; its threads did not survive the fork."""
@@ -112,15 +111,12 @@ class Executor:
         said = last_error() or "it gave no message"
         return RunError(f"kernel {step.symbol} failed: {said}", f"it computes node {', '.join(step.nodes)}")
 
-    def _arena(self, views: Sequence[View]) -> _Arena:
-        return _Arena(self, views)
-
 
 class _Arena:
     """Memory and ready-made arguments for one call at a time."""
 
-    def __init__(self, owner: Executor, views: Sequence[View]) -> None:
-        record = owner.record
+    def __init__(self, owner: Executor) -> None:
+        record, views = owner.record, owner._views
         self.memory = _arena_memory(record.arena_size)
         self.headers = owner._headers.copy()
         self._words = self.headers.view(np.uint64)
@@ -184,6 +180,8 @@ class _Arena:
         arguments = tuple(ctypes.byref(ctypes.c_char.from_address(address)) for address in addresses)
         if not checks:
             return kernel, arguments
+        from opbuild.runtime.order_check import OrderCheck  # only for who debugs
+
         sizes = [np.dtype(owner.record.buffers[view.buffer].dtype).itemsize for view in step.views]
         return OrderCheck(library, kernel, headers, step.views, sizes), arguments
 

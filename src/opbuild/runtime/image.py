@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from opbuild.graph.types import Array
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
-from opbuild.runtime.record import Record
-from opbuild.runtime.record_json import from_json, to_json
-from opbuild.runtime.weights import Constants, Packer, load_constants
+from opbuild.runtime.record import ALIGNMENT, Constant, Record, from_json, to_json
 
 if TYPE_CHECKING:
     from opbuild.kernel.interfaces import NetworkStore, WeightStore
+    from opbuild.runtime.weights import Constants, Packer
 
 
 class Image(NamedTuple):
@@ -46,6 +46,8 @@ class ImageStore:
             stored: Whether large ones are to be stored.
             reuse: Whether those that were packed before are used.
         """
+        from opbuild.runtime.weights import Packer  # a start never needs it
+
         return Packer(self.weights if stored else None, self.salt, reuse=reuse, copies=self.copies)
 
     def load(self, key: ImageKey) -> Image | Reason:
@@ -87,3 +89,23 @@ class ImageStore:
         problem = packer.problem or self.networks.publish(key, stored)
         if problem:
             raise ValueError(problem)
+
+
+def load_constants(places: Sequence[Constant], small: Array, weights: Mapping[str, Array] = {}) -> tuple[Array, ...]:
+    """Return the bytes of a record's constants.
+
+    Args:
+        places: Where they are.
+        small: The bytes of those that are no weights.
+        weights: The others, by digest.
+
+    Raises:
+        OSError: If some are not there.
+    """
+    arrays = []
+    for place in places:
+        array = weights.get(place.digest) if place.digest else small[place.offset : place.offset + place.nbytes]
+        if array is None or array.nbytes != place.nbytes or place.offset < 0 or place.offset % ALIGNMENT:
+            raise OSError(f"a constant of {place.nbytes} bytes lies at {place.offset} of {small.nbytes}")
+        arrays.append(array)
+    return tuple(arrays)

@@ -16,14 +16,16 @@ import shutil
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import resources
 from pathlib import Path
 
 from opbuild.config import linker_environment
 from opbuild.errors import LinkError
 from opbuild.files.private import private_stem, sweep
+from opbuild.kernel.elf import read_symbols
 from opbuild.platform.limits import hint_for
 from opbuild.runtime.run_program import run_program
 
@@ -236,3 +238,30 @@ def _linked(library: bytes, linker: Linker) -> bytes:
     if not library:
         raise _FailedError(f"the linker {linker.name} failed: it wrote nothing", _ANOTHER)
     return library
+
+
+_PARTS = ("threads", "memory", "call")
+_SUPPORT_FOR = {"x86-64-linux": "x86_64", "arm-64-linux": "aarch64"}
+
+
+@lru_cache(maxsize=4)
+def support_parts(triple: str) -> dict[str, bytes]:
+    """Return the relocatable objects by the names of their sources; none for machines that have only the compiler's.
+
+    Args:
+        triple: The target's architecture and system, e.g. ``x86-64-linux``.
+    """
+    machine = _SUPPORT_FOR.get(triple)
+    folder = resources.files("opbuild").joinpath("native", "support")
+    return {part: folder.joinpath(f"{part}_{machine}.o").read_bytes() for part in _PARTS if machine is not None}
+
+
+def provided_symbols(triple: str) -> frozenset[str]:
+    """Return what the objects define, all together."""
+    return frozenset(symbol for part in support_parts(triple).values() for symbol in read_symbols(part).defined)
+
+
+def support_objects(triple: str, undefined: Collection[str]) -> list[bytes]:
+    """Return the objects that define some of these symbols, and the one that calls kernels."""
+    parts = support_parts(triple).items()
+    return [part for name, part in parts if name == "call" or not set(read_symbols(part).defined).isdisjoint(undefined)]

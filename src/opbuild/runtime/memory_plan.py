@@ -27,12 +27,10 @@ class MemoryPlan:
     Attributes:
         offsets: For each temporary buffer its first byte in the arena, a multiple of ``ALIGNMENT``.
         size: Bytes of the arena.
-        naive: Bytes that the buffers would take without sharing, for reports.
     """
 
     offsets: Mapping[int, int]
     size: int
-    naive: int
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ def plan(program: Program) -> MemoryPlan:
     offsets = {index: 0 for index, buffer in enumerate(program.buffers) if buffer.kind == "temporary"}
     zeroed = _place_zeroed(program.buffers, lives, offsets)
     size = _place_by_size([life for life in lives if program.buffers[life.buffer].zeroed is None], zeroed, offsets)
-    return MemoryPlan(offsets, size, sum(life.nbytes for life in lives))
+    return MemoryPlan(offsets, size)
 
 
 def views_of(call: Call) -> Iterable[View]:

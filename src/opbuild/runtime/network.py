@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn, Protocol, overload
+from typing import Any, NamedTuple, NoReturn, overload
 
 import numpy as np
 
@@ -14,11 +14,8 @@ from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.limits import hint_for, named
 from opbuild.report import Report
-from opbuild.runtime.arrays import as_input
-from opbuild.runtime.endpoint import Endpoint, shape_text
+from opbuild.runtime.endpoint import Endpoint, as_input, shape_text
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.request import read_request
-from opbuild.text.names import nearest
 from opbuild.text.plural import counted, verb
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -32,12 +29,8 @@ class Binding(NamedTuple):
     report: Report
 
 
-class Binder(Protocol):
-    """Makes a network ready for further input signatures."""
-
-    def __call__(self, shapes: Shapes, /) -> Binding:
-        """Build the network for the shapes of its inputs, or start what is stored."""
-
+Binder = Callable[[Shapes], Binding]
+"""Makes a network ready for further shapes of its inputs: builds it for them, or starts what is stored."""
 
 Declare = Callable[[tuple[Endpoint, ...]], Sequence[Endpoint]]
 """Returns a network's outputs, -1 where they are open, given those of the signature that was bound when the network was
@@ -172,6 +165,8 @@ class Network:
             InputError: If there is no such output, or as a call does.
             RunError, ModelError, BuildError: As a call does.
         """
+        from opbuild.runtime.request import read_request  # a start never needs it
+
         request = read_request(args, kwargs, self._positions)
         chosen = [self._output(name) for name in request.names or ()]
         results = self._run(self._collect((), request.feeds))
@@ -182,6 +177,8 @@ class Network:
     def _output(self, name: Any) -> int:
         if name in self._outputs:
             return self._outputs.index(name)
+        from opbuild.text.names import nearest
+
         raise InputError(
             f"the network {self.name} has no output {name!r}",
             f"{nearest(name, self._outputs)}its outputs are {', '.join(map(repr, self._outputs))}",
@@ -238,6 +235,8 @@ class Network:
         for name, value in kwargs.items():
             position = self._positions.get(name)
             if position is None:
+                from opbuild.text.names import nearest
+
                 near = nearest(name, self._positions)
                 raise InputError(f"the network {self.name} has no input {name!r}", f"{near}its inputs are {names}")
             if position in values:

@@ -5,7 +5,7 @@ Constants below ``SMALL`` travel in the image of their network instead, one file
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from opbuild.kernel.networks import Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import fast
 from opbuild.program import Buffer, Program
-from opbuild.runtime.process import keep_freed_memory
+from opbuild.runtime.library import keep_freed_memory
 from opbuild.runtime.record import ALIGNMENT, Constant
 from opbuild.text.canonical import canonical_json
 from opbuild.text.plural import counted
@@ -164,26 +164,6 @@ def pack_constants(program: Program, packer: Packer, watch: Watch = unwatched) -
             target[:] = arrays[position]
             arrays[position] = target
     return Constants(positions, places, tuple(arrays), small)
-
-
-def load_constants(places: Sequence[Constant], small: Array, weights: Mapping[str, Array] = {}) -> tuple[Array, ...]:
-    """Return the bytes of a record's constants.
-
-    Args:
-        places: Where they are.
-        small: The bytes of those that are no weights.
-        weights: The others, by digest.
-
-    Raises:
-        OSError: If some are not there.
-    """
-    arrays = []
-    for place in places:
-        array = weights.get(place.digest) if place.digest else small[place.offset : place.offset + place.nbytes]
-        if array is None or array.nbytes != place.nbytes or place.offset < 0 or place.offset % ALIGNMENT:
-            raise OSError(f"a constant of {place.nbytes} bytes lies at {place.offset} of {small.nbytes}")
-        arrays.append(array)
-    return tuple(arrays)
 
 
 def _nbytes(buffer: Buffer) -> int:

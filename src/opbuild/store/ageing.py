@@ -22,10 +22,9 @@ from time import perf_counter
 
 from opbuild.files.private import is_rubbish
 from opbuild.files.trust import PRIVATE, Trust
-from opbuild.files.usage import is_used_here
 from opbuild.files.writing import written
 from opbuild.store.inventory import LOOKED_AT, Inventory, survey, tidy
-from opbuild.store.items import Item, remove_files
+from opbuild.store.items import Item, is_used_here, remove_files
 from opbuild.store.measured import FEW_FILES, Measured, add, forget, remember, remembered
 from opbuild.store.networks import weights_of
 from opbuild.store.policy import Policy

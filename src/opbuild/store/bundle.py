@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from opbuild.errors import BuildError, OptionError
-from opbuild.files.most_bytes import LISTING
 from opbuild.files.private import private_path, sweep
-from opbuild.files.trust import PRIVATE, SignatureError, Trust, parse_json
+from opbuild.files.trust import LISTING, PRIVATE, SignatureError, Trust, parse_json
 from opbuild.files.writing import create
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.platform.digest import fast
@@ -29,6 +28,7 @@ from opbuild.store import networks
 from opbuild.store.disk import ENTRIES
 from opbuild.store.weights import WEIGHTS
 from opbuild.text.canonical import canonical_json
+from opbuild.text.plural import listed
 
 OPERATORS, NETWORKS = "kernel_meta/", "network_meta/"
 """What names of files begin with."""
@@ -191,9 +191,7 @@ def _split(places: Sequence[tuple[str, int, str]], data: memoryview) -> Iterator
 
 
 def _damaged(path: Path, what: Sequence[str]) -> BuildError:
-    shown = [f"  {each}" for each in what[:20]] + ([f"  and {len(what) - 20} more"] if len(what) > 20 else [])
     return BuildError(
-        f"the bundle {str(path)!r} is damaged, and nothing of it was imported; not what was exported:\n"
-        + "\n".join(shown),
+        f"the bundle {str(path)!r} is damaged, and nothing of it was imported; not what was exported:\n" + listed(what),
         "copy or export it again",
     )

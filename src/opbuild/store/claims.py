@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from opbuild.files.writing import make_folder
-from opbuild.kernel.interfaces import Claim, Holder
+from opbuild.kernel.interfaces import UNCLAIMED, Claim, Holder
 from opbuild.kernel.key import Key
 
 SUFFIX = ".claim"
@@ -35,16 +35,6 @@ _LENGTH = 512
 
 _HELD: set[int] = set()
 """Descriptors of the claims that this process holds."""
-
-
-class Free:
-    """The claim where there are none: it binds nobody."""
-
-    def release(self) -> None:
-        """Do nothing."""
-
-
-FREE = Free()
 
 
 class FolderClaims:
@@ -66,32 +56,25 @@ class FolderClaims:
             try:
                 descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o600)
             except FileNotFoundError:  # the first claim, or somebody has just removed the folder
-                if not self._make_folder():
-                    return FREE
+                with contextlib.suppress(OSError):  # it may go while it is made; the next try tells
+                    make_folder(self.folder)
                 continue
             except OSError:
-                return FREE
+                return UNCLAIMED
             try:
                 claim = self._lock(descriptor, path)
             except OSError:
-                claim = FREE
+                claim = UNCLAIMED
             if not isinstance(claim, _Held):
                 os.close(descriptor)
             if claim is not None:
                 return claim
-        return FREE
+        return UNCLAIMED
 
     def close(self) -> None:
         """Remove the folder if nobody uses it."""
         with contextlib.suppress(OSError):
             self.folder.rmdir()
-
-    def _make_folder(self) -> bool:
-        try:
-            make_folder(self.folder)
-        except OSError:
-            return False
-        return True
 
     def _lock(self, descriptor: int, path: Path) -> Claim | Holder | None:
         """Return the claim, its holder, or None if the file is no longer the one that others see.
@@ -101,7 +84,7 @@ class FolderClaims:
         """
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode) or state.st_uid != os.geteuid() or state.st_nlink > 1:
-            return FREE  # nothing that opbuild has put there: it is left as it is
+            return UNCLAIMED  # nothing that opbuild has put there: it is left as it is
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

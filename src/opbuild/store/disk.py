@@ -22,16 +22,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from opbuild.files.most_bytes import ENTRY, RECORD
 from opbuild.files.private import PREFIX, remove_rubbish
-from opbuild.files.trust import PRIVATE, Trust, parse_json
-from opbuild.files.usage import mark_used
+from opbuild.files.trust import ENTRY, PRIVATE, RECORD, Trust, parse_json
 from opbuild.kernel.entry import SUFFIXES, Entry, sign_entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.store.inspect import read
-from opbuild.store.items import Form
+from opbuild.store.items import Form, mark_used
 from opbuild.store.publish import publish_files
 
 OTHER_DEVICES = 16
@@ -100,12 +98,10 @@ class DiskStore:
         for name, content in files:
             if len(content) > ENTRY[Path(name).suffix]:
                 return f"{name} has {len(content)} bytes, more than a look-up reads"
-        try:
-            publish_files(self.folder, files, linked_from)
-        except OSError as error:
-            return f"{self.folder}: {error.strerror or error}"
-        mark_used(self._mark(entry.name), keep_time=False)  # a new file has the time already
-        return None
+        problem = publish_files(self.folder, files, linked_from)
+        if problem is None:
+            mark_used(self._mark(entry.name), keep_time=False)  # a new file has the time already
+        return problem
 
     def names(self, at_most: int | None = None) -> tuple[str, ...]:
         """Return the names of the entries present, sorted; private files of dead writers are removed on the way.

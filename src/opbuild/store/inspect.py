@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opbuild.files.most_bytes import ENTRY, RECORD
-from opbuild.files.trust import PRIVATE, SignatureError, Trust, parse_json
+from opbuild.files.trust import ENTRY, PRIVATE, RECORD, SignatureError, Trust, parse_json
 from opbuild.kernel.entry import MILLISECONDS, SUFFIXES, Entry, check_entry_signature, read_entry
 from opbuild.kernel.key import KEY_FORMAT, Key, key_digest
 from opbuild.kernel.reason import Reason
-from opbuild.store.reading import REFUSED, read_quietly, reason_of
+from opbuild.store.items import REFUSED, read_quietly, reason_of
 
 
 @dataclass(frozen=True)

@@ -19,16 +19,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opbuild.files.mapping import verified
-from opbuild.files.most_bytes import NETWORK
 from opbuild.files.private import publish
 from opbuild.files.sealed import seal, unseal
-from opbuild.files.trust import PRIVATE, Trust
-from opbuild.files.usage import mark_used
+from opbuild.files.trust import NETWORK, PRIVATE, Trust
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import fast
-from opbuild.store.items import Form, Item
-from opbuild.store.reading import REFUSED, read_quietly, reason_of
+from opbuild.store.items import REFUSED, Form, Item, mark_used, read_quietly, reason_of
 from opbuild.text.canonical import canonical_json
 
 _STEM = re.compile(r"[a-z0-9_]+_[0-9]+")
@@ -87,12 +84,10 @@ class DiskNetworks:
             return f"its record has {len(sealed)} bytes"
         states = self.trust.write_memo(self.folder / names[2], network.states)
         contents = (network.library, network.constants.data, states, sealed)
-        try:
-            publish_files(self.folder, list(zip(names, contents, strict=True)))
-        except OSError as error:
-            return f"{self.folder}: {error.strerror or error}"
-        mark_used(self.folder / names[-1], keep_time=False)
-        return None
+        problem = publish_files(self.folder, list(zip(names, contents, strict=True)))
+        if problem is None:
+            mark_used(self.folder / names[-1], keep_time=False)
+        return problem
 
     def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
         """Keep new states of a network's weights."""

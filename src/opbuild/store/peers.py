@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opbuild.config import Config
-from opbuild.files.most_bytes import MEMO
 from opbuild.files.private import publish
-from opbuild.files.trust import Trust, parse_json
+from opbuild.files.trust import MEMO, Trust, parse_json
 
 CLAIMS = ".opbuild_claims"
 """The folder of claims beside the ranks' folders; it is there only while operators are compiled."""

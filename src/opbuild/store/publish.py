@@ -1,4 +1,4 @@
-"""Putting the files of an entry in place, so that nobody ever sees part of one."""
+"""Putting files in place, so that nobody ever sees part of an entry, or of what debugging leaves for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from opbuild.files.private import private_stem, replace
+from opbuild.files.private import private_stem, replace, sweep
 from opbuild.files.writing import count_written, make_folder, write_new
 
 _PASSING = (errno.ENOENT, errno.ESTALE, errno.EBUSY)
@@ -18,7 +18,7 @@ _PASSING = (errno.ENOENT, errno.ESTALE, errno.EBUSY)
 Files = Sequence[tuple[str, "bytes | memoryview"]]
 
 
-def publish_files(folder: Path, files: Files, linked_from: Path | None = None) -> None:
+def publish_files(folder: Path, files: Files, linked_from: Path | None = None) -> str | None:
     """Write files into ``folder``, each whole or not at all, and show them in the order given.
 
     All are written before the first is renamed, so that a full disk leaves what was there before.
@@ -28,15 +28,19 @@ def publish_files(folder: Path, files: Files, linked_from: Path | None = None) -
         files: Names and contents; the last one is the mark that the others are complete.
         linked_from: A folder that may have the same files; they are linked where they can be, not written.
 
-    Raises:
-        OSError: If the storage refuses; no temporary file stays behind.
+    Returns:
+        None, or why the storage refused; no temporary file stays behind.
     """
     try:
-        _publish(folder, files, linked_from)
+        try:
+            _publish(folder, files, linked_from)
+        except OSError as error:
+            if error.errno not in _PASSING:
+                raise
+            _publish(folder, files, linked_from)
     except OSError as error:
-        if error.errno not in _PASSING:
-            raise
-        _publish(folder, files, linked_from)
+        return f"{folder}: {error.strerror or error}"
+    return None
 
 
 def _publish(folder: Path, files: Files, linked_from: Path | None) -> None:
@@ -73,3 +77,9 @@ def _link(path: Path, temporary: Path, content: bytes | memoryview) -> bool:
             return True
     temporary.unlink()
     return False
+
+
+def write_debug_files(folder: Path, files: Files) -> str | None:
+    """Write files for people, which no build reads, each whole or not at all; return None, or why storage refused."""
+    sweep(folder)
+    return publish_files(folder, files)

@@ -6,9 +6,8 @@ the ranks of a host keep one copy. Everything is written to one's own folder onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from opbuild.config import Config
 from opbuild.kernel.entry import Entry
@@ -18,7 +17,7 @@ from opbuild.store.disk import DiskStore
 from opbuild.store.peers import Peers
 
 
-class SharedStore:
+class SharedStore(DiskStore):
     """A store on disk and those of peers. Threads may share it.
 
     Args:
@@ -33,7 +32,7 @@ class SharedStore:
         peers: Callable[[], Sequence[tuple[str, Path]]],
         open_store: Callable[[Path], DiskStore],
     ) -> None:
-        self.own = own
+        super().__init__(own.folder, own.device_id, keep_times=own.keep_times, trust=own.trust)
         self._peers = peers
         self._open_store = open_store
         self._stores: dict[Path, DiskStore] = {}
@@ -41,7 +40,7 @@ class SharedStore:
 
     def lookup(self, key: Key) -> Found | Missing:
         """Return one's own entry, else a peer's, which is lent until it is published; else why there is no own one."""
-        answer = self.own.lookup(key)
+        answer = super().lookup(key)
         if isinstance(answer, Found):
             return answer
         for name, folder in self._peers():
@@ -54,26 +53,10 @@ class SharedStore:
                 return Found(lent.entry, name)
         return answer
 
-    def publish(self, entry: Entry) -> str | None:
+    def publish(self, entry: Entry, linked_from: Path | None = None) -> str | None:
         """Add or replace an entry, a peer's by a link if that is possible; return None, or why it is not stored."""
         lent, folder = self._lent.pop(entry.name, (None, None))
-        return self.own.publish(entry, linked_from=folder if lent is entry else None)
-
-    def names(self, at_most: int | None = None) -> tuple[str, ...]:
-        """Return the names of one's own entries; ``at_most`` files are looked at."""
-        return self.own.names(at_most)
-
-    def last_use(self, name: str) -> float:
-        """Return when one's own entry was last used."""
-        return self.own.last_use(name)
-
-    def components(self, name: str) -> Mapping[str, Any] | None:
-        """Return the key's components as one's own entry states them."""
-        return self.own.components(name)
-
-    def evict(self, name: str) -> None:
-        """Remove one's own entry; the peers' stay."""
-        self.own.evict(name)
+        return super().publish(entry, linked_from or (folder if lent is entry else None))
 
 
 def rank_stores(config: Config, open_store: Callable[[Path], DiskStore]) -> tuple[SharedStore, SharedStore]:
@@ -85,10 +68,6 @@ def rank_stores(config: Config, open_store: Callable[[Path], DiskStore]) -> tupl
     """
     peers = Peers(config)
     return (
-        SharedStore(
-            open_store(config.kernel_meta), lambda: [(str(peer), peer.kernel_meta) for peer in peers()], open_store
-        ),
-        SharedStore(
-            open_store(config.network_meta), lambda: [(str(peer), peer.network_meta) for peer in peers()], open_store
-        ),
+        SharedStore(open_store(config.kernel_meta), lambda: [(str(p), p.kernel_meta) for p in peers()], open_store),
+        SharedStore(open_store(config.network_meta), lambda: [(str(p), p.network_meta) for p in peers()], open_store),
     )

@@ -17,13 +17,11 @@ from typing import Any
 import numpy as np
 
 from opbuild.files.mapping import map_file, verified
-from opbuild.files.most_bytes import MEMO
 from opbuild.files.private import publish
-from opbuild.files.trust import PRIVATE, Trust, parse_json
+from opbuild.files.trust import MEMO, PRIVATE, Trust, parse_json
 from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
-from opbuild.store.items import Form
-from opbuild.store.reading import REFUSED, reason_of
+from opbuild.store.items import REFUSED, Form, reason_of
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 

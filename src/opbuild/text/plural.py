@@ -1,6 +1,8 @@
-"""Numbers of things in messages: the only place that makes a plural."""
+"""Numbers of things in messages: the only place that makes a plural, and that leaves some out."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def counted(number: int, thing: str, things: str = "") -> str:
@@ -17,6 +19,18 @@ def counted(number: int, thing: str, things: str = "") -> str:
 def verb(number: int, one: str, several: str) -> str:
     """Return the form of a verb that goes with a number of things, e.g. of ``is`` and ``are``."""
     return one if number == 1 else several
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """Return names one after the other, no more than ``most``, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def listed(lines: Sequence[str], most: int = 20) -> str:
+    """Return lines below each other, indented, no more than ``most``, and how many more there are."""
+    more = len(lines) - most
+    return "\n".join(f"  {line}" for line in [*lines[:most], *([f"and {more} more"] if more > 0 else [])])
 
 
 def size(nbytes: int) -> str:

@@ -11,9 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opbuild.backend.halide.object_file import object_file
 from opbuild.errors import CompileError, OpbuildError
-from opbuild.families import catalogue
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import Target
 
@@ -73,10 +71,12 @@ class HalideCompiler:
     def prepare(self) -> None:
         """Import everything that a compile needs, so that forked children start ready."""
         self._modules, self._is_loaded = _make_modules(), True  # first, to see whether sources are edited meanwhile
+        from opbuild.families import catalogue
+
         library = self.library()
         if library is not None and library.name.startswith("libHalide"):
             ctypes.CDLL(str(library))  # this one, whatever the search path for libraries says
-        for module in (EMISSION, *chain.from_iterable(map(_of_family, catalogue.names()))):
+        for module in (EMISSION, f"{PACKAGE}.object_file", *chain.from_iterable(map(_of_family, catalogue.names()))):
             import_module(module)
 
     @staticmethod
@@ -95,6 +95,7 @@ class HalideCompiler:
             CompileError: If Halide refuses the operator; the message is Halide's.
         """
         from opbuild.backend.halide.emission import emit_operator, emit_runtime
+        from opbuild.backend.halide.object_file import object_file
 
         with _compiling(desc), object_file() as path:
             if desc.family == "runtime":
@@ -142,6 +143,8 @@ def _compiling(desc: OpDesc) -> Iterator[None]:
 
 def _modules(desc: OpDesc) -> tuple[str, str]:
     """Return the modules that define and that schedule a descriptor's family."""
+    from opbuild.families import catalogue
+
     if desc.family not in catalogue.names():
         raise CompileError(f"{desc.op_type}: there is no kernel family {desc.family!r}")
     return _of_family(desc.family)
