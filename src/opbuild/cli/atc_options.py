@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from opbuild.cli.option_values import EmptyValueError, RefusedOptionError
+from opbuild.cli.option_values import RefusedOptionError, required
 
 _RANGES = 'give the sizes as ranges: --input_shape "data:1,3,1~640,1~640"'
 _NO_BANK = "there are no tuning banks: a kernel's variant is chosen from its extents"
@@ -111,6 +111,5 @@ def check_foreign(option: str, value: str) -> None:
     if value in accepted:
         return
     allowed = f"only {' and '.join(accepted)} can be given" if accepted else "no value of it can be given"
-    if not value.strip():
-        raise EmptyValueError(f"--{option} is empty", allowed)
+    required(option, value, allowed)
     raise RefusedOptionError(f"--{option} is {value!r}, which opbuild does not serve", f"{allowed}; {instead}")

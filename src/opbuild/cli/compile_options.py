@@ -11,8 +11,16 @@ import click
 
 from opbuild.cli import option_values as values
 from opbuild.cli.atc_options import FOREIGN, check_foreign
+from opbuild.cli.build_log import LEVELS
 from opbuild.cli.dynamic_sizes import parse_sizes, signatures
-from opbuild.cli.option_values import Choice, ConflictingOptionsError, DependentOptionError, MissingOptionError
+from opbuild.cli.option_values import (
+    Choice,
+    ConflictingOptionsError,
+    DependentOptionError,
+    MissingOptionError,
+    Whole,
+    required,
+)
 from opbuild.cli.options import CORES, DEFAULT_PLACE, THREADS, F, one_model, option_group
 from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES, options_in
 from opbuild.errors import OptionError
@@ -50,7 +58,6 @@ _PRECISION = Choice(
         _NO_HALF,
     ),
 )  # fmt: skip
-LOG = Choice(("debug", "info", "warning", "error", "null"))
 _LEVEL = Choice(("0", "1", "2", "3", "4"))
 
 
@@ -154,35 +161,22 @@ def _foreign(name: str) -> Callable[[F], F]:
 
 
 def _shapes(option: str, text: str) -> Mapping[str, Shape]:
-    if not text.strip():
-        raise values.EmptyValueError("--input_shape is empty", 'write it as "data:1,3,224,224"')
-    return parse_open_shape(text)
+    return parse_open_shape(required(option, text, 'write it as "data:1,3,224,224"'))
 
 
 def _soc_version(option: str, text: str) -> str:
-    if not text.strip():
-        raise values.EmptyValueError("--soc_version is empty", f"it may be {BUILDABLE}")
-    resolve_soc_version(text)
-    return text
-
-
-def _output(option: str, text: str) -> Path:
-    return values.new_file(option, text, "the name of the file to write", ".om")
-
-
-def _text(option: str, text: str) -> str:
-    if not text.strip():
-        raise values.EmptyValueError(f"--{option} is empty", "it must be names of operator types separated by commas")
+    resolve_soc_version(required(option, text, f"it may be {BUILDABLE}"))
     return text
 
 
 _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
-    ("mode", lambda o, t: int(_MODE.check(o, t)), "0|1|3|6",
+    ("mode", lambda o, t: int(_MODE.read(o, t)), "0|1|3|6",
      "0: build an .om file. 1: write a model or an .om file as JSON. 3: only check which operators have no kernel. "
      "6: show what an .om file holds.", "0"),
     ("model", lambda o, t: values.input_file(o, t, ONNX), "FILE.onnx", "The model, instead of MODEL.onnx.", ""),
-    ("framework", _FRAMEWORK.check, "5", "The model's framework: 5 is ONNX.", "5"),
-    ("output", _output, "FILE", "The file to write; .om is added.", "the model's name, here"),
+    ("framework", _FRAMEWORK.read, "5", "The model's framework: 5 is ONNX.", "5"),
+    ("output", lambda o, t: values.new_file(o, t, "the name of the file to write", ".om"), "FILE",
+     "The file to write; .om is added.", "the model's name, here"),
     ("soc_version", _soc_version, "TARGET",
      "The machine to build for: host, or a target such as x86-64-linux-avx2 or arm-64-linux.", "host"),
     ("input_shape", _shapes, "SHAPES",
@@ -199,24 +193,25 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
      "The file that mode 1 writes.", ""),
     ("check_report", lambda o, t: values.new_file(o, t, "the JSON file to write"), "FILE.json",
      "The file that mode 3 writes.", "check_result.json"),
-    ("op_select_implmode", _IMPLMODE.check, "MODE", "high_performance or high_precision.", "high_performance"),
-    ("optypelist_for_implmode", _text, "TYPES", "Operator types that --op_select_implmode is for.", "all"),
-    ("precision_mode", _PRECISION.check, "MODE", "must_keep_origin_dtype or force_fp32.", "must_keep_origin_dtype"),
-    ("op_compiler_cache_mode", Choice(CACHE_MODES).check, "MODE",
+    ("op_select_implmode", _IMPLMODE.read, "MODE", "high_performance or high_precision.", "high_performance"),
+    ("optypelist_for_implmode", lambda o, t: required(o, t, "it must be names of operator types separated by commas"),
+     "TYPES", "Operator types that --op_select_implmode is for.", "all"),
+    ("precision_mode", _PRECISION.read, "MODE", "must_keep_origin_dtype or force_fp32.", "must_keep_origin_dtype"),
+    ("op_compiler_cache_mode", Choice(CACHE_MODES).read, "MODE",
      "enable: reuse operators and add to them. force: compile again and replace. disable: neither read nor write.", ""),
     ("cache_path", values.folder, "DIR",
      "Folder that holds rank_<id>/, the store of 'opbuild build' and 'opbuild run'.", ""),
     ("op_compiler_cache_dir", values.folder, "DIR",
      "Instead of it: folder with a folder of operators for each target, as ATC has it.", ""),
-    ("op_debug_level", lambda o, t: int(_LEVEL.check(o, t)), "0|1|2|3|4",
+    ("op_debug_level", lambda o, t: int(_LEVEL.read(o, t)), "0|1|2|3|4",
      "Files for debugging operators; not 0: everything is compiled.", "0"),
     ("op_debug_config", lambda o, t: values.existing_file(o, t, "an existing file"), "FILE",
      "File with op_debug_config= and op_debug_list=.", ""),
     ("debug_dir", lambda o, t: values.path(o, t, "an existing folder"), "DIR",
      "Existing folder for the files of debugging.", "$ASCEND_WORK_PATH/kernel_meta, else ./kernel_meta"),
-    ("log", LOG.check, "LEVEL", "What is printed: debug, info, warning, error or null.", ""),
-    ("workers", lambda o, t: values.integer(o, t, 1), "N", "Operators compiled at once.", CORES),
-    ("num_threads", lambda o, t: values.integer(o, t, 1, 1024), "N", "Threads that the model is built for.", THREADS),
+    ("log", Choice(LEVELS).read, "LEVEL", "What is printed: debug, info, warning, error or null.", ""),
+    ("workers", Whole(1).read, "N", "Operators compiled at once.", CORES),
+    ("num_threads", Whole(1, 1024).read, "N", "Threads that the model is built for.", THREADS),
 )  # fmt: skip
 """Name, parser, metavar, help and usual default of each option that takes a value."""
 

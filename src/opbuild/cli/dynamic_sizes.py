@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from opbuild.cli.option_values import ConflictingOptionsError, DependentOptionError, EmptyValueError, bad_value
+from opbuild.cli.option_values import ConflictingOptionsError, DependentOptionError, bad_value, required
 from opbuild.frontend.input_shape import Shape, format_input_shape
 from opbuild.kernel.opdesc import FREE
 from opbuild.text.plural import counted
@@ -64,8 +64,7 @@ def parse_sizes(option: str, text: str) -> DynamicSizes:
         EmptyValueError, BadValueError: If the text is not of the option's form.
     """
     must = f"it must be {_ALLOWED[option]}"
-    if not text.strip():
-        raise EmptyValueError(f"--{option} is empty", must)
+    required(option, text, must)
     between = "," if option == "dynamic_batch_size" else ";"
     lists = [[piece.strip() for piece in part.split(",")] for part in text.split(between)]
     if any(not re.fullmatch("0*[1-9][0-9]{0,8}", piece) for pieces in lists for piece in pieces):

@@ -66,55 +66,25 @@ def bad_value(option: str, value: object, allowed: str) -> BadValueError:
     return error
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What an option takes.
-
-    Attributes:
-        allowed: The values.
-        refused: Values that ATC has and opbuild does not serve, with what to do instead.
-    """
-
-    allowed: Sequence[str]
-    refused: Mapping[str, str] = field(default_factory=dict)
-
-    def check(self, option: str, value: str) -> str:
-        """Return the value.
-
-        Raises:
-            EmptyValueError, BadValueError: If it is not allowed.
-        """
-        if value in self.allowed:
-            return value
-        must = f"it must be {_either(self.allowed)}"
-        if not value.strip():
-            raise EmptyValueError(f"--{option} is empty", must)
-        if value in self.refused:
-            raise bad_value(option, value, f"{must}; {self.refused[value]}")
-        raise bad_value(option, value, must)
-
-
-def integer(option: str, text: str, least: int, greatest: int | None = None) -> int:
-    """Return a whole number.
+def required(option: str, text: str, allowed: str) -> str:
+    """Return the value of an option that must have one; ``allowed`` is what it takes.
 
     Raises:
-        EmptyValueError, BadValueError: If it is none, or not in the range.
+        EmptyValueError: If it is blank.
     """
-    limits = f"from {least} to {greatest}" if greatest is not None else f"of at least {least}"
     if not text.strip():
-        raise EmptyValueError(f"--{option} is empty", f"it must be an integer {limits}")
-    value = int(text) if re.fullmatch(r"\s*-?[0-9]{1,18}\s*", text) else least - 1
-    if value < least or (greatest is not None and value > greatest):
-        raise bad_value(option, text, f"it must be an integer {limits}")
-    return value
+        raise EmptyValueError(f"--{option} is empty", allowed)
+    return text
 
 
-class _Read(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no such argument
-    """A value for click, read as the options of ``opbuild compile`` are: a wrong one is an error that says what may be.
+class Value(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no such argument
+    """What an option takes, here and for click: a wrong value is an error that says what may be.
 
     Attributes:
         name: What click calls it.
     """
+
+    name = "value"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value.
@@ -123,84 +93,78 @@ class _Read(click.ParamType):  # type: ignore[type-arg]  # older releases of cli
             EmptyValueError, BadValueError: If it is not allowed.
         """
         name = name_of(param).lstrip("-") if param is not None else ""
-        return self.read(name, value, isinstance(param, click.Argument)) if isinstance(value, str) else value
+        return self.read(name, value) if isinstance(value, str) else value
 
-    def read(self, name: str, text: str, is_argument: bool) -> Any:
-        """Return the value that a text is, of an option or of an argument."""
+    def read(self, option: str, text: str) -> Any:
+        """Return the value that a text is, or raise as ``convert`` does."""
         raise NotImplementedError
 
 
-class Whole(_Read):
+@dataclass(frozen=True, eq=False)
+class Choice(Value):
+    """One of some words.
+
+    Attributes:
+        allowed: The words.
+        refused: Values that ATC has and opbuild does not serve, with what to do instead.
+    """
+
+    allowed: Sequence[str]
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self, option: str, text: str) -> str:
+        """Return the word."""
+        must = f"it must be {_either(self.allowed)}"
+        if text in self.allowed:
+            return text
+        required(option, text, must)
+        raise bad_value(option, text, f"{must}; {self.refused[text]}" if text in self.refused else must)
+
+
+@dataclass(frozen=True, eq=False)
+class Whole(Value):
     """A whole number in a range.
 
-    Args:
+    Attributes:
         least: The least.
         greatest: The greatest; None: there is none.
     """
 
-    name = "integer"
+    least: int
+    greatest: int | None = None
 
-    def __init__(self, least: int, greatest: int | None = None) -> None:
-        self.least = least
-        self.greatest = greatest
-
-    def read(self, name: str, text: str, is_argument: bool) -> int:
+    def read(self, option: str, text: str) -> int:
         """Return the number."""
-        return integer(name, text, self.least, self.greatest)
+        limits = f"from {self.least} to {self.greatest}" if self.greatest is not None else f"of at least {self.least}"
+        must = f"it must be an integer {limits}"
+        required(option, text, must)
+        value = int(text) if re.fullmatch(r"\s*-?[0-9]{1,18}\s*", text) else self.least - 1
+        if value < self.least or (self.greatest is not None and value > self.greatest):
+            raise bad_value(option, text, must)
+        return value
 
 
-class OnePath(_Read):
+@dataclass(frozen=True, eq=False)
+class OnePath(Value):
     """A path; an empty one is an error, and not the working folder.
 
-    Args:
+    Attributes:
         what: What it is the path of, after "it must be".
         folder: Whether it must be a folder, or what can be made one.
     """
 
-    name = "path"
+    what: str
+    folder: bool = False
 
-    def __init__(self, what: str, *, folder: bool = False) -> None:
-        self.what = what
-        self.folder = folder
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; an argument is called as ``--help`` shows it."""
+        if isinstance(param, click.Argument) and isinstance(value, str) and not value.strip():
+            raise EmptyValueError(f"{name_of(param)} is empty", f"it must be {self.what}")
+        return Path(value) if isinstance(param, click.Argument) else super().convert(value, param, ctx)
 
-    def read(self, name: str, text: str, is_argument: bool) -> Path:
+    def read(self, option: str, text: str) -> Path:
         """Return the path."""
-        if is_argument:
-            return argument(name, text, self.what)
-        return (folder if self.folder else path)(name, text, self.what)
-
-
-class OneOf(_Read):
-    """One of some words.
-
-    Args:
-        allowed: The words.
-    """
-
-    name = "word"
-
-    def __init__(self, allowed: Sequence[str]) -> None:
-        self.choice = Choice(allowed)
-
-    def read(self, name: str, text: str, is_argument: bool) -> str:
-        """Return the word."""
-        return self.choice.check(name, text)
-
-
-def argument(name: str, text: str, what: str) -> Path:
-    """Return the path that an argument gives.
-
-    Args:
-        name: How ``--help`` shows the argument.
-        text: What was given.
-        what: What it must be.
-
-    Raises:
-        EmptyValueError: If it is empty.
-    """
-    if not text.strip():
-        raise EmptyValueError(f"{name} is empty", f"it must be {what}")
-    return Path(text)
+        return (folder if self.folder else path)(option, text, self.what)
 
 
 def folder(option: str, text: str, what: str = FOLDER) -> Path:
@@ -226,9 +190,7 @@ def path(option: str, text: str, what: str) -> Path:
     Raises:
         EmptyValueError, BadValueError: If it is empty, or no path can be so.
     """
-    if not text.strip():
-        raise EmptyValueError(f"--{option} is empty", f"it must be {what}")
-    if "\0" in text:
+    if "\0" in required(option, text, f"it must be {what}"):
         raise bad_value(option, text, f"it must be {what}")
     return Path(text)
 
