@@ -15,7 +15,6 @@ from opbuild.frontend.onnx_bind import Binder
 from opbuild.frontend.onnx_order import in_order
 from opbuild.frontend.onnx_portable import to_portable
 from opbuild.frontend.onnx_read import DataFiles, ModelFile, Source, dtype_name, external_tensors, read_model
-from opbuild.frontend.onnx_single import evaluate_single
 from opbuild.frontend.portable import PortableModel
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
@@ -67,15 +66,12 @@ class OnnxModel:
         entries = (entry for tensor in external_tensors(self._proto.graph) for entry in tensor.external_data)
         return tuple(dict.fromkeys(entry.value for entry in entries if entry.key == "location"))
 
-    def bind(
-        self, input_shapes: Mapping[str, tuple[int, ...]] | None = None, evaluate: Evaluate = evaluate_single
-    ) -> Graph:
+    def bind(self, input_shapes: Mapping[str, tuple[int, ...]], evaluate: Evaluate) -> Graph:
         """Return the model's graph for inputs of given shapes, in the newest operator set.
 
         Args:
             input_shapes: Shapes by input name; they win over the file's. Inputs that the file fixes may be left out.
-            evaluate: Evaluates a node whose inputs are known: ``(node, arrays, opset) -> arrays``. The default is
-                onnx's reference evaluator; the host backend's is quicker.
+            evaluate: Evaluates a node whose inputs are known: ``(node, arrays, opset) -> arrays``.
 
         Returns:
             A graph in which every type is static and each output is assigned by a node.
@@ -87,7 +83,7 @@ class OnnxModel:
             InvalidModelError: If the graph is not valid.
         """
         with only_own_errors():
-            types = self._input_types(input_shapes or {})
+            types = self._input_types(input_shapes)
             binder = Binder(self._proto, self._files, onnx.defs.onnx_opset_version(), evaluate)
             return binder.bind(self.name, self._proto.graph, types)
 

@@ -31,30 +31,16 @@ class _Signature:
 @lru_cache(maxsize=4096)
 def _signature(op_type: str, version: int, domain: str) -> _Signature | None:
     try:
-        schema = onnx.defs.get_schema(op_type, version, domain)
+        schema: Any = onnx.defs.get_schema(op_type, version, domain)  # its enumerations are described nowhere
     except onnx.defs.SchemaError:
         return None
     return _Signature(
         (schema.min_input, schema.max_input),
-        frozenset(index for index, each in enumerate(schema.inputs) if _name(each.option) == "Optional"),
+        frozenset(index for index, each in enumerate(schema.inputs) if str(each.option.name) == "Optional"),
         (schema.min_output, schema.max_output),
-        {name: _number(attribute.type) for name, attribute in schema.attributes.items()},
+        {name: int(attribute.type.value) for name, attribute in schema.attributes.items()},
         frozenset(name for name, attribute in schema.attributes.items() if attribute.required),
     )
-
-
-def _number(kind: Any) -> int:
-    """Return the number in ``AttributeProto`` of a schema's kind of attribute, whose class onnx does not describe."""
-    return int(kind.value)
-
-
-def _name(option: Any) -> str:
-    return str(option.name)
-
-
-def newest_opset() -> int:
-    """Return the newest version of ONNX's operator set that the onnx package knows."""
-    return onnx.defs.onnx_opset_version()
 
 
 def describe(proto: NodeProto, index: int) -> str:
@@ -178,37 +164,19 @@ def _kind_name(kind: int) -> str:
     return "of no kind" if kind == AttributeProto.UNDEFINED else f"of kind {name}"
 
 
-def read_attributes(proto: NodeProto, files: DataFiles) -> dict[str, Any]:
-    """Return a node's attributes as ints, floats, strings, tuples of them, arrays and graphs."""
-    return {attribute.name: _value(attribute, files) for attribute in proto.attribute}
-
-
 def _value(attribute: AttributeProto, files: DataFiles) -> Any:
-    kind = attribute.type
-    if kind == AttributeProto.INT:
-        return int(attribute.i)
-    if kind == AttributeProto.INTS:
-        return tuple(attribute.ints)
-    if kind == AttributeProto.FLOAT:
-        return float(attribute.f)
-    if kind == AttributeProto.FLOATS:
-        return tuple(attribute.floats)
-    if kind == AttributeProto.STRING:
-        return _text(attribute.s)
-    if kind == AttributeProto.STRINGS:
-        return tuple(_text(item) for item in attribute.strings)
-    if kind == AttributeProto.TENSOR:
+    """Return an attribute as an int, a float, a string, a tuple of them, an array or a graph."""
+    if attribute.type == AttributeProto.TENSOR:
         return to_array(attribute.t, files)
-    if kind == AttributeProto.GRAPH:
-        return attribute.g
-    return onnx.helper.get_attribute_value(attribute)
+    value = onnx.helper.get_attribute_value(attribute)
+    return tuple(map(_text, value)) if isinstance(value, list) else _text(value)
 
 
-def _text(data: bytes) -> str | bytes:
+def _text(value: Any) -> Any:
     try:
-        return data.decode()
+        return value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:
-        return data
+        return value
 
 
 def subgraphs(proto: NodeProto) -> Iterator[GraphProto]:
@@ -218,6 +186,11 @@ def subgraphs(proto: NodeProto) -> Iterator[GraphProto]:
             yield attribute.g
         elif attribute.type == AttributeProto.GRAPHS:
             yield from attribute.graphs
+
+
+def has_graphs(proto: NodeProto) -> bool:
+    """Return whether a graph is among a node's attributes."""
+    return next(subgraphs(proto), None) is not None
 
 
 def has_loop(graph: GraphProto) -> bool:
@@ -241,16 +214,9 @@ def _free_names(graph: GraphProto) -> Iterator[str]:
     yield from (value.name for value in graph.output if value.name not in own)
 
 
-def make_node(proto: NodeProto, name: str, attrs: Mapping[str, Any], inputs: tuple[str, ...]) -> Node:
-    """Return the Node of a ``NodeProto`` whose inputs were resolved."""
+def make_node(proto: NodeProto, name: str, files: DataFiles) -> Node:
+    """Return a ``NodeProto`` as a Node, whose inputs and outputs still have the model's names."""
     domain = "" if proto.domain == "ai.onnx" else proto.domain
-    has_graph = any(True for _ in subgraphs(proto))
-    return Node(
-        proto.op_type,
-        inputs,
-        tuple(proto.output),
-        attrs,
-        name,
-        domain,
-        proto.SerializeToString() if has_graph or domain else None,
-    )
+    attrs = {attribute.name: _value(attribute, files) for attribute in proto.attribute}
+    contents = proto.SerializeToString() if has_graphs(proto) or domain else None
+    return Node(proto.op_type, tuple(proto.input), tuple(proto.output), attrs, name, domain, contents)
