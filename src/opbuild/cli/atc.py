@@ -77,14 +77,7 @@ class AtcCommand(StrictCommand):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Say that the work begins, and read the options.
-
-        Args:
-            info_name: The command's name.
-            args: What stands after it.
-            parent: The context of the group.
-            extra: Further settings of the context.
-        """
+        """Say that the work begins, and read the options."""
         if {"-h", "--help"}.isdisjoint(args):
             click.echo(STARTED)
         try:
@@ -93,11 +86,7 @@ class AtcCommand(StrictCommand):
             raise self._failed(error) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command and say how it ended.
-
-        Args:
-            ctx: The command's context.
-        """
+        """Run the command and say how it ended."""
         try:
             super().invoke(ctx)
         except OpbuildError as error:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import click
 
-from opbuild.cli.build_log import make_warner
+from opbuild.cli.build_log import build_log, make_warner
 from opbuild.cli.compile_options import BUILD, CHECK, COMPILE_DEFAULTS, SHOW, Request, compile_options, make_request
 from opbuild.cli.option_values import new_file
 from opbuild.cli.strict import StorageWatch, stored_in
@@ -25,10 +25,6 @@ class StrictCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options.
-
-        Args:
-            ctx: The command's context.
-            args: What stands after the command's name.
 
         Raises:
             OptionError: If one is wrong.
@@ -91,7 +87,6 @@ def _arguments(request: Request, config: Config) -> Mapping[str, Any]:
 
 
 def _build(request: Request) -> None:
-    from opbuild.cli.build_log import build_log
     from opbuild.offline.build import build_offline
 
     config = make_config(request)

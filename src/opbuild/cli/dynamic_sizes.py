@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
+from typing import NamedTuple
 
 from opbuild.cli.option_values import ConflictingOptionsError, DependentOptionError, bad_value, required
 from opbuild.frontend.input_shape import Shape, format_input_shape
@@ -33,28 +34,28 @@ class DynamicSizes:
     sizes: tuple[tuple[int, ...], ...]
 
 
-_ALLOWED = {
-    "dynamic_batch_size": f'2 to {MOST} different sizes of at least 1, such as "1,2,4,8"',
-    "dynamic_image_size": f'2 to {MOST} different heights and widths of at least 1, such as "224,224;448,448"',
-    "dynamic_dims": f'2 to {MOST} different lists of extents of at least 1, all as long, such as "1,224;4,448"',
-}
-"""What each option takes."""
+class _Form(NamedTuple):
+    """What one of the options takes, and where ``--input_shape`` must be open for it: in which axes of an input."""
 
-_OPEN = {
-    "dynamic_batch_size": "-1 first and nowhere else",
-    "dynamic_image_size": "-1 for height and width, the last two of four, and nowhere else",
-    "dynamic_dims": "-1 for each extent of a list",
-}
-"""Where ``--input_shape`` must be open for each option."""
+    takes: str
+    opens: str
+    example: str
+    axes: tuple[list[int], ...] | None = None
 
-_EXAMPLE = {
-    "dynamic_batch_size": "data:-1,3,224,224",
-    "dynamic_image_size": "data:1,3,-1,-1",
-    "dynamic_dims": "data:-1,3,-1,224",
-}
 
-_OPEN_AXES = {"dynamic_batch_size": ([0],), "dynamic_image_size": ([2, 3],)}
-"""The axes that each open input must have open; ``dynamic_dims`` takes any."""
+_FORMS = {
+    "dynamic_batch_size": _Form(
+        'sizes of at least 1, such as "1,2,4,8"', "-1 first and nowhere else", "data:-1,3,224,224", ([0],)
+    ),
+    "dynamic_image_size": _Form(
+        'heights and widths of at least 1, such as "224,224;448,448"',
+        "-1 for height and width, the last two of four, and nowhere else", "data:1,3,-1,-1", ([2, 3],)
+    ),
+    "dynamic_dims": _Form(
+        'lists of extents of at least 1, all as long, such as "1,224;4,448"', "-1 for each extent of a list",
+        "data:-1,3,-1,224"
+    ),
+}  # fmt: skip
 
 
 def parse_sizes(option: str, text: str) -> DynamicSizes:
@@ -63,7 +64,7 @@ def parse_sizes(option: str, text: str) -> DynamicSizes:
     Raises:
         EmptyValueError, BadValueError: If the text is not of the option's form.
     """
-    must = f"it must be {_ALLOWED[option]}"
+    must = f"it must be 2 to {MOST} different {_FORMS[option].takes}"
     required(option, text, must)
     between = "," if option == "dynamic_batch_size" else ";"
     lists = [[piece.strip() for piece in part.split(",")] for part in text.split(between)]
@@ -90,7 +91,7 @@ def signatures(shapes: Mapping[str, Shape], given: list[DynamicSizes]) -> tuple[
     """
     if not given:
         return ()
-    sizes = given[0]
+    sizes, form = given[0], _FORMS[given[0].option]
     if len(given) > 1:
         raise ConflictingOptionsError(
             f"--{sizes.option} is {sizes.text!r}, and --{given[1].option} is {given[1].text!r}", "give one of them"
@@ -99,14 +100,14 @@ def signatures(shapes: Mapping[str, Shape], given: list[DynamicSizes]) -> tuple[
     if not opened:
         raise DependentOptionError(
             f"--{sizes.option} is {sizes.text!r}, and no input is open for it",
-            f'give --input_shape with {_OPEN[sizes.option]}, such as "{_EXAMPLE[sizes.option]}"',
+            f'give --input_shape with {form.opens}, such as "{form.example}"',
         )
     for name, axes in opened.items():
         if not _fills(sizes.option, shapes[name], axes):
             shown = format_input_shape({name: shapes[name]})
             raise ConflictingOptionsError(
                 f"--{sizes.option} is {sizes.text!r}, and --input_shape has {shown!r}",
-                f"it must have {_OPEN[sizes.option]}; or leave --{sizes.option} out and give ranges",
+                f"it must have {form.opens}; or leave --{sizes.option} out and give ranges",
             )
     wanted = sum(map(len, opened.values()))
     if sizes.option == "dynamic_dims" and wanted != len(sizes.sizes[0]):
@@ -125,7 +126,7 @@ def _fills(option: str, shape: Shape, axes: list[int]) -> bool:
     """Return whether an option's numbers say all that a shape leaves open."""
     if any(shape[axis] != FREE for axis in axes):
         return False
-    allowed = _OPEN_AXES.get(option)
+    allowed = _FORMS[option].axes
     return allowed is None or (axes in allowed and (option != "dynamic_image_size" or len(shape) == 4))
 
 
