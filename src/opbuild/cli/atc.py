@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from opbuild.cli.compile import StrictCommand, carry_out
+from opbuild.cli.compile import carry_out
 from opbuild.cli.compile_options import ATC_DEFAULTS, compile_options, make_request
 from opbuild.cli.failure import message_of
 from opbuild.cli.option_values import (
@@ -18,6 +18,7 @@ from opbuild.cli.option_values import (
     MissingOptionError,
     RefusedOptionError,
 )
+from opbuild.cli.usage import usage_error
 from opbuild.errors import (
     BuildError,
     FileError,
@@ -71,7 +72,7 @@ def code_of(error: OpbuildError) -> str:
     return next((code for kind, code in CODES if isinstance(error, kind)), INTERNAL)
 
 
-class AtcCommand(StrictCommand):
+class AtcCommand(click.Command):
     """A command that says on the standard output what ATC says there."""
 
     def make_context(
@@ -84,6 +85,9 @@ class AtcCommand(StrictCommand):
             return super().make_context(info_name, args, parent, **extra)
         except OpbuildError as error:
             raise self._failed(error) from error
+        except click.UsageError as error:
+            command = f"{parent.command_path} {info_name}" if parent is not None else str(info_name)
+            raise self._failed(usage_error(error, command)) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command and say how it ended."""

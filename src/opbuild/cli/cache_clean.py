@@ -28,12 +28,12 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
     Exits with 1 if something is damaged and stays.
     """
     from opbuild.cache.folder import Cache
-    from opbuild.cli.count_progress import progress_of
+    from opbuild.cli.count_progress import count_progress
 
     config = locate_place(**place)
     cache = Cache.of(config)
     found, removed = [], 0
-    with progress_of("checking", "checked", "the rest was not looked at") as count:
+    with count_progress("checking", "checked", "the rest was not looked at") as count:
         for problem in cache.problems(count):
             found.append(problem)
             removed += repair and cache.repair(problem)
@@ -63,13 +63,13 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
 def prune(older_than: str | None, max_size: str | None, as_json: bool, **place: Any) -> None:
     """Remove what was not used for long, or least recently; networks go before operators."""
     from opbuild.cache.folder import Cache
-    from opbuild.cli.count_progress import progress_of
+    from opbuild.cli.count_progress import count_progress
 
     seconds, nbytes = read_span(older_than), read_size(max_size)
     if seconds is None and nbytes is None:
         raise OptionError("prune was not told what to remove", "give --older_than or --max_size")
     cache = Cache.of(locate_place(**place))
-    with progress_of("removing", "removed", _LEFT) as count:
+    with count_progress("removing", "removed", _LEFT) as count:
         removed = cache.prune(older_than=seconds, max_bytes=nbytes, watch=count)
     _tell(removed, as_json, cache)
 
@@ -80,10 +80,10 @@ def prune(older_than: str | None, max_size: str | None, as_json: bool, **place: 
 def clear(as_json: bool, **place: Any) -> None:
     """Remove everything that is stored; settings stay, and a build under way keeps what it has read."""
     from opbuild.cache.folder import Cache
-    from opbuild.cli.count_progress import progress_of
+    from opbuild.cli.count_progress import count_progress
 
     cache = Cache.of(locate_place(**place))
-    with progress_of("removing", "removed", _LEFT) as count:
+    with count_progress("removing", "removed", _LEFT) as count:
         removed = cache.clear(count)
     _tell(removed, as_json, cache)
 

@@ -13,29 +13,13 @@ from opbuild.cli.build_log import build_log, make_warner
 from opbuild.cli.compile_options import BUILD, CHECK, COMPILE_DEFAULTS, SHOW, Request, compile_options, make_request
 from opbuild.cli.option_values import new_file
 from opbuild.cli.strict import StorageWatch, stored_in
-from opbuild.cli.usage import usage_error
 from opbuild.config import Config
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.input_shape import split_shapes
 from opbuild.text.plural import counted
 
 
-class StrictCommand(click.Command):
-    """A command whose wrong options are errors of opbuild, without the lines on usage that click puts before."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options.
-
-        Raises:
-            OptionError: If one is wrong.
-        """
-        try:
-            return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            raise usage_error(error, ctx.command_path) from error
-
-
-@click.command(cls=StrictCommand)
+@click.command()
 @compile_options(COMPILE_DEFAULTS)
 def compile(**options: Any) -> None:  # noqa: A001  the command's name
     """Build MODEL.onnx into one .om file, which runs without the compiler, in Python and from C.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
@@ -117,15 +117,16 @@ class _Bar(_Lines):
 
 
 @contextmanager
-def count_progress(console: Console, doing: str, past: str, rest: str) -> Iterator[Count]:
+def count_progress(doing: str, past: str, rest: str, console: Console | None = None) -> Iterator[Count]:
     """Give a watch that shows on ``console``, as suits it, how far a command is, and how far it got if interrupted.
 
     Args:
-        console: Where to show it; the standard error, so that output stays clean.
         doing: What the command does with each item, e.g. ``removing``.
         past: The same, done.
         rest: What there is to say of the rest when the command is interrupted.
+        console: Where to show it; None: the standard error, so that output stays clean.
     """
+    console = console or Console(stderr=True)
     count = Count(doing, past, rest)
     shown = (_Bar if console.is_terminal else _Lines)(console, count)
     stop = threading.Event()
@@ -145,8 +146,3 @@ def count_progress(console: Console, doing: str, past: str, rest: str) -> Iterat
         stop.set()
         thread.join()
         shown.close()
-
-
-def progress_of(doing: str, past: str, rest: str) -> AbstractContextManager[Count]:
-    """Return ``count_progress`` on the standard error."""
-    return count_progress(Console(stderr=True), doing, past, rest)

@@ -166,20 +166,15 @@ class LineProgress:
             case BuildFinished(network=network, built=built, reused=reused, seconds=seconds):
                 if self._ends:
                     self._write(f"{network}: {counted(built, 'operator')} built, {reused} reused, {seconds:.2f} s")
-            case _:
-                pass
 
     def tick(self) -> None:
         """Write where the build is."""
         state = self.state
         before = f"{state.network}: " if state.network else ""
-        done = f"{state.done} of {counted(state.to_compile, 'operator')} compiled" if state.compiling else ""
+        done = state.interrupted if state.compiling else ""
         left = f"about {duration(state.left)} left" if state.left is not None else ""
-        doing = state.compiled_by
-        if state.running:
-            doing = f"compiling {doing}"
-        parts = (done, state.step_text, duration(state.elapsed), left, doing)
-        self._write(before + ", ".join(filter(None, parts)))
+        doing = f"compiling {state.compiled_by}" if state.running else state.compiled_by
+        self._write(before + ", ".join(filter(None, (done, state.step_text, duration(state.elapsed), left, doing))))
 
     def close(self) -> None:
         """End the lines in between."""

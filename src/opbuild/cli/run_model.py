@@ -69,7 +69,7 @@ def run_model(
         from opbuild.offline.load import open_offline
 
         started = time.perf_counter()
-        network, served = open_offline(path, num_threads=settings["num_threads"])
+        network, served = open_offline(path, Config.from_environment(**settings))
         check_inputs(network.inputs, given, input_shapes, built=True)
         data = complete_inputs(network, given, seed, input_shapes, served)
         outputs = network.run(data)

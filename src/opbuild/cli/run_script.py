@@ -28,11 +28,8 @@ _PLACES = {
     "mindspore.common": _FACE,
     "mindspore.communication.management": f"{_FACE}.communication",
     "mindspore.common.api": f"{_FACE}.jit",
-    "mindspore.common.dtype": f"{_FACE}.dtype",
-    "mindspore.common.initializer": f"{_FACE}.initializer",
-    "mindspore.common.parameter": f"{_FACE}.parameter",
     "mindspore.common.seed": f"{_FACE}.initializer",
-    "mindspore.common.tensor": f"{_FACE}.tensor",
+    **{f"mindspore.common.{name}": f"{_FACE}.{name}" for name in ("dtype", "initializer", "parameter", "tensor")},
 }
 """Modules of MindSpore that have another name here; the others have the same below ``opbuild.mindspore``."""
 

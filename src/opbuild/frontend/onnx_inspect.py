@@ -26,12 +26,14 @@ class NodeCheck(NamedTuple):
     Attributes:
         name: Its name, or one made of its type and position.
         op_type: Its operator's type.
-        problem: Why it can not be read; empty if it can.
+        fits: Whether it can be built.
+        remark: What is wrong with it, or why no kernel serves it; empty if one does.
     """
 
     name: str
     op_type: str
-    problem: str
+    fits: bool = True
+    remark: str = ""
 
 
 def check_nodes(source: Source) -> tuple[NodeCheck, ...]:
@@ -50,13 +52,13 @@ def check_nodes(source: Source) -> tuple[NodeCheck, ...]:
 
 
 def _check(proto: NodeProto, index: int, versions: Mapping[str, int], own: set[tuple[str, str]]) -> NodeCheck:
-    name, problem = onnx_node.describe(proto, index), ""
-    if (proto.domain, proto.op_type) not in own:
-        try:
+    name = onnx_node.describe(proto, index)
+    try:
+        if (proto.domain, proto.op_type) not in own:
             onnx_node.check_node(proto, name, versions)
-        except ModelError as error:
-            problem = error.message
-    return NodeCheck(name, proto.op_type, problem)
+    except ModelError as error:
+        return NodeCheck(name, proto.op_type, False, error.message)
+    return NodeCheck(name, proto.op_type)
 
 
 def describe_model(source: Source) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import onnx
 from onnx import inliner, shape_inference
@@ -18,21 +18,21 @@ from opbuild.frontend.onnx_read import DataFiles, ModelFile, Source, dtype_name,
 from opbuild.frontend.portable import PortableModel
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
+from opbuild.kernel.opdesc import FREE
 
 __all__ = ["DeclaredValue", "ModelFile", "OnnxModel", "load_model"]
 
 
-@dataclass(frozen=True)
-class DeclaredValue:
+class DeclaredValue(NamedTuple):
     """What a model declares of an input or output.
 
     Attributes:
         dtype: Element type, a numpy name.
-        shape: An int for a fixed extent, a name or None for a free one; None as a whole if the rank is free.
+        shape: Its shape: -1 for an open extent, None for an open rank.
     """
 
     dtype: str
-    shape: tuple[int | str | None, ...] | None
+    shape: tuple[int, ...] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +103,7 @@ class OnnxModel:
         for name, declared in self.inputs.items():
             shape = given.get(name, declared.shape)
             known = (1, 3, 224, 224) if shape is None else shape
-            extents = [extent if isinstance(extent, int) and extent >= 0 else 1 for extent in known]
+            extents = [extent if extent >= 0 else 1 for extent in known]
             if shape is None or extents != list(shape):
                 raise ShapeError(
                     f"input {name!r} has the shape {'any rank' if shape is None else list(shape)}, which is open",
@@ -196,7 +196,5 @@ def _inferred_outputs(proto: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:
         return ()
 
 
-def _extent(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
-    if dim.HasField("dim_value"):
-        return int(dim.dim_value) if dim.dim_value >= 0 else None
-    return dim.dim_param or None
+def _extent(dim: onnx.TensorShapeProto.Dimension) -> int:
+    return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else FREE

@@ -12,7 +12,7 @@ from opbuild.files.kinds import ONNX, require_kind
 from opbuild.files.mapping import Known, read_file
 from opbuild.files.writing import inside
 from opbuild.graph.types import Array, Graph, TensorType
-from opbuild.models.declaration import Declaration, Declared, open_shape
+from opbuild.models.declaration import Declaration, Declared
 from opbuild.models.memory import ModelMemory
 from opbuild.platform.digest import fast
 from opbuild.platform.limits import require_room
@@ -151,9 +151,9 @@ class ModelSource:
 
     def _declare(self) -> Declaration:
         model = self._loaded = self._load()
-        inputs = tuple(Declared(name, each.dtype, open_shape(each.shape)) for name, each in model.inputs.items())
+        inputs = tuple(Declared(name, *each) for name, each in model.inputs.items())
         outputs = tuple(
-            Declared(name, "", None) if each is None else Declared(name, each.dtype, open_shape(each.shape))
+            Declared(name, *(each or ("", None)))
             for name, each in zip(model.outputs, model.declared_outputs, strict=True)
         )
         return Declaration(model.name, inputs, outputs, model.external_files)
