@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,10 +13,11 @@ from opbuild.text.plural import counted, size
 
 if TYPE_CHECKING:
     from opbuild.cache.folder import Cache
+    from opbuild.config import Config
+    from opbuild.events import Watch
     from opbuild.store.items import Item
 
 _KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo": "memo", "settings": "settings"}
-_LEFT = "the rest is whole and can be used"
 
 
 @click.command()
@@ -62,16 +64,11 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
 @json_option
 def prune(older_than: str | None, max_size: str | None, as_json: bool, **place: Any) -> None:
     """Remove what was not used for long, or least recently; networks go before operators."""
-    from opbuild.cache.folder import Cache
-    from opbuild.cli.count_progress import count_progress
-
     seconds, nbytes = read_span(older_than), read_size(max_size)
     if seconds is None and nbytes is None:
         raise OptionError("prune was not told what to remove", "give --older_than or --max_size")
-    cache = Cache.of(locate_place(**place))
-    with count_progress("removing", "removed", _LEFT) as count:
-        removed = cache.prune(older_than=seconds, max_bytes=nbytes, watch=count)
-    _tell(removed, as_json, cache)
+    config = locate_place(**place)
+    _remove(config, as_json, lambda cache, count: cache.prune(older_than=seconds, max_bytes=nbytes, watch=count))
 
 
 @click.command()
@@ -79,16 +76,17 @@ def prune(older_than: str | None, max_size: str | None, as_json: bool, **place: 
 @json_option
 def clear(as_json: bool, **place: Any) -> None:
     """Remove everything that is stored; settings stay, and a build under way keeps what it has read."""
+    _remove(locate_place(**place), as_json, lambda cache, count: cache.clear(count))
+
+
+def _remove(config: Config, as_json: bool, remove: Callable[[Cache, Watch], tuple[Item, ...]]) -> None:
+    """Remove something, and tell what."""
     from opbuild.cache.folder import Cache
     from opbuild.cli.count_progress import count_progress
 
-    cache = Cache.of(locate_place(**place))
-    with count_progress("removing", "removed", _LEFT) as count:
-        removed = cache.clear(count)
-    _tell(removed, as_json, cache)
-
-
-def _tell(removed: tuple[Item, ...], as_json: bool, cache: Cache) -> None:
+    cache = Cache.of(config)
+    with count_progress("removing", "removed", "the rest is whole and can be used") as watch:
+        removed = remove(cache, watch)
     count = {name: sum(item.kind == kind for item in removed) for kind, name in _KINDS.items()}
     nbytes = sum(item.nbytes for item in removed)
     if as_json:

@@ -9,7 +9,7 @@ from itertools import count
 from typing import NamedTuple
 
 from opbuild.cli.option_values import ConflictingOptionsError, DependentOptionError, bad_value, required
-from opbuild.frontend.input_shape import Shape, format_input_shape
+from opbuild.frontend.input_shape import Shape, format_input_shape, open_axes
 from opbuild.kernel.opdesc import FREE
 from opbuild.text.plural import counted
 
@@ -96,7 +96,7 @@ def signatures(shapes: Mapping[str, Shape], given: list[DynamicSizes]) -> tuple[
         raise ConflictingOptionsError(
             f"--{sizes.option} is {sizes.text!r}, and --{given[1].option} is {given[1].text!r}", "give one of them"
         )
-    opened = {name: _open_axes(shape) for name, shape in shapes.items() if _open_axes(shape)}
+    opened = {name: open_axes(shape) for name, shape in shapes.items() if open_axes(shape)}
     if not opened:
         raise DependentOptionError(
             f"--{sizes.option} is {sizes.text!r}, and no input is open for it",
@@ -116,10 +116,6 @@ def signatures(shapes: Mapping[str, Shape], given: list[DynamicSizes]) -> tuple[
             f"each of its lists must have {counted(wanted, 'extent')}",
         )
     return tuple(_signature(shapes, opened, sizes.option, each) for each in sizes.sizes)
-
-
-def _open_axes(shape: Shape) -> list[int]:
-    return [axis for axis, extent in enumerate(shape) if not isinstance(extent, int) or extent == FREE]
 
 
 def _fills(option: str, shape: Shape, axes: list[int]) -> bool:

@@ -44,8 +44,6 @@ def show(path: Path) -> None:
 
 
 def _rows(model: OfflineModel) -> list[tuple[str, str]]:
-    names = [name for name, _ in model.inputs]
-    dtypes = dict(model.inputs)
     served = [str(model.build["ranges"])] if model.build.get("ranges") else _signatures(model)
     signatures = served[:SHOWN_SIGNATURES]
     if len(served) > SHOWN_SIGNATURES:
@@ -56,7 +54,7 @@ def _rows(model: OfflineModel) -> list[tuple[str, str]]:
         ("network", model.name),
         ("target", str(model.target)),
         ("threads", str(model.num_threads)),
-        ("inputs", ", ".join(f"{name} {dtypes[name]}" for name in names)),
+        ("inputs", ", ".join(map(" ".join, model.inputs))),
         ("shapes", "\n".join(signatures)),
         ("outputs", ", ".join(model.outputs)),
         ("operators", str(len(model.build.get("operators", [])))),

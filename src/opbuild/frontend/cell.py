@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 
 from opbuild.errors import InvalidModelError
@@ -154,12 +155,8 @@ class Trace:
         return Symbol(name, type_, self)
 
     def _unique(self, name: str) -> str:
-        taken = name
-        number = 1
-        while taken in self._types:
-            taken = f"{name}_{number}"
-            number += 1
-        return taken
+        names = chain((name,), (f"{name}_{number}" for number in count(1)))
+        return next(each for each in names if each not in self._types)
 
 
 class _Local(threading.local):
