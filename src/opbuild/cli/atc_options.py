@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from opbuild.cli.option_values import RefusedOptionError, required
+from opbuild.cli.option_values import REFUSED, required, wrong
 
 _RANGES = 'give the sizes as ranges: --input_shape "data:1,3,1~640,1~640"'
 _NO_BANK = "there are no tuning banks: a kernel's variant is chosen from its extents"
@@ -95,12 +95,11 @@ def check_foreign(option: str, value: str) -> None:
     """Take an option that decides nothing, or say what to do instead.
 
     Raises:
-        EmptyValueError: If it has no value.
-        RefusedOptionError: If the value asks for what opbuild does not do.
+        OptionError: If it has no value, or the value asks for what opbuild does not do.
     """
     accepted, instead = FOREIGN[option]
     if value in accepted:
         return
     allowed = f"only {' and '.join(accepted)} can be given" if accepted else "no value of it can be given"
     required(option, value, allowed)
-    raise RefusedOptionError(f"--{option} is {value!r}, which opbuild does not serve", f"{allowed}; {instead}")
+    raise wrong(REFUSED, f"--{option} is {value!r}, which opbuild does not serve", f"{allowed}; {instead}")

@@ -14,12 +14,13 @@ from opbuild.cli.atc_options import FOREIGN, check_foreign
 from opbuild.cli.build_log import LEVELS
 from opbuild.cli.dynamic_sizes import parse_sizes, signatures
 from opbuild.cli.option_values import (
+    CONFLICTING,
+    DEPENDENT,
+    MISSING,
     Choice,
-    ConflictingOptionsError,
-    DependentOptionError,
-    MissingOptionError,
     Whole,
     required,
+    wrong,
 )
 from opbuild.cli.options import CORES, DEFAULT_PLACE, THREADS, F, one_model, option_group
 from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES, options_in
@@ -286,12 +287,14 @@ def make_request(given: Mapping[str, Any], defaults: Defaults) -> Request:
     _check_debugging(options)
     _check_files(options)
     if options["cache_path"] is not None and options["op_compiler_cache_dir"] is not None:
-        raise ConflictingOptionsError(
+        raise wrong(
+            CONFLICTING,
             f"--cache_path is {str(options['cache_path'])!r}, and --op_compiler_cache_dir names another cache",
             "give one of them",
         )
     if options["optypelist_for_implmode"] and not options["op_select_implmode"]:
-        raise DependentOptionError(
+        raise wrong(
+            DEPENDENT,
             f"--optypelist_for_implmode is {options['optypelist_for_implmode']!r}, and nothing is asked of these types",
             f"give --op_select_implmode too: {' or '.join(IMPLEMENTATION_MODES)}",
         )
@@ -329,16 +332,16 @@ def _require(options: Mapping[str, Any], mode: int, defaults: Defaults) -> None:
     for name in needs:
         if options[name] is None:
             if name == "model" and not defaults.atc:
-                raise MissingOptionError("the model is missing", "give its path: opbuild compile MODEL.onnx")
+                raise wrong(MISSING, "the model is missing", "give its path: opbuild compile MODEL.onnx")
             metavar = next(metavar for option, _, metavar, _, _ in _OPTIONS if option == name)
-            raise MissingOptionError(f"--{name} is missing", f"mode {mode} needs it: --{name}={metavar}")
+            raise wrong(MISSING, f"--{name} is missing", f"mode {mode} needs it: --{name}={metavar}")
     if mode == TO_JSON and (options["om"] is None) == (options["model"] is None):
-        raise MissingOptionError("--om is missing", "mode 1 needs one of --om and --model, the file to write as JSON")
+        raise wrong(MISSING, "--om is missing", "mode 1 needs one of --om and --model, the file to write as JSON")
     for name, modes in _ONLY.items():
         if options[name] not in (None, False) and mode not in modes:
             allowed = " or ".join(f"--mode={each}" for each in modes)
             given = f"--{name} is given" if options[name] is True else f"--{name} is {str(options[name])!r}"
-            raise DependentOptionError(given, f"it is for {allowed} only")
+            raise wrong(DEPENDENT, given, f"it is for {allowed} only")
 
 
 def _check_files(options: Mapping[str, Any]) -> None:
@@ -356,6 +359,6 @@ def _check_debugging(options: Mapping[str, Any]) -> None:
     if not folder.is_dir():
         raise values.bad_value("debug_dir", folder, "it must be an existing folder")
     if not options["op_debug_level"]:
-        raise DependentOptionError(
-            f"--debug_dir is {str(folder)!r}, and --op_debug_level is 0", "give --op_debug_level from 1 to 4"
+        raise wrong(
+            DEPENDENT, f"--debug_dir is {str(folder)!r}, and --op_debug_level is 0", "give --op_debug_level from 1 to 4"
         )

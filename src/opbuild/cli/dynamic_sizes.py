@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
-from opbuild.cli.option_values import ConflictingOptionsError, DependentOptionError, bad_value, required
+from opbuild.cli.option_values import CONFLICTING, DEPENDENT, bad_value, required, wrong
 from opbuild.frontend.input_shape import Shape, format_input_shape, open_axes
 from opbuild.kernel.opdesc import FREE
 from opbuild.text.plural import counted
@@ -62,7 +62,7 @@ def parse_sizes(option: str, text: str) -> DynamicSizes:
     """Parse the value of one of the options.
 
     Raises:
-        EmptyValueError, BadValueError: If the text is not of the option's form.
+        OptionError: If the text is not of the option's form.
     """
     must = f"it must be 2 to {MOST} different {_FORMS[option].takes}"
     required(option, text, must)
@@ -86,32 +86,36 @@ def signatures(shapes: Mapping[str, Shape], given: list[DynamicSizes]) -> tuple[
         given: The options that stand on the command line.
 
     Raises:
-        ConflictingOptionsError: If two are given, or more is open than the option fills.
-        DependentOptionError: If nothing is open.
+        OptionError: If two are given, nothing is open, or more is open than the option fills.
     """
     if not given:
         return ()
     sizes, form = given[0], _FORMS[given[0].option]
     if len(given) > 1:
-        raise ConflictingOptionsError(
-            f"--{sizes.option} is {sizes.text!r}, and --{given[1].option} is {given[1].text!r}", "give one of them"
+        raise wrong(
+            CONFLICTING,
+            f"--{sizes.option} is {sizes.text!r}, and --{given[1].option} is {given[1].text!r}",
+            "give one of them",
         )
     opened = {name: open_axes(shape) for name, shape in shapes.items() if open_axes(shape)}
     if not opened:
-        raise DependentOptionError(
+        raise wrong(
+            DEPENDENT,
             f"--{sizes.option} is {sizes.text!r}, and no input is open for it",
             f'give --input_shape with {form.opens}, such as "{form.example}"',
         )
     for name, axes in opened.items():
         if not _fills(sizes.option, shapes[name], axes):
             shown = format_input_shape({name: shapes[name]})
-            raise ConflictingOptionsError(
+            raise wrong(
+                CONFLICTING,
                 f"--{sizes.option} is {sizes.text!r}, and --input_shape has {shown!r}",
                 f"it must have {form.opens}; or leave --{sizes.option} out and give ranges",
             )
     wanted = sum(map(len, opened.values()))
     if sizes.option == "dynamic_dims" and wanted != len(sizes.sizes[0]):
-        raise ConflictingOptionsError(
+        raise wrong(
+            CONFLICTING,
             f"--dynamic_dims is {sizes.text!r}, and --input_shape has {wanted} times -1",
             f"each of its lists must have {counted(wanted, 'extent')}",
         )

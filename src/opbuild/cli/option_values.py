@@ -19,41 +19,33 @@ from opbuild.files.writing import unwritable
 FOLDER = "a folder, which is made if it is missing"
 
 
-class BadValueError(OptionError):
-    """An option has a value that is not allowed.
+EMPTY, MISSING, DEPENDENT, CONFLICTING = "E10004", "E10007", "E10057", "E10056"
+NO_FILE, REFUSED, BAD_VALUE = "E10410", "E10055", "E10001"
+"""ATC's codes: an option has no value, is missing, lacks the one that gives it a meaning, or excludes another; its file
+does not exist; ATC has the option or value, and opbuild does not serve it; its value is not allowed."""
+
+_BAD_VALUES = {"framework": "E10007", "log": "E10010"}
+"""Codes of bad values of options that have one of their own."""
+
+
+class CommandLineError(OptionError):
+    """An option on the command line is at fault.
 
     Attributes:
-        option: The option's name without dashes; empty if none is at fault alone.
+        code: ATC's code of what is wrong.
     """
 
-    option = ""
+    code = BAD_VALUE
 
 
-class EmptyValueError(OptionError):
-    """An option that stands on the command line has no value."""
+def wrong(code: str, message: str, hint: str) -> CommandLineError:
+    """Return the error for options of which something is wrong that has one of the codes above."""
+    error = CommandLineError(message, hint)
+    error.code = code
+    return error
 
 
-class MissingOptionError(OptionError):
-    """An option that is needed here is missing."""
-
-
-class ConflictingOptionsError(OptionError):
-    """Options that exclude each other are given together."""
-
-
-class DependentOptionError(OptionError):
-    """An option is given without the one that gives it a meaning."""
-
-
-class MissingFileError(OptionError):
-    """A file that an option names does not exist."""
-
-
-class RefusedOptionError(OptionError):
-    """An option, or a value of it, that ATC has and opbuild does not serve."""
-
-
-def bad_value(option: str, value: object, allowed: str) -> BadValueError:
+def bad_value(option: str, value: object, allowed: str) -> CommandLineError:
     """Return the error for a value that an option does not take.
 
     Args:
@@ -61,19 +53,17 @@ def bad_value(option: str, value: object, allowed: str) -> BadValueError:
         value: What was given.
         allowed: What the option takes, after "it must be" or as a whole clause.
     """
-    error = BadValueError(f"--{option} is {str(value)!r}", allowed)
-    error.option = option
-    return error
+    return wrong(_BAD_VALUES.get(option, BAD_VALUE), f"--{option} is {str(value)!r}", allowed)
 
 
 def required(option: str, text: str, allowed: str) -> str:
     """Return the value of an option that must have one; ``allowed`` is what it takes.
 
     Raises:
-        EmptyValueError: If it is blank.
+        CommandLineError: If it is blank.
     """
     if not text.strip():
-        raise EmptyValueError(f"--{option} is empty", allowed)
+        raise wrong(EMPTY, f"--{option} is empty", allowed)
     return text
 
 
@@ -90,7 +80,7 @@ class Value(click.ParamType):  # type: ignore[type-arg]  # older releases of cli
         """Return the value.
 
         Raises:
-            EmptyValueError, BadValueError: If it is not allowed.
+            CommandLineError: If it is not allowed.
         """
         name = name_of(param).lstrip("-") if param is not None else ""
         return self.read(name, value) if isinstance(value, str) else value
@@ -159,7 +149,7 @@ class OnePath(Value):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path; an argument is called as ``--help`` shows it."""
         if isinstance(param, click.Argument) and isinstance(value, str) and not value.strip():
-            raise EmptyValueError(f"{name_of(param)} is empty", f"it must be {self.what}")
+            raise wrong(EMPTY, f"{name_of(param)} is empty", f"it must be {self.what}")
         return Path(value) if isinstance(param, click.Argument) else super().convert(value, param, ctx)
 
     def read(self, option: str, text: str) -> Path:
@@ -171,7 +161,7 @@ def folder(option: str, text: str, what: str = FOLDER) -> Path:
     """Return the path of a folder, which need not be there.
 
     Raises:
-        EmptyValueError, BadValueError: If it is empty, or something else is there.
+        CommandLineError: If it is empty, or something else is there.
     """
     found = path(option, text, what)
     if os.path.exists(found) and not os.path.isdir(found):  # noqa: PTH110,PTH112  pathlib's may raise
@@ -188,7 +178,7 @@ def path(option: str, text: str, what: str) -> Path:
         what: What the option takes, e.g. ``the path of an ONNX model``.
 
     Raises:
-        EmptyValueError, BadValueError: If it is empty, or no path can be so.
+        CommandLineError: If it is empty, or no path can be so.
     """
     if "\0" in required(option, text, f"it must be {what}"):
         raise bad_value(option, text, f"it must be {what}")
@@ -204,7 +194,7 @@ def input_file(option: str, text: str, *kinds: str) -> Path:
         kinds: What it may be, of ``kernel.file_kinds``.
 
     Raises:
-        EmptyValueError, BadValueError, FileError: If there is none.
+        CommandLineError, FileError: If there is none.
     """
     found = path(option, text, f"the path of {kinds[0]}")
     require_kind(found, *kinds)
@@ -215,14 +205,14 @@ def existing_file(option: str, text: str, what: str) -> Path:
     """Return the path of a file.
 
     Raises:
-        EmptyValueError, BadValueError, MissingFileError: If there is none.
+        CommandLineError: If there is none.
     """
     found = path(option, text, what)
     if found.is_file():
         return found
     if found.is_dir():
         raise bad_value(option, text, f"it must be {what}, and this is a folder")
-    raise MissingFileError(f"--{option} is {text!r}, and there is no such file", f"it must be {what}")
+    raise wrong(NO_FILE, f"--{option} is {text!r}, and there is no such file", f"it must be {what}")
 
 
 def new_file(option: str, text: str, what: str, suffix: str = "") -> Path:
@@ -235,7 +225,7 @@ def new_file(option: str, text: str, what: str, suffix: str = "") -> Path:
         suffix: What is added to the name, unless it is there.
 
     Raises:
-        EmptyValueError, BadValueError: If none can be written there.
+        CommandLineError: If none can be written there.
     """
     found = path(option, text, what)
     place = found if found.name.endswith(suffix) or not found.name else found.with_name(found.name + suffix)

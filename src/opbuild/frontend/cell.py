@@ -18,7 +18,8 @@ from itertools import chain, count
 from pathlib import Path
 
 from opbuild.errors import InvalidModelError
-from opbuild.graph.types import COLLECTIVES, Array, Attribute, Graph, Node, TensorType
+from opbuild.graph.passes.cleanup import eliminate_dead
+from opbuild.graph.types import Array, Attribute, Graph, Node, TensorType
 
 Infer = Callable[[Node, Sequence["TensorType | None"], Sequence["Array | None"]], tuple[TensorType, ...]]
 """Returns the types of a node's outputs, from the type of each input and its value where that is known."""
@@ -119,17 +120,9 @@ class Trace:
         for symbol in outputs:
             copied = symbol.name in names or symbol.name not in produced
             names.append(self.apply("Identity", (symbol,), {})[0].name if copied else symbol.name)
-        nodes = _needed(self._nodes, names)
-        used = {name for node in nodes for name in (*node.inputs, *node.outputs)} | set(self._inputs)
-        return Graph(
-            name=self.name,
-            nodes=tuple(nodes),
-            inputs=tuple(self._inputs),
-            outputs=tuple(names),
-            types={name: type_ for name, type_ in self._types.items() if name in used},
-            constants={name: array for name, array in self._constants.items() if name in used},
-            opset=_OPSET,
-        )
+        types, constants = self._types, self._constants
+        graph = Graph(self.name, tuple(self._nodes), tuple(self._inputs), tuple(names), types, constants, _OPSET)
+        return eliminate_dead(graph)
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
@@ -179,17 +172,3 @@ def location() -> str:
             return ""
         frame = frame.f_back
     return f" ({Path(frame.f_code.co_filename).name}:{frame.f_lineno}, in {frame.f_code.co_name})"
-
-
-def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
-    """Return the nodes that ``outputs`` depend on, in order; what was thrown away is not part of the network.
-
-    What communicates is: other ranks wait for it.
-    """
-    wanted = set(outputs)
-    kept: list[Node] = []
-    for node in reversed(nodes):
-        if node.domain == COLLECTIVES or any(name in wanted for name in node.outputs):
-            kept.append(node)
-            wanted.update(node.inputs)
-    return kept[::-1]
