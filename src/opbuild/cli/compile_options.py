@@ -107,18 +107,12 @@ class Defaults:
 
     Attributes:
         required: Options that must be given besides the model: for mode 3 ``framework``, for mode 0 all.
-        cache_mode: The value of ``--op_compiler_cache_mode``.
-        log: The value of ``--log``.
-        cache_dir: What ``--help`` says of ``--op_compiler_cache_dir``.
-        cache_path: What ``--help`` says of ``--cache_path``.
+        values: What the command takes or, of folders, what ``--help`` says, of options in which the commands differ.
         atc: Whether operators are kept where ATC keeps them.
     """
 
     required: tuple[str, ...]
-    cache_mode: str
-    log: str
-    cache_dir: str
-    cache_path: str
+    values: Mapping[str, str]
     atc: bool
 
     def shown(self, option: str, usual: str) -> str:
@@ -130,39 +124,39 @@ class Defaults:
         """
         if option in self.required:
             return "  [required]"
-        own = {"op_compiler_cache_mode": self.cache_mode, "log": self.log, "op_compiler_cache_dir": self.cache_dir,
-               "cache_path": self.cache_path}.get(option, usual)  # fmt: skip
+        own = self.values.get(option, usual)
         return f"  [default: {own}]" if own else ""
 
 
-COMPILE_DEFAULTS = Defaults((), "enable", "info", "", DEFAULT_PLACE, atc=False)
+COMPILE_DEFAULTS = Defaults(
+    (), {"op_compiler_cache_mode": "enable", "log": "info", "cache_path": DEFAULT_PLACE}, atc=False
+)
 ATC_DEFAULTS = Defaults(
-    ("framework", "output", "soc_version"), "disable", "warning",
-    "$ASCEND_CACHE_PATH/kernel_cache, else ~/atc_data/kernel_cache", "", atc=True,
+    ("framework", "output", "soc_version"),
+    {"op_compiler_cache_mode": "disable", "log": "warning",
+     "op_compiler_cache_dir": "$ASCEND_CACHE_PATH/kernel_cache, else ~/atc_data/kernel_cache"},
+    atc=True,
 )  # fmt: skip
 
 
 Parse = Callable[[str, str], Any]
 
 
+def _callback(name: str, parse: Parse) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    return lambda context, parameter, text: None if text is None else parse(name, text)
+
+
 def _option(name: str, parse: Parse, metavar: str, help_: str, default: str) -> Callable[[F], F]:
-    def callback(context: click.Context, option: click.Parameter, text: str | None) -> Any:
-        return None if text is None else parse(name, text)
-
     spellings = (f"--{name}", "-o") if name == "output" else (f"--{name}",)
-    return click.option(*spellings, name, callback=callback, metavar=metavar, help=f"{help_}{default}")
-
-
-def _foreign(name: str) -> Callable[[F], F]:
-    def callback(context: click.Context, option: click.Parameter, text: str | None) -> None:
-        if text is not None:
-            check_foreign(name, text)
-
-    return click.option(f"--{name}", name, callback=callback, hidden=True, expose_value=False)
+    return click.option(*spellings, name, callback=_callback(name, parse), metavar=metavar, help=f"{help_}{default}")
 
 
 def _shapes(option: str, text: str) -> Mapping[str, Shape]:
     return parse_open_shape(required(option, text, 'write it as "data:1,3,224,224"'))
+
+
+def _model(option: str, text: str) -> Path:
+    return values.input_file(option, text, ONNX, OFFLINE)
 
 
 def _soc_version(option: str, text: str) -> str:
@@ -237,8 +231,11 @@ def compile_options(defaults: Defaults) -> Callable[[F], F]:
         defaults: What the command takes where its options do not say.
     """
     return option_group(
-        click.argument("argument", metavar="[MODEL.onnx]", required=False, callback=_argument),
-        *(_foreign(name) for name in reversed(FOREIGN)),
+        click.argument("argument", metavar="[MODEL.onnx]", required=False, callback=_callback("model", _model)),
+        *(
+            click.option(f"--{name}", callback=_callback(name, check_foreign), hidden=True, expose_value=False)
+            for name in reversed(FOREIGN)
+        ),
         *(
             _option(name, parse, metavar, help_, defaults.shown(name, usual))
             for name, parse, metavar, help_, usual in _OPTIONS
@@ -247,10 +244,6 @@ def compile_options(defaults: Defaults) -> Callable[[F], F]:
         click.option("--explain", is_flag=True, help="Say of each operator why it was built or reused."),
         click.option("--strict", is_flag=True, help="Fail, once it is built, if operators could not be stored."),
     )
-
-
-def _argument(context: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
-    return None if text is None else values.input_file("model", text, ONNX, OFFLINE)
 
 
 def _place_argument(given: Mapping[str, Any], mode: int) -> Mapping[str, Any]:
@@ -282,7 +275,7 @@ def make_request(given: Mapping[str, Any], defaults: Defaults) -> Request:
     """
     mode = given["mode"] or BUILD
     options = dict(_place_argument(given, mode))
-    options["op_compiler_cache_mode"] = options["op_compiler_cache_mode"] or defaults.cache_mode
+    options["op_compiler_cache_mode"] = options["op_compiler_cache_mode"] or defaults.values["op_compiler_cache_mode"]
     _require(options, mode, defaults)
     _check_debugging(options)
     _check_files(options)
@@ -313,7 +306,7 @@ def make_request(given: Mapping[str, Any], defaults: Defaults) -> Request:
         soc_version=options["soc_version"] or "host",
         input_shapes=shapes,
         variants=signatures(shapes, [options[name] for name in _DYNAMIC if options[name] is not None]),
-        log=options["log"] or defaults.log,
+        log=options["log"] or defaults.values["log"],
         dry_run=options["dry_run"],
         explain=options["explain"],
         strict=options["strict"],

@@ -51,11 +51,6 @@ COMMANDS = tuple(dict.fromkeys(name for rows in GROUPS.values() for name, _ in r
 _WIDEST = max(map(len, COMMANDS))
 
 
-def _underscores(token: str) -> str:
-    """Let ``--input-shape`` mean ``--input_shape``."""
-    return token.replace("-", "_")
-
-
 class LazyGroup(click.Group):
     """A group that imports a command only to run it or to show that command's own help."""
 
@@ -89,7 +84,10 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
-    context_settings={"token_normalize_func": _underscores, "help_option_names": ["-h", "--help"]},
+    context_settings={
+        "token_normalize_func": lambda token: token.replace("-", "_"),  # --input-shape means --input_shape
+        "help_option_names": ["-h", "--help"],
+    },
     epilog="Options may be spelled with underscores or with hyphens. 'opbuild COMMAND --help' explains one command.",
 )
 @click.version_option(__version__, prog_name="opbuild", message="%(prog)s %(version)s")

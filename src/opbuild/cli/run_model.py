@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
+OUTPUT_HINT = "name a folder that you may write to"
 INPUT_FORM = "give --input NAME=FILE.npy, once for each input that has data"
 
 
@@ -63,7 +64,8 @@ def run_model(
         InputError: If the data does not fit the network's inputs.
         ModelError, BuildError: If the model can not be built, or the offline model is damaged or not for this machine.
     """
-    require_output_dir(output_dir)
+    if output_dir is not None and (problem := unwritable_folder(output_dir)):  # before anything is built
+        raise OptionError(f"--output_dir is {str(output_dir)!r}, and {problem}", OUTPUT_HINT)
     given, place = read_inputs(inputs), ""
     if is_built:
         from opbuild.offline.load import open_offline
@@ -253,16 +255,6 @@ def require_shapes(network: Network, given: Collection[str] = (), served: str = 
             )
 
 
-def require_output_dir(folder: Path | None) -> None:
-    """Check, before anything is built, that outputs can be written.
-
-    Raises:
-        OptionError: If they can not.
-    """
-    if folder is not None and (problem := unwritable_folder(folder)):
-        raise OptionError(f"--output_dir is {str(folder)!r}, and {problem}", "name a folder that you may write to")
-
-
 def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:
     """Write arrays as ``<name>.npy``, and say where; what can not be in a file's name becomes ``_``.
 
@@ -282,7 +274,7 @@ def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:
     except OSError as error:
         raise OptionError(
             f"--output_dir is {str(folder)!r}, which can not be written: {error.strerror or error}",
-            "name a folder that you may write to",
+            OUTPUT_HINT,
         ) from error
 
 

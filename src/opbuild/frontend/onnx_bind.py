@@ -15,7 +15,7 @@ from onnx import GraphProto, NodeProto
 from opbuild.errors import InvalidModelError, RunError
 from opbuild.frontend import onnx_node
 from opbuild.frontend.binding import Names, NodeBinder
-from opbuild.frontend.onnx_read import DataFiles, to_array
+from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
 from opbuild.frontend.onnx_single import infer_single
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.fold import Evaluate
@@ -102,8 +102,3 @@ def _ending(evaluate: Evaluate) -> Evaluate:
         return evaluate(node, inputs, opset)
 
     return evaluated
-
-
-def opsets(model: onnx.ModelProto) -> dict[str, int]:
-    """Return the versions of the operator sets that a model imports; ONNX's own is ``""``."""
-    return {("" if each.domain == "ai.onnx" else each.domain): each.version for each in model.opset_import}

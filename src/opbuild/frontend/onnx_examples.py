@@ -107,12 +107,8 @@ def _dtypes(schema: Any, port: str) -> tuple[str, ...]:
 
 def _usual(schema: Any) -> Form:
     """Return the form of an operator that takes its required inputs, all of one shape."""
-    count = max(schema.min_input, min(schema.max_input, 2) if _is_variadic(schema) else 0)
-    return Form("", (Operand(SHAPE),) * count)
-
-
-def _is_variadic(schema: Any) -> bool:
-    return bool(schema.inputs) and schema.inputs[-1].option == defs.OpSchema.FormalParameterOption.Variadic
+    variadic = schema.inputs and schema.inputs[-1].option == defs.OpSchema.FormalParameterOption.Variadic
+    return Form("", (Operand(SHAPE),) * max(schema.min_input, min(schema.max_input, 2) if variadic else 0))
 
 
 def _model(schema: Any, form: Form, main: str, dtype: str) -> onnx.ModelProto:

@@ -12,9 +12,8 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoPr
 
 from opbuild.errors import ModelError
 from opbuild.frontend import onnx_node
-from opbuild.frontend.onnx_bind import opsets
 from opbuild.frontend.onnx_model import only_own_errors
-from opbuild.frontend.onnx_read import DataFiles, Source, read_model, to_array
+from opbuild.frontend.onnx_read import DataFiles, Source, opsets, read_model, to_array
 
 MOST_VALUES = 16
 """Elements of a tensor whose values are shown; of larger ones type and shape are."""

@@ -14,13 +14,11 @@ from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeErr
 from opbuild.frontend.onnx_bind import Binder
 from opbuild.frontend.onnx_order import in_order
 from opbuild.frontend.onnx_portable import to_portable
-from opbuild.frontend.onnx_read import DataFiles, ModelFile, Source, dtype_name, external_tensors, read_model
+from opbuild.frontend.onnx_read import DataFiles, Source, dtype_name, external_tensors, read_model
 from opbuild.frontend.portable import PortableModel
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
-
-__all__ = ["DeclaredValue", "ModelFile", "OnnxModel", "load_model"]
 
 
 class DeclaredValue(NamedTuple):
@@ -176,9 +174,7 @@ def _declared(value: onnx.ValueInfoProto) -> DeclaredValue:
         raise DTypeError(f"input {value.name!r} is a {shown}, and opbuild knows tensors only", "give tensors instead")
     tensor = value.type.tensor_type
     dtype = dtype_name(tensor.elem_type, f"input {value.name!r}")
-    if not tensor.HasField("shape"):
-        return DeclaredValue(dtype, None)
-    return DeclaredValue(dtype, tuple(_extent(dim) for dim in tensor.shape.dim))
+    return DeclaredValue(dtype, tuple(map(_extent, tensor.shape.dim)) if tensor.HasField("shape") else None)
 
 
 def _declared_if_known(value: onnx.ValueInfoProto) -> DeclaredValue | None:

@@ -6,8 +6,7 @@ import numpy as np
 import onnx
 
 from opbuild.frontend import onnx_node
-from opbuild.frontend.onnx_bind import opsets
-from opbuild.frontend.onnx_read import DataFiles, to_array
+from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
 from opbuild.frontend.onnx_upgrade import upgrades
 from opbuild.frontend.portable import Declared, NotPortableError, PortableModel
 from opbuild.graph import user_operators

@@ -111,16 +111,11 @@ def _pad(node: Node, scope: Scope) -> Sequence[Node]:
     return (_replaced(node, ("pads", "value"), (node.inputs[0], pads, value)),)
 
 
-def _split_11(node: Node, scope: Scope) -> Sequence[Node]:
-    if "split" not in node.attrs:
-        return (_replaced(node, num_outputs=len(node.outputs)),)
-    return _moved(node, scope, ("split",))
-
-
-def _split_13(node: Node, scope: Scope) -> Sequence[Node]:
-    if len(node.inputs) > 1 and node.inputs[1]:
-        return (node,)
-    return (_replaced(node, num_outputs=len(node.outputs)),)
+def _split(node: Node, scope: Scope) -> Sequence[Node]:
+    """Sizes were an attribute before opset 13, and then an input; without them all outputs are alike."""
+    if "split" in node.attrs:
+        return _moved(node, scope, ("split",))
+    return (node if any(node.inputs[1:]) else _replaced(node, num_outputs=len(node.outputs)),)
 
 
 def _upsample_7(node: Node, scope: Scope) -> Sequence[Node]:
@@ -205,7 +200,7 @@ _STEPS: dict[str, tuple[tuple[int, Upgrade], ...]] = {
     "Unsqueeze": ((13, _ints_to_inputs("axes")),),
     "ReduceSum": ((13, _ints_to_inputs("axes")),),
     **{name: ((18, _ints_to_inputs("axes")),) for name in _REDUCTIONS},
-    "Split": ((13, _split_11), (18, _split_13)),
+    "Split": ((18, _split),),
     "TopK": ((10, _ints_to_inputs("k")),),
     "Upsample": ((9, _upsample_7), (10, _resize_10)),
     "Resize": ((11, _resize_10), (13, _resize_11)),

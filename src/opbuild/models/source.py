@@ -131,7 +131,8 @@ class ModelSource:
             InvalidModelError: If its file changed since its digest was taken.
         """
         require_room()
-        from opbuild.frontend.onnx_model import ModelFile, load_model
+        from opbuild.frontend.onnx_model import load_model
+        from opbuild.frontend.onnx_read import ModelFile
 
         if not isinstance(self._model, Path):
             return load_model(self._model)
