@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -58,29 +57,29 @@ def make_config(request: Request) -> Config:
     return Config.from_environment(**request.settings, atc=request.atc)
 
 
-def _arguments(request: Request, config: Config) -> Mapping[str, Any]:
-    """Return the keywords that building, previewing and checking have in common."""
+def _arguments(request: Request) -> dict[str, Any]:
+    """Return the arguments that building, previewing and checking have in common."""
     fixed, ranges = split_shapes(request.input_shapes)
     return {
+        "model": request.model,
         "soc_version": request.soc_version,
         "input_shapes": fixed or None,
         "variants": request.variants or None,
         "ranges": None if request.variants else ranges or None,
-        "config": config,
+        "config": make_config(request),
     }
 
 
 def _build(request: Request) -> None:
     from opbuild.offline.build import build_offline
 
-    config = make_config(request)
+    arguments = _arguments(request)
     with build_log(request.log, explain=request.explain) as log:
         started = time.perf_counter()
         watch = StorageWatch(log)
-        path = build_offline(cast("Path", request.model), cast("Path", request.output),
-                             **_arguments(request, config), observer=watch)  # fmt: skip
+        path = build_offline(output=cast("Path", request.output), **arguments, observer=watch)
     log.finish(path, time.perf_counter() - started, watch.summary)
-    log.tell(stored_in(config, watch))
+    log.tell(stored_in(arguments["config"], watch))
     watch.require_stored(request.strict)
 
 
@@ -88,12 +87,10 @@ def _preview(request: Request) -> None:
     from opbuild.cli.tables import say, show_report
     from opbuild.offline.preview import preview
 
-    config = make_config(request)
-    report = preview(cast("Path", request.model), **_arguments(request, config), observer=make_warner(request.log))
+    report = preview(**_arguments(request), observer=make_warner(request.log))
     show_report(report, planned=True)
-    say(
-        f"dry run: {counted(report.built, 'operator')} to build, {report.reused} to reuse; nothing was built or written"
-    )
+    counts = f"{counted(report.built, 'operator')} to build, {report.reused} to reuse"
+    say(f"dry run: {counts}; nothing was built or written")
 
 
 def _check(request: Request) -> None:
@@ -103,8 +100,7 @@ def _check(request: Request) -> None:
 
     if not request.dry_run:
         new_file("check_report", str(request.check_report), "the JSON file to write")
-    config = make_config(request)
-    checked = check(cast("Path", request.model), **_arguments(request, config), observer=make_warner(request.log))
+    checked = check(**_arguments(request), observer=make_warner(request.log))
     for node in checked.without_kernel:
         click.echo(f"{node.name}: {node.op_type}: {' '.join(node.remark.split())}")
     passed = len(checked.nodes) - len(checked.failed)

@@ -66,13 +66,10 @@ class BarProgress:
         """Observe one event."""
         self.state.update(event)
         with suppress(OSError):  # the terminal is gone: the build goes on unseen
-            self._show(event)
-
-    def _show(self, event: Event) -> None:
-        if isinstance(event, Warned):
-            self._console.print(Text(f"warning: {event.message}", style="yellow"))
-        elif self._task is not None or (isinstance(event, BuildStarted) and event.to_compile):
-            self._draw()
+            if isinstance(event, Warned):
+                self._console.print(Text(f"warning: {event.message}", style="yellow"))
+            elif self._task is not None or (isinstance(event, BuildStarted) and event.to_compile):
+                self._draw()
 
     def begin(self) -> None:
         """Draw something if nothing is compiled for a while."""

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
+from types import FrameType
 
 from opbuild.errors import InvalidModelError
 from opbuild.graph.passes.cleanup import eliminate_dead
@@ -166,9 +167,9 @@ def current() -> Trace | None:
 
 def location() -> str:
     """Return `` (file.py:12, in construct)`` for the innermost line that is not opbuild's own, or an empty text."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        if frame.f_back is None:
-            return ""
         frame = frame.f_back
+    if frame is None:
+        return ""
     return f" ({Path(frame.f_code.co_filename).name}:{frame.f_lineno}, in {frame.f_code.co_name})"

@@ -109,32 +109,14 @@ def _check_graphs(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> Non
             )
 
 
-_FIELDS: dict[int, str] = {
-    AttributeProto.FLOAT: "f",
-    AttributeProto.INT: "i",
-    AttributeProto.STRING: "s",
-    AttributeProto.TENSOR: "t",
-    AttributeProto.GRAPH: "g",
-    AttributeProto.SPARSE_TENSOR: "sparse_tensor",
-    AttributeProto.TYPE_PROTO: "tp",
-    AttributeProto.FLOATS: "floats",
-    AttributeProto.INTS: "ints",
-    AttributeProto.STRINGS: "strings",
-    AttributeProto.TENSORS: "tensors",
-    AttributeProto.GRAPHS: "graphs",
-    AttributeProto.SPARSE_TENSORS: "sparse_tensors",
-    AttributeProto.TYPE_PROTOS: "type_protos",
-}
+_SINGLE = {"FLOAT": "f", "INT": "i", "STRING": "s", "TENSOR": "t", "GRAPH": "g", "SPARSE_TENSOR": "sparse_tensor",
+           "TYPE_PROTO": "tp"}  # fmt: skip
+_LISTS = {f"{kind}S": f"{kind.lower()}s" for kind in _SINGLE}
+_FIELDS: dict[int, str] = {AttributeProto.AttributeType.Value(kind): f for kind, f in (_SINGLE | _LISTS).items()}
 """The field of an ``AttributeProto`` that holds a value of each kind."""
 
-
-_MAY_BE_EMPTY = frozenset(_FIELDS) - {
-    AttributeProto.TENSOR,
-    AttributeProto.GRAPH,
-    AttributeProto.SPARSE_TENSOR,
-    AttributeProto.TYPE_PROTO,
-}
-"""Kinds whose field may be missing: an empty list, and what some writers of protobuf leave out, a zero."""
+_NEVER_EMPTY = ("t", "g", "sparse_tensor", "tp")
+"""Fields that may not be missing, unlike an empty list and what some writers of protobuf leave out, a zero."""
 
 
 def _check_kind(attribute: AttributeProto, wanted: int, where: str) -> None:
@@ -151,7 +133,7 @@ def _check_kind(attribute: AttributeProto, wanted: int, where: str) -> None:
         )
     filled = {field.name for field, _ in attribute.ListFields()} & set(_FIELDS.values())
     own = _FIELDS[wanted]
-    if filled - {own} or not (filled or wanted in _MAY_BE_EMPTY):
+    if filled - {own} or (not filled and own in _NEVER_EMPTY):
         raise InvalidModelError(
             f"{where} is {_kind_name(wanted)} and holds {' and '.join(sorted(filled)) or 'nothing'}",
             f"its value belongs in the field {own!r} alone; export the model again",
