@@ -293,13 +293,10 @@ def make_request(given: Mapping[str, Any], defaults: Defaults) -> Request:
         )
     shapes: Mapping[str, Shape] = options["input_shape"] or {}
     model: Path | None = options["model"]
-    output: Path | None = options["output"]
-    if output is None and model is not None:
-        output = Path(model.stem)
     return Request(
         mode=mode,
         model=model,
-        output=output,
+        output=options["output"] or (Path(model.stem) if model is not None else None),
         om=options["om"],
         json=options["json"],
         check_report=options["check_report"] or Path("check_result.json"),

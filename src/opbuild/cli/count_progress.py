@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from opbuild.cli.interrupt import INTERRUPTS
-from opbuild.cli.progress import PATIENCE, QUIET_SECONDS, duration
+from opbuild.cli.progress import PATIENCE, QUIET_SECONDS, duration, ticking
 from opbuild.cli.tables import say
 
 _REDRAW_SECONDS = 0.1
@@ -130,14 +130,9 @@ def count_progress(doing: str, past: str, rest: str, console: Console | None = N
     count = Count(doing, past, rest)
     shown = (_Bar if console.is_terminal else _Lines)(console, count)
     stop = threading.Event()
-
-    def ticking() -> None:
-        seconds = shown.first
-        while not stop.wait(seconds):
-            shown.show()
-            seconds = shown.interval
-
-    thread = threading.Thread(target=ticking, name="opbuild-progress", daemon=True)
+    thread = threading.Thread(
+        target=ticking, args=(stop, shown.first, shown.interval, shown.show), name="opbuild-progress", daemon=True
+    )
     thread.start()
     try:
         with INTERRUPTS.described(lambda: count.interrupted):

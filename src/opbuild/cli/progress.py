@@ -88,10 +88,9 @@ class BarProgress:
 
     def _refresh(self) -> None:
         """Let the spinner turn."""
-        while not self._ended.wait(REFRESH):
-            with self._lock, suppress(OSError):
-                if not self._closed:
-                    self._progress.refresh()
+        with self._lock, suppress(OSError):
+            if not self._closed:
+                self._progress.refresh()
 
     def _show_later(self) -> None:
         if not self._ended.wait(self._patience):
@@ -121,7 +120,7 @@ class BarProgress:
             if self._task is None:
                 self._progress.start()
                 self._task = self._progress.add_task("", total=total, completed=done, **shown)
-                begin(self._refresh, "opbuild-progress")
+                begin(lambda: ticking(self._ended, REFRESH, REFRESH, self._refresh), "opbuild-progress")
             else:
                 self._progress.update(self._task, total=total, completed=done, refresh=True, **shown)
 
@@ -183,12 +182,7 @@ class LineProgress:
         """Begin with the lines in between; each comes an interval after the one before."""
         self.close()
         stop = self._stop = threading.Event()
-
-        def ticking() -> None:
-            while not stop.wait(self._interval):
-                self.tick()
-
-        begin(ticking, "opbuild-progress")
+        begin(lambda: ticking(stop, self._interval, self._interval, self.tick), "opbuild-progress")
 
 
 @contextmanager
@@ -215,6 +209,13 @@ def build_progress(console: Console, *, ends: bool = True) -> Iterator[Observer]
             yield observer
     finally:
         observer.close()
+
+
+def ticking(stop: threading.Event, first: float, interval: float, call: Callable[[], object]) -> None:
+    """Call a function after some seconds, and then again each interval, until ``stop`` is set."""
+    while not stop.wait(first):
+        call()
+        first = interval
 
 
 def duration(seconds: float) -> str:

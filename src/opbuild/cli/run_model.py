@@ -98,7 +98,11 @@ def run_model(
 
 def _show(network: Network, data: dict[str, Array], outputs: Mapping[str, Array], first: float, repeat: int) -> None:
     """Print statistics of the outputs, how long the first ones took, and the latency of further calls."""
-    seconds = _timed(network, data, repeat)
+    seconds = []
+    for _ in range(repeat):
+        started = time.perf_counter()
+        network.run(data)
+        seconds.append(time.perf_counter() - started)
     console = output_console()
     console.print(_statistics(outputs, console.width))
     report = network.report
@@ -282,16 +286,6 @@ def _random(type_: TensorType, generator: np.random.Generator) -> Array:
     if type_.dtype.startswith("float"):
         return generator.standard_normal(type_.shape).astype(type_.dtype)
     return generator.integers(0, 2, type_.shape).astype(type_.dtype)
-
-
-def _timed(network: Network, data: dict[str, Array], repeat: int) -> list[float]:
-    """Return the seconds of each of ``repeat`` calls."""
-    seconds = []
-    for _ in range(repeat):
-        started = time.perf_counter()
-        network.run(data)
-        seconds.append(time.perf_counter() - started)
-    return seconds
 
 
 _FIGURES: dict[str, Callable[[Array], Any]] = {"min": np.min, "mean": np.mean, "max": np.max, "std": np.std}

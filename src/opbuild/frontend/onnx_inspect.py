@@ -96,11 +96,10 @@ def _value(value: ValueInfoProto) -> dict[str, Any]:
 
 
 def _node(proto: NodeProto, index: int, files: DataFiles) -> dict[str, Any]:
-    domain = {"domain": proto.domain} if proto.domain else {}
     return {
         "name": onnx_node.describe(proto, index),
         "op_type": proto.op_type,
-        **domain,
+        **({"domain": proto.domain} if proto.domain else {}),
         "inputs": list(proto.input),
         "outputs": list(proto.output),
         "attributes": {attribute.name: _attribute(attribute, files) for attribute in proto.attribute},

@@ -182,10 +182,7 @@ def has_loop(graph: GraphProto) -> bool:
 
 def captures(proto: NodeProto) -> tuple[str, ...]:
     """Return the names that a node's graphs read from outside, in order of first use."""
-    found: dict[str, None] = {}
-    for graph in subgraphs(proto):
-        found.update(dict.fromkeys(_free_names(graph)))
-    return tuple(found)
+    return tuple(dict.fromkeys(name for graph in subgraphs(proto) for name in _free_names(graph)))
 
 
 def _free_names(graph: GraphProto) -> Iterator[str]:

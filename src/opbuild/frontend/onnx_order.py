@@ -40,15 +40,10 @@ def in_order(model: ModelProto) -> ModelProto:
 def _is_ordered(holder: _Holder) -> bool:
     """Return whether no node of a graph, or of a graph inside it, reads what a later one assigns."""
     later = _producers(holder)
-    for index, node in enumerate(holder.node):
-        if any(later.get(name, -1) >= index for name in node.input):
-            return False
-        graphs = tuple(subgraphs(node))
-        if graphs and any(later.get(name, -1) >= index for name in captures(node)):
-            return False
-        if not all(map(_is_ordered, graphs)):
-            return False
-    return True
+    return all(
+        all(later.get(name, -1) < index for name in _reads(node)) and all(map(_is_ordered, subgraphs(node)))
+        for index, node in enumerate(holder.node)
+    )
 
 
 def _order(holder: _Holder) -> None:

@@ -69,11 +69,8 @@ def read_model(source: Source) -> tuple[onnx.ModelProto, DataFiles, str]:
         model = _parse(files, shown)
     else:
         file = source if isinstance(source, ModelFile) else _read_file(Path(source))
-        files, shown, name = (
-            DataFiles(file.path.parent, file.contents),
-            repr(file.name or str(file.path)),
-            file.path.stem,
-        )
+        files, name = DataFiles(file.path.parent, file.contents), file.path.stem
+        shown = repr(file.name or str(file.path))
         model = _parse(files, shown)
     _check(model, shown)
     return model, files, name or model.graph.name or "network"
