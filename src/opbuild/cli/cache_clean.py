@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.cache_options import json_option, locate_place, place_options, print_json, read_size, read_span
+from opbuild.cli.cache_options import KINDS, json_option, locate_place, place_options, print_json, read_size, read_span
 from opbuild.errors import OptionError
 from opbuild.text.plural import counted, size
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from opbuild.config import Config
     from opbuild.events import Watch
     from opbuild.store.items import Item
-
-_KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo": "memo", "settings": "settings"}
 
 
 @click.command()
@@ -40,13 +38,13 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
             found.append(problem)
             removed += repair and cache.repair(problem)
             if not as_json:
-                click.echo(f"{_KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}")
+                click.echo(f"{KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}")
         if repair:
             cache.repaired(found)
     checked = count.total or 0
     if as_json:
         damaged = [
-            {"kind": _KINDS[each.item.kind], "name": each.item.name, "code": each.reason.code, "why": each.reason.text}
+            {"kind": KINDS[each.item.kind], "name": each.item.name, "code": each.reason.code, "why": each.reason.text}
             for each in found
         ]
         print_json({"checked": checked, "damaged": damaged, "repaired": repair})
@@ -87,7 +85,7 @@ def _remove(config: Config, as_json: bool, remove: Callable[[Cache, Watch], tupl
     cache = Cache.of(config)
     with count_progress("removing", "removed", "the rest is whole and can be used") as watch:
         removed = remove(cache, watch)
-    count = {name: sum(item.kind == kind for item in removed) for kind, name in _KINDS.items()}
+    count = {name: sum(item.kind == kind for item in removed) for kind, name in KINDS.items()}
     nbytes = sum(item.nbytes for item in removed)
     if as_json:
         print_json({"operators": count["operator"], "networks": count["network"], "bytes": nbytes,
