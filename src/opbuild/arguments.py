@@ -213,7 +213,7 @@ def _texts(given: Any) -> Any:
     return tuple(map(_of(str), given))
 
 
-def _of(*kinds: type) -> Callable[[Any], Any]:
+def _of(*kinds: Any) -> Callable[[Any], Any]:
     """Return what takes values of some types as they are."""
 
     def read(given: Any) -> Any:
@@ -222,12 +222,6 @@ def _of(*kinds: type) -> Callable[[Any], Any]:
         return given
 
     return read
-
-
-def _callable(given: Any) -> Any:
-    if not callable(given):
-        raise TypeError("not callable")
-    return given
 
 
 _FILES = (str, os.PathLike, bytes, bytearray, memoryview)
@@ -284,8 +278,6 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 
 _FILE = Kind(_file, "give the path of a file, as text or a pathlib.Path")
 _FLAG = Kind(_flag, "give True or False")
-_TEXT = Kind(_of(str), "give text")
-_CONFIG = Kind(_of(Config), "give an opbuild.config.Config, or leave it out")
 
 _KINDS: Mapping[tuple[str, str], Kind] = {
     ("", "model"): Kind(_model, _MODEL),
@@ -295,17 +287,17 @@ _KINDS: Mapping[tuple[str, str], Kind] = {
     ("", "variants"): Kind(as_variants, _SHAPES),
     ("", "ranges"): Kind(as_ranges, _SHAPES),
     ("", "target"): Kind(_of(str, Target), "give a target as `opbuild env` shows it, such as 'x86-64-linux-avx2'"),
-    ("", "observer"): Kind(_callable, "give a function that takes one event, or leave it out"),
-    ("", "config"): _CONFIG,
+    ("", "observer"): Kind(_of(Callable), "give a function that takes one event, or leave it out"),
+    ("", "config"): Kind(_of(Config), "give an opbuild.config.Config, or leave it out"),
     ("", "image"): _FLAG,
     ("", "output"): _FILE,
     ("", "soc_version"): Kind(_of(str), "give 'host', or a target such as 'x86-64-linux-avx2'"),
     ("", "path"): _FILE,
     ("", "verify"): _FLAG,
     ("", "op_type"): Kind(_of(str), "give the operator's type as text: @opbuild.operator('MyOp')"),
-    ("", "domain"): _TEXT,
+    ("", "domain"): Kind(_of(str), "give text"),
     ("operators", "name"): Kind(_texts, "give an operator's type such as 'Conv', or a list of them"),
-    ("", "shape"): Kind(_callable, "give a function from the inputs' TensorTypes to the output's shape"),
+    ("", "shape"): Kind(_of(Callable), "give a function from the inputs' TensorTypes to the output's shape"),
     ("", "schedule"): Kind(_of(FunctionType), "give a function that schedules an hl.Func"),
 }
 """What each argument but options may be: by the function's name, where it differs, and the argument's."""

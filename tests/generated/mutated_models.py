@@ -32,6 +32,7 @@ from generated.base_models import Base, all_models, quick_models, small_networks
 from generated.mutations import MUTATIONS, mutate
 from generated.oracle import Oracle, limit_memory
 from known_differences import known_difference
+from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError, RunError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.fold import RANDOM
@@ -165,7 +166,7 @@ def _outputs(content: bytes, feeds: Mapping[str, Array], cache_path: Path) -> li
     shapes = {name: array.shape for name, array in feeds.items()}
     try:
         loaded = load_model(content)
-        loaded.bind({name: shape for name, shape in shapes.items() if name in loaded.inputs})
+        loaded.bind({name: shape for name, shape in shapes.items() if name in loaded.inputs}, evaluate)
         shapes = {name: shape for name, shape in shapes.items() if name in loaded.inputs}
         network = opbuild.compile(content, input_shapes=shapes, cache_path=cache_path, num_threads=1, workers=1)
         given = {name: feeds[name] for name in loaded.inputs if name in feeds}

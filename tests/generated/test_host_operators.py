@@ -23,6 +23,7 @@ from generated import host_arrays, host_windows
 from generated.host_cases import MAKERS, Case, cases
 from graph_runner import run_graph
 from known_differences import known_difference
+from opbuild.backend.evaluate import evaluate
 from opbuild.errors import ModelError
 from opbuild.frontend.onnx_model import load_model
 
@@ -74,7 +75,7 @@ def outcome(case: Case) -> str:
         return "not run"
     model = case.model()
     try:
-        graph = load_model(model).bind()
+        graph = load_model(model).bind({}, evaluate)
     except ModelError as error:
         listed = REFUSED.get(case.op_type)
         return "refused" if listed and listed in str(error) else known(case) or f"refuses: {error}"

@@ -56,7 +56,7 @@ def test_mutated_models_are_read_or_refused(tmp_path: Path) -> None:
         try:
             loaded = load_model(content)
             shapes = {name: array.shape for name, array in feeds_of(model, case.base).items() if name in loaded.inputs}
-            optimize(loaded.bind(shapes), evaluate)
+            optimize(loaded.bind(shapes, evaluate), evaluate)
         except OpbuildError as error:
             return "refused", str(error)
         return "read", ""

@@ -142,7 +142,7 @@ def _lower(graph: Graph, threads: int, kernels: Kernels | None) -> Program:
 
 def _graph(case: Case, extent: int) -> tuple[Graph, onnx.ModelProto, np.ndarray]:
     model, x = _model(case, extent)
-    return optimize(load_model(model).bind(None, evaluate), evaluate), model, x
+    return optimize(load_model(model).bind({}, evaluate), evaluate), model, x
 
 
 def _on_host(program: Program) -> bool:

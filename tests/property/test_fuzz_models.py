@@ -10,6 +10,7 @@ import pytest
 from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
 from fuzzing import CAMPAIGN, INPUTS, Change, changed, fuzz
+from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.frontend.onnx_wire import LARGE, without_large_tensors
@@ -71,7 +72,7 @@ def outcome(source: bytes | Path) -> str:
     except OpbuildError:
         return "refused"
     try:
-        loaded.bind()
+        loaded.bind({}, evaluate)
     except OpbuildError:
         return "not bound"
     return "bound"

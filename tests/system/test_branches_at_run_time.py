@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
+from opbuild.backend.evaluate import evaluate
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.onnx_model import load_model
 
@@ -67,8 +68,8 @@ def test_a_loop_of_constants_is_not_waited_for(turns: int | None, nested: bool) 
     )
     loaded = load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]))
     if turns == 3:
-        (folded,) = (value for name, value in loaded.bind().constants.items() if name == "r")
+        (folded,) = (value for name, value in loaded.bind({}, evaluate).constants.items() if name == "r")
         np.testing.assert_array_equal(folded, [8, 8])
     else:
         with pytest.raises(UnsupportedOperatorError, match="'loop'"):  # onnx does not type what a loop carries
-            loaded.bind()
+            loaded.bind({}, evaluate)

@@ -11,6 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import networks
+import opbuild
+from opbuild.backend.evaluate import evaluate
 from opbuild.errors import DTypeError, InvalidModelError, ModelError, OptionError, ShapeError, UnsupportedOperatorError
 from opbuild.frontend.input_shape import format_input_shape, parse_input_shape
 from opbuild.frontend.onnx_model import load_model
@@ -40,7 +42,7 @@ def relu(source: str = "x", result: str = "y", name: str = "act") -> onnx.NodePr
 def fails(kind: type[ModelError], source: object, *words: str, **shapes: tuple[int, ...]) -> None:
     """Assert that reading and binding raises one error with these words and a hint, and no foreign one."""
     with pytest.raises(kind) as caught:
-        load_model(source).bind(shapes or None)  # type: ignore[arg-type]
+        load_model(source).bind(shapes, evaluate)  # type: ignore[arg-type]
     for word in words:
         assert word in str(caught.value)
     assert caught.value.hint
@@ -90,7 +92,7 @@ def test_a_damaged_model_gives_an_error_of_opbuild_or_works(seed: int) -> None:
     for position in rng.integers(0, len(content), 3):
         content[position] = rng.integers(0, 256)
     with contextlib.suppress(ModelError):
-        load_model(bytes(content)).bind()
+        load_model(bytes(content)).bind({}, evaluate)
 
 
 def test_an_unknown_operator_is_named_with_its_node() -> None:
@@ -139,15 +141,22 @@ def test_an_open_shape_asks_for_one(shape: tuple[int | str | None, ...] | None) 
     """The hint is the argument to give, or the option to type."""
     fails(ShapeError, model(relu(), x=shape), "input 'x'", "input_shapes={'x': (1, 3")
     with pytest.raises(ShapeError) as caught:
-        load_model(model(relu(), x=shape)).bind()
+        load_model(model(relu(), x=shape)).bind({}, evaluate)
     assert caught.value.command_hint.startswith('give it: --input_shape "x:1,3')
-    assert load_model(model(relu(), x=shape)).bind({"x": (5, 3)}).types["y"].shape == (5, 3)
+    assert load_model(model(relu(), x=shape)).bind({"x": (5, 3)}, evaluate).types["y"].shape == (5, 3)
 
 
 def test_a_shape_of_another_rank_or_for_another_input_is_refused() -> None:
     """The message shows what the model declares."""
-    fails(ShapeError, model(relu()), "input 'x' has 2 dimensions [2, 3]", "[1, 2, 3]", x=(1, 2, 3))
-    fails(ShapeError, model(relu()), "'z', which is not an input", "'x'", z=(1,))
+    for shapes, words in (
+        ({"x": (1, 2, 3)}, ("input 'x' has 2 dimensions [2, 3]", "[1, 2, 3]")),
+        ({"z": (1,)}, ("'z', which is no input", "'x'")),
+        ({"x": (-2, 3)}, ("[-2, 3]",)),
+    ):
+        with pytest.raises(ShapeError) as caught:
+            opbuild.compile(model(relu()), input_shapes=shapes)
+        assert all(word in str(caught.value) for word in words)
+        assert caught.value.hint
     fails(ShapeError, model(relu()), "[-1, 3]", x=(-1, 3))
 
 
@@ -213,10 +222,10 @@ def test_external_data_is_read_and_named(external: Path) -> None:
     """Weights beside the model are part of it."""
     loaded = load_model(external)
     assert loaded.external_files == ("weights.bin",)
-    assert loaded.bind().constants["w"].tolist() == [0, 1, 2]
+    assert loaded.bind({}, evaluate).constants["w"].tolist() == [0, 1, 2]
     data = external.parent / "weights.bin"
     data.write_bytes(np.arange(1, 4, dtype=np.float32).tobytes() + data.read_bytes()[12:])
-    assert load_model(external).bind().constants["w"].tolist() == [1, 2, 3]
+    assert load_model(external).bind({}, evaluate).constants["w"].tolist() == [1, 2, 3]
 
 
 def test_external_data_that_is_missing_short_or_elsewhere_is_an_error(external: Path) -> None:
@@ -242,10 +251,10 @@ def test_a_constant_if_is_inlined_and_another_is_not_folded() -> None:
     twice = helper.make_node("If", ["c"], ["z"], "again", then_branch=branch[0], else_branch=branch[1])
     both = model(node, twice, helper.make_node("Add", ["y", "z"], ["sum"], "sum"), initializers=(known,))
     both.graph.output[0].name = "sum"
-    assert [each.op_type for each in load_model(both).bind().nodes] == ["Neg", "Neg", "Add"]
+    assert [each.op_type for each in load_model(both).bind({}, evaluate).nodes] == ["Neg", "Neg", "Add"]
     free = model(node)
     free.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, ()))
-    graph = load_model(free).bind()
+    graph = load_model(free).bind({}, evaluate)
     assert [(each.op_type, each.inputs) for each in graph.nodes] == [("If", ("c", "x"))]
 
 
@@ -255,7 +264,7 @@ def test_functions_of_a_model_are_inlined() -> None:
     function = helper.make_function("local", "NegRelu", ["a"], ["c"], body, [helper.make_opsetid("", 17)])
     made = model(helper.make_node("NegRelu", ["x"], ["y"], "call", domain="local"), functions=[function])
     made.opset_import.append(helper.make_opsetid("local", 1))
-    assert [each.op_type for each in load_model(made).bind().nodes] == ["Neg", "Relu"]
+    assert [each.op_type for each in load_model(made).bind({}, evaluate).nodes] == ["Neg", "Relu"]
 
 
 def test_input_shapes_are_parsed_and_printed() -> None:

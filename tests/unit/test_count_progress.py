@@ -47,7 +47,7 @@ def test_something_is_shown_while_it_goes_on_and_nothing_afterwards(
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=terminal, width=120)
     wait, threads = threading.Event(), set(threading.enumerate())
-    with count_progress(console, "checking", "checked", "") as count:
+    with count_progress("checking", "checked", "", console) as count:
         count(7, 9)
         for _ in range(1000):
             if "checking" in stream.getvalue():
@@ -64,7 +64,7 @@ def test_without_a_terminal_the_longest_silence_is_ten_seconds() -> None:
     """The interval that is used is the one that is promised, and what is short says nothing (F70)."""
     assert module._Lines.first == module._Lines.interval == QUIET_SECONDS <= 10.0
     stream = io.StringIO()
-    with count_progress(Console(file=stream), "checking", "checked", "") as count:
+    with count_progress("checking", "checked", "", Console(file=stream)) as count:
         count(9, 9)
     assert stream.getvalue() == ""
 

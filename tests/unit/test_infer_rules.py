@@ -61,7 +61,7 @@ def bound(model: onnx.ModelProto, inputs: list[Array]) -> Graph:
         known = onnx.ModelProto()
         known.CopyFrom(model)
         known.graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in zip(names, inputs, strict=True))
-        return load_model(known).bind(None, evaluate)
+        return load_model(known).bind({}, evaluate)
 
 
 def test_rules_give_the_types_of_every_node_test() -> None:

@@ -41,7 +41,7 @@ def model(
 def fails(proto: onnx.ModelProto, *words: str) -> None:
     """Assert that reading, binding and optimizing a model ends in an error that names the node, on one line."""
     with pytest.raises(ModelError) as caught:
-        pipeline.optimize(load_model(proto).bind(), evaluate)
+        pipeline.optimize(load_model(proto).bind({}, evaluate), evaluate)
     assert all(word in caught.value.message for word in ("'n'", *words)), caught.value
     assert caught.value.hint
     assert "\n" not in caught.value.message
@@ -85,7 +85,7 @@ def test_an_attribute_of_another_kind_than_its_operators_is_refused() -> None:
                 if not schema.min_input:
                     del proto.graph.node[0].input[:]
                 with pytest.raises(InvalidModelError, match=f"attribute {name!r} is of kind .*, not of kind"):
-                    load_model(proto).bind()
+                    load_model(proto).bind({}, evaluate)
                 tried += 1
     assert tried > 1000
 
@@ -117,7 +117,7 @@ def test_a_number_that_a_writer_left_out_is_zero() -> None:
     """Some writers of protobuf leave out what is 0; ONNX Runtime takes such models."""
     proto = model("Softmax", axis=0)
     proto.graph.node[0].attribute[0].ClearField("i")
-    assert load_model(proto).bind().nodes[0].attrs == {"axis": 0}
+    assert load_model(proto).bind({}, evaluate).nodes[0].attrs == {"axis": 0}
 
 
 @pytest.mark.parametrize("epsilon", [[1e-5, 1e-5], [], "small"])
@@ -135,7 +135,7 @@ def test_an_epsilon_that_is_no_number_is_refused(epsilon: Any) -> None:
 def test_a_tensor_that_nothing_can_hold_is_refused_before_anybody_makes_it(shape: tuple[int, ...]) -> None:
     """As an input, and as what a node makes; it was numpy's "array is too big" in a pass."""
     with pytest.raises(ModelError, match="'x'"):
-        load_model(model("Add", {"one": np.float32(1)}, shape)).bind()
+        load_model(model("Add", {"one": np.float32(1)}, shape)).bind({}, evaluate)
     if len(shape) < 3:
         fails(model("Expand", {"to": np.int64(shape)}, (1, 1)), "elements")
 
@@ -226,7 +226,7 @@ def test_an_input_that_an_operator_needs_may_not_be_left_out() -> None:
     proto = model("Mod", {"k": np.float32(1)}, fmod=1)
     proto.graph.node[0].input[0] = ""
     fails(proto, "lacks input 0")
-    assert load_model(model("Clip", {"": np.float32(1), "high": np.float32(1)})).bind().nodes
+    assert load_model(model("Clip", {"": np.float32(1), "high": np.float32(1)})).bind({}, evaluate).nodes
 
 
 def test_a_branch_with_another_number_of_outputs_is_refused() -> None:

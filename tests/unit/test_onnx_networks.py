@@ -29,7 +29,7 @@ def reference(model: onnx.ModelProto, feeds: dict[str, networks.Array]) -> list[
 def test_every_shape_of_a_light_network_is_what_onnx_infers(name: str) -> None:
     """Binding types each value as onnx's strict shape inference does."""
     model = onnx.load(networks.light_path(name))
-    graph = load_model(networks.light_path(name)).bind(evaluate=evaluate)
+    graph = load_model(networks.light_path(name)).bind({}, evaluate)
     inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
     compared = 0
     for value in [*inferred.value_info, *inferred.output]:
@@ -42,7 +42,7 @@ def test_every_shape_of_a_light_network_is_what_onnx_infers(name: str) -> None:
 
 def test_constant_weights_of_a_light_network_take_no_memory() -> None:
     """A filled weight is a view of one number, not hundreds of megabytes."""
-    graph = load_model(networks.light_path("vgg19")).bind(evaluate=evaluate)
+    graph = load_model(networks.light_path("vgg19")).bind({}, evaluate)
     optimized = simplify(graph, evaluate)
     weights = [optimized.constants[node.inputs[1]] for node in optimized.nodes if node.op_type in ("Conv", "Gemm")]
     assert sum(weight.nbytes for weight in weights) > 500_000_000
@@ -54,7 +54,7 @@ def test_an_optimized_network_computes_what_onnx_runtime_computes(name: str) -> 
     """Folding batch normalization and cleaning up leaves the result within rounding."""
     model = networks.light(name)
     feeds = networks.random_input(model)
-    graph = simplify(load_model(model).bind(evaluate=evaluate), evaluate)
+    graph = simplify(load_model(model).bind({}, evaluate), evaluate)
     (wanted,), (got,) = reference(model, feeds), run_graph(graph, feeds)
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
     assert not any(node.op_type in ("BatchNormalization", "Sum", "Dropout", "Identity") for node in graph.nodes)
@@ -62,7 +62,7 @@ def test_an_optimized_network_computes_what_onnx_runtime_computes(name: str) -> 
 
 def test_steps_by_channel_before_a_convolution_become_one_normalization() -> None:
     """DenseNet's BatchNormalization, Mul and Add before Relu are one node, those after Conv none."""
-    graph = load_model(networks.light_path("densenet121")).bind(evaluate=evaluate)
+    graph = load_model(networks.light_path("densenet121")).bind({}, evaluate)
     counts: dict[str, int] = {}
     for node in simplify(graph, evaluate).nodes:
         counts[node.op_type] = counts.get(node.op_type, 0) + 1
@@ -75,7 +75,7 @@ def test_steps_by_channel_before_a_convolution_become_one_normalization() -> Non
 def test_an_encoder_written_out_is_the_encoder_of_operators(decomposed: bool) -> None:
     """LayerNormalization and Gelu are found in what older exporters write, with ONNX Runtime's result."""
     model, feeds = networks.bert(decomposed=decomposed), networks.bert_input()
-    graph = simplify(load_model(model).bind(evaluate=evaluate), evaluate)
+    graph = simplify(load_model(model).bind({}, evaluate), evaluate)
     kinds = [node.op_type for node in graph.nodes]
     assert (kinds.count("LayerNormalization"), kinds.count("Gelu")) == (5, 2)
     assert not {"Erf", "Pow", "ReduceMean", "Sqrt"} & set(kinds)

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from generated.base_models import small_networks
+from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.frontend.onnx_order import in_order
@@ -36,7 +37,7 @@ def branch(*nodes: onnx.NodeProto) -> onnx.GraphProto:
 
 def op_types(proto: onnx.ModelProto) -> list[str]:
     """Return the operators of the graph that a model binds to."""
-    return [each.op_type for each in load_model(proto).bind().nodes]
+    return [each.op_type for each in load_model(proto).bind({}, evaluate).nodes]
 
 
 def test_nodes_at_the_end_of_a_model_are_moved_before_what_reads_them() -> None:
@@ -59,7 +60,7 @@ def test_branches_and_functions_are_put_in_order_too() -> None:
     body = branch(node("Abs", ["i"], ["out"]), node("Neg", ["later"], ["i"]))
     both = {"then_branch": body, "else_branch": branch(node("Exp", ["later"], ["out"]))}
     late = [node("If", ["t"], ["y"], **both), node("Relu", ["x"], ["later"])]
-    graph = load_model(model(late)).bind()
+    graph = load_model(model(late)).bind({}, evaluate)
     assert [each.op_type for each in graph.nodes] == ["Relu", "If"]
     inner = graph.nodes[1].attrs["then_branch"]
     assert [each.op_type for each in inner.node] == ["Neg", "Abs"]
@@ -133,7 +134,7 @@ def test_inputs_constants_and_values_read_elsewhere_may_be_outputs_and_twice_so(
     nodes = [node("Neg", ["c"], ["d"]), node("Add", ["x", "d"], ["y"]), node("Identity", ["y"], ["z"])]
     proto = model(nodes, ["x", "c", "d", "y", "y", "z", "x", "z"])
     proto.graph.initializer.append(helper.make_tensor("c", FLOAT, [3], [1.0, 2.0, 3.0]))
-    graph = load_model(proto).bind()
+    graph = load_model(proto).bind({}, evaluate)
     assert graph.outputs == ("x", "c", "d", "y", "y", "z", "x", "z")
     assert all(name in graph.types for name in graph.outputs)
     assigned = [name for each in graph.nodes for name in each.outputs]
@@ -149,7 +150,7 @@ def test_an_output_keeps_its_name_though_a_value_inside_a_branch_has_it() -> Non
         node("Relu", ["a"], ["y"]),
         node("Identity", ["y"], ["z"]),
     ]
-    graph = load_model(model(nodes, ["z", "y"])).bind()
+    graph = load_model(model(nodes, ["z", "y"])).bind({}, evaluate)
     producers = graph.producers()
     assert [producers["z"].op_type, producers["y"].op_type] == ["Identity", "Relu"]
     assert sorted(each.op_type for each in graph.nodes) == ["Abs", "Identity", "Neg", "Relu"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from opbuild.backend.evaluate import evaluate
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.onnx_model import load_model
 
@@ -40,7 +41,7 @@ def test_an_operator_is_typed_with_its_scalars(
         [numpy_helper.from_array(np.asarray(value), name) for name, value in known.items()],
     )
     loaded = load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]))
-    assert loaded.bind().types["y"].shape == wanted
+    assert loaded.bind({}, evaluate).types["y"].shape == wanted
 
 
 def test_a_sequence_is_refused_as_one() -> None:
@@ -57,4 +58,4 @@ def test_a_sequence_is_refused_as_one() -> None:
         [numpy_helper.from_array(np.asarray(I64(2)), "size")],
     )
     with pytest.raises(UnsupportedOperatorError, match="makes a sequence"):
-        load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])).bind()
+        load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])).bind({}, evaluate)

@@ -62,7 +62,7 @@ def test_an_older_operator_gives_what_the_reference_gives(
     """Attributes that became inputs, and defaults that changed, are carried over."""
     original = model(opset, op_type, inputs, outputs, **attrs)
     wanted = ReferenceEvaluator(original).run(None, {"in0": inputs[0]})
-    graph = load_model(original).bind(evaluate=evaluate)
+    graph = load_model(original).bind({}, evaluate)
     got = run_graph(graph, {"in0": inputs[0]})
     assert graph.opset == onnx.defs.onnx_opset_version()
     for each, other in zip(got, wanted, strict=True):
@@ -80,7 +80,7 @@ def test_softmax_before_opset_13_runs_over_all_trailing_dimensions(op_type: str,
         "LogSoftmax": np.log(powers / powers.sum(1, keepdims=True)),
         "Hardmax": (rows == rows.max(1, keepdims=True)).astype(np.float32),
     }[op_type]
-    graph = load_model(model(11, op_type, [X], axis=axis)).bind(evaluate=evaluate)
+    graph = load_model(model(11, op_type, [X], axis=axis)).bind({}, evaluate)
     np.testing.assert_allclose(run_graph(graph, {"in0": X})[0], wanted.reshape(X.shape), rtol=1e-4, atol=1e-6)
 
 
@@ -88,7 +88,7 @@ def test_softmax_before_opset_13_runs_over_all_trailing_dimensions(op_type: str,
 def test_an_old_normalization_is_that_of_inference(opset: int, attrs: dict[str, int]) -> None:
     """The attributes of training go; the statistics are the given ones."""
     scale, bias, mean, variance = (RNG.uniform(0.5, 1, 3).astype(np.float32) for _ in range(4))
-    graph = load_model(model(opset, "BatchNormalization", [X, scale, bias, mean, variance], **attrs)).bind()
+    graph = load_model(model(opset, "BatchNormalization", [X, scale, bias, mean, variance], **attrs)).bind({}, evaluate)
     column = (3, 1, 1)
     unit = (X - mean.reshape(column)) / np.sqrt(variance.reshape(column) + 1e-5)
     wanted = unit * scale.reshape(column) + bias.reshape(column)
@@ -97,21 +97,21 @@ def test_an_old_normalization_is_that_of_inference(opset: int, attrs: dict[str, 
 
 def test_bounds_of_an_old_clip_are_attributes() -> None:
     """``min`` and ``max`` became inputs in opset 11."""
-    graph = load_model(model(7, "Clip", [X], min=-0.5, max=0.25)).bind(evaluate=evaluate)
+    graph = load_model(model(7, "Clip", [X], min=-0.5, max=0.25)).bind({}, evaluate)
     np.testing.assert_array_equal(run_graph(graph, {"in0": X})[0], np.clip(X, np.float32(-0.5), np.float32(0.25)))
 
 
 def test_pads_of_an_old_pad_are_attributes() -> None:
     """``pads`` and ``value`` became inputs in opset 11."""
     attrs = {"pads": [0, 0, 1, 0, 0, 0, 0, 2], "value": 3.0}
-    graph = load_model(model(7, "Pad", [X], **attrs)).bind(evaluate=evaluate)
+    graph = load_model(model(7, "Pad", [X], **attrs)).bind({}, evaluate)
     wanted = np.pad(X, ((0, 0), (0, 0), (1, 0), (0, 2)), constant_values=3)
     np.testing.assert_array_equal(run_graph(graph, {"in0": X})[0], wanted)
 
 
 def test_k_of_an_old_top_k_is_an_attribute() -> None:
     """``k`` became an input in opset 10."""
-    graph = load_model(model(7, "TopK", [X], 2, k=2)).bind(evaluate=evaluate)
+    graph = load_model(model(7, "TopK", [X], 2, k=2)).bind({}, evaluate)
     values, _ = run_graph(graph, {"in0": X})
     np.testing.assert_array_equal(values, -np.sort(-X, -1)[..., :2])
 
@@ -123,7 +123,7 @@ def test_upsample_and_the_first_resize_repeat_the_nearest_element(opset: int) ->
         old = model(7, "Upsample", [X], scales=SCALES.tolist(), mode="nearest")
     else:
         old = model(opset, "Upsample" if opset == 9 else "Resize", [X, SCALES], mode="nearest")
-    graph = load_model(old).bind(evaluate=evaluate)
+    graph = load_model(old).bind({}, evaluate)
     np.testing.assert_array_equal(run_graph(graph, {"in0": X})[0], X.repeat(2, 2).repeat(2, 3))
 
 
@@ -131,7 +131,7 @@ def test_group_normalization_of_opset_18_has_one_scale_a_group() -> None:
     """Since opset 21 scale and bias belong to channels."""
     x = RNG.standard_normal((2, 6, 3)).astype(np.float32)
     scale, bias = RNG.standard_normal((2, 2)).astype(np.float32)
-    graph = load_model(model(18, "GroupNormalization", [x, scale, bias], num_groups=2)).bind(evaluate=evaluate)
+    graph = load_model(model(18, "GroupNormalization", [x, scale, bias], num_groups=2)).bind({}, evaluate)
     rows = x.reshape(2, 2, -1).astype(np.float64)
     unit = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + 1e-5)
     wanted = (unit * scale[:, None] + bias[:, None]).reshape(x.shape)
@@ -142,4 +142,4 @@ def test_a_normalization_by_position_is_refused() -> None:
     """``spatial=0`` has no form in newer operator sets."""
     statistics = [np.ones(3, np.float32)] * 4
     with pytest.raises(UnsupportedOperatorError, match="node 'node' has spatial=0"):
-        load_model(model(7, "BatchNormalization", [X, *statistics], spatial=0)).bind(evaluate=evaluate)
+        load_model(model(7, "BatchNormalization", [X, *statistics], spatial=0)).bind({}, evaluate)

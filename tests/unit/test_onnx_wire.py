@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.frontend.onnx_wire import LARGE, PLACE, without_large_tensors
@@ -40,7 +41,7 @@ def test_a_large_initializer_is_left_where_it_is_and_read_from_there() -> None:
     tensor = onnx.ModelProto.FromString(slim).graph.initializer[0]
     begin, size = map(int, {e.key: e.value for e in tensor.external_data}[PLACE].split())
     assert data[begin : begin + size] == LARGE_VALUES.tobytes()
-    graph = load_model(data).bind()
+    graph = load_model(data).bind({}, evaluate)
     np.testing.assert_array_equal(graph.constants["y"], -LARGE_VALUES)
 
 
@@ -49,7 +50,7 @@ def test_a_large_constant_node_is_left_where_it_is() -> None:
     small = numpy_helper.from_array(np.float32([2.0]), "w")
     data = model(small, constant=LARGE_VALUES).SerializeToString()
     assert len(without_large_tensors(memoryview(data))) < 500
-    graph = load_model(data).bind()
+    graph = load_model(data).bind({}, evaluate)
     np.testing.assert_array_equal(graph.constants["y"], LARGE_VALUES + 2)
 
 
@@ -60,7 +61,7 @@ def test_small_tensors_stay_in_the_message(count: int) -> None:
     data = model(numpy_helper.from_array(values, "w")).SerializeToString()
     tensor = onnx.ModelProto.FromString(without_large_tensors(memoryview(data))).graph.initializer[0]
     assert bool(tensor.raw_data) == (count * 4 < LARGE)
-    graph = load_model(data).bind()
+    graph = load_model(data).bind({}, evaluate)
     np.testing.assert_array_equal(graph.constants["y"], -values)
 
 
@@ -77,7 +78,7 @@ def test_a_tensor_that_names_a_place_outside_the_file_is_refused() -> None:
         del tensor.external_data[:]
         tensor.external_data.add(key=PLACE, value=place)
         with pytest.raises(OpbuildError):
-            load_model(model(tensor).SerializeToString()).bind()
+            load_model(model(tensor).SerializeToString()).bind({}, evaluate)
 
 
 @settings(max_examples=200, deadline=None)
@@ -89,4 +90,4 @@ def test_a_damaged_file_gives_an_error_or_a_model_and_never_anything_else(data: 
     for _ in range(data.draw(st.integers(0, 3))):
         content[data.draw(st.integers(0, min(len(content), 120) - 1))] = data.draw(st.integers(0, 255))
     with suppress(OpbuildError):
-        load_model(bytes(content)).bind()
+        load_model(bytes(content)).bind({}, evaluate)

@@ -6,18 +6,11 @@ from typing import Any
 
 import click
 
-from opbuild.cli.compile import StrictCommand, carry_out
+from opbuild.cli.compile import carry_out
 from opbuild.cli.compile_options import ATC_DEFAULTS, compile_options, make_request
 from opbuild.cli.failure import message_of
-from opbuild.cli.option_values import (
-    BadValueError,
-    ConflictingOptionsError,
-    DependentOptionError,
-    EmptyValueError,
-    MissingFileError,
-    MissingOptionError,
-    RefusedOptionError,
-)
+from opbuild.cli.option_values import CommandLineError
+from opbuild.cli.usage import usage_error
 from opbuild.errors import (
     BuildError,
     FileError,
@@ -37,12 +30,6 @@ SUCCEEDED = "ATC run success, welcome to the next use."
 FAILED = "ATC run failed, Please check the detail log, Try 'atc --help' for more information"
 
 CODES: tuple[tuple[type[OpbuildError], str], ...] = (
-    (EmptyValueError, "E10004"),
-    (MissingOptionError, "E10007"),
-    (DependentOptionError, "E10057"),
-    (ConflictingOptionsError, "E10056"),
-    (MissingFileError, "E10410"),
-    (RefusedOptionError, "E10055"),
     (OptionError, "E10001"),
     (FileError, "E10410"),
     (UnsupportedOperatorError, "E10501"),
@@ -54,50 +41,39 @@ CODES: tuple[tuple[type[OpbuildError], str], ...] = (
     (BuildError, "E10059"),
     (RankError, "E10059"),
 )
-"""ATC's code of each error of opbuild; the first that fits counts."""
-
-OPTION_CODES = {"framework": "E10007", "log": "E10010"}
-"""ATC's codes of bad values of options that have one of their own."""
+"""ATC's code of each other error of opbuild; the first that fits counts."""
 
 INTERNAL = "E19999"
 
 
 def code_of(error: OpbuildError) -> str:
     """Return ATC's code of an error."""
-    if isinstance(error, BadValueError) and error.option in OPTION_CODES:
-        return OPTION_CODES[error.option]
+    if isinstance(error, CommandLineError):
+        return error.code
     if isinstance(error, OptionError) and error.message.startswith("input_shape "):
         return "E10002"
     return next((code for kind, code in CODES if isinstance(error, kind)), INTERNAL)
 
 
-class AtcCommand(StrictCommand):
+class AtcCommand(click.Command):
     """A command that says on the standard output what ATC says there."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Say that the work begins, and read the options.
-
-        Args:
-            info_name: The command's name.
-            args: What stands after it.
-            parent: The context of the group.
-            extra: Further settings of the context.
-        """
+        """Say that the work begins, and read the options."""
         if {"-h", "--help"}.isdisjoint(args):
             click.echo(STARTED)
         try:
             return super().make_context(info_name, args, parent, **extra)
         except OpbuildError as error:
             raise self._failed(error) from error
+        except click.UsageError as error:
+            command = f"{parent.command_path} {info_name}" if parent is not None else str(info_name)
+            raise self._failed(usage_error(error, command)) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command and say how it ended.
-
-        Args:
-            ctx: The command's context.
-        """
+        """Run the command and say how it ended."""
         try:
             super().invoke(ctx)
         except OpbuildError as error:

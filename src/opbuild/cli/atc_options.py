@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from opbuild.cli.option_values import EmptyValueError, RefusedOptionError
+from opbuild.cli.option_values import REFUSED, required, wrong
 
 _RANGES = 'give the sizes as ranges: --input_shape "data:1,3,1~640,1~640"'
 _NO_BANK = "there are no tuning banks: a kernel's variant is chosen from its extents"
@@ -38,7 +38,7 @@ FOREIGN: dict[str, Foreign] = {
     "insert_op_conf": Foreign((), "AIPP is a unit of NPUs: put the preprocessing into the model, or before it"),
     "op_name_map": Foreign((), "operators keep ONNX's names; @opbuild.operator defines further ones"),
     "out_nodes": Foreign((), "cut the model before: onnx.utils.extract_model"),
-    "input_fp16_nodes": Foreign((), _NO_TYPES),
+    **dict.fromkeys(("input_fp16_nodes", "modify_mixlist", "keep_dtype", "customize_dtypes"), Foreign((), _NO_TYPES)),
     "enable_scope_fusion_passes": Foreign((), "it is for TensorFlow's models"),
     "is_input_adjust_hw_layout": Foreign(("false",), "inputs have ONNX's layout"),
     "is_output_adjust_hw_layout": Foreign(("false",), "outputs have ONNX's layout"),
@@ -57,8 +57,7 @@ FOREIGN: dict[str, Foreign] = {
     "virtual_type": Foreign(("0",), "it is for virtual NPUs"),
     "buffer_optimize": Foreign(("l1_optimize", "l2_optimize", "off_optimize"), "it is for buffers of NPUs"),
     "enable_single_stream": Foreign(_BOOLEAN, "a model runs in its caller's thread"),
-    "ac_parallel_enable": Foreign(_SWITCH, "it is for NPUs"),
-    "tiling_schedule_optimize": Foreign(_SWITCH, "it is for NPUs"),
+    **dict.fromkeys(("ac_parallel_enable", "tiling_schedule_optimize"), Foreign(_SWITCH, "it is for NPUs")),
     "status_check": Foreign(("0",), 'overflow is not looked for; --op_debug_config with "oom" checks bounds'),
     "atomic_clean_policy": Foreign(_SWITCH, "memory is cleaned where it must be"),
     # How operators are compiled
@@ -66,9 +65,6 @@ FOREIGN: dict[str, Foreign] = {
     "op_precision_mode": Foreign(
         (), "--op_select_implmode and --optypelist_for_implmode say which operators are precise"
     ),
-    "modify_mixlist": Foreign((), _NO_TYPES),
-    "keep_dtype": Foreign((), _NO_TYPES),
-    "customize_dtypes": Foreign((), _NO_TYPES),
     "allow_hf32": Foreign(("false",), "CPUs have no HF32"),
     "deterministic": Foreign(_SWITCH, "results are the same in each run anyway"),
     "fusion_switch_file": Foreign((), "what is fused is not decided by the user"),
@@ -79,23 +75,18 @@ FOREIGN: dict[str, Foreign] = {
     "oo_dead_code_elimination": Foreign(("true",), "what is not needed is always left out"),
     "optimization_switch": Foreign((), "the graph is always optimized"),
     "shape_generalized_build_mode": Foreign((), "operators serve any shape; --input_shape says which the file serves"),
-    "auto_tune_mode": Foreign((), _NO_BANK),
-    "mdl_bank_path": Foreign((), _NO_BANK),
-    "op_bank_path": Foreign((), _NO_BANK),
+    **dict.fromkeys(("auto_tune_mode", "mdl_bank_path", "op_bank_path"), Foreign((), _NO_BANK)),
     # Weights
     "enable_compress_weight": Foreign(("false",), _QUANTIZED),
-    "compress_weight_conf": Foreign((), _QUANTIZED),
-    "compression_optimize_conf": Foreign((), _QUANTIZED),
-    "sparsity": Foreign(("0",), _QUANTIZED),
+    **dict.fromkeys(("compress_weight_conf", "compression_optimize_conf"), Foreign((), _QUANTIZED)),
+    **dict.fromkeys(("sparsity", "quant_dumpable"), Foreign(("0",), _QUANTIZED)),
     "is_weight_clip": Foreign(_SWITCH, "weights are never converted"),
-    "quant_dumpable": Foreign(("0",), _QUANTIZED),
     # Several devices
-    "distributed_cluster_build": Foreign(("0",), _ONE_MACHINE),
-    "cluster_config": Foreign((), _ONE_MACHINE),
-    "enable_graph_parallel": Foreign(("0",), _ONE_MACHINE),
-    "graph_parallel_option_path": Foreign((), _ONE_MACHINE),
-    "shard_model_dir": Foreign((), _ONE_MACHINE),
-    "model_relation_config": Foreign((), _ONE_MACHINE),
+    **dict.fromkeys(("distributed_cluster_build", "enable_graph_parallel"), Foreign(("0",), _ONE_MACHINE)),
+    **dict.fromkeys(
+        ("cluster_config", "graph_parallel_option_path", "shard_model_dir", "model_relation_config"),
+        Foreign((), _ONE_MACHINE),
+    ),
 }
 """By the option's name."""
 
@@ -104,13 +95,11 @@ def check_foreign(option: str, value: str) -> None:
     """Take an option that decides nothing, or say what to do instead.
 
     Raises:
-        EmptyValueError: If it has no value.
-        RefusedOptionError: If the value asks for what opbuild does not do.
+        OptionError: If it has no value, or the value asks for what opbuild does not do.
     """
     accepted, instead = FOREIGN[option]
     if value in accepted:
         return
     allowed = f"only {' and '.join(accepted)} can be given" if accepted else "no value of it can be given"
-    if not value.strip():
-        raise EmptyValueError(f"--{option} is empty", allowed)
-    raise RefusedOptionError(f"--{option} is {value!r}, which opbuild does not serve", f"{allowed}; {instead}")
+    required(option, value, allowed)
+    raise wrong(REFUSED, f"--{option} is {value!r}, which opbuild does not serve", f"{allowed}; {instead}")

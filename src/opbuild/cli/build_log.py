@@ -48,7 +48,8 @@ class BuildLog:
         elif isinstance(event, CompileFinished):
             self._milliseconds[event.name] = event.milliseconds
             if self._shows("debug"):
-                self._tell(f"compiled {event.name} in {event.milliseconds:.0f} ms: {self._reasons.get(event.name, '')}")
+                reason = self._reasons.get(event.name, "")
+                say(f"compiled {event.name} in {event.milliseconds:.0f} ms: {reason}", self._console, soft_wrap=True)
         elif isinstance(event, Taken):
             self._shared[event.name] = event.source
         if not isinstance(event, Warned) or self._shows("warning"):
@@ -89,20 +90,14 @@ class BuildLog:
     def _shows(self, level: str) -> bool:
         return self._level <= LEVELS.index(level)
 
-    def _tell(self, line: str) -> None:
-        say(line, self._console, soft_wrap=True)
-
 
 def make_warner(level: str = "warning") -> Observer:
     """Return an observer that prints the warnings of what only looks, each once, if the level allows."""
     console, printed = Console(stderr=True, soft_wrap=True), set[str]()
+    shows = LEVELS.index(level) <= LEVELS.index("warning")
 
     def observe(event: Event) -> None:
-        if (
-            isinstance(event, Warned)
-            and event.message not in printed
-            and LEVELS.index(level) <= LEVELS.index("warning")
-        ):
+        if shows and isinstance(event, Warned) and event.message not in printed:
             printed.add(event.message)
             console.print(Text(f"warning: {event.message}", style="yellow"))
 

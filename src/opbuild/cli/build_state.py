@@ -66,11 +66,9 @@ class BuildState:
                 self.waiting.pop(event.name, None)
             case Waiting():
                 self.waiting[event.name] = event.holder
-            case Taken():
+            case Taken() | CompileFinished():
                 self.done, self.to_compile = event.done, event.to_compile
                 self.waiting.pop(event.name, None)
-            case CompileFinished():
-                self.done, self.to_compile = event.done, event.to_compile
                 if event.name in self.running:
                     self.running.remove(event.name)
             case BuildFinished():
@@ -79,8 +77,6 @@ class BuildState:
                 if event.step != self.step.step:
                     self._step_started = self._clock()
                 self.step = event
-            case _:
-                pass
 
     @property
     def compiling(self) -> bool:

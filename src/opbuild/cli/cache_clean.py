@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.cache_options import json_option, locate_place, place_options, print_json, read_size, read_span
+from opbuild.cli.cache_options import KINDS, json_option, locate_place, place_options, print_json, read_size, read_span
 from opbuild.errors import OptionError
 from opbuild.text.plural import counted, size
 
 if TYPE_CHECKING:
     from opbuild.cache.folder import Cache
+    from opbuild.config import Config
+    from opbuild.events import Watch
     from opbuild.store.items import Item
-
-_KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo": "memo", "settings": "settings"}
-_LEFT = "the rest is whole and can be used"
 
 
 @click.command()
@@ -28,23 +28,23 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
     Exits with 1 if something is damaged and stays.
     """
     from opbuild.cache.folder import Cache
-    from opbuild.cli.count_progress import progress_of
+    from opbuild.cli.count_progress import count_progress
 
     config = locate_place(**place)
     cache = Cache.of(config)
     found, removed = [], 0
-    with progress_of("checking", "checked", "the rest was not looked at") as count:
+    with count_progress("checking", "checked", "the rest was not looked at") as count:
         for problem in cache.problems(count):
             found.append(problem)
             removed += repair and cache.repair(problem)
             if not as_json:
-                click.echo(f"{_KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}")
+                click.echo(f"{KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}")
         if repair:
             cache.repaired(found)
     checked = count.total or 0
     if as_json:
         damaged = [
-            {"kind": _KINDS[each.item.kind], "name": each.item.name, "code": each.reason.code, "why": each.reason.text}
+            {"kind": KINDS[each.item.kind], "name": each.item.name, "code": each.reason.code, "why": each.reason.text}
             for each in found
         ]
         print_json({"checked": checked, "damaged": damaged, "repaired": repair})
@@ -62,16 +62,11 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
 @json_option
 def prune(older_than: str | None, max_size: str | None, as_json: bool, **place: Any) -> None:
     """Remove what was not used for long, or least recently; networks go before operators."""
-    from opbuild.cache.folder import Cache
-    from opbuild.cli.count_progress import progress_of
-
     seconds, nbytes = read_span(older_than), read_size(max_size)
     if seconds is None and nbytes is None:
         raise OptionError("prune was not told what to remove", "give --older_than or --max_size")
-    cache = Cache.of(locate_place(**place))
-    with progress_of("removing", "removed", _LEFT) as count:
-        removed = cache.prune(older_than=seconds, max_bytes=nbytes, watch=count)
-    _tell(removed, as_json, cache)
+    config = locate_place(**place)
+    _remove(config, as_json, lambda cache, count: cache.prune(older_than=seconds, max_bytes=nbytes, watch=count))
 
 
 @click.command()
@@ -79,17 +74,18 @@ def prune(older_than: str | None, max_size: str | None, as_json: bool, **place: 
 @json_option
 def clear(as_json: bool, **place: Any) -> None:
     """Remove everything that is stored; settings stay, and a build under way keeps what it has read."""
+    _remove(locate_place(**place), as_json, lambda cache, count: cache.clear(count))
+
+
+def _remove(config: Config, as_json: bool, remove: Callable[[Cache, Watch], tuple[Item, ...]]) -> None:
+    """Remove something, and tell what."""
     from opbuild.cache.folder import Cache
-    from opbuild.cli.count_progress import progress_of
+    from opbuild.cli.count_progress import count_progress
 
-    cache = Cache.of(locate_place(**place))
-    with progress_of("removing", "removed", _LEFT) as count:
-        removed = cache.clear(count)
-    _tell(removed, as_json, cache)
-
-
-def _tell(removed: tuple[Item, ...], as_json: bool, cache: Cache) -> None:
-    count = {name: sum(item.kind == kind for item in removed) for kind, name in _KINDS.items()}
+    cache = Cache.of(config)
+    with count_progress("removing", "removed", "the rest is whole and can be used") as watch:
+        removed = remove(cache, watch)
+    count = {name: sum(item.kind == kind for item in removed) for kind, name in KINDS.items()}
     nbytes = sum(item.nbytes for item in removed)
     if as_json:
         print_json({"operators": count["operator"], "networks": count["network"], "bytes": nbytes,

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from opbuild.config import Config
     from opbuild.kernel.target import Target
 
-_SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo": "memo", "settings": "settings"}
+"""What each kind of item is called."""
+
+_SIZES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -129,12 +133,8 @@ def read_size(text: str | None) -> int | None:
     Raises:
         OptionError: If it is no size.
     """
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d{1,15})([KMGT]?)(i?B)?", text.strip(), re.IGNORECASE)
-    if match is None:
-        raise OptionError(f"--max_size is {text!r}", "it must be a number of bytes, or one with K, M, G or T: 500M")
-    return int(match[1]) * _SIZES[match[2].upper()]
+    must = "it must be a number of bytes, or one with K, M, G or T: 500M"
+    return _read("max_size", text, r"(\d{1,15})([kmgtKMGT]?)(?:[iI]?[bB])?", _SIZES, must)
 
 
 def read_span(text: str | None) -> float | None:
@@ -143,12 +143,16 @@ def read_span(text: str | None) -> float | None:
     Raises:
         OptionError: If it is no span of time.
     """
+    return _read("older_than", text, r"(\d{1,9})([smhdw])", _SPANS, "it must be a number with s, m, h, d or w: 30d")
+
+
+def _read(option: str, text: str | None, form: str, units: Mapping[str, int], must: str) -> int | None:
     if text is None:
         return None
-    match = re.fullmatch(r"(\d{1,9})([smhdw])", text.strip())
+    match = re.fullmatch(form, text.strip())
     if match is None:
-        raise OptionError(f"--older_than is {text!r}", "it must be a number with s, m, h, d or w: 30d")
-    return float(int(match[1]) * _SPANS[match[2]])
+        raise OptionError(f"--{option} is {text!r}", must)
+    return int(match[1]) * units[match[2].lower()]
 
 
 def span(seconds: float) -> str:

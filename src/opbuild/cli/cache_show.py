@@ -37,14 +37,14 @@ def ls(as_json: bool, **place: Any) -> None:
     """List operators and networks, the last used first, and sum up what is stored, packed weights too."""
     from opbuild.cache.folder import Cache
     from opbuild.cli.cache_table import print_rows, row_of
-    from opbuild.cli.count_progress import progress_of
+    from opbuild.cli.count_progress import count_progress
     from opbuild.store.at_once import at_once
 
     config = locate_place(**place)
     cache = Cache.of(config)
     weights = {item.name: item for item in cache.items("weight")}
     items = sorted(cache.items("operator", "image"), key=lambda item: (-item.last_use, item.name))
-    with progress_of("reading", "read", "nothing was changed") as count:
+    with count_progress("reading", "read", "nothing was changed") as count:
         rows = []
         for _, row in at_once(items, lambda item: row_of(item, weights)):
             rows.append(row)

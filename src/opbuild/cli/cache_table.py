@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.cache_options import span
+from opbuild.cli.cache_options import KINDS, span
 from opbuild.text.plural import counted, size
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ _TABLE_AT_MOST = 500
 """Rows of a table: laying one of 50,000 rows out takes minutes."""
 _WIDE = 120
 """Characters of a line that has room for the variant."""
-_KINDS = {"operator": "operator", "image": "network", "weight": "weights"}
 
 
 def row_of(item: Item, weights: Mapping[str, Item]) -> dict[str, Any]:
@@ -33,7 +32,7 @@ def row_of(item: Item, weights: Mapping[str, Item]) -> dict[str, Any]:
     from opbuild.store.inspect import summarize
     from opbuild.store.networks import weights_of
 
-    row: dict[str, Any] = {"name": item.name, "kind": _KINDS[item.kind]}
+    row: dict[str, Any] = {"name": item.name, "kind": KINDS[item.kind]}
     row |= {"types": "", "target": "", "variant": "", "milliseconds": 0.0}
     if item.kind == "operator":
         summary = summarize(folder_of(item), item.name)

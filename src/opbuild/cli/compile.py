@@ -3,43 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import click
 
-from opbuild.cli.build_log import make_warner
+from opbuild.cli.build_log import build_log, make_warner
 from opbuild.cli.compile_options import BUILD, CHECK, COMPILE_DEFAULTS, SHOW, Request, compile_options, make_request
 from opbuild.cli.option_values import new_file
 from opbuild.cli.strict import StorageWatch, stored_in
-from opbuild.cli.usage import usage_error
 from opbuild.config import Config
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.input_shape import split_shapes
 from opbuild.text.plural import counted
 
 
-class StrictCommand(click.Command):
-    """A command whose wrong options are errors of opbuild, without the lines on usage that click puts before."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options.
-
-        Args:
-            ctx: The command's context.
-            args: What stands after the command's name.
-
-        Raises:
-            OptionError: If one is wrong.
-        """
-        try:
-            return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            raise usage_error(error, ctx.command_path) from error
-
-
-@click.command(cls=StrictCommand)
+@click.command()
 @compile_options(COMPILE_DEFAULTS)
 def compile(**options: Any) -> None:  # noqa: A001  the command's name
     """Build MODEL.onnx into one .om file, which runs without the compiler, in Python and from C.
@@ -78,30 +57,29 @@ def make_config(request: Request) -> Config:
     return Config.from_environment(**request.settings, atc=request.atc)
 
 
-def _arguments(request: Request, config: Config) -> Mapping[str, Any]:
-    """Return the keywords that building, previewing and checking have in common."""
+def _arguments(request: Request) -> dict[str, Any]:
+    """Return the arguments that building, previewing and checking have in common."""
     fixed, ranges = split_shapes(request.input_shapes)
     return {
+        "model": request.model,
         "soc_version": request.soc_version,
         "input_shapes": fixed or None,
         "variants": request.variants or None,
         "ranges": None if request.variants else ranges or None,
-        "config": config,
+        "config": make_config(request),
     }
 
 
 def _build(request: Request) -> None:
-    from opbuild.cli.build_log import build_log
     from opbuild.offline.build import build_offline
 
-    config = make_config(request)
+    arguments = _arguments(request)
     with build_log(request.log, explain=request.explain) as log:
         started = time.perf_counter()
         watch = StorageWatch(log)
-        path = build_offline(cast("Path", request.model), cast("Path", request.output),
-                             **_arguments(request, config), observer=watch)  # fmt: skip
+        path = build_offline(output=cast("Path", request.output), **arguments, observer=watch)
     log.finish(path, time.perf_counter() - started, watch.summary)
-    log.tell(stored_in(config, watch))
+    log.tell(stored_in(arguments["config"], watch))
     watch.require_stored(request.strict)
 
 
@@ -109,12 +87,10 @@ def _preview(request: Request) -> None:
     from opbuild.cli.tables import say, show_report
     from opbuild.offline.preview import preview
 
-    config = make_config(request)
-    report = preview(cast("Path", request.model), **_arguments(request, config), observer=make_warner(request.log))
+    report = preview(**_arguments(request), observer=make_warner(request.log))
     show_report(report, planned=True)
-    say(
-        f"dry run: {counted(report.built, 'operator')} to build, {report.reused} to reuse; nothing was built or written"
-    )
+    counts = f"{counted(report.built, 'operator')} to build, {report.reused} to reuse"
+    say(f"dry run: {counts}; nothing was built or written")
 
 
 def _check(request: Request) -> None:
@@ -124,8 +100,7 @@ def _check(request: Request) -> None:
 
     if not request.dry_run:
         new_file("check_report", str(request.check_report), "the JSON file to write")
-    config = make_config(request)
-    checked = check(cast("Path", request.model), **_arguments(request, config), observer=make_warner(request.log))
+    checked = check(**_arguments(request), observer=make_warner(request.log))
     for node in checked.without_kernel:
         click.echo(f"{node.name}: {node.op_type}: {' '.join(node.remark.split())}")
     passed = len(checked.nodes) - len(checked.failed)

@@ -11,8 +11,17 @@ import click
 
 from opbuild.cli import option_values as values
 from opbuild.cli.atc_options import FOREIGN, check_foreign
+from opbuild.cli.build_log import LEVELS
 from opbuild.cli.dynamic_sizes import parse_sizes, signatures
-from opbuild.cli.option_values import Choice, ConflictingOptionsError, DependentOptionError, MissingOptionError
+from opbuild.cli.option_values import (
+    CONFLICTING,
+    DEPENDENT,
+    MISSING,
+    Choice,
+    Whole,
+    required,
+    wrong,
+)
 from opbuild.cli.options import CORES, DEFAULT_PLACE, THREADS, F, one_model, option_group
 from opbuild.config import CACHE_MODES, IMPLEMENTATION_MODES, PRECISION_MODES, options_in
 from opbuild.errors import OptionError
@@ -50,7 +59,6 @@ _PRECISION = Choice(
         _NO_HALF,
     ),
 )  # fmt: skip
-LOG = Choice(("debug", "info", "warning", "error", "null"))
 _LEVEL = Choice(("0", "1", "2", "3", "4"))
 
 
@@ -99,18 +107,12 @@ class Defaults:
 
     Attributes:
         required: Options that must be given besides the model: for mode 3 ``framework``, for mode 0 all.
-        cache_mode: The value of ``--op_compiler_cache_mode``.
-        log: The value of ``--log``.
-        cache_dir: What ``--help`` says of ``--op_compiler_cache_dir``.
-        cache_path: What ``--help`` says of ``--cache_path``.
+        values: What the command takes or, of folders, what ``--help`` says, of options in which the commands differ.
         atc: Whether operators are kept where ATC keeps them.
     """
 
     required: tuple[str, ...]
-    cache_mode: str
-    log: str
-    cache_dir: str
-    cache_path: str
+    values: Mapping[str, str]
     atc: bool
 
     def shown(self, option: str, usual: str) -> str:
@@ -122,67 +124,54 @@ class Defaults:
         """
         if option in self.required:
             return "  [required]"
-        own = {"op_compiler_cache_mode": self.cache_mode, "log": self.log, "op_compiler_cache_dir": self.cache_dir,
-               "cache_path": self.cache_path}.get(option, usual)  # fmt: skip
+        own = self.values.get(option, usual)
         return f"  [default: {own}]" if own else ""
 
 
-COMPILE_DEFAULTS = Defaults((), "enable", "info", "", DEFAULT_PLACE, atc=False)
+COMPILE_DEFAULTS = Defaults(
+    (), {"op_compiler_cache_mode": "enable", "log": "info", "cache_path": DEFAULT_PLACE}, atc=False
+)
 ATC_DEFAULTS = Defaults(
-    ("framework", "output", "soc_version"), "disable", "warning",
-    "$ASCEND_CACHE_PATH/kernel_cache, else ~/atc_data/kernel_cache", "", atc=True,
+    ("framework", "output", "soc_version"),
+    {"op_compiler_cache_mode": "disable", "log": "warning",
+     "op_compiler_cache_dir": "$ASCEND_CACHE_PATH/kernel_cache, else ~/atc_data/kernel_cache"},
+    atc=True,
 )  # fmt: skip
 
 
 Parse = Callable[[str, str], Any]
 
 
+def _callback(name: str, parse: Parse) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    return lambda context, parameter, text: None if text is None else parse(name, text)
+
+
 def _option(name: str, parse: Parse, metavar: str, help_: str, default: str) -> Callable[[F], F]:
-    def callback(context: click.Context, option: click.Parameter, text: str | None) -> Any:
-        return None if text is None else parse(name, text)
-
     spellings = (f"--{name}", "-o") if name == "output" else (f"--{name}",)
-    return click.option(*spellings, name, callback=callback, metavar=metavar, help=f"{help_}{default}")
-
-
-def _foreign(name: str) -> Callable[[F], F]:
-    def callback(context: click.Context, option: click.Parameter, text: str | None) -> None:
-        if text is not None:
-            check_foreign(name, text)
-
-    return click.option(f"--{name}", name, callback=callback, hidden=True, expose_value=False)
+    return click.option(*spellings, name, callback=_callback(name, parse), metavar=metavar, help=f"{help_}{default}")
 
 
 def _shapes(option: str, text: str) -> Mapping[str, Shape]:
-    if not text.strip():
-        raise values.EmptyValueError("--input_shape is empty", 'write it as "data:1,3,224,224"')
-    return parse_open_shape(text)
+    return parse_open_shape(required(option, text, 'write it as "data:1,3,224,224"'))
+
+
+def _model(option: str, text: str) -> Path:
+    return values.input_file(option, text, ONNX, OFFLINE)
 
 
 def _soc_version(option: str, text: str) -> str:
-    if not text.strip():
-        raise values.EmptyValueError("--soc_version is empty", f"it may be {BUILDABLE}")
-    resolve_soc_version(text)
-    return text
-
-
-def _output(option: str, text: str) -> Path:
-    return values.new_file(option, text, "the name of the file to write", ".om")
-
-
-def _text(option: str, text: str) -> str:
-    if not text.strip():
-        raise values.EmptyValueError(f"--{option} is empty", "it must be names of operator types separated by commas")
+    resolve_soc_version(required(option, text, f"it may be {BUILDABLE}"))
     return text
 
 
 _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
-    ("mode", lambda o, t: int(_MODE.check(o, t)), "0|1|3|6",
+    ("mode", lambda o, t: int(_MODE.read(o, t)), "0|1|3|6",
      "0: build an .om file. 1: write a model or an .om file as JSON. 3: only check which operators have no kernel. "
      "6: show what an .om file holds.", "0"),
     ("model", lambda o, t: values.input_file(o, t, ONNX), "FILE.onnx", "The model, instead of MODEL.onnx.", ""),
-    ("framework", _FRAMEWORK.check, "5", "The model's framework: 5 is ONNX.", "5"),
-    ("output", _output, "FILE", "The file to write; .om is added.", "the model's name, here"),
+    ("framework", _FRAMEWORK.read, "5", "The model's framework: 5 is ONNX.", "5"),
+    ("output", lambda o, t: values.new_file(o, t, "the name of the file to write", ".om"), "FILE",
+     "The file to write; .om is added.", "the model's name, here"),
     ("soc_version", _soc_version, "TARGET",
      "The machine to build for: host, or a target such as x86-64-linux-avx2 or arm-64-linux.", "host"),
     ("input_shape", _shapes, "SHAPES",
@@ -199,24 +188,25 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
      "The file that mode 1 writes.", ""),
     ("check_report", lambda o, t: values.new_file(o, t, "the JSON file to write"), "FILE.json",
      "The file that mode 3 writes.", "check_result.json"),
-    ("op_select_implmode", _IMPLMODE.check, "MODE", "high_performance or high_precision.", "high_performance"),
-    ("optypelist_for_implmode", _text, "TYPES", "Operator types that --op_select_implmode is for.", "all"),
-    ("precision_mode", _PRECISION.check, "MODE", "must_keep_origin_dtype or force_fp32.", "must_keep_origin_dtype"),
-    ("op_compiler_cache_mode", Choice(CACHE_MODES).check, "MODE",
+    ("op_select_implmode", _IMPLMODE.read, "MODE", "high_performance or high_precision.", "high_performance"),
+    ("optypelist_for_implmode", lambda o, t: required(o, t, "it must be names of operator types separated by commas"),
+     "TYPES", "Operator types that --op_select_implmode is for.", "all"),
+    ("precision_mode", _PRECISION.read, "MODE", "must_keep_origin_dtype or force_fp32.", "must_keep_origin_dtype"),
+    ("op_compiler_cache_mode", Choice(CACHE_MODES).read, "MODE",
      "enable: reuse operators and add to them. force: compile again and replace. disable: neither read nor write.", ""),
     ("cache_path", values.folder, "DIR",
      "Folder that holds rank_<id>/, the store of 'opbuild build' and 'opbuild run'.", ""),
     ("op_compiler_cache_dir", values.folder, "DIR",
      "Instead of it: folder with a folder of operators for each target, as ATC has it.", ""),
-    ("op_debug_level", lambda o, t: int(_LEVEL.check(o, t)), "0|1|2|3|4",
+    ("op_debug_level", lambda o, t: int(_LEVEL.read(o, t)), "0|1|2|3|4",
      "Files for debugging operators; not 0: everything is compiled.", "0"),
     ("op_debug_config", lambda o, t: values.existing_file(o, t, "an existing file"), "FILE",
      "File with op_debug_config= and op_debug_list=.", ""),
     ("debug_dir", lambda o, t: values.path(o, t, "an existing folder"), "DIR",
      "Existing folder for the files of debugging.", "$ASCEND_WORK_PATH/kernel_meta, else ./kernel_meta"),
-    ("log", LOG.check, "LEVEL", "What is printed: debug, info, warning, error or null.", ""),
-    ("workers", lambda o, t: values.integer(o, t, 1), "N", "Operators compiled at once.", CORES),
-    ("num_threads", lambda o, t: values.integer(o, t, 1, 1024), "N", "Threads that the model is built for.", THREADS),
+    ("log", Choice(LEVELS).read, "LEVEL", "What is printed: debug, info, warning, error or null.", ""),
+    ("workers", Whole(1).read, "N", "Operators compiled at once.", CORES),
+    ("num_threads", Whole(1, 1024).read, "N", "Threads that the model is built for.", THREADS),
 )  # fmt: skip
 """Name, parser, metavar, help and usual default of each option that takes a value."""
 
@@ -241,8 +231,11 @@ def compile_options(defaults: Defaults) -> Callable[[F], F]:
         defaults: What the command takes where its options do not say.
     """
     return option_group(
-        click.argument("argument", metavar="[MODEL.onnx]", required=False, callback=_argument),
-        *(_foreign(name) for name in reversed(FOREIGN)),
+        click.argument("argument", metavar="[MODEL.onnx]", required=False, callback=_callback("model", _model)),
+        *(
+            click.option(f"--{name}", callback=_callback(name, check_foreign), hidden=True, expose_value=False)
+            for name in reversed(FOREIGN)
+        ),
         *(
             _option(name, parse, metavar, help_, defaults.shown(name, usual))
             for name, parse, metavar, help_, usual in _OPTIONS
@@ -251,10 +244,6 @@ def compile_options(defaults: Defaults) -> Callable[[F], F]:
         click.option("--explain", is_flag=True, help="Say of each operator why it was built or reused."),
         click.option("--strict", is_flag=True, help="Fail, once it is built, if operators could not be stored."),
     )
-
-
-def _argument(context: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
-    return None if text is None else values.input_file("model", text, ONNX, OFFLINE)
 
 
 def _place_argument(given: Mapping[str, Any], mode: int) -> Mapping[str, Any]:
@@ -286,36 +275,35 @@ def make_request(given: Mapping[str, Any], defaults: Defaults) -> Request:
     """
     mode = given["mode"] or BUILD
     options = dict(_place_argument(given, mode))
-    options["op_compiler_cache_mode"] = options["op_compiler_cache_mode"] or defaults.cache_mode
+    options["op_compiler_cache_mode"] = options["op_compiler_cache_mode"] or defaults.values["op_compiler_cache_mode"]
     _require(options, mode, defaults)
     _check_debugging(options)
     _check_files(options)
     if options["cache_path"] is not None and options["op_compiler_cache_dir"] is not None:
-        raise ConflictingOptionsError(
+        raise wrong(
+            CONFLICTING,
             f"--cache_path is {str(options['cache_path'])!r}, and --op_compiler_cache_dir names another cache",
             "give one of them",
         )
     if options["optypelist_for_implmode"] and not options["op_select_implmode"]:
-        raise DependentOptionError(
+        raise wrong(
+            DEPENDENT,
             f"--optypelist_for_implmode is {options['optypelist_for_implmode']!r}, and nothing is asked of these types",
             f"give --op_select_implmode too: {' or '.join(IMPLEMENTATION_MODES)}",
         )
     shapes: Mapping[str, Shape] = options["input_shape"] or {}
     model: Path | None = options["model"]
-    output: Path | None = options["output"]
-    if output is None and model is not None:
-        output = Path(model.stem)
     return Request(
         mode=mode,
         model=model,
-        output=output,
+        output=options["output"] or (Path(model.stem) if model is not None else None),
         om=options["om"],
         json=options["json"],
         check_report=options["check_report"] or Path("check_result.json"),
         soc_version=options["soc_version"] or "host",
         input_shapes=shapes,
         variants=signatures(shapes, [options[name] for name in _DYNAMIC if options[name] is not None]),
-        log=options["log"] or defaults.log,
+        log=options["log"] or defaults.values["log"],
         dry_run=options["dry_run"],
         explain=options["explain"],
         strict=options["strict"],
@@ -334,16 +322,16 @@ def _require(options: Mapping[str, Any], mode: int, defaults: Defaults) -> None:
     for name in needs:
         if options[name] is None:
             if name == "model" and not defaults.atc:
-                raise MissingOptionError("the model is missing", "give its path: opbuild compile MODEL.onnx")
+                raise wrong(MISSING, "the model is missing", "give its path: opbuild compile MODEL.onnx")
             metavar = next(metavar for option, _, metavar, _, _ in _OPTIONS if option == name)
-            raise MissingOptionError(f"--{name} is missing", f"mode {mode} needs it: --{name}={metavar}")
+            raise wrong(MISSING, f"--{name} is missing", f"mode {mode} needs it: --{name}={metavar}")
     if mode == TO_JSON and (options["om"] is None) == (options["model"] is None):
-        raise MissingOptionError("--om is missing", "mode 1 needs one of --om and --model, the file to write as JSON")
+        raise wrong(MISSING, "--om is missing", "mode 1 needs one of --om and --model, the file to write as JSON")
     for name, modes in _ONLY.items():
         if options[name] not in (None, False) and mode not in modes:
             allowed = " or ".join(f"--mode={each}" for each in modes)
             given = f"--{name} is given" if options[name] is True else f"--{name} is {str(options[name])!r}"
-            raise DependentOptionError(given, f"it is for {allowed} only")
+            raise wrong(DEPENDENT, given, f"it is for {allowed} only")
 
 
 def _check_files(options: Mapping[str, Any]) -> None:
@@ -361,6 +349,6 @@ def _check_debugging(options: Mapping[str, Any]) -> None:
     if not folder.is_dir():
         raise values.bad_value("debug_dir", folder, "it must be an existing folder")
     if not options["op_debug_level"]:
-        raise DependentOptionError(
-            f"--debug_dir is {str(folder)!r}, and --op_debug_level is 0", "give --op_debug_level from 1 to 4"
+        raise wrong(
+            DEPENDENT, f"--debug_dir is {str(folder)!r}, and --op_debug_level is 0", "give --op_debug_level from 1 to 4"
         )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from opbuild.cli.interrupt import INTERRUPTS
-from opbuild.cli.progress import PATIENCE, QUIET_SECONDS, duration
+from opbuild.cli.progress import PATIENCE, QUIET_SECONDS, duration, ticking
 from opbuild.cli.tables import say
 
 _REDRAW_SECONDS = 0.1
@@ -70,22 +69,29 @@ class Count:
         return f"{so_far}; {self.rest}"
 
 
-class _Shown(Protocol):
-    first: float
-    interval: float
+class _Lines:
+    """Writes a line now and then."""
 
-    def show(self) -> None: ...
+    first = interval = QUIET_SECONDS
 
-    def close(self) -> None: ...
+    def __init__(self, console: Console, count: Count) -> None:
+        self._console = console
+        self._count = count
+
+    def show(self) -> None:
+        say(self._count.line, self._console, soft_wrap=True)
+
+    def close(self) -> None:
+        """Take away what should not stay."""
 
 
-class _Bar:
+class _Bar(_Lines):
     """Draws a bar that goes again."""
 
     first, interval = PATIENCE, _REDRAW_SECONDS
 
     def __init__(self, console: Console, count: Count) -> None:
-        self._count = count
+        super().__init__(console, count)
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -110,57 +116,28 @@ class _Bar:
         self._progress.stop()
 
 
-class _Lines:
-    """Writes a line now and then."""
-
-    first = interval = QUIET_SECONDS
-
-    def __init__(self, console: Console, count: Count) -> None:
-        self._console = console
-        self._count = count
-
-    def show(self) -> None:
-        say(self._count.line, self._console, soft_wrap=True)
-
-    def close(self) -> None:
-        pass
-
-
 @contextmanager
-def count_progress(console: Console, doing: str, past: str, rest: str) -> Iterator[Count]:
+def count_progress(doing: str, past: str, rest: str, console: Console | None = None) -> Iterator[Count]:
     """Give a watch that shows on ``console``, as suits it, how far a command is, and how far it got if interrupted.
 
     Args:
-        console: Where to show it; the standard error, so that output stays clean.
         doing: What the command does with each item, e.g. ``removing``.
         past: The same, done.
         rest: What there is to say of the rest when the command is interrupted.
+        console: Where to show it; None: the standard error, so that output stays clean.
     """
+    console = console or Console(stderr=True)
     count = Count(doing, past, rest)
-    shown: _Shown = _Bar(console, count) if console.is_terminal else _Lines(console, count)
+    shown = (_Bar if console.is_terminal else _Lines)(console, count)
     stop = threading.Event()
-
-    def ticking() -> None:
-        seconds = shown.first
-        while not stop.wait(seconds):
-            shown.show()
-            seconds = shown.interval
-
-    thread = threading.Thread(target=ticking, name="opbuild-progress", daemon=True)
+    thread = threading.Thread(
+        target=ticking, args=(stop, shown.first, shown.interval, shown.show), name="opbuild-progress", daemon=True
+    )
     thread.start()
     try:
         with INTERRUPTS.described(lambda: count.interrupted):
             yield count
     finally:
-        _end(stop, thread, shown)
-
-
-def _end(stop: threading.Event, thread: threading.Thread, shown: _Shown) -> None:
-    stop.set()
-    thread.join()
-    shown.close()
-
-
-def progress_of(doing: str, past: str, rest: str) -> AbstractContextManager[Count]:
-    """Return ``count_progress`` on the standard error."""
-    return count_progress(Console(stderr=True), doing, past, rest)
+        stop.set()
+        thread.join()
+        shown.close()

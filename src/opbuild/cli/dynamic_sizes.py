@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
+from typing import NamedTuple
 
-from opbuild.cli.option_values import ConflictingOptionsError, DependentOptionError, EmptyValueError, bad_value
-from opbuild.frontend.input_shape import Shape, format_input_shape
+from opbuild.cli.option_values import CONFLICTING, DEPENDENT, bad_value, required, wrong
+from opbuild.frontend.input_shape import Shape, format_input_shape, open_axes
 from opbuild.kernel.opdesc import FREE
 from opbuild.text.plural import counted
 
@@ -33,39 +34,38 @@ class DynamicSizes:
     sizes: tuple[tuple[int, ...], ...]
 
 
-_ALLOWED = {
-    "dynamic_batch_size": f'2 to {MOST} different sizes of at least 1, such as "1,2,4,8"',
-    "dynamic_image_size": f'2 to {MOST} different heights and widths of at least 1, such as "224,224;448,448"',
-    "dynamic_dims": f'2 to {MOST} different lists of extents of at least 1, all as long, such as "1,224;4,448"',
-}
-"""What each option takes."""
+class _Form(NamedTuple):
+    """What one of the options takes, and where ``--input_shape`` must be open for it: in which axes of an input."""
 
-_OPEN = {
-    "dynamic_batch_size": "-1 first and nowhere else",
-    "dynamic_image_size": "-1 for height and width, the last two of four, and nowhere else",
-    "dynamic_dims": "-1 for each extent of a list",
-}
-"""Where ``--input_shape`` must be open for each option."""
+    takes: str
+    opens: str
+    example: str
+    axes: tuple[list[int], ...] | None = None
 
-_EXAMPLE = {
-    "dynamic_batch_size": "data:-1,3,224,224",
-    "dynamic_image_size": "data:1,3,-1,-1",
-    "dynamic_dims": "data:-1,3,-1,224",
-}
 
-_OPEN_AXES = {"dynamic_batch_size": ([0],), "dynamic_image_size": ([2, 3],)}
-"""The axes that each open input must have open; ``dynamic_dims`` takes any."""
+_FORMS = {
+    "dynamic_batch_size": _Form(
+        'sizes of at least 1, such as "1,2,4,8"', "-1 first and nowhere else", "data:-1,3,224,224", ([0],)
+    ),
+    "dynamic_image_size": _Form(
+        'heights and widths of at least 1, such as "224,224;448,448"',
+        "-1 for height and width, the last two of four, and nowhere else", "data:1,3,-1,-1", ([2, 3],)
+    ),
+    "dynamic_dims": _Form(
+        'lists of extents of at least 1, all as long, such as "1,224;4,448"', "-1 for each extent of a list",
+        "data:-1,3,-1,224"
+    ),
+}  # fmt: skip
 
 
 def parse_sizes(option: str, text: str) -> DynamicSizes:
     """Parse the value of one of the options.
 
     Raises:
-        EmptyValueError, BadValueError: If the text is not of the option's form.
+        OptionError: If the text is not of the option's form.
     """
-    must = f"it must be {_ALLOWED[option]}"
-    if not text.strip():
-        raise EmptyValueError(f"--{option} is empty", must)
+    must = f"it must be 2 to {MOST} different {_FORMS[option].takes}"
+    required(option, text, must)
     between = "," if option == "dynamic_batch_size" else ";"
     lists = [[piece.strip() for piece in part.split(",")] for part in text.split(between)]
     if any(not re.fullmatch("0*[1-9][0-9]{0,8}", piece) for pieces in lists for piece in pieces):
@@ -86,47 +86,47 @@ def signatures(shapes: Mapping[str, Shape], given: list[DynamicSizes]) -> tuple[
         given: The options that stand on the command line.
 
     Raises:
-        ConflictingOptionsError: If two are given, or more is open than the option fills.
-        DependentOptionError: If nothing is open.
+        OptionError: If two are given, nothing is open, or more is open than the option fills.
     """
     if not given:
         return ()
-    sizes = given[0]
+    sizes, form = given[0], _FORMS[given[0].option]
     if len(given) > 1:
-        raise ConflictingOptionsError(
-            f"--{sizes.option} is {sizes.text!r}, and --{given[1].option} is {given[1].text!r}", "give one of them"
+        raise wrong(
+            CONFLICTING,
+            f"--{sizes.option} is {sizes.text!r}, and --{given[1].option} is {given[1].text!r}",
+            "give one of them",
         )
-    opened = {name: _open_axes(shape) for name, shape in shapes.items() if _open_axes(shape)}
+    opened = {name: open_axes(shape) for name, shape in shapes.items() if open_axes(shape)}
     if not opened:
-        raise DependentOptionError(
+        raise wrong(
+            DEPENDENT,
             f"--{sizes.option} is {sizes.text!r}, and no input is open for it",
-            f'give --input_shape with {_OPEN[sizes.option]}, such as "{_EXAMPLE[sizes.option]}"',
+            f'give --input_shape with {form.opens}, such as "{form.example}"',
         )
     for name, axes in opened.items():
         if not _fills(sizes.option, shapes[name], axes):
             shown = format_input_shape({name: shapes[name]})
-            raise ConflictingOptionsError(
+            raise wrong(
+                CONFLICTING,
                 f"--{sizes.option} is {sizes.text!r}, and --input_shape has {shown!r}",
-                f"it must have {_OPEN[sizes.option]}; or leave --{sizes.option} out and give ranges",
+                f"it must have {form.opens}; or leave --{sizes.option} out and give ranges",
             )
     wanted = sum(map(len, opened.values()))
     if sizes.option == "dynamic_dims" and wanted != len(sizes.sizes[0]):
-        raise ConflictingOptionsError(
+        raise wrong(
+            CONFLICTING,
             f"--dynamic_dims is {sizes.text!r}, and --input_shape has {wanted} times -1",
             f"each of its lists must have {counted(wanted, 'extent')}",
         )
     return tuple(_signature(shapes, opened, sizes.option, each) for each in sizes.sizes)
 
 
-def _open_axes(shape: Shape) -> list[int]:
-    return [axis for axis, extent in enumerate(shape) if not isinstance(extent, int) or extent == FREE]
-
-
 def _fills(option: str, shape: Shape, axes: list[int]) -> bool:
     """Return whether an option's numbers say all that a shape leaves open."""
     if any(shape[axis] != FREE for axis in axes):
         return False
-    allowed = _OPEN_AXES.get(option)
+    allowed = _FORMS[option].axes
     return allowed is None or (axes in allowed and (option != "dynamic_image_size" or len(shape) == 4))
 
 

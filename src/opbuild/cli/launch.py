@@ -11,18 +11,7 @@ from opbuild.cli.option_values import OnePath, Whole
 MOST_RANKS = 1024
 
 
-class LaunchCommand(click.Command):
-    """A command that leaves everything after the script to the script."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
-    ) -> click.Context:
-        """Let options end at the first argument that is none."""
-        context: click.Context = super().make_context(info_name, args, parent, allow_interspersed_args=False, **extra)
-        return context
-
-
-@click.command(cls=LaunchCommand)
+@click.command(context_settings={"allow_interspersed_args": False})  # what follows the script is the script's
 @click.option("-n", "--num_ranks", metavar="N", type=Whole(1, MOST_RANKS), required=True,
               help="How many ranks to start.")  # fmt: skip
 @click.option(

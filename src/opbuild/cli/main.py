@@ -22,20 +22,6 @@ from opbuild.version import __version__
 _HELP: tuple[type[click.UsageError], ...] = tuple(filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)]))
 """A command that was called with nothing and shows its help; older releases of click have no such error."""
 
-COMMANDS: dict[str, str] = {
-    "example": "opbuild.cli.example:example",
-    "build": "opbuild.cli.build:build",
-    "run": "opbuild.cli.run:run",
-    "compile": "opbuild.cli.compile:compile",
-    "launch": "opbuild.cli.launch:launch",
-    "atc": "opbuild.cli.atc:atc",
-    "explain": "opbuild.cli.explain:explain",
-    "operators": "opbuild.cli.operators:operators",
-    "cache": "opbuild.cli.cache:cache",
-    "env": "opbuild.cli.env:env",
-}
-"""Every command, and where it is."""
-
 GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
     "ONNX models": (
         ("example", "Write an example network to try opbuild with."),
@@ -59,13 +45,10 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 """For whom each command is: what ``opbuild --help`` shows, a command in each group whose users need it."""
 
+COMMANDS = tuple(dict.fromkeys(name for rows in GROUPS.values() for name, _ in rows))
+"""Every command; each is in a module of its name."""
 
 _WIDEST = max(map(len, COMMANDS))
-
-
-def _underscores(token: str) -> str:
-    """Let ``--input-shape`` mean ``--input_shape``."""
-    return token.replace("-", "_")
 
 
 class LazyGroup(click.Group):
@@ -76,22 +59,13 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command.
-
-        Args:
-            ctx: The context of the group.
-            cmd_name: The command's name.
-        """
+        """Import a command."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name].partition(":")
-        return cast("click.Command", getattr(import_module(module), attribute))
+        return cast("click.Command", getattr(import_module(f"opbuild.cli.{cmd_name}"), cmd_name))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command.
-
-        Args:
-            ctx: The context of the group.
 
         Raises:
             Interrupted: If the user interrupts it.
@@ -110,7 +84,10 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
-    context_settings={"token_normalize_func": _underscores, "help_option_names": ["-h", "--help"]},
+    context_settings={
+        "token_normalize_func": lambda token: token.replace("-", "_"),  # --input-shape means --input_shape
+        "help_option_names": ["-h", "--help"],
+    },
     epilog="Options may be spelled with underscores or with hyphens. 'opbuild COMMAND --help' explains one command.",
 )
 @click.version_option(__version__, prog_name="opbuild", message="%(prog)s %(version)s")

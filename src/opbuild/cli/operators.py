@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from opbuild.cli.cache_options import json_option, print_json
-from opbuild.cli.option_values import OneOf
+from opbuild.cli.option_values import Choice
 from opbuild.graph.types import DTYPES
 from opbuild.offline.operator_support import OperatorSupport, filtered
 from opbuild.offline.operator_support import operators as supported
@@ -23,7 +23,7 @@ _GROUPS = {
 @click.argument("names", metavar="[OPERATOR]...", nargs=-1)
 @click.option("--kernel", is_flag=True, help="Only those that have kernels.")
 @click.option("--host", is_flag=True, help="Only those that run on the host.")
-@click.option("--type", "dtype", metavar="TYPE", type=OneOf(DTYPES), default=None,
+@click.option("--type", "dtype", metavar="TYPE", type=Choice(DTYPES), default=None,
               help="Only what is so for this element type, such as float16.")  # fmt: skip
 @json_option
 def operators(names: tuple[str, ...], kernel: bool, host: bool, dtype: str | None, as_json: bool) -> None:

@@ -19,41 +19,33 @@ from opbuild.files.writing import unwritable
 FOLDER = "a folder, which is made if it is missing"
 
 
-class BadValueError(OptionError):
-    """An option has a value that is not allowed.
+EMPTY, MISSING, DEPENDENT, CONFLICTING = "E10004", "E10007", "E10057", "E10056"
+NO_FILE, REFUSED, BAD_VALUE = "E10410", "E10055", "E10001"
+"""ATC's codes: an option has no value, is missing, lacks the one that gives it a meaning, or excludes another; its file
+does not exist; ATC has the option or value, and opbuild does not serve it; its value is not allowed."""
+
+_BAD_VALUES = {"framework": "E10007", "log": "E10010"}
+"""Codes of bad values of options that have one of their own."""
+
+
+class CommandLineError(OptionError):
+    """An option on the command line is at fault.
 
     Attributes:
-        option: The option's name without dashes; empty if none is at fault alone.
+        code: ATC's code of what is wrong.
     """
 
-    option = ""
+    code = BAD_VALUE
 
 
-class EmptyValueError(OptionError):
-    """An option that stands on the command line has no value."""
+def wrong(code: str, message: str, hint: str) -> CommandLineError:
+    """Return the error for options of which something is wrong that has one of the codes above."""
+    error = CommandLineError(message, hint)
+    error.code = code
+    return error
 
 
-class MissingOptionError(OptionError):
-    """An option that is needed here is missing."""
-
-
-class ConflictingOptionsError(OptionError):
-    """Options that exclude each other are given together."""
-
-
-class DependentOptionError(OptionError):
-    """An option is given without the one that gives it a meaning."""
-
-
-class MissingFileError(OptionError):
-    """A file that an option names does not exist."""
-
-
-class RefusedOptionError(OptionError):
-    """An option, or a value of it, that ATC has and opbuild does not serve."""
-
-
-def bad_value(option: str, value: object, allowed: str) -> BadValueError:
+def bad_value(option: str, value: object, allowed: str) -> CommandLineError:
     """Return the error for a value that an option does not take.
 
     Args:
@@ -61,153 +53,115 @@ def bad_value(option: str, value: object, allowed: str) -> BadValueError:
         value: What was given.
         allowed: What the option takes, after "it must be" or as a whole clause.
     """
-    error = BadValueError(f"--{option} is {str(value)!r}", allowed)
-    error.option = option
-    return error
+    return wrong(_BAD_VALUES.get(option, BAD_VALUE), f"--{option} is {str(value)!r}", allowed)
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What an option takes.
+def required(option: str, text: str, allowed: str) -> str:
+    """Return the value of an option that must have one; ``allowed`` is what it takes.
+
+    Raises:
+        CommandLineError: If it is blank.
+    """
+    if not text.strip():
+        raise wrong(EMPTY, f"--{option} is empty", allowed)
+    return text
+
+
+class Value(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no such argument
+    """What an option takes, here and for click: a wrong value is an error that says what may be.
 
     Attributes:
-        allowed: The values.
+        name: What click calls it.
+    """
+
+    name = "value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value.
+
+        Raises:
+            CommandLineError: If it is not allowed.
+        """
+        name = name_of(param).lstrip("-") if param is not None else ""
+        return self.read(name, value) if isinstance(value, str) else value
+
+    def read(self, option: str, text: str) -> Any:
+        """Return the value that a text is, or raise as ``convert`` does."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class Choice(Value):
+    """One of some words.
+
+    Attributes:
+        allowed: The words.
         refused: Values that ATC has and opbuild does not serve, with what to do instead.
     """
 
     allowed: Sequence[str]
     refused: Mapping[str, str] = field(default_factory=dict)
 
-    def check(self, option: str, value: str) -> str:
-        """Return the value.
-
-        Raises:
-            EmptyValueError, BadValueError: If it is not allowed.
-        """
-        if value in self.allowed:
-            return value
+    def read(self, option: str, text: str) -> str:
+        """Return the word."""
         must = f"it must be {_either(self.allowed)}"
-        if not value.strip():
-            raise EmptyValueError(f"--{option} is empty", must)
-        if value in self.refused:
-            raise bad_value(option, value, f"{must}; {self.refused[value]}")
-        raise bad_value(option, value, must)
+        if text in self.allowed:
+            return text
+        required(option, text, must)
+        raise bad_value(option, text, f"{must}; {self.refused[text]}" if text in self.refused else must)
 
 
-def integer(option: str, text: str, least: int, greatest: int | None = None) -> int:
-    """Return a whole number.
-
-    Raises:
-        EmptyValueError, BadValueError: If it is none, or not in the range.
-    """
-    limits = f"from {least} to {greatest}" if greatest is not None else f"of at least {least}"
-    if not text.strip():
-        raise EmptyValueError(f"--{option} is empty", f"it must be an integer {limits}")
-    value = int(text) if re.fullmatch(r"\s*-?[0-9]{1,18}\s*", text) else least - 1
-    if value < least or (greatest is not None and value > greatest):
-        raise bad_value(option, text, f"it must be an integer {limits}")
-    return value
-
-
-class _Read(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no such argument
-    """A value for click, read as the options of ``opbuild compile`` are: a wrong one is an error that says what may be.
-
-    Attributes:
-        name: What click calls it.
-    """
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value.
-
-        Raises:
-            EmptyValueError, BadValueError: If it is not allowed.
-        """
-        name = name_of(param).lstrip("-") if param is not None else ""
-        return self.read(name, value, isinstance(param, click.Argument)) if isinstance(value, str) else value
-
-    def read(self, name: str, text: str, is_argument: bool) -> Any:
-        """Return the value that a text is, of an option or of an argument."""
-        raise NotImplementedError
-
-
-class Whole(_Read):
+@dataclass(frozen=True, eq=False)
+class Whole(Value):
     """A whole number in a range.
 
-    Args:
+    Attributes:
         least: The least.
         greatest: The greatest; None: there is none.
     """
 
-    name = "integer"
+    least: int
+    greatest: int | None = None
 
-    def __init__(self, least: int, greatest: int | None = None) -> None:
-        self.least = least
-        self.greatest = greatest
-
-    def read(self, name: str, text: str, is_argument: bool) -> int:
+    def read(self, option: str, text: str) -> int:
         """Return the number."""
-        return integer(name, text, self.least, self.greatest)
+        limits = f"from {self.least} to {self.greatest}" if self.greatest is not None else f"of at least {self.least}"
+        must = f"it must be an integer {limits}"
+        required(option, text, must)
+        value = int(text) if re.fullmatch(r"\s*-?[0-9]{1,18}\s*", text) else self.least - 1
+        if value < self.least or (self.greatest is not None and value > self.greatest):
+            raise bad_value(option, text, must)
+        return value
 
 
-class OnePath(_Read):
+@dataclass(frozen=True, eq=False)
+class OnePath(Value):
     """A path; an empty one is an error, and not the working folder.
 
-    Args:
+    Attributes:
         what: What it is the path of, after "it must be".
         folder: Whether it must be a folder, or what can be made one.
     """
 
-    name = "path"
+    what: str
+    folder: bool = False
 
-    def __init__(self, what: str, *, folder: bool = False) -> None:
-        self.what = what
-        self.folder = folder
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; an argument is called as ``--help`` shows it."""
+        if isinstance(param, click.Argument) and isinstance(value, str) and not value.strip():
+            raise wrong(EMPTY, f"{name_of(param)} is empty", f"it must be {self.what}")
+        return Path(value) if isinstance(param, click.Argument) else super().convert(value, param, ctx)
 
-    def read(self, name: str, text: str, is_argument: bool) -> Path:
+    def read(self, option: str, text: str) -> Path:
         """Return the path."""
-        if is_argument:
-            return argument(name, text, self.what)
-        return (folder if self.folder else path)(name, text, self.what)
-
-
-class OneOf(_Read):
-    """One of some words.
-
-    Args:
-        allowed: The words.
-    """
-
-    name = "word"
-
-    def __init__(self, allowed: Sequence[str]) -> None:
-        self.choice = Choice(allowed)
-
-    def read(self, name: str, text: str, is_argument: bool) -> str:
-        """Return the word."""
-        return self.choice.check(name, text)
-
-
-def argument(name: str, text: str, what: str) -> Path:
-    """Return the path that an argument gives.
-
-    Args:
-        name: How ``--help`` shows the argument.
-        text: What was given.
-        what: What it must be.
-
-    Raises:
-        EmptyValueError: If it is empty.
-    """
-    if not text.strip():
-        raise EmptyValueError(f"{name} is empty", f"it must be {what}")
-    return Path(text)
+        return (folder if self.folder else path)(option, text, self.what)
 
 
 def folder(option: str, text: str, what: str = FOLDER) -> Path:
     """Return the path of a folder, which need not be there.
 
     Raises:
-        EmptyValueError, BadValueError: If it is empty, or something else is there.
+        CommandLineError: If it is empty, or something else is there.
     """
     found = path(option, text, what)
     if os.path.exists(found) and not os.path.isdir(found):  # noqa: PTH110,PTH112  pathlib's may raise
@@ -224,11 +178,9 @@ def path(option: str, text: str, what: str) -> Path:
         what: What the option takes, e.g. ``the path of an ONNX model``.
 
     Raises:
-        EmptyValueError, BadValueError: If it is empty, or no path can be so.
+        CommandLineError: If it is empty, or no path can be so.
     """
-    if not text.strip():
-        raise EmptyValueError(f"--{option} is empty", f"it must be {what}")
-    if "\0" in text:
+    if "\0" in required(option, text, f"it must be {what}"):
         raise bad_value(option, text, f"it must be {what}")
     return Path(text)
 
@@ -242,7 +194,7 @@ def input_file(option: str, text: str, *kinds: str) -> Path:
         kinds: What it may be, of ``kernel.file_kinds``.
 
     Raises:
-        EmptyValueError, BadValueError, FileError: If there is none.
+        CommandLineError, FileError: If there is none.
     """
     found = path(option, text, f"the path of {kinds[0]}")
     require_kind(found, *kinds)
@@ -253,14 +205,14 @@ def existing_file(option: str, text: str, what: str) -> Path:
     """Return the path of a file.
 
     Raises:
-        EmptyValueError, BadValueError, MissingFileError: If there is none.
+        CommandLineError: If there is none.
     """
     found = path(option, text, what)
     if found.is_file():
         return found
     if found.is_dir():
         raise bad_value(option, text, f"it must be {what}, and this is a folder")
-    raise MissingFileError(f"--{option} is {text!r}, and there is no such file", f"it must be {what}")
+    raise wrong(NO_FILE, f"--{option} is {text!r}, and there is no such file", f"it must be {what}")
 
 
 def new_file(option: str, text: str, what: str, suffix: str = "") -> Path:
@@ -273,7 +225,7 @@ def new_file(option: str, text: str, what: str, suffix: str = "") -> Path:
         suffix: What is added to the name, unless it is there.
 
     Raises:
-        EmptyValueError, BadValueError: If none can be written there.
+        CommandLineError: If none can be written there.
     """
     found = path(option, text, what)
     place = found if found.name.endswith(suffix) or not found.name else found.with_name(found.name + suffix)

@@ -66,13 +66,10 @@ class BarProgress:
         """Observe one event."""
         self.state.update(event)
         with suppress(OSError):  # the terminal is gone: the build goes on unseen
-            self._show(event)
-
-    def _show(self, event: Event) -> None:
-        if isinstance(event, Warned):
-            self._console.print(Text(f"warning: {event.message}", style="yellow"))
-        elif self._task is not None or (isinstance(event, BuildStarted) and event.to_compile):
-            self._draw()
+            if isinstance(event, Warned):
+                self._console.print(Text(f"warning: {event.message}", style="yellow"))
+            elif self._task is not None or (isinstance(event, BuildStarted) and event.to_compile):
+                self._draw()
 
     def begin(self) -> None:
         """Draw something if nothing is compiled for a while."""
@@ -91,10 +88,9 @@ class BarProgress:
 
     def _refresh(self) -> None:
         """Let the spinner turn."""
-        while not self._ended.wait(REFRESH):
-            with self._lock, suppress(OSError):
-                if not self._closed:
-                    self._progress.refresh()
+        with self._lock, suppress(OSError):
+            if not self._closed:
+                self._progress.refresh()
 
     def _show_later(self) -> None:
         if not self._ended.wait(self._patience):
@@ -124,7 +120,7 @@ class BarProgress:
             if self._task is None:
                 self._progress.start()
                 self._task = self._progress.add_task("", total=total, completed=done, **shown)
-                begin(self._refresh, "opbuild-progress")
+                begin(lambda: ticking(self._ended, REFRESH, REFRESH, self._refresh), "opbuild-progress")
             else:
                 self._progress.update(self._task, total=total, completed=done, refresh=True, **shown)
 
@@ -166,20 +162,15 @@ class LineProgress:
             case BuildFinished(network=network, built=built, reused=reused, seconds=seconds):
                 if self._ends:
                     self._write(f"{network}: {counted(built, 'operator')} built, {reused} reused, {seconds:.2f} s")
-            case _:
-                pass
 
     def tick(self) -> None:
         """Write where the build is."""
         state = self.state
         before = f"{state.network}: " if state.network else ""
-        done = f"{state.done} of {counted(state.to_compile, 'operator')} compiled" if state.compiling else ""
+        done = state.interrupted if state.compiling else ""
         left = f"about {duration(state.left)} left" if state.left is not None else ""
-        doing = state.compiled_by
-        if state.running:
-            doing = f"compiling {doing}"
-        parts = (done, state.step_text, duration(state.elapsed), left, doing)
-        self._write(before + ", ".join(filter(None, parts)))
+        doing = f"compiling {state.compiled_by}" if state.running else state.compiled_by
+        self._write(before + ", ".join(filter(None, (done, state.step_text, duration(state.elapsed), left, doing))))
 
     def close(self) -> None:
         """End the lines in between."""
@@ -191,12 +182,7 @@ class LineProgress:
         """Begin with the lines in between; each comes an interval after the one before."""
         self.close()
         stop = self._stop = threading.Event()
-
-        def ticking() -> None:
-            while not stop.wait(self._interval):
-                self.tick()
-
-        begin(ticking, "opbuild-progress")
+        begin(lambda: ticking(stop, self._interval, self._interval, self.tick), "opbuild-progress")
 
 
 @contextmanager
@@ -223,6 +209,13 @@ def build_progress(console: Console, *, ends: bool = True) -> Iterator[Observer]
             yield observer
     finally:
         observer.close()
+
+
+def ticking(stop: threading.Event, first: float, interval: float, call: Callable[[], object]) -> None:
+    """Call a function after some seconds, and then again each interval, until ``stop`` is set."""
+    while not stop.wait(first):
+        call()
+        first = interval
 
 
 def duration(seconds: float) -> str:

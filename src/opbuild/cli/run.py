@@ -22,12 +22,7 @@ class RunCommand(click.Command):
     """A command that leaves everything after a script to the script."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep click's hands off the arguments of a script.
-
-        Args:
-            ctx: The context of the command.
-            args: The arguments after ``run``.
-        """
+        """Keep click's hands off the arguments of a script."""
         if args and args[0].endswith(SCRIPT_ENDING):
             args = ["--", *args]
         return super().parse_args(ctx, args)
@@ -68,15 +63,13 @@ def run(path: Path | None, model: Path | None, arguments: tuple[str, ...], **opt
         from opbuild.cli.run_script import run_script
 
         return run_script(path, list(arguments))
-    from opbuild.cli.run_model import run_model, run_offline
+    from opbuild.cli.run_model import run_model
 
     if kind == OFFLINE:
         build = {name: options.pop(name) for name in BUILD_OPTIONS}
         if given := _given(build):
             raise OptionError(f"{given[0]} is for models to build, and {str(path)!r} is built", "leave it out")
-        run_offline(path, **options)
-    else:
-        run_model(path, **options)
+    run_model(path, is_built=kind == OFFLINE, **options)
     return 0
 
 

@@ -32,93 +32,77 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
+OUTPUT_HINT = "name a folder that you may write to"
 INPUT_FORM = "give --input NAME=FILE.npy, once for each input that has data"
 
 
 def run_model(
     path: Path,
     *,
+    is_built: bool,
     inputs: tuple[str, ...],
     input_shapes: dict[str, tuple[int, ...]],
     output_dir: Path | None,
     repeat: int,
     seed: int,
-    **build: Any,
+    **settings: Any,
 ) -> None:
-    """Build a model if needed, call it, and print what came out and how long it took.
+    """Load an offline model, or build a model if needed, call it, and print what came out and how long it took.
 
     Args:
         path: The model's file.
+        is_built: Whether it is an offline model.
         inputs: ``name=file.npy`` for inputs that have data; the others get random numbers.
         input_shapes: Shapes of inputs by name.
         output_dir: Where to write the outputs as ``.npy`` files; None: nowhere.
         repeat: Number of timed calls.
         seed: Seed of the random numbers.
-        build: Arguments of ``Config.from_environment``.
+        settings: Arguments of ``Config.from_environment``; of an offline model ``num_threads``.
 
     Raises:
         OptionError: If an option's value is at fault, or a file can not be read or written.
         InputError: If the data does not fit the network's inputs.
-        ModelError, BuildError: If the model can not be built.
+        ModelError, BuildError: If the model can not be built, or the offline model is damaged or not for this machine.
     """
-    from opbuild.api import compile_model
+    if output_dir is not None and (problem := unwritable_folder(output_dir)):  # before anything is built
+        raise OptionError(f"--output_dir is {str(output_dir)!r}, and {problem}", OUTPUT_HINT)
+    given, place = read_inputs(inputs), ""
+    if is_built:
+        from opbuild.offline.load import open_offline
 
-    require_output_dir(output_dir)
-    given = read_inputs(inputs)
-
-    def check(ports: Sequence[Endpoint]) -> None:
-        check_inputs(ports, given, input_shapes)
-
-    with build_progress(Console(stderr=True)) as observer:
-        started, watch = time.perf_counter(), StorageWatch(observer)
-        network = compile_model(
-            path, Config.from_environment(**build), input_shapes=input_shapes, observer=watch, check=check
-        )
-        data = complete_inputs(network, given, seed)
+        started = time.perf_counter()
+        network, served = open_offline(path, Config.from_environment(**settings))
+        check_inputs(network.inputs, given, input_shapes, built=True)
+        data = complete_inputs(network, given, seed, input_shapes, served)
         outputs = network.run(data)
         first = time.perf_counter() - started
+    else:
+        from opbuild.api import compile_model
+
+        with build_progress(Console(stderr=True)) as observer:
+            started, watch, config = time.perf_counter(), StorageWatch(observer), Config.from_environment(**settings)
+            network = compile_model(
+                path, config, input_shapes=input_shapes, observer=watch,
+                check=lambda ports: check_inputs(ports, given, input_shapes),
+            )  # fmt: skip
+            data = complete_inputs(network, given, seed)
+            outputs = network.run(data)
+            first = time.perf_counter() - started
+        place = stored_in(config, watch) if network.report.built else ""
     _show(network, data, outputs, first, repeat)
-    place = stored_in(Config.from_environment(cache_path=build["cache_path"]), watch)
-    if place and network.report.built:
+    if place:
         say(place, soft_wrap=True)
-    if output_dir is not None:
-        write_outputs(outputs, output_dir)
-
-
-def run_offline(
-    path: Path,
-    *,
-    inputs: tuple[str, ...],
-    input_shapes: dict[str, tuple[int, ...]],
-    output_dir: Path | None,
-    repeat: int,
-    seed: int,
-    num_threads: int | None,
-) -> None:
-    """Load an offline model, call it, and print what came out and how long it took; arguments as for ``run_model``.
-
-    Raises:
-        OptionError: If an option's value is at fault, or a file can not be read or written.
-        InputError, ShapeError: If the data does not fit the network's inputs.
-        InvalidModelError, TargetError: If the file is damaged, or not for this machine.
-    """
-    from opbuild.offline.load import open_offline
-
-    require_output_dir(output_dir)
-    given = read_inputs(inputs)
-    started = time.perf_counter()
-    network, served = open_offline(path, num_threads=num_threads)
-    check_inputs(network.inputs, given, input_shapes, built=True)
-    data = complete_inputs(network, given, seed, input_shapes, served)
-    outputs = network.run(data)
-    _show(network, data, outputs, time.perf_counter() - started, repeat)
     if output_dir is not None:
         write_outputs(outputs, output_dir)
 
 
 def _show(network: Network, data: dict[str, Array], outputs: Mapping[str, Array], first: float, repeat: int) -> None:
     """Print statistics of the outputs, how long the first ones took, and the latency of further calls."""
-    seconds = _timed(network, data, repeat)
+    seconds = []
+    for _ in range(repeat):
+        started = time.perf_counter()
+        network.run(data)
+        seconds.append(time.perf_counter() - started)
     console = output_console()
     console.print(_statistics(outputs, console.width))
     report = network.report
@@ -235,9 +219,9 @@ def _check_array(port: Endpoint, array: Array, wanted: tuple[int, ...] | None, *
             f"save it so: numpy.save(FILE, array.astype({type_.dtype!r}))",
         )
     shape = wanted or type_.shape
-    if len(shape) == array.ndim and all(map(_fits, shape, array.shape)):
+    if len(shape) == array.ndim and all(one in (FREE, other) for one, other in zip(shape, array.shape, strict=True)):
         return
-    shown = ",".join("?" if extent == FREE else str(extent) for extent in shape)
+    shown = _open_text(shape)
     own = ",".join(map(str, array.shape))
     message = f"--input: the file for input {name!r} has shape [{own}], the network needs [{shown}]"
     if wanted is not None:
@@ -249,8 +233,8 @@ def _check_array(port: Endpoint, array: Array, wanted: tuple[int, ...] | None, *
     raise InputError(message, f'the model fixes it; --input_shape "{name}:{own}" builds it for another shape')
 
 
-def _fits(wanted: int, extent: int) -> bool:
-    return wanted in (FREE, extent)
+def _open_text(shape: Sequence[int]) -> str:
+    return ",".join("?" if extent == FREE else str(extent) for extent in shape)
 
 
 def _named(ports: Sequence[Endpoint], given: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -267,22 +251,12 @@ def require_shapes(network: Network, given: Collection[str] = (), served: str = 
     for port in network.bound_inputs or network.inputs:
         name, type_ = port.name, port.type
         if name not in given and FREE in type_.shape:
-            shape = ",".join("?" if extent == FREE else str(extent) for extent in type_.shape)
+            shape = _open_text(type_.shape)
             raise OptionError(
                 f"input {name!r} has the open shape [{shape}]",
                 f'give numbers for each ?: --input_shape "{name}:{shape}", or data: --input "{name}=FILE.npy"'
                 + (f"; the file serves {served}" if served else ""),
             )
-
-
-def require_output_dir(folder: Path | None) -> None:
-    """Check, before anything is built, that outputs can be written.
-
-    Raises:
-        OptionError: If they can not.
-    """
-    if folder is not None and (problem := unwritable_folder(folder)):
-        raise OptionError(f"--output_dir is {str(folder)!r}, and {problem}", "name a folder that you may write to")
 
 
 def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:
@@ -304,7 +278,7 @@ def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:
     except OSError as error:
         raise OptionError(
             f"--output_dir is {str(folder)!r}, which can not be written: {error.strerror or error}",
-            "name a folder that you may write to",
+            OUTPUT_HINT,
         ) from error
 
 
@@ -312,16 +286,6 @@ def _random(type_: TensorType, generator: np.random.Generator) -> Array:
     if type_.dtype.startswith("float"):
         return generator.standard_normal(type_.shape).astype(type_.dtype)
     return generator.integers(0, 2, type_.shape).astype(type_.dtype)
-
-
-def _timed(network: Network, data: dict[str, Array], repeat: int) -> list[float]:
-    """Return the seconds of each of ``repeat`` calls."""
-    seconds = []
-    for _ in range(repeat):
-        started = time.perf_counter()
-        network.run(data)
-        seconds.append(time.perf_counter() - started)
-    return seconds
 
 
 _FIGURES: dict[str, Callable[[Array], Any]] = {"min": np.min, "mean": np.mean, "max": np.max, "std": np.std}

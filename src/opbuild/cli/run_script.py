@@ -28,11 +28,8 @@ _PLACES = {
     "mindspore.common": _FACE,
     "mindspore.communication.management": f"{_FACE}.communication",
     "mindspore.common.api": f"{_FACE}.jit",
-    "mindspore.common.dtype": f"{_FACE}.dtype",
-    "mindspore.common.initializer": f"{_FACE}.initializer",
-    "mindspore.common.parameter": f"{_FACE}.parameter",
     "mindspore.common.seed": f"{_FACE}.initializer",
-    "mindspore.common.tensor": f"{_FACE}.tensor",
+    **{f"mindspore.common.{name}": f"{_FACE}.{name}" for name in ("dtype", "initializer", "parameter", "tensor")},
 }
 """Modules of MindSpore that have another name here; the others have the same below ``opbuild.mindspore``."""
 
@@ -144,7 +141,7 @@ def run_script(path: str | os.PathLike[str], args: list[str]) -> int:
         error.in_python = True
         raise
     except Exception as error:
-        _show(error)
+        traceback.print_exception(type(error), error, _from_script(error.__traceback__))
         return _ending_with(1)
     finally:
         sys.argv = argv
@@ -186,12 +183,8 @@ def _add_place(error: OpbuildError) -> None:
         error.message += f" ({place})"
 
 
-def _show(error: Exception) -> None:
-    """Write the traceback without the frames that ran the script: none, if it could not be compiled."""
-    traceback.print_exception(type(error), error, _from_script(error.__traceback__))
-
-
 def _from_script(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames that ran the script: none, if it could not be compiled."""
     first = trace
     while first is not None and first.tb_frame.f_code.co_filename.startswith(_SKIPPED):
         first = first.tb_next

@@ -13,7 +13,6 @@ from opbuild.cli.tables import output_console, plain_table
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.files.trust import make_trust
-from opbuild.frontend.input_shape import format_input_shape
 from opbuild.offline.file import OfflineModel, read_offline
 from opbuild.offline.format import GRAPH, LIBRARY, PLAN, PROGRAM, WEIGHTS
 
@@ -44,19 +43,17 @@ def show(path: Path) -> None:
 
 
 def _rows(model: OfflineModel) -> list[tuple[str, str]]:
-    names = [name for name, _ in model.inputs]
-    dtypes = dict(model.inputs)
-    served = [str(model.build["ranges"])] if model.build.get("ranges") else _signatures(model)
+    served = [str(model.build["ranges"])] if model.build.get("ranges") else model.served
     signatures = served[:SHOWN_SIGNATURES]
     if len(served) > SHOWN_SIGNATURES:
         signatures.append(f"and {len(served) - SHOWN_SIGNATURES} more")
     if model.build.get("ranges"):
-        signatures.append(f"stored whole, and run from C: {_signatures(model)[0]}")
+        signatures.append(f"stored whole, and run from C: {model.served[0]}")
     rows = [
         ("network", model.name),
         ("target", str(model.target)),
         ("threads", str(model.num_threads)),
-        ("inputs", ", ".join(f"{name} {dtypes[name]}" for name in names)),
+        ("inputs", ", ".join(map(" ".join, model.inputs))),
         ("shapes", "\n".join(signatures)),
         ("outputs", ", ".join(model.outputs)),
         ("operators", str(len(model.build.get("operators", [])))),
@@ -68,11 +65,6 @@ def _rows(model: OfflineModel) -> list[tuple[str, str]]:
         if size:
             rows.append((name, f"{size} bytes"))
     return rows
-
-
-def _signatures(model: OfflineModel) -> list[str]:
-    names = [name for name, _ in model.inputs]
-    return [format_input_shape(dict(zip(names, shapes, strict=True))) for shapes in model.signatures]
 
 
 def write_json(om: Path | None, model: Path | None, target: Path) -> None:
@@ -124,7 +116,7 @@ def _describe(model: OfflineModel) -> dict[str, Any]:
         "num_threads": model.num_threads,
         "inputs": [{"name": name, "type": dtype} for name, dtype in model.inputs],
         "outputs": list(model.outputs),
-        "signatures": _signatures(model),
+        "signatures": model.served,
         "build": dict(model.build),
         "plans": plans,
     }

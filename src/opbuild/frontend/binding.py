@@ -88,7 +88,7 @@ class NodeBinder:
             self._constants[unique] = _contents(node)
             self._types[unique] = type_of(self._constants[unique])
             return
-        inputs = tuple(self._resolve(each, scope, node.op_type, node.name) if each else "" for each in node.inputs)
+        inputs = self._resolved(node.inputs, scope, node)
         if node.op_type == "Identity" and not node.domain and inputs[0]:
             scope[node.outputs[0]] = inputs[0]
             return
@@ -103,6 +103,9 @@ class NodeBinder:
         unique = tuple(self._unique(each) if each else "" for each in outputs)
         scope.update((a, b) for a, b in zip(outputs, unique, strict=True) if a)
         return unique
+
+    def _resolved(self, names: Sequence[str], scope: Names, node: Node) -> tuple[str, ...]:
+        return tuple(self._resolve(each, scope, node.op_type, node.name) if each else "" for each in names)
 
     def _resolve(self, name: str, scope: Mapping[str, str], op_type: str, where: str) -> str:
         found = scope.get(name)

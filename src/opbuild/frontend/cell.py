@@ -14,10 +14,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
+from types import FrameType
 
 from opbuild.errors import InvalidModelError
-from opbuild.graph.types import COLLECTIVES, Array, Attribute, Graph, Node, TensorType
+from opbuild.graph.passes.cleanup import eliminate_dead
+from opbuild.graph.types import Array, Attribute, Graph, Node, TensorType
 
 Infer = Callable[[Node, Sequence["TensorType | None"], Sequence["Array | None"]], tuple[TensorType, ...]]
 """Returns the types of a node's outputs, from the type of each input and its value where that is known."""
@@ -118,17 +121,9 @@ class Trace:
         for symbol in outputs:
             copied = symbol.name in names or symbol.name not in produced
             names.append(self.apply("Identity", (symbol,), {})[0].name if copied else symbol.name)
-        nodes = _needed(self._nodes, names)
-        used = {name for node in nodes for name in (*node.inputs, *node.outputs)} | set(self._inputs)
-        return Graph(
-            name=self.name,
-            nodes=tuple(nodes),
-            inputs=tuple(self._inputs),
-            outputs=tuple(names),
-            types={name: type_ for name, type_ in self._types.items() if name in used},
-            constants={name: array for name, array in self._constants.items() if name in used},
-            opset=_OPSET,
-        )
+        types, constants = self._types, self._constants
+        graph = Graph(self.name, tuple(self._nodes), tuple(self._inputs), tuple(names), types, constants, _OPSET)
+        return eliminate_dead(graph)
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
@@ -154,12 +149,8 @@ class Trace:
         return Symbol(name, type_, self)
 
     def _unique(self, name: str) -> str:
-        taken = name
-        number = 1
-        while taken in self._types:
-            taken = f"{name}_{number}"
-            number += 1
-        return taken
+        names = chain((name,), (f"{name}_{number}" for number in count(1)))
+        return next(each for each in names if each not in self._types)
 
 
 class _Local(threading.local):
@@ -176,23 +167,9 @@ def current() -> Trace | None:
 
 def location() -> str:
     """Return `` (file.py:12, in construct)`` for the innermost line that is not opbuild's own, or an empty text."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        if frame.f_back is None:
-            return ""
         frame = frame.f_back
+    if frame is None:
+        return ""
     return f" ({Path(frame.f_code.co_filename).name}:{frame.f_lineno}, in {frame.f_code.co_name})"
-
-
-def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
-    """Return the nodes that ``outputs`` depend on, in order; what was thrown away is not part of the network.
-
-    What communicates is: other ranks wait for it.
-    """
-    wanted = set(outputs)
-    kept: list[Node] = []
-    for node in reversed(nodes):
-        if node.domain == COLLECTIVES or any(name in wanted for name in node.outputs):
-            kept.append(node)
-            wanted.update(node.inputs)
-    return kept[::-1]

@@ -26,16 +26,13 @@ def parse_input_shape(text: str) -> dict[str, tuple[int, ...]]:
     Raises:
         OptionError: If the text is not of that form; the message shows the part at fault.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, shape in _parse(text, _HINT).items():
-        for extent in shape:
-            if not isinstance(extent, int) or extent == FREE:
-                shown = format_extent(extent)
-                raise OptionError(
-                    f"input_shape {text!r} has the extent {shown!r}",
-                    f"give a number: only .om files leave extents open; {_HINT}",
-                )
-        shapes[name] = tuple(extent for extent in shape if isinstance(extent, int))
+    shapes, ranges = split_shapes(_parse(text, _HINT))
+    if ranges:
+        shape = next(iter(ranges.values()))
+        raise OptionError(
+            f"input_shape {text!r} has the extent {format_extent(shape[open_axes(shape)[0]])!r}",
+            f"give a number: only .om files leave extents open; {_HINT}",
+        )
     return shapes
 
 
@@ -82,14 +79,14 @@ def _whole(text: str) -> int | None:
     return value if value <= MOST else None
 
 
-def is_open(shape: Shape) -> bool:
-    """Return whether some extent of a shape is not fixed."""
-    return any(not isinstance(extent, int) or extent == FREE for extent in shape)
+def open_axes(shape: Shape) -> list[int]:
+    """Return the axes of a shape whose extent is not fixed."""
+    return [axis for axis, extent in enumerate(shape) if not isinstance(extent, int) or extent == FREE]
 
 
 def split_shapes(shapes: Mapping[str, Shape]) -> tuple[dict[str, tuple[int, ...]], dict[str, Shape]]:
     """Return the shapes that are fixed, and those that leave an extent open."""
-    ranges = {name: shape for name, shape in shapes.items() if is_open(shape)}
+    ranges = {name: shape for name, shape in shapes.items() if open_axes(shape)}
     fixed = {n: tuple(e for e in shape if isinstance(e, int)) for n, shape in shapes.items() if n not in ranges}
     return fixed, ranges
 

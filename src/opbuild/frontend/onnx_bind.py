@@ -15,7 +15,7 @@ from onnx import GraphProto, NodeProto
 from opbuild.errors import InvalidModelError, RunError
 from opbuild.frontend import onnx_node
 from opbuild.frontend.binding import Names, NodeBinder
-from opbuild.frontend.onnx_read import DataFiles, to_array
+from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
 from opbuild.frontend.onnx_single import infer_single
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.fold import Evaluate
@@ -54,15 +54,14 @@ class Binder(NodeBinder):
             if known is not None:
                 self._inline(proto, name, known, scope)
                 return
-        attrs = onnx_node.read_attributes(proto, self._files)
-        node = onnx_node.make_node(proto, name, attrs, tuple(proto.input))
-        if not any(True for _ in onnx_node.subgraphs(proto)):
+        node = onnx_node.make_node(proto, name, self._files)
+        if not onnx_node.has_graphs(proto):
             self.visit(node, scope)
             return
         captured = onnx_node.captures(proto)
-        inputs = (self._resolve(each, scope, proto.op_type, name) if each else "" for each in (*proto.input, *captured))
-        node = node.with_(inputs=tuple(inputs), outputs=self._declare(proto.output, scope))
-        node = node.with_(attrs={**attrs, "captures": captured, "opset": self._source_opset})
+        inputs = self._resolved((*proto.input, *captured), scope, node)
+        node = node.with_(inputs=inputs, outputs=self._declare(proto.output, scope))
+        node = node.with_(attrs={**node.attrs, "captures": captured, "opset": self._source_opset})
         with blaming(node):
             self._add(node)
 
@@ -103,8 +102,3 @@ def _ending(evaluate: Evaluate) -> Evaluate:
         return evaluate(node, inputs, opset)
 
     return evaluated
-
-
-def opsets(model: onnx.ModelProto) -> dict[str, int]:
-    """Return the versions of the operator sets that a model imports; ONNX's own is ``""``."""
-    return {("" if each.domain == "ai.onnx" else each.domain): each.version for each in model.opset_import}

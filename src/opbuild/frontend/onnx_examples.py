@@ -107,12 +107,8 @@ def _dtypes(schema: Any, port: str) -> tuple[str, ...]:
 
 def _usual(schema: Any) -> Form:
     """Return the form of an operator that takes its required inputs, all of one shape."""
-    count = max(schema.min_input, min(schema.max_input, 2) if _is_variadic(schema) else 0)
-    return Form("", (Operand(SHAPE),) * count)
-
-
-def _is_variadic(schema: Any) -> bool:
-    return bool(schema.inputs) and schema.inputs[-1].option == defs.OpSchema.FormalParameterOption.Variadic
+    variadic = schema.inputs and schema.inputs[-1].option == defs.OpSchema.FormalParameterOption.Variadic
+    return Form("", (Operand(SHAPE),) * max(schema.min_input, min(schema.max_input, 2) if variadic else 0))
 
 
 def _model(schema: Any, form: Form, main: str, dtype: str) -> onnx.ModelProto:
@@ -204,10 +200,6 @@ def _step(dtype: str) -> onnx.GraphProto:
     return helper.make_graph([node], "body", [_port("v", dtype, 4)], [_port("w", dtype, 4)])
 
 
-def _kernel(rank: int) -> list[int]:
-    return [2] * rank
-
-
 def _other(dtype: str) -> int:
     """Return another type than the one asked about, to cast to."""
     return int(TensorProto.FLOAT if dtype != "float32" else TensorProto.INT32)
@@ -223,15 +215,13 @@ _MAIN: Mapping[str, str] = {
 """The type parameter that is asked about, where it is not the one that allows most types."""
 
 _REDUCED = (Form("all axes", (_x(*SHAPE),)), Form("some axes", (_x(*SHAPE), _k([2, 3]))))
-_POOLS = _spatial(kernel_shape=_kernel)
-_RECURRENT = (_x(5, 2, 16), _w(1, 8, 16), _w(1, 8, 8))
 
 FORMS: Mapping[str, tuple[Form, ...]] = {
     **{
         f"Reduce{name}": _REDUCED
         for name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
     },
-    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _POOLS),
+    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _spatial(kernel_shape=lambda rank: [2] * rank)),
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"), _spatial()),
     **dict.fromkeys(("Conv", "ConvTranspose"), _spatial(weights=True)),
     "AffineGrid": _one(_x(2, 2, 3), _k([2, 3, 8, 8])),
@@ -254,8 +244,7 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
     **dict.fromkeys(("CumProd", "CumSum"), _one(_ROWS, _k(1))),
     "DFT": _one(_x(2, 16, 1), None, _k(1)),
     "DeformConv": _one(_x(1, 2, 5, 5), _w(2, 2, 2, 2), _x(1, 8, 4, 4)),
-    "DepthToSpace": _one(_x(*SHAPE), blocksize=2),
-    "SpaceToDepth": _one(_x(*SHAPE), blocksize=2),
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _one(_x(*SHAPE), blocksize=2)),
     "DequantizeLinear": _one(_x(*SHAPE), *_QUANTIZED),
     "QuantizeLinear": _one(_x(*SHAPE), _w(), _w(dtype="uint8")),
     "DynamicQuantizeLinear": _one(_x(*SHAPE), outputs=3),
@@ -263,9 +252,10 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
     "Einsum": _one(_x(4, 16), _x(16, 8), equation="ij,jk->ik"),
     "Expand": _one(_x(1, 16), _k([4, 16])),
     "EyeLike": _one(_x(4, 4)),
-    "GRU": _one(_x(5, 2, 16), _w(1, 24, 16), _w(1, 24, 8), hidden_size=8),
-    "LSTM": _one(_x(5, 2, 16), _w(1, 32, 16), _w(1, 32, 8), hidden_size=8),
-    "RNN": _one(*_RECURRENT, hidden_size=8),
+    **{
+        name: _one(_x(5, 2, 16), _w(1, rows, 16), _w(1, rows, 8), hidden_size=8)
+        for name, rows in (("RNN", 8), ("GRU", 24), ("LSTM", 32))
+    },
     "Gather": _one(_x(8, 16), _x(3, dtype="int64")),
     "GatherElements": _one(_x(8, 16), _x(8, 16, dtype="int64")),
     "GatherND": _one(_x(8, 16), _x(3, 1, dtype="int64")),
@@ -290,8 +280,9 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
     "MaxUnpool": _one(_x(1, 1, 2, 2), _x(1, 1, 2, 2, dtype="int64"), kernel_shape=[2, 2], strides=[2, 2]),
     "MelWeightMatrix": _one(_k(8), _k(16), _k(8192), _w(dtype="float32"), _k(4096.0, "float32")),
     "Multinomial": _one(_x(2, 8)),
-    "NegativeLogLikelihoodLoss": _one(_x(4, 16), _x(4, dtype="int64")),
-    "SoftmaxCrossEntropyLoss": _one(_x(4, 16), _x(4, dtype="int64")),
+    **dict.fromkeys(
+        ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), _one(_x(4, 16), _x(4, dtype="int64"))
+    ),
     "NonMaxSuppression": _one(_x(1, 8, 4), _x(1, 1, 8)),
     "OneHot": _one(_x(4, dtype="int64"), _k(10), _x(2)),
     "PRelu": _one(_x(*SHAPE), _w(16, 1, 1)),
@@ -303,8 +294,7 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
                         _w(dtype="float32"), _w()),
     "QLinearMatMul": _one(_ROWS, _w(dtype="float32"), _w(), _w(16, 32), _w(dtype="float32"), _w(),
                           _w(dtype="float32"), _w()),
-    "RandomNormal": _one(shape=[2, 3], dtype=lambda dtype: _NUMBERS[dtype]),
-    "RandomUniform": _one(shape=[2, 3], dtype=lambda dtype: _NUMBERS[dtype]),
+    **dict.fromkeys(("RandomNormal", "RandomUniform"), _one(shape=[2, 3], dtype=lambda dtype: _NUMBERS[dtype])),
     "Range": _one(_k(0, ""), _k(8, ""), _k(1, "")),
     "Reshape": _one(_x(*SHAPE), _k([2, -1])),
     "Resize": tuple(

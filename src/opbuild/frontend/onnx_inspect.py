@@ -12,9 +12,8 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoPr
 
 from opbuild.errors import ModelError
 from opbuild.frontend import onnx_node
-from opbuild.frontend.onnx_bind import opsets
 from opbuild.frontend.onnx_model import only_own_errors
-from opbuild.frontend.onnx_read import DataFiles, Source, read_model, to_array
+from opbuild.frontend.onnx_read import DataFiles, Source, opsets, read_model, to_array
 
 MOST_VALUES = 16
 """Elements of a tensor whose values are shown; of larger ones type and shape are."""
@@ -26,12 +25,14 @@ class NodeCheck(NamedTuple):
     Attributes:
         name: Its name, or one made of its type and position.
         op_type: Its operator's type.
-        problem: Why it can not be read; empty if it can.
+        fits: Whether it can be built.
+        remark: What is wrong with it, or why no kernel serves it; empty if one does.
     """
 
     name: str
     op_type: str
-    problem: str
+    fits: bool = True
+    remark: str = ""
 
 
 def check_nodes(source: Source) -> tuple[NodeCheck, ...]:
@@ -50,13 +51,13 @@ def check_nodes(source: Source) -> tuple[NodeCheck, ...]:
 
 
 def _check(proto: NodeProto, index: int, versions: Mapping[str, int], own: set[tuple[str, str]]) -> NodeCheck:
-    name, problem = onnx_node.describe(proto, index), ""
-    if (proto.domain, proto.op_type) not in own:
-        try:
+    name = onnx_node.describe(proto, index)
+    try:
+        if (proto.domain, proto.op_type) not in own:
             onnx_node.check_node(proto, name, versions)
-        except ModelError as error:
-            problem = error.message
-    return NodeCheck(name, proto.op_type, problem)
+    except ModelError as error:
+        return NodeCheck(name, proto.op_type, False, error.message)
+    return NodeCheck(name, proto.op_type)
 
 
 def describe_model(source: Source) -> dict[str, Any]:
@@ -95,11 +96,10 @@ def _value(value: ValueInfoProto) -> dict[str, Any]:
 
 
 def _node(proto: NodeProto, index: int, files: DataFiles) -> dict[str, Any]:
-    domain = {"domain": proto.domain} if proto.domain else {}
     return {
         "name": onnx_node.describe(proto, index),
         "op_type": proto.op_type,
-        **domain,
+        **({"domain": proto.domain} if proto.domain else {}),
         "inputs": list(proto.input),
         "outputs": list(proto.output),
         "attributes": {attribute.name: _attribute(attribute, files) for attribute in proto.attribute},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import onnx
 from onnx import inliner, shape_inference
@@ -14,27 +14,23 @@ from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeErr
 from opbuild.frontend.onnx_bind import Binder
 from opbuild.frontend.onnx_order import in_order
 from opbuild.frontend.onnx_portable import to_portable
-from opbuild.frontend.onnx_read import DataFiles, ModelFile, Source, dtype_name, external_tensors, read_model
-from opbuild.frontend.onnx_single import evaluate_single
+from opbuild.frontend.onnx_read import DataFiles, Source, dtype_name, external_tensors, read_model
 from opbuild.frontend.portable import PortableModel
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
-from opbuild.text.plural import counted
-
-__all__ = ["DeclaredValue", "ModelFile", "OnnxModel", "load_model"]
+from opbuild.kernel.opdesc import FREE
 
 
-@dataclass(frozen=True)
-class DeclaredValue:
+class DeclaredValue(NamedTuple):
     """What a model declares of an input or output.
 
     Attributes:
         dtype: Element type, a numpy name.
-        shape: An int for a fixed extent, a name or None for a free one; None as a whole if the rank is free.
+        shape: Its shape: -1 for an open extent, None for an open rank.
     """
 
     dtype: str
-    shape: tuple[int | str | None, ...] | None
+    shape: tuple[int, ...] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,27 +63,25 @@ class OnnxModel:
         entries = (entry for tensor in external_tensors(self._proto.graph) for entry in tensor.external_data)
         return tuple(dict.fromkeys(entry.value for entry in entries if entry.key == "location"))
 
-    def bind(
-        self, input_shapes: Mapping[str, tuple[int, ...]] | None = None, evaluate: Evaluate = evaluate_single
-    ) -> Graph:
+    def bind(self, input_shapes: Mapping[str, tuple[int, ...]], evaluate: Evaluate) -> Graph:
         """Return the model's graph for inputs of given shapes, in the newest operator set.
 
         Args:
-            input_shapes: Shapes by input name; they win over the file's. Inputs that the file fixes may be left out.
-            evaluate: Evaluates a node whose inputs are known: ``(node, arrays, opset) -> arrays``. The default is
-                onnx's reference evaluator; the host backend's is quicker.
+            input_shapes: Shapes by input name, that fit what the model declares (``models.endpoints`` sees to it); they
+                win over the file's. Inputs that the file fixes may be left out.
+            evaluate: Evaluates a node whose inputs are known: ``(node, arrays, opset) -> arrays``.
 
         Returns:
             A graph in which every type is static and each output is assigned by a node.
 
         Raises:
-            ShapeError: If a shape is missing or does not fit; the message names the input or the node.
+            ShapeError: If a shape is missing or a node's inputs do not fit; the message names the input or the node.
             DTypeError: If an element type is not supported.
             UnsupportedOperatorError: If an operator is unknown, or its shape is known only at run time.
             InvalidModelError: If the graph is not valid.
         """
         with only_own_errors():
-            types = self._input_types(input_shapes or {})
+            types = self._input_types(input_shapes)
             binder = Binder(self._proto, self._files, onnx.defs.onnx_opset_version(), evaluate)
             return binder.bind(self.name, self._proto.graph, types)
 
@@ -103,41 +97,21 @@ class OnnxModel:
             return to_portable(self._proto, self._files, self.name, inputs, self.outputs)
 
     def _input_types(self, given: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:
-        for name in given:
-            if name not in self.inputs:
-                known = ", ".join(map(repr, self.inputs)) or "none"
-                raise ShapeError(f"a shape was given for {name!r}, which is not an input", f"the inputs are {known}")
-        types = {
-            name: TensorType(declared.dtype, _shape(name, declared.shape, given.get(name)))
-            for name, declared in self.inputs.items()
-        }
-        for name, each in types.items():
-            if each.problem:
-                raise ShapeError(f"input {name!r}: {each.problem}", "give it a smaller shape")
+        types: dict[str, TensorType] = {}
+        for name, declared in self.inputs.items():
+            shape = given.get(name, declared.shape)
+            known = (1, 3, 224, 224) if shape is None else shape
+            extents = [extent if extent >= 0 else 1 for extent in known]
+            if shape is None or extents != list(shape):
+                raise ShapeError(
+                    f"input {name!r} has the shape {'any rank' if shape is None else list(shape)}, which is open",
+                    f"give it: input_shapes={{{name!r}: {tuple(extents)}}}",
+                    command=f'give it: --input_shape "{name}:{",".join(map(str, extents))}"',
+                )
+            types[name] = TensorType(declared.dtype, tuple(extents))
+            if problem := types[name].problem:
+                raise ShapeError(f"input {name!r}: {problem}", "give it a smaller shape")
         return types
-
-
-def _shape(name: str, declared: tuple[int | str | None, ...] | None, given: tuple[int, ...] | None) -> tuple[int, ...]:
-    shown = "any rank" if declared is None else str(["?" if extent is None else extent for extent in declared])
-    if given is not None:
-        if declared is not None and len(given) != len(declared):
-            raise ShapeError(
-                f"input {name!r} has {counted(len(declared), 'dimension')} {shown}; the shape given is {list(given)}",
-                "give one extent for each dimension",
-            )
-        if any(int(extent) < 0 for extent in given):
-            raise ShapeError(f"the shape given for input {name!r} is {list(given)}", "extents are not negative")
-        return tuple(int(extent) for extent in given)
-    if declared is None or not all(isinstance(extent, int) for extent in declared):
-        example: tuple[int, ...] = (1, 3, 224, 224)
-        if declared is not None:
-            example = tuple(extent if isinstance(extent, int) else 1 for extent in declared)
-        raise ShapeError(
-            f"input {name!r} has the shape {shown}, which the model leaves open",
-            f"give it: input_shapes={{{name!r}: {example}}}",
-            command=f'give it: --input_shape "{name}:{",".join(map(str, example))}"',
-        )
-    return tuple(extent for extent in declared if isinstance(extent, int))
 
 
 def load_model(source: Source) -> OnnxModel:
@@ -200,9 +174,7 @@ def _declared(value: onnx.ValueInfoProto) -> DeclaredValue:
         raise DTypeError(f"input {value.name!r} is a {shown}, and opbuild knows tensors only", "give tensors instead")
     tensor = value.type.tensor_type
     dtype = dtype_name(tensor.elem_type, f"input {value.name!r}")
-    if not tensor.HasField("shape"):
-        return DeclaredValue(dtype, None)
-    return DeclaredValue(dtype, tuple(_extent(dim) for dim in tensor.shape.dim))
+    return DeclaredValue(dtype, tuple(map(_extent, tensor.shape.dim)) if tensor.HasField("shape") else None)
 
 
 def _declared_if_known(value: onnx.ValueInfoProto) -> DeclaredValue | None:
@@ -220,7 +192,5 @@ def _inferred_outputs(proto: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:
         return ()
 
 
-def _extent(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
-    if dim.HasField("dim_value"):
-        return int(dim.dim_value) if dim.dim_value >= 0 else None
-    return dim.dim_param or None
+def _extent(dim: onnx.TensorShapeProto.Dimension) -> int:
+    return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else FREE

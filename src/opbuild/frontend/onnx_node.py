@@ -31,30 +31,16 @@ class _Signature:
 @lru_cache(maxsize=4096)
 def _signature(op_type: str, version: int, domain: str) -> _Signature | None:
     try:
-        schema = onnx.defs.get_schema(op_type, version, domain)
+        schema: Any = onnx.defs.get_schema(op_type, version, domain)  # its enumerations are described nowhere
     except onnx.defs.SchemaError:
         return None
     return _Signature(
         (schema.min_input, schema.max_input),
-        frozenset(index for index, each in enumerate(schema.inputs) if _name(each.option) == "Optional"),
+        frozenset(index for index, each in enumerate(schema.inputs) if str(each.option.name) == "Optional"),
         (schema.min_output, schema.max_output),
-        {name: _number(attribute.type) for name, attribute in schema.attributes.items()},
+        {name: int(attribute.type.value) for name, attribute in schema.attributes.items()},
         frozenset(name for name, attribute in schema.attributes.items() if attribute.required),
     )
-
-
-def _number(kind: Any) -> int:
-    """Return the number in ``AttributeProto`` of a schema's kind of attribute, whose class onnx does not describe."""
-    return int(kind.value)
-
-
-def _name(option: Any) -> str:
-    return str(option.name)
-
-
-def newest_opset() -> int:
-    """Return the newest version of ONNX's operator set that the onnx package knows."""
-    return onnx.defs.onnx_opset_version()
 
 
 def describe(proto: NodeProto, index: int) -> str:
@@ -123,32 +109,14 @@ def _check_graphs(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> Non
             )
 
 
-_FIELDS: dict[int, str] = {
-    AttributeProto.FLOAT: "f",
-    AttributeProto.INT: "i",
-    AttributeProto.STRING: "s",
-    AttributeProto.TENSOR: "t",
-    AttributeProto.GRAPH: "g",
-    AttributeProto.SPARSE_TENSOR: "sparse_tensor",
-    AttributeProto.TYPE_PROTO: "tp",
-    AttributeProto.FLOATS: "floats",
-    AttributeProto.INTS: "ints",
-    AttributeProto.STRINGS: "strings",
-    AttributeProto.TENSORS: "tensors",
-    AttributeProto.GRAPHS: "graphs",
-    AttributeProto.SPARSE_TENSORS: "sparse_tensors",
-    AttributeProto.TYPE_PROTOS: "type_protos",
-}
+_SINGLE = {"FLOAT": "f", "INT": "i", "STRING": "s", "TENSOR": "t", "GRAPH": "g", "SPARSE_TENSOR": "sparse_tensor",
+           "TYPE_PROTO": "tp"}  # fmt: skip
+_LISTS = {f"{kind}S": f"{kind.lower()}s" for kind in _SINGLE}
+_FIELDS: dict[int, str] = {AttributeProto.AttributeType.Value(kind): f for kind, f in (_SINGLE | _LISTS).items()}
 """The field of an ``AttributeProto`` that holds a value of each kind."""
 
-
-_MAY_BE_EMPTY = frozenset(_FIELDS) - {
-    AttributeProto.TENSOR,
-    AttributeProto.GRAPH,
-    AttributeProto.SPARSE_TENSOR,
-    AttributeProto.TYPE_PROTO,
-}
-"""Kinds whose field may be missing: an empty list, and what some writers of protobuf leave out, a zero."""
+_NEVER_EMPTY = ("t", "g", "sparse_tensor", "tp")
+"""Fields that may not be missing, unlike an empty list and what some writers of protobuf leave out, a zero."""
 
 
 def _check_kind(attribute: AttributeProto, wanted: int, where: str) -> None:
@@ -165,7 +133,7 @@ def _check_kind(attribute: AttributeProto, wanted: int, where: str) -> None:
         )
     filled = {field.name for field, _ in attribute.ListFields()} & set(_FIELDS.values())
     own = _FIELDS[wanted]
-    if filled - {own} or not (filled or wanted in _MAY_BE_EMPTY):
+    if filled - {own} or (not filled and own in _NEVER_EMPTY):
         raise InvalidModelError(
             f"{where} is {_kind_name(wanted)} and holds {' and '.join(sorted(filled)) or 'nothing'}",
             f"its value belongs in the field {own!r} alone; export the model again",
@@ -178,37 +146,19 @@ def _kind_name(kind: int) -> str:
     return "of no kind" if kind == AttributeProto.UNDEFINED else f"of kind {name}"
 
 
-def read_attributes(proto: NodeProto, files: DataFiles) -> dict[str, Any]:
-    """Return a node's attributes as ints, floats, strings, tuples of them, arrays and graphs."""
-    return {attribute.name: _value(attribute, files) for attribute in proto.attribute}
-
-
 def _value(attribute: AttributeProto, files: DataFiles) -> Any:
-    kind = attribute.type
-    if kind == AttributeProto.INT:
-        return int(attribute.i)
-    if kind == AttributeProto.INTS:
-        return tuple(attribute.ints)
-    if kind == AttributeProto.FLOAT:
-        return float(attribute.f)
-    if kind == AttributeProto.FLOATS:
-        return tuple(attribute.floats)
-    if kind == AttributeProto.STRING:
-        return _text(attribute.s)
-    if kind == AttributeProto.STRINGS:
-        return tuple(_text(item) for item in attribute.strings)
-    if kind == AttributeProto.TENSOR:
+    """Return an attribute as an int, a float, a string, a tuple of them, an array or a graph."""
+    if attribute.type == AttributeProto.TENSOR:
         return to_array(attribute.t, files)
-    if kind == AttributeProto.GRAPH:
-        return attribute.g
-    return onnx.helper.get_attribute_value(attribute)
+    value = onnx.helper.get_attribute_value(attribute)
+    return tuple(map(_text, value)) if isinstance(value, list) else _text(value)
 
 
-def _text(data: bytes) -> str | bytes:
+def _text(value: Any) -> Any:
     try:
-        return data.decode()
+        return value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:
-        return data
+        return value
 
 
 def subgraphs(proto: NodeProto) -> Iterator[GraphProto]:
@@ -220,6 +170,11 @@ def subgraphs(proto: NodeProto) -> Iterator[GraphProto]:
             yield from attribute.graphs
 
 
+def has_graphs(proto: NodeProto) -> bool:
+    """Return whether a graph is among a node's attributes."""
+    return next(subgraphs(proto), None) is not None
+
+
 def has_loop(graph: GraphProto) -> bool:
     """Return whether a loop stands in a graph, however deep."""
     return any(node.op_type == "Loop" or any(map(has_loop, subgraphs(node))) for node in graph.node)
@@ -227,10 +182,7 @@ def has_loop(graph: GraphProto) -> bool:
 
 def captures(proto: NodeProto) -> tuple[str, ...]:
     """Return the names that a node's graphs read from outside, in order of first use."""
-    found: dict[str, None] = {}
-    for graph in subgraphs(proto):
-        found.update(dict.fromkeys(_free_names(graph)))
-    return tuple(found)
+    return tuple(dict.fromkeys(name for graph in subgraphs(proto) for name in _free_names(graph)))
 
 
 def _free_names(graph: GraphProto) -> Iterator[str]:
@@ -241,16 +193,9 @@ def _free_names(graph: GraphProto) -> Iterator[str]:
     yield from (value.name for value in graph.output if value.name not in own)
 
 
-def make_node(proto: NodeProto, name: str, attrs: Mapping[str, Any], inputs: tuple[str, ...]) -> Node:
-    """Return the Node of a ``NodeProto`` whose inputs were resolved."""
+def make_node(proto: NodeProto, name: str, files: DataFiles) -> Node:
+    """Return a ``NodeProto`` as a Node, whose inputs and outputs still have the model's names."""
     domain = "" if proto.domain == "ai.onnx" else proto.domain
-    has_graph = any(True for _ in subgraphs(proto))
-    return Node(
-        proto.op_type,
-        inputs,
-        tuple(proto.output),
-        attrs,
-        name,
-        domain,
-        proto.SerializeToString() if has_graph or domain else None,
-    )
+    attrs = {attribute.name: _value(attribute, files) for attribute in proto.attribute}
+    contents = proto.SerializeToString() if has_graphs(proto) or domain else None
+    return Node(proto.op_type, tuple(proto.input), tuple(proto.output), attrs, name, domain, contents)

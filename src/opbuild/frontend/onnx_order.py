@@ -7,7 +7,8 @@ is in order already is left as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from heapq import heapify, heappop, heappush
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
@@ -39,15 +40,10 @@ def in_order(model: ModelProto) -> ModelProto:
 def _is_ordered(holder: _Holder) -> bool:
     """Return whether no node of a graph, or of a graph inside it, reads what a later one assigns."""
     later = _producers(holder)
-    for index, node in enumerate(holder.node):
-        if any(later.get(name, -1) >= index for name in node.input):
-            return False
-        graphs = tuple(subgraphs(node))
-        if graphs and any(later.get(name, -1) >= index for name in captures(node)):
-            return False
-        if not all(map(_is_ordered, graphs)):
-            return False
-    return True
+    return all(
+        all(later.get(name, -1) < index for name in _reads(node)) and all(map(_is_ordered, subgraphs(node)))
+        for index, node in enumerate(holder.node)
+    )
 
 
 def _order(holder: _Holder) -> None:
@@ -64,38 +60,26 @@ def _order(holder: _Holder) -> None:
 def _sorted(holder: _Holder) -> list[int]:
     """Return the places of the nodes in order; those that could stand anywhere keep to the order that they had."""
     producers = _producers(holder)
-    waits = [{producers[name] for name in _reads(node) if name in producers} for node in holder.node]
-    readers: list[list[int]] = [[] for _ in waits]
-    for index, sources in enumerate(waits):
-        for source in sources:
-            readers[source].append(index)
-    missing = [len(sources) for sources in waits]
-    ready = [index for index, count in enumerate(missing) if not count]
-    heapify(ready)
-    order: list[int] = []
-    while ready:
-        index = heappop(ready)
-        order.append(index)
-        for reader in readers[index]:
-            missing[reader] -= 1
-            if not missing[reader]:
-                heappush(ready, reader)
-    if len(order) < len(waits):
-        _fail(holder, waits, set(range(len(waits))).difference(order))
+    waits = {index: {producers[n] for n in _reads(node) if n in producers} for index, node in enumerate(holder.node)}
+    sorter = TopologicalSorter(waits)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise _circular(holder, error.args[1][1:]) from None
+    ready, order = list[int](), list[int]()
+    while sorter.is_active():
+        for index in sorter.get_ready():
+            heappush(ready, index)
+        order.append(heappop(ready))
+        sorter.done(order[-1])
     return order
 
 
-def _fail(holder: _Holder, waits: Sequence[set[int]], left: set[int]) -> None:
-    """Raise the error that names nodes which read each other in a circle."""
-    place, passed = min(left), dict[int, None]()
-    while place not in passed:
-        passed[place] = None
-        place = min(waits[place] & left)
-    circle = [*passed][[*passed].index(place) :]
-    names = [repr(describe(holder.node[index], index)) for index in reversed(circle)]
+def _circular(holder: _Holder, circle: Sequence[int]) -> InvalidModelError:
+    names = [repr(describe(holder.node[index], index)) for index in circle]
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     many = f"the nodes {shown} read each other's outputs in a circle"
-    raise InvalidModelError(
+    return InvalidModelError(
         many if len(names) > 1 else f"node {shown} reads its own output",
         "a network has no circles; use Loop or Scan to repeat nodes",
     )

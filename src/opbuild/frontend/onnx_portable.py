@@ -6,8 +6,7 @@ import numpy as np
 import onnx
 
 from opbuild.frontend import onnx_node
-from opbuild.frontend.onnx_bind import opsets
-from opbuild.frontend.onnx_read import DataFiles, to_array
+from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
 from opbuild.frontend.onnx_upgrade import upgrades
 from opbuild.frontend.portable import Declared, NotPortableError, PortableModel
 from opbuild.graph import user_operators
@@ -38,13 +37,12 @@ def to_portable(
     for index, each in enumerate(proto.graph.node):
         label = onnx_node.describe(each, index)
         onnx_node.check_node(each, label, versions)
-        node = onnx_node.make_node(each, label, onnx_node.read_attributes(each, files), tuple(each.input))
-        node = node.with_(proto=None)
+        node = onnx_node.make_node(each, label, files).with_(proto=None)
         value = node.attrs.get("value")
         if node.op_type == "Constant" and isinstance(value, np.ndarray) and node.outputs[0] not in tensors:
             tensors[node.outputs[0]] = value
             continue
-        if any(True for _ in onnx_node.subgraphs(each)):
+        if onnx_node.has_graphs(each):
             refused[label] = f"{node.op_type}: control flow"
         elif user_operators.find(node.domain, node.op_type) is not None:
             refused[label] = f"{node.op_type}: defined in this process only"
@@ -53,5 +51,5 @@ def to_portable(
         nodes.append(node)
     if refused:
         raise NotPortableError.of(refused)
-    opset = onnx_node.newest_opset()
+    opset = onnx.defs.onnx_opset_version()
     return PortableModel(name, inputs, outputs, tuple(nodes), tensors, versions.get("", opset), opset)

@@ -69,11 +69,8 @@ def read_model(source: Source) -> tuple[onnx.ModelProto, DataFiles, str]:
         model = _parse(files, shown)
     else:
         file = source if isinstance(source, ModelFile) else _read_file(Path(source))
-        files, shown, name = (
-            DataFiles(file.path.parent, file.contents),
-            repr(file.name or str(file.path)),
-            file.path.stem,
-        )
+        files, name = DataFiles(file.path.parent, file.contents), file.path.stem
+        shown = repr(file.name or str(file.path))
         model = _parse(files, shown)
     _check(model, shown)
     return model, files, name or model.graph.name or "network"
@@ -102,9 +99,9 @@ def _parse(files: DataFiles, shown: str) -> onnx.ModelProto:
     return model
 
 
-def opset_of(model: onnx.ModelProto) -> int:
-    """Return the version of ONNX's own operator set that a model asks for; 0 if it asks for none."""
-    return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+def opsets(model: onnx.ModelProto) -> dict[str, int]:
+    """Return the versions of the operator sets that a model imports; ONNX's own is ``""``."""
+    return {("" if each.domain == "ai.onnx" else each.domain): each.version for each in model.opset_import}
 
 
 def _check(model: onnx.ModelProto, shown: str) -> None:
@@ -112,7 +109,7 @@ def _check(model: onnx.ModelProto, shown: str) -> None:
         raise InvalidModelError(f"{shown} is not an ONNX model: it has no graph or no operator set", "check the file")
     if not model.graph.output:
         raise InvalidModelError(f"{shown} has a graph without outputs", "declare at least one output and export again")
-    opset, newest = opset_of(model), onnx.defs.onnx_opset_version()
+    opset, newest = opsets(model).get("", 0), onnx.defs.onnx_opset_version()
     if opset and opset < OLDEST_OPSET:
         raise UnsupportedOperatorError(
             f"{shown} uses operator set {opset}; opbuild reads {OLDEST_OPSET} to {newest}",

@@ -1,4 +1,4 @@
-"""One node by itself through the onnx package: its types, and its values where the inputs are known."""
+"""The types of one node by itself, through the onnx package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBERS = {name: number for number, name in ONNX_DTYPES.items()}
 _VALUE_LIMIT = 65536
 
 
-def to_proto(node: Node, inputs: Sequence[str]) -> onnx.NodeProto:
+def _to_proto(node: Node) -> onnx.NodeProto:
     """Return the ``NodeProto`` of a node, with its formal inputs only."""
     if node.proto is not None:
         proto: onnx.NodeProto = onnx.NodeProto.FromString(node.proto)
@@ -27,7 +27,7 @@ def to_proto(node: Node, inputs: Sequence[str]) -> onnx.NodeProto:
         for name, value in node.attrs.items()
         if not (isinstance(value, tuple) and not value)
     }
-    return onnx.helper.make_node(node.op_type, inputs, node.outputs, node.name, domain=node.domain, **attrs)
+    return onnx.helper.make_node(node.op_type, node.inputs, node.outputs, node.name, domain=node.domain, **attrs)
 
 
 def infer_single(
@@ -44,10 +44,9 @@ def infer_single(
     Raises:
         UnsupportedOperatorError: If onnx can not tell them as tensors of one static shape.
     """
-    proto = to_proto(node, node.inputs)
+    proto = _to_proto(node)
     _add_defaults(proto, opset)
-    formal = list(proto.input)
-    names = [*formal, *node.attrs.get("captures", ())]
+    names = [*proto.input, *node.attrs.get("captures", ())]
     values, initializers = [], []
     for name, each, constant in zip(names, types, constants, strict=True):
         if each is None:
@@ -104,36 +103,3 @@ def _type(node: Node, proto: onnx.TypeProto) -> TensorType:
             "only static shapes are supported; replace this node, or make the inputs that decide its shape constants",
         )
     return TensorType(dtype, tuple(dim.dim_value for dim in tensor.shape.dim))
-
-
-def evaluate_single(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Array]:
-    """Return a node's outputs by onnx's reference evaluator; the default evaluator of constants.
-
-    Raises:
-        UnsupportedOperatorError: If the reference evaluator can not run it.
-    """
-    from onnx.reference import ReferenceEvaluator
-
-    proto = to_proto(node, node.inputs)
-    graph = onnx.helper.make_graph(
-        [proto],
-        "single",
-        [onnx.helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(node.inputs) if name],
-        [onnx.helper.make_empty_tensor_value_info(name) for name in node.outputs if name],
-    )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
-    feeds = {name: value for name, value in zip(node.inputs, inputs, strict=True) if name}
-    try:
-        with np.errstate(all="ignore"):
-            found = iter(ReferenceEvaluator(model).run(None, feeds))
-    except Exception as error:
-        raise UnsupportedOperatorError(
-            f"{node.op_type} node {node.name!r} can not be evaluated: {error}", "replace it by other operators"
-        ) from error
-    values = [next(found) if name else np.empty(0) for name in node.outputs]
-    if not all(isinstance(value, (np.ndarray, np.generic)) for value in values):
-        raise UnsupportedOperatorError(
-            f"{node.op_type} node {node.name!r} makes something other than tensors",
-            "replace sequences, optionals and maps by tensors",
-        )
-    return [np.asarray(value) for value in values]

@@ -51,19 +51,29 @@ def _replaced(node: Node, drop: tuple[str, ...] = (), inputs: tuple[str, ...] | 
     return node.with_(attrs={**kept, **attrs}, inputs=node.inputs if inputs is None else inputs, proto=None)
 
 
-def _ints_to_inputs(*names: str) -> Upgrade:
-    """Move integer list attributes to int64 inputs; an absent one becomes an absent input."""
+def _changed(*drop: str, op_type: str = "", outputs: int | None = None, **attrs: Any) -> Upgrade:
+    """Leave attributes out and set others, perhaps of another operator or with the first outputs only."""
 
     def step(node: Node, scope: Scope) -> Sequence[Node]:
-        added = [
-            scope.constant(np.asarray(node.attrs[name], np.int64).reshape(-1)) if name in node.attrs else ""
-            for name in names
-        ]
-        while added and not added[-1]:
-            added.pop()
-        return (_replaced(node, names, (*node.inputs, *added)),)
+        return (_replaced(node, drop, **attrs).with_(op_type=op_type or node.op_type, outputs=node.outputs[:outputs]),)
 
     return step
+
+
+def _moved(
+    node: Node, scope: Scope, names: Sequence[str], dtype: str = "int64", shape: tuple[int, ...] = (-1,)
+) -> Sequence[Node]:
+    """Move attributes to further inputs; an absent one becomes an absent input."""
+    attrs = node.attrs
+    added = [scope.constant(np.asarray(attrs[name], dtype).reshape(shape)) if name in attrs else "" for name in names]
+    while added and not added[-1]:
+        added.pop()
+    return (_replaced(node, tuple(names), (*node.inputs, *added)),)
+
+
+def _ints_to_inputs(*names: str) -> Upgrade:
+    """Move integer list attributes to int64 inputs."""
+    return lambda node, scope: _moved(node, scope, names)
 
 
 def _batch_normalization(node: Node, scope: Scope) -> Sequence[Node]:
@@ -73,10 +83,6 @@ def _batch_normalization(node: Node, scope: Scope) -> Sequence[Node]:
             "normalise each channel (spatial=1) and export again",
         )
     return (_replaced(node, ("spatial",)).with_(outputs=node.outputs[:1]),)
-
-
-def _dropout(node: Node, scope: Scope) -> Sequence[Node]:
-    return (_replaced(node, ("ratio",)),)
 
 
 def _softmax(node: Node, scope: Scope) -> Sequence[Node]:
@@ -95,13 +101,7 @@ def _softmax(node: Node, scope: Scope) -> Sequence[Node]:
 
 
 def _clip(node: Node, scope: Scope) -> Sequence[Node]:
-    dtype = scope.type_of(node.inputs[0]).dtype
-    bounds = [
-        scope.constant(np.asarray(node.attrs[name], dtype)) if name in node.attrs else "" for name in ("min", "max")
-    ]
-    while bounds and not bounds[-1]:
-        bounds.pop()
-    return (_replaced(node, ("min", "max"), (node.inputs[0], *bounds)),)
+    return _moved(node, scope, ("min", "max"), scope.type_of(node.inputs[0]).dtype, ())
 
 
 def _pad(node: Node, scope: Scope) -> Sequence[Node]:
@@ -111,16 +111,11 @@ def _pad(node: Node, scope: Scope) -> Sequence[Node]:
     return (_replaced(node, ("pads", "value"), (node.inputs[0], pads, value)),)
 
 
-def _split_11(node: Node, scope: Scope) -> Sequence[Node]:
-    if "split" not in node.attrs:
-        return (_replaced(node, num_outputs=len(node.outputs)),)
-    return _ints_to_inputs("split")(node, scope)
-
-
-def _split_13(node: Node, scope: Scope) -> Sequence[Node]:
-    if len(node.inputs) > 1 and node.inputs[1]:
-        return (node,)
-    return (_replaced(node, num_outputs=len(node.outputs)),)
+def _split(node: Node, scope: Scope) -> Sequence[Node]:
+    """Sizes were an attribute before opset 13, and then an input; without them all outputs are alike."""
+    if "split" in node.attrs:
+        return _moved(node, scope, ("split",))
+    return (node if any(node.inputs[1:]) else _replaced(node, num_outputs=len(node.outputs)),)
 
 
 def _upsample_7(node: Node, scope: Scope) -> Sequence[Node]:
@@ -184,19 +179,6 @@ def _grid_sample(node: Node, scope: Scope) -> Sequence[Node]:
     return (_replaced(node, mode={"bilinear": "linear", "bicubic": "cubic"}.get(old, old)),)
 
 
-def _roi_align(node: Node, scope: Scope) -> Sequence[Node]:
-    return (_replaced(node, coordinate_transformation_mode="output_half_pixel"),)
-
-
-def _scatter(node: Node, scope: Scope) -> Sequence[Node]:
-    return (_replaced(node).with_(op_type="ScatterElements"),)
-
-
-def _dropout_7(node: Node, scope: Scope) -> Sequence[Node]:
-    """Before opset 10 the mask had the data's type; nobody reads it in inference."""
-    return (_replaced(node, ("ratio",)).with_(outputs=node.outputs[:1]),)
-
-
 _REDUCTIONS = (
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
     "ReduceSumSquare",
@@ -204,7 +186,10 @@ _REDUCTIONS = (
 
 _STEPS: dict[str, tuple[tuple[int, Upgrade], ...]] = {
     "BatchNormalization": ((14, _batch_normalization),),
-    "Dropout": ((10, _dropout_7), (12, _dropout)),
+    "Dropout": (
+        (10, _changed("ratio", outputs=1)),  # the mask had the data's type; nobody reads it in inference
+        (12, _changed("ratio")),
+    ),
     "Softmax": ((13, _softmax),),
     "LogSoftmax": ((13, _softmax),),
     "Hardmax": ((13, _softmax),),
@@ -215,15 +200,15 @@ _STEPS: dict[str, tuple[tuple[int, Upgrade], ...]] = {
     "Unsqueeze": ((13, _ints_to_inputs("axes")),),
     "ReduceSum": ((13, _ints_to_inputs("axes")),),
     **{name: ((18, _ints_to_inputs("axes")),) for name in _REDUCTIONS},
-    "Split": ((13, _split_11), (18, _split_13)),
+    "Split": ((18, _split),),
     "TopK": ((10, _ints_to_inputs("k")),),
     "Upsample": ((9, _upsample_7), (10, _resize_10)),
     "Resize": ((11, _resize_10), (13, _resize_11)),
     "GroupNormalization": ((21, _group_normalization),),
     "DFT": ((20, _dft),),
     "GridSample": ((20, _grid_sample),),
-    "RoiAlign": ((16, _roi_align),),
-    "Scatter": ((11, _scatter),),
+    "RoiAlign": ((16, _changed(coordinate_transformation_mode="output_half_pixel")),),
+    "Scatter": ((11, _changed(op_type="ScatterElements")),),
 }
 """For each operator: below which operator set a step applies; the first that applies yields the newest form."""
 

@@ -8,6 +8,7 @@ protobuf's wire format (https://protobuf.dev/programming-guides/encoding); all o
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from opbuild.frontend.wire import BYTES, delimited, fields, varint
 
@@ -36,27 +37,15 @@ def without_large_tensors(data: memoryview) -> bytes:
             to complain about.
     """
     try:
-        return b"".join(_model(data, 0, len(data)))
+        return b"".join(_rewritten(data, 0, len(data), {_MODEL_GRAPH: _graph}))
     except (IndexError, ValueError):
         return bytes(data)
-
-
-def _model(data: memoryview, start: int, end: int) -> Pieces:
-    return _rewritten(data, start, end, {_MODEL_GRAPH: _graph})
-
-
-def _graph(data: memoryview, start: int, end: int) -> Pieces:
-    return _rewritten(data, start, end, {_GRAPH_NODE: _node, _GRAPH_INITIALIZER: _tensor})
 
 
 def _node(data: memoryview, start: int, end: int) -> Pieces:
     types = [bytes(data[f.value : f.after]) for f in fields(data, start, end) if f.number == _NODE_OP_TYPE]
     rules: dict[int, _Rule] = {_NODE_ATTRIBUTE: _attribute} if types == [b"Constant"] else {}
     return _rewritten(data, start, end, rules)
-
-
-def _attribute(data: memoryview, start: int, end: int) -> Pieces:
-    return _rewritten(data, start, end, {_ATTRIBUTE_T: _tensor})
 
 
 def _tensor(data: memoryview, start: int, end: int) -> Pieces:
@@ -83,3 +72,7 @@ def _rewritten(data: memoryview, start: int, end: int, rules: dict[int, _Rule]) 
         kept = field.after
     pieces.append(data[kept:end])
     return pieces
+
+
+_attribute = partial(_rewritten, rules={_ATTRIBUTE_T: _tensor})
+_graph = partial(_rewritten, rules={_GRAPH_NODE: _node, _GRAPH_INITIALIZER: _tensor})

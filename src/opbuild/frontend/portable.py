@@ -25,26 +25,23 @@ MOST_NAMED = 8
 class NotPortableError(UnsupportedOperatorError):
     """Nodes that can not be bound without the model.
 
-    Args:
-        message: What is wrong.
-        hint: What to do.
+    Attributes:
         nodes: Why each can not, by name.
     """
 
-    def __init__(self, message: str, hint: str = "", nodes: Mapping[str, str] | None = None) -> None:
-        super().__init__(message, hint)
-        self.nodes = dict(nodes or {})
+    nodes: Mapping[str, str]
 
     @staticmethod
     def of(nodes: Mapping[str, str]) -> NotPortableError:
         """Return the error for nodes, each with the reason, by name."""
         shown = [f"{name} ({why})" for name, why in [*nodes.items()][:MOST_NAMED]]
         more = f" and {len(nodes) - MOST_NAMED} more" if len(nodes) > MOST_NAMED else ""
-        return NotPortableError(
+        error = NotPortableError(
             f"the network can not be bound to new shapes without its model: {', '.join(shown)}{more}",
             "give fixed shapes, or list them (dynamic_batch_size), so that each is bound when the file is written",
-            nodes,
         )
+        error.nodes = nodes
+        return error
 
 
 @dataclass(frozen=True, eq=False)

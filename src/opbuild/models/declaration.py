@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from opbuild.files.sealed import seal, unseal
 from opbuild.files.trust import MEMO, PRIVATE, Trust
-from opbuild.kernel.opdesc import FREE
 from opbuild.store.networks import MODELS
 
 SUFFIX = MODELS.suffixes[0]
@@ -74,8 +73,3 @@ def read_declaration(path: Path, trust: Trust = PRIVATE) -> tuple[Declaration, s
 
 def _declared(name: str, dtype: str, shape: Sequence[int] | None) -> Declared:
     return Declared(str(name), str(dtype), None if shape is None else tuple(map(int, shape)))
-
-
-def open_shape(shape: Sequence[int | str | None] | None) -> tuple[int, ...] | None:
-    """Return a shape as declared: -1 for an extent that is a name or nothing."""
-    return None if shape is None else tuple(extent if isinstance(extent, int) else FREE for extent in shape)

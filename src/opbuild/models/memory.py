@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -27,10 +28,11 @@ _NAMES_AT_MOST = 2000
 """Names of stored networks' files looked at to find out that a model is new: a millisecond."""
 
 
+@dataclass
 class ModelMemory:
     """What is remembered of models.
 
-    Args:
+    Attributes:
         folder: ``network_meta``.
         trust: Whose files are believed.
         reads: Whether what is remembered is used.
@@ -38,15 +40,12 @@ class ModelMemory:
         keeps_times: Returns whether what is used is marked so, for ageing.
     """
 
-    def __init__(
-        self, folder: Path, trust: Trust, *, reads: bool, writes: bool, keeps_times: Callable[[], bool]
-    ) -> None:
-        self._folder = folder
-        self._trust = trust
-        self._reads = reads
-        self._writes = writes
-        self._keeps_times = keeps_times
-        self._looked_up: dict[Path, Known] = {}
+    folder: Path
+    trust: Trust
+    reads: bool
+    writes: bool
+    keeps_times: Callable[[], bool]
+    _looked_up: dict[Path, Known] = field(default_factory=dict, init=False)
 
     def is_surely_new(self, path: Path) -> bool:
         """Return whether a file was edited since its digest was remembered, or no model of its name was ever built.
@@ -54,17 +53,17 @@ class ModelMemory:
         Else it may be a copy, or so new when it was built that its digest was not remembered; or there are too many
         networks to be sure. The file itself is not read.
         """
-        if not self._reads:
+        if not self.reads:
             return True
         memo = self.digest_file(path)
-        known = remembered_digest(path, memo, self._trust)
+        known = remembered_digest(path, memo, self.trust)
         if known is not None:
             self._looked_up[path] = known
             return False
         try:
             if memo.exists():
                 return True
-            with os.scandir(self._folder) as listing:
+            with os.scandir(self.folder) as listing:
                 names = [entry.name for entry in islice(listing, _NAMES_AT_MOST)]
         except OSError:  # the folder can not be one, or not be read
             return True
@@ -77,36 +76,36 @@ class ModelMemory:
         known = self._looked_up.pop(path, None)
         if known is not None:
             return known
-        return digest_of(path, self.digest_file(path) if self._reads else None, read, self._trust)
+        return digest_of(path, self.digest_file(path) if self.reads else None, read, self.trust)
 
     def digest_file(self, path: Path) -> Path:
         """Return where the digest of a model's file is remembered."""
         number = int(fast(os.path.abspath(path).encode(errors="surrogateescape"))[:16], 16)
-        return self._folder / f"{_plain_name(path.stem)}_{number}.digest"
+        return self.folder / f"{_plain_name(path.stem)}_{number}.digest"
 
     def declaration_file(self, name: str, digest: str) -> Path:
         """Return where it is remembered what a model declares; its name decides nothing but how that is called."""
         number = int(fast(f"{digest} {own_sources()}".encode())[:16], 16)
-        return self._folder / f"{_plain_name(name)}_{number}{SUFFIX}"
+        return self.folder / f"{_plain_name(name)}_{number}{SUFFIX}"
 
     def declaration(self, file: Path, digest: str) -> Declaration | None:
         """Return what the model with this digest declares, if a file remembers it."""
-        if not self._reads:
+        if not self.reads:
             return None
         try:
-            declaration, model = read_declaration(file, self._trust)
+            declaration, model = read_declaration(file, self.trust)
             if model != digest:
                 return None
-            mark_used(file, keep_time=self._keeps_times())
+            mark_used(file, keep_time=self.keeps_times())
             return declaration
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def keep(self, file: Path, declaration: Declaration, digest: str) -> None:
         """Remember what the model with this digest declares."""
-        if self._writes:
+        if self.writes:
             with contextlib.suppress(OSError):
-                publish(file, declaration_bytes(file, declaration, digest, self._trust))
+                publish(file, declaration_bytes(file, declaration, digest, self.trust))
 
 
 def _plain_name(text: str) -> str:

@@ -52,8 +52,7 @@ class Sizes:
 
     def samples(self) -> tuple[Shapes, ...]:
         """Return sizes that stand for all: the least ones, those that are usual, and some at random, each once."""
-        found = dict.fromkeys(self._of(choice) for choice in self._choices())
-        return tuple(found)
+        return tuple(dict.fromkeys(self._of(choice) for choice in self._choices()))
 
     def to_json(self) -> list[Any]:
         """Return the ranges as JSON values."""
@@ -85,9 +84,8 @@ class Sizes:
             {place: each[share * len(each) // longest] for place, each in values.items()} for share in range(longest)
         ]
         apart = [
-            {other: choices[(7 * number + 3 * index) % len(choices)] for index, (other, choices) in enumerate(each)}
-            for number in range(len(together))
-            for each in (values.items(),)
+            {place: each[(7 * number + 3 * index) % len(each)] for index, (place, each) in enumerate(values.items())}
+            for number in range(longest)
         ]
         yield from _scattered([*together, *(apart if len(open_) > 1 else ())])
 

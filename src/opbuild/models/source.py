@@ -12,7 +12,7 @@ from opbuild.files.kinds import ONNX, require_kind
 from opbuild.files.mapping import Known, read_file
 from opbuild.files.writing import inside
 from opbuild.graph.types import Array, Graph, TensorType
-from opbuild.models.declaration import Declaration, Declared, open_shape
+from opbuild.models.declaration import Declaration, Declared
 from opbuild.models.memory import ModelMemory
 from opbuild.platform.digest import fast
 from opbuild.platform.limits import require_room
@@ -32,16 +32,13 @@ class ModelSource:
 
     Args:
         model: A path that holds wherever the process goes, bytes or ``ModelProto``.
-        shown: The path as it was given.
-        digest: Digest of the model without its external data.
-        contents: Of its file, if that had to be read.
         memory: What is remembered of models.
-        name: What the file is called that remembers what the model declares.
+        digest: Digest of the model without its external data.
+        shown: The path as it was given.
+        contents: Of its file, if that had to be read.
     """
 
-    def __init__(
-        self, model: Model, *, shown: str, digest: str, contents: Array | None, memory: ModelMemory, name: str
-    ) -> None:
+    def __init__(self, model: Model, memory: ModelMemory, digest: str, shown: str, contents: Array | None) -> None:
         self._model = model
         self._shown = shown
         self._own_digest = digest
@@ -49,7 +46,7 @@ class ModelSource:
         self._memory = memory
         self._loaded: OnnxModel | None = None  # between reading what it declares and making its first graph
         self._data: dict[Path, Known] = {}  # files of external data, each with what was read of it
-        self.declaration_file = memory.declaration_file(name, digest)
+        self.declaration_file = memory.declaration_file(model.stem if isinstance(model, Path) else "model", digest)
         self._declaration = memory.declaration(self.declaration_file, digest)
         self.was_built = self._declaration is not None
 
@@ -134,7 +131,8 @@ class ModelSource:
             InvalidModelError: If its file changed since its digest was taken.
         """
         require_room()
-        from opbuild.frontend.onnx_model import ModelFile, load_model
+        from opbuild.frontend.onnx_model import load_model
+        from opbuild.frontend.onnx_read import ModelFile
 
         if not isinstance(self._model, Path):
             return load_model(self._model)
@@ -154,9 +152,9 @@ class ModelSource:
 
     def _declare(self) -> Declaration:
         model = self._loaded = self._load()
-        inputs = tuple(Declared(name, each.dtype, open_shape(each.shape)) for name, each in model.inputs.items())
+        inputs = tuple(Declared(name, *each) for name, each in model.inputs.items())
         outputs = tuple(
-            Declared(name, "", None) if each is None else Declared(name, each.dtype, open_shape(each.shape))
+            Declared(name, *(each or ("", None)))
             for name, each in zip(model.outputs, model.declared_outputs, strict=True)
         )
         return Declaration(model.name, inputs, outputs, model.external_files)
@@ -169,8 +167,7 @@ def open_model(model: Model, memory: ModelMemory) -> ModelSource:
         InvalidModelError: If it can not be read.
     """
     if not isinstance(model, (str, os.PathLike)):
-        digest = _digest_of_object(model)
-        return ModelSource(model, shown="", digest=digest, contents=None, memory=memory, name="model")
+        return ModelSource(model, memory, _digest_of_object(model), "", None)
     path, contents = Path(model), list[Array]()
 
     def read(file: Path) -> str:
@@ -184,8 +181,7 @@ def open_model(model: Model, memory: ModelMemory) -> ModelSource:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InvalidModelError(f"{str(path)!r} can not be read: {why}", "check the path") from error
-    own = contents[-1] if contents else None
-    return ModelSource(place, shown=str(path), digest=digest, contents=own, memory=memory, name=path.stem)
+    return ModelSource(place, memory, digest, str(path), contents[-1] if contents else None)
 
 
 def is_surely_new(model: Model, memory: ModelMemory) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.config import Config
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.events import Observer
+from opbuild.frontend.onnx_inspect import NodeCheck, check_nodes
 from opbuild.frontend.portable import NotPortableError
 from opbuild.offline.plan import RangeMap, ShapeMap, plan_file, set_up_file
 from opbuild.pipeline.stages import HostNode
@@ -17,22 +18,6 @@ from opbuild.pipeline.stores import Stores
 
 UNSUPPORTED = 1
 """ATC's code for an operator of a type that it does not know."""
-
-
-class CheckedNode(NamedTuple):
-    """One node of a model that was checked.
-
-    Attributes:
-        name: Its name.
-        op_type: Its operator's type.
-        fits: Whether an offline model can have it.
-        remark: Why no kernel serves it; empty if one does.
-    """
-
-    name: str
-    op_type: str
-    fits: bool
-    remark: str
 
 
 @dataclass(frozen=True)
@@ -45,15 +30,15 @@ class CheckedModel:
     """
 
     name: str
-    nodes: tuple[CheckedNode, ...]
+    nodes: tuple[NodeCheck, ...]
 
     @property
-    def without_kernel(self) -> tuple[CheckedNode, ...]:
+    def without_kernel(self) -> tuple[NodeCheck, ...]:
         """The nodes that no kernel serves."""
         return tuple(node for node in self.nodes if node.remark)
 
     @property
-    def failed(self) -> tuple[CheckedNode, ...]:
+    def failed(self) -> tuple[NodeCheck, ...]:
         """The nodes that an offline model can not have."""
         return tuple(node for node in self.nodes if not node.fits)
 
@@ -69,7 +54,7 @@ class CheckedModel:
         }
 
 
-def _as_json(node: CheckedNode) -> dict[str, Any]:
+def _as_json(node: NodeCheck) -> dict[str, Any]:
     cause = {"cause": [{"code": 0 if node.fits else UNSUPPORTED, "message": node.remark}]} if node.remark else {}
     return {"name": node.name, "type": node.op_type, "result": "success" if node.fits else "failed", **cause}
 
@@ -92,29 +77,27 @@ def check(
         ModelError: If the model is at fault as a whole.
         OptionError: If an argument is at fault.
     """
-    from opbuild.frontend.onnx_inspect import check_nodes
-
     nodes = check_nodes(model)
-    if any(node.problem for node in nodes):
-        return CheckedModel(model.stem, tuple(CheckedNode(n.name, n.op_type, not n.problem, n.problem) for n in nodes))
-    remarked: dict[str, CheckedNode] = {}
+    if not all(node.fits for node in nodes):
+        return CheckedModel(model.stem, nodes)
+    remarked: dict[str, NodeCheck] = {}
     setup = set_up_file(soc_version, config, observer)
     try:
         plan = plan_file(model, setup, Stores(setup), input_shapes=input_shapes, variants=variants, ranges=ranges)
         remarked.update((name, _checked(each)) for name, each in plan.needed.host.items())
     except NotPortableError as error:
         types = {node.name: node.op_type for node in nodes}
-        remarked.update((name, CheckedNode(name, types.get(name, ""), False, why)) for name, why in error.nodes.items())
+        remarked.update((name, NodeCheck(name, types.get(name, ""), False, why)) for name, why in error.nodes.items())
     except UnsupportedOperatorError as error:
         blamed = next((node for node in nodes if node.name == error.node), None)
         if blamed is None:
             raise
-        remarked[blamed.name] = CheckedNode(blamed.name, blamed.op_type, False, error.message)
+        remarked[blamed.name] = blamed._replace(fits=False, remark=error.message)
     own = {node.name for node in nodes}
-    checked = [remarked.get(node.name, CheckedNode(node.name, node.op_type, True, "")) for node in nodes]
+    checked = [remarked.get(node.name, node) for node in nodes]
     return CheckedModel(model.stem, (*checked, *(node for name, node in remarked.items() if name not in own)))
 
 
-def _checked(host: HostNode) -> CheckedNode:
+def _checked(host: HostNode) -> NodeCheck:
     where = "numpy evaluates it" if host.portable else "it runs only where the onnx package is installed"
-    return CheckedNode(host.node.name, host.node.op_type, host.portable, f"{host.why}: {where}")
+    return NodeCheck(host.node.name, host.node.op_type, host.portable, f"{host.why}: {where}")

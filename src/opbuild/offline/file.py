@@ -13,6 +13,7 @@ from typing import Any, cast
 from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.events import Watch, unwatched
 from opbuild.files.trust import PRIVATE, Trust, parse_json
+from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import DTYPES, Array, TensorType
 from opbuild.kernel.target import Target, needed_of_machine, parse_target
 from opbuild.offline.format import (
@@ -139,6 +140,12 @@ class OfflineModel:
     outputs: tuple[str, ...]
     signatures: tuple[Shapes, ...]
     build: Mapping[str, Any]
+
+    @property
+    def served(self) -> list[str]:
+        """The input shapes that it serves, as users write them."""
+        names = [name for name, _ in self.inputs]
+        return [format_input_shape(dict(zip(names, shapes, strict=True))) for shapes in self.signatures]
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:

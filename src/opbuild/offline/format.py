@@ -107,7 +107,8 @@ def write_container(path: Path, sections: Sequence[Section], trust: Trust = PRIV
             file.seek(_HEADER_BYTES + len(sections) * _ENTRY.size)
             for section in sections:
                 kind, index = section.kind, section.index
-                start = _round_up(file.tell(), _PAGE if kind in (LIBRARY, WEIGHTS) else _LINE)
+                multiple = _PAGE if kind in (LIBRARY, WEIGHTS) else _LINE
+                start = -(-file.tell() // multiple) * multiple
                 file.seek(start)
                 pieces: list[bytes | memoryview] = []
                 for part in section.parts:
@@ -226,7 +227,3 @@ def _read_table(path: Path, data: Array) -> tuple[_Places, dict[tuple[int, int],
 
 def _damaged(path: Path, how: str) -> InvalidModelError:
     return InvalidModelError(f"{str(path)!r} is damaged: {how}", "copy the file again, or write it again")
-
-
-def _round_up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple

@@ -54,19 +54,13 @@ def load(
         TargetError: If it is for another machine than this one.
         LinkError: If its library can not be loaded.
     """
-    return open_offline(path, num_threads=num_threads, verify=verify, copy_weights=copy_weights)[0]
-
-
-def open_offline(
-    path: str | os.PathLike[str],
-    *,
-    num_threads: int | None = None,
-    verify: bool = True,
-    copy_weights: bool | None = None,
-) -> tuple[Network, str]:
-    """Load an offline model as ``load`` does; return it with the shapes that it serves, as text."""
     config = Config.from_environment(num_threads=num_threads, copy_weights=copy_weights)
-    model = read_offline(Path(path), verify=verify, trust=make_trust(config), copies=config.copy_weights)
+    return open_offline(Path(path), config, verify=verify)[0]
+
+
+def open_offline(path: Path, config: Config, *, verify: bool = True) -> tuple[Network, str]:
+    """Load an offline model as ``load`` does; return it with the shapes that it serves, as text."""
+    model = read_offline(path, verify=verify, trust=make_trust(config), copies=config.copy_weights)
     problem = runs_here(model.target)
     if problem:
         raise TargetError(

@@ -8,7 +8,6 @@ from typing import Any
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, InvalidModelError, ShapeError
 from opbuild.files.trust import parse_json
-from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.models.endpoints import outputs_of_any
@@ -98,7 +97,7 @@ class RangeBinder:
         if self._sources != own_sources():
             raise BuildError(
                 f"{str(self._offline.container.path)!r} was written by another version of opbuild, which may choose "
-                f"kernels otherwise; this one runs only {self._stored()}",
+                f"kernels otherwise; this one runs only {self._offline.served[0]}",
                 "write the file again with this version",
             )
         clock = Clock()
@@ -118,11 +117,6 @@ class RangeBinder:
             desc: OperatorReport(self._symbols[desc], "reused", "in the stored network", nodes)
             for desc, nodes in program.descriptors().items()
         }
-
-    def _stored(self) -> str:
-        """Return the size that is stored whole, as users write it."""
-        names = [name for name, _ in self._offline.inputs]
-        return format_input_shape(dict(zip(names, self._offline.signatures[0], strict=True)))
 
 
 def _mapped(offline: OfflineModel, places: Sequence[tuple[Any, Any]]) -> tuple[Array, ...]:
