@@ -18,7 +18,7 @@ from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import host_target
 from opbuild.lowering.lower import lower
-from opbuild.lowering.reorder import channel_table, in_order
+from opbuild.lowering.transfer import channel_table, in_order
 from opbuild.program import View
 
 

@@ -15,8 +15,7 @@ from opbuild.families.blocked import BLOCK
 from opbuild.families.catalogue import find
 from opbuild.families.family import for_threads
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.reorder import from_blocked, to_blocked
-from opbuild.lowering.transfer import copy
+from opbuild.lowering.transfer import copy, from_blocked, to_blocked
 from opbuild.program import View
 from opbuild.text.canonical import canonical_json
 

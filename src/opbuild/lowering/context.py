@@ -14,8 +14,7 @@ from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
 from opbuild.kernel.target import Target
 from opbuild.lowering.available import Kernels
 from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, dense_strides
-from opbuild.lowering.reorder import channel_table, for_type, from_blocked, in_order, to_blocked
-from opbuild.lowering.transfer import copy
+from opbuild.lowering.transfer import channel_table, copy, for_type, from_blocked, in_order, to_blocked
 from opbuild.platform.digest import fast
 from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, View
 
@@ -104,9 +103,7 @@ class Lowering:
         self.site: tuple[str, ...] = ()  # the nodes that are lowered now
         self._merged = {node.name: node.merged for node in self.graph.nodes if node.merged}
         for name in self.graph.inputs:
-            kind = self.type(name)
-            storage = Storage("input", kind.dtype, kind.shape)
-            self._plain[name] = Plain(storage, kind.shape, dense_strides(kind.shape))
+            self._plain[name] = _dense("input", self.type(name))
 
     # -- what is known of a value -------------------------------------------------------------------------------------
 
@@ -172,7 +169,7 @@ class Lowering:
     def blocked(self, name: str, halo: tuple[int, int, int, int] = (0, 0, 0, 0)) -> Blocked:
         """Return a value of rank 3 or 4 in blocked layout, in ``(left, top, right, bottom)`` zeros at least."""
         if name not in self._blocked:
-            self._blocked[name] = self._block(name)
+            self._blocked[name] = self._in_order(name) if name in self._ordered else self._from_plain(name)
         value = self._blocked[name]
         value.storage.grow_halo(*halo)
         return value
@@ -187,13 +184,11 @@ class Lowering:
 
     def temporary(self, type_: TensorType) -> Plain:
         """Return new dense memory for an intermediate that has no name in the graph."""
-        return Plain(Storage("temporary", type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
+        return _dense("temporary", type_)
 
     def new_plain(self, name: str) -> Plain:
         """Declare that a value is written in plain, dense layout and return where; a graph output lies in place."""
-        type_ = self.type(name)
-        kind: BufferKind = "output" if name in self._outputs else "temporary"
-        self._plain[name] = Plain(Storage(kind, type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
+        self._plain[name] = _dense("output" if name in self._outputs else "temporary", self.type(name))
         return self._plain[name]
 
     def new_blocked(self, name: str, padding_value: float = 0.0, order: Array | None = None) -> Blocked:
@@ -330,8 +325,7 @@ class Lowering:
 
     def _in_own_storage(self, name: str, value: Plain) -> Storage:
         """Return memory of an output's own, for a value that is written there or else copied."""
-        type_ = self.type(name)
-        target = Plain(Storage("output", type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
+        target = _dense("output", self.type(name))
         if value.whole:
             # Whatever writes the value writes the output.
             value.storage.alias = (target.storage, 0)
@@ -346,9 +340,6 @@ class Lowering:
         n, c, *spatial = type_.shape
         h, w = spatial if len(spatial) == 2 else (1, spatial[0])
         return Blocked(Storage("temporary", type_.dtype, (n, blocks(c), h, w), blocked=True), c, padding_value)
-
-    def _block(self, name: str) -> Blocked:
-        return self._in_order(name) if name in self._ordered else self._from_plain(name)
 
     def _in_order(self, name: str) -> Blocked:
         """Emit the copy of a value whose channels lie in another order."""
@@ -384,6 +375,10 @@ class Lowering:
             image = Plain(value.storage, shape[1:], strides[1:], n * strides[0])
             self.emit(make, (source.window(n), image), (name,))
         return value
+
+
+def _dense(kind: BufferKind, type_: TensorType) -> Plain:
+    return Plain(Storage(kind, type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
 
 
 Rule = Callable[[Lowering, Node], None]

@@ -8,7 +8,7 @@ operands are numbered in order of appearance, so that ``x + conv`` and ``conv + 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,9 @@ from opbuild.graph.types import Array, Node
 from opbuild.lowering.context import Lowering, NotServedError
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
 from opbuild.operations.evaluation import evaluate_scalar
-from opbuild.operations.expression import ACC, Expression, children, from_json, is_refined, rebuild, walk
+from opbuild.operations.expression import ACC, arg, canonical, from_json, is_refined, substitute
 from opbuild.platform.digest import fast
 
-_COMMUTATIVE = ("add", "mul")
 _CHANNEL_FILL = 1.0
 """What lanes beyond the channels hold in a packed operand: a neutral divisor and factor."""
 
@@ -64,8 +63,9 @@ def padding(epilogue: Epilogue, lowering: Lowering, channels: int) -> tuple[floa
     if channels % BLOCK == 0:
         return 0.0, 0.0
     args = [_lane_value(lowering, kind, name) for kind, name in epilogue.operands]
+    expression = substitute(epilogue.expression, lambda e: arg(len(args)) if e == ACC else None)
     for bias in (0.0, 1.0, -1.0, 0.5):
-        value = float(evaluate_scalar(_with_accumulator(epilogue.expression), [*args, bias]))
+        value = evaluate_scalar(expression, [*args, bias])
         if math.isfinite(value):
             return bias, value
     raise NotServedError("the epilogue has no finite value for the lanes beyond the channels")
@@ -86,14 +86,10 @@ def epilogue_of(lowering: Lowering, node: Node) -> Epilogue:
     stored = node.attrs.get("epilogue")
     if stored is None:
         return Epilogue()
-    expression, first = _ordered(from_json(list(stored))), int(node.attrs["own_inputs"])
-    order: list[int] = []
-    for part in walk(expression):
-        if part[0] == "arg" and part[1] not in order:
-            order.append(part[1])
-    shape = lowering.type(node.outputs[0]).shape
-    operands = tuple(_classified(lowering, node.inputs[first + index], shape) for index in order)
-    return Epilogue(_renumbered(expression, order), operands, lowering.impl_mode(node, is_refined(expression)))
+    expression, order = canonical(from_json(list(stored)))
+    shape, own = lowering.type(node.outputs[0]).shape, int(node.attrs["own_inputs"])
+    operands = tuple(_classified(lowering, node.inputs[own + index], shape) for index in order)
+    return Epilogue(expression, operands, lowering.impl_mode(node, is_refined(expression)))
 
 
 def pack_channels(lowering: Lowering, name: str, channels: int, fill: float, order: Array | None = None) -> Plain:
@@ -138,33 +134,3 @@ def _classified(lowering: Lowering, name: str, shape: tuple[int, ...]) -> tuple[
     raise NotServedError(
         f"the epilogue reads {name} of shape {list(type_.shape)}, which is no residual and no constant"
     )
-
-
-def _ordered(expression: Expression) -> Expression:
-    parts = tuple(_ordered(child) for child in children(expression))
-    if expression[0] in _COMMUTATIVE:
-        parts = tuple(sorted(parts, key=_rank))
-    return rebuild(expression, parts)
-
-
-def _rank(expression: Expression) -> tuple[int, str]:
-    heads = [part[0] for part in walk(expression)]
-    return (0 if "acc" in heads else 1 if "arg" in heads else 2), repr(expression)
-
-
-def _renumbered(expression: Expression, order: Sequence[int]) -> Expression:
-    if expression[0] == "arg":
-        return ("arg", order.index(expression[1]))
-    return rebuild(expression, tuple(_renumbered(child, order) for child in children(expression)))
-
-
-def _with_accumulator(expression: Expression) -> Expression:
-    """Return the expression with the accumulator as one more operand, the last one."""
-    count = 1 + max((part[1] for part in walk(expression) if part[0] == "arg"), default=-1)
-    return _replace_accumulator(expression, ("arg", count))
-
-
-def _replace_accumulator(expression: Expression, replacement: Expression) -> Expression:
-    if expression == ACC:
-        return replacement
-    return rebuild(expression, tuple(_replace_accumulator(child, replacement) for child in children(expression)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from opbuild.program import View
 
@@ -33,10 +34,7 @@ class Loops:
     @property
     def size(self) -> int:
         """Number of elements."""
-        size = 1
-        for extent in self.extents:
-            size *= extent
-        return size
+        return prod(self.extents)
 
     def views(self, originals: Sequence[View]) -> tuple[View, ...]:
         """Return the operands' views with these dimensions."""

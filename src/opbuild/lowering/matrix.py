@@ -22,7 +22,7 @@ from opbuild.families.matmul.family import PANEL
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, Operand
 from opbuild.lowering.context import Lowering
-from opbuild.lowering.operands import Plain, Storage, dense_strides
+from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import broadcast, made, merge, padded, seen_as, with_inner_stride
 from opbuild.operations.expression import Expression, canonical, operations
 
@@ -286,7 +286,6 @@ def _one_or_free(stride: int) -> int:
 
 def _dense_copy(lowering: Lowering, value: Plain, node: str) -> Plain:
     """Return a dense copy of a value, repetitions included."""
-    storage = Storage("temporary", value.storage.dtype, value.shape)
-    target = Plain(storage, value.shape, dense_strides(value.shape))
+    target = lowering.temporary(TensorType(value.storage.dtype, value.shape))
     lowering.copy(value, target, node)
     return target

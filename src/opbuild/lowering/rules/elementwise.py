@@ -33,18 +33,13 @@ WEIGHT = 8
 
 
 @rule(*ONNX_OPERATORS)
-def onnx_elementwise(lowering: Lowering, node: Node) -> None:
-    """Lower an ONNX operator that fusion did not see."""
+@rule("Elementwise", *BY_TYPE, domain="opbuild")
+def elementwise(lowering: Lowering, node: Node) -> None:
+    """Lower an ONNX operator that fusion did not see, a fused chain, or an operation under its own name."""
     found = elementwise_of(node, lowering.graph.types, lowering.graph.constants)
     if found is None:
         raise NotServedError(f"{node.op_type} has no kernel for these types")
     lower_elementwise(lowering, node, found)
-
-
-@rule("Elementwise", *BY_TYPE, domain="opbuild")
-def own_elementwise(lowering: Lowering, node: Node) -> None:
-    """Lower a fused chain, or an operation under its own name."""
-    onnx_elementwise(lowering, node)
 
 
 def lower_elementwise(lowering: Lowering, node: Node, chain: Elementwise) -> None:

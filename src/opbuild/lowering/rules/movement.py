@@ -7,13 +7,12 @@ from math import prod
 
 import numpy as np
 
+from opbuild.families.blocked import BLOCK, blocks
 from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Node
-from opbuild.lowering.blocked_concat import concat_blocked
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain, dense_strides
-from opbuild.lowering.seen import dense_as, narrowed, reshaped, transposed
-from opbuild.lowering.strided import broadcast
+from opbuild.lowering.strided import broadcast, dense_as, narrowed, reshaped, transposed
 
 
 def integers(lowering: Lowering, node: Node, index: int) -> tuple[int, ...] | None:
@@ -43,7 +42,7 @@ def in_shape(lowering: Lowering, value: Plain, shape: Sequence[int], name: str) 
         return found
     target = Plain(lowering.temporary(lowering.type(name)).storage, value.shape, dense_strides(value.shape))
     move(lowering, value, target, name)
-    return Plain(target.storage, tuple(shape), dense_strides(tuple(shape)))
+    return dense_as(target, shape)
 
 
 @rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -137,7 +136,7 @@ def split(lowering: Lowering, node: Node) -> None:
 def concat(lowering: Lowering, node: Node) -> None:
     """Lower Concat: channel blocks, and parts along the outermost axis, lie in the output; others are copied."""
     names, output = [name for name in node.inputs if name], node.outputs[0]
-    if concat_blocked(lowering, node):
+    if _concat_blocked(lowering, node):
         return
     shape = lowering.type(output).shape
     axis = int(node.attrs.get("axis", 0)) % len(shape)
@@ -152,6 +151,34 @@ def concat(lowering: Lowering, node: Node) -> None:
         else:
             move(lowering, part, place, output)
         start += count
+
+
+def _concat_blocked(lowering: Lowering, node: Node) -> bool:
+    """Lower a Concat along channels by letting its inputs lie inside its output; return whether that was possible.
+
+    It is if one input at least lies blocked, every input but the last fills its blocks, and none lies inside another
+    value already. Inputs that lie plain are converted into their place.
+    """
+    shape = lowering.type(node.outputs[0]).shape
+    names = list(node.inputs)
+    axis = int(node.attrs.get("axis", 1))
+    if len(shape) not in (3, 4) or axis not in (1, 1 - len(shape)) or len(set(names)) != len(names):
+        return False
+    if not any(lowering.has_blocked(name) for name in names) or 0 in shape:
+        return False
+    channels = [lowering.type(name).shape[1] for name in names]
+    if any(count % BLOCK or not count for count in channels[:-1]) or not channels[-1]:
+        return False
+    if any(lowering.has_blocked(name) and lowering.blocked(name).storage.alias for name in names):
+        return False
+    parts = [lowering.blocked(name) for name in names]
+    whole = lowering.new_blocked(node.outputs[0], parts[-1].padding_value)
+    start = 0
+    for part, count in zip(parts, channels, strict=True):
+        part.storage.alias = (whole.storage, start)
+        whole.storage.grow_halo(*part.storage.halo)
+        start += blocks(count)
+    return True
 
 
 @rule("Tile")

@@ -14,8 +14,7 @@ from opbuild.graph.types import Node, TensorType
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.gather import emit_gather
-from opbuild.lowering.seen import dense_as
-from opbuild.lowering.strided import made
+from opbuild.lowering.strided import dense_as, made
 
 
 @rule("Resize", "Upsample")
