@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +52,11 @@ class Definition:
 def variables(names: str) -> list[Any]:
     """Return Halide variables of the names given, separated by spaces."""
     return [hl.Var(name) for name in names.split()]
+
+
+def named(names: Iterable[Any]) -> dict[str, Any]:
+    """Return variables by their names, as ``Definition.variables`` has them."""
+    return {variable.name(): variable for variable in names}
 
 
 def parameter(operand: Operand) -> Any:
