@@ -103,13 +103,6 @@ def spatial_pair(values: Sequence[int] | None, rank: int, default: int) -> Pair:
     return (given[0], default) if rank == 1 else (given[1], given[0])
 
 
-def text_of(value: object, default: str) -> str:
-    """Return a string attribute."""
-    if value is None:
-        return default
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
 def window_of(lowering: Lowering, node: Node, kernel: Sequence[int]) -> Window:
     """Return the window of a convolution or pool whose spatial kernel shape is ``kernel`` (outermost first).
 
@@ -135,7 +128,7 @@ def window_of(lowering: Lowering, node: Node, kernel: Sequence[int]) -> Window:
 def _pads(
     node: Node, rank: int, kernel: Pair, stride: Pair, dilation: Pair, size: Pair, out: Pair
 ) -> tuple[Pair, Pair]:
-    mode = text_of(node.attrs.get("auto_pad"), "NOTSET")
+    mode = node.text("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         total = [
             max(0, (o - 1) * s + (k - 1) * d + 1 - i)

@@ -71,21 +71,14 @@ def channel_shuffle(lowering: Lowering, node: Node) -> None:
 @rule("Identity", "Dropout")
 def identity(lowering: Lowering, node: Node) -> None:
     """Lower the operators that do nothing at inference: the output is the input."""
-    if (
-        len(node.outputs) > 1
-        and node.outputs[1]
-        and (lowering.consumers.get(node.outputs[1]) or node.outputs[1] in lowering.graph.outputs)
-    ):
+    if any(name and (lowering.consumers.get(name) or name in lowering.graph.outputs) for name in node.outputs[1:]):
         raise NotServedError("the mask of Dropout has no kernel")
     if len(node.inputs) > 2 and node.inputs[2]:
         training = lowering.constant(node.inputs[2])
         if training is None or training.any():
             raise NotServedError("Dropout in training has no kernel")
     source, output = node.inputs[0], node.outputs[0]
-    if lowering.is_blocked(source):
-        lowering.bind(output, lowering.blocked(source))
-    else:
-        lowering.bind(output, lowering.plain(source))
+    lowering.bind(output, lowering.blocked(source) if lowering.is_blocked(source) else lowering.plain(source))
 
 
 @rule("Transpose")
@@ -200,7 +193,7 @@ def depth_to_space(lowering: Lowering, node: Node) -> None:
     """Lower DepthToSpace to a transposition between two shapes."""
     n, c, h, w = lowering.type(node.inputs[0]).shape
     b = int(node.attrs["blocksize"])
-    depth_first = node.attrs.get("mode", "DCR") in ("DCR", b"DCR")
+    depth_first = node.text("mode", "DCR") == "DCR"
     split_shape = (n, b, b, c // b**2, h, w) if depth_first else (n, c // b**2, b, b, h, w)
     _rearranged(lowering, node, split_shape, (0, 3, 4, 1, 5, 2) if depth_first else (0, 1, 4, 2, 5, 3))
 
@@ -210,7 +203,7 @@ def space_to_depth(lowering: Lowering, node: Node) -> None:
     """Lower SpaceToDepth to a transposition between two shapes."""
     n, c, h, w = lowering.type(node.inputs[0]).shape
     b = int(node.attrs["blocksize"])
-    depth_first = node.attrs.get("mode", "DCR") in ("DCR", b"DCR")
+    depth_first = node.text("mode", "DCR") == "DCR"
     _rearranged(lowering, node, (n, c, h // b, b, w // b, b), (0, 3, 5, 1, 2, 4) if depth_first else (0, 1, 3, 5, 2, 4))
 
 
@@ -224,7 +217,7 @@ def _rearranged(lowering: Lowering, node: Node, shape: Sequence[int], order: Seq
 def pad(lowering: Lowering, node: Node) -> None:
     """Lower Pad to copies: the inside first, then each axis' two margins from what the output holds by then."""
     source, output = node.inputs[0], node.outputs[0]
-    mode = str(node.attrs.get("mode", "constant"))
+    mode = node.text("mode", "constant")
     widths = _pad_widths(lowering, node, len(lowering.type(source).shape))
     value = lowering.plain(source)
     for axis, (before, after) in enumerate(widths):
