@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from opbuild.errors import ShapeError
@@ -14,7 +15,8 @@ from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
 from opbuild.kernel.target import Target
 from opbuild.lowering.available import Kernels
 from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, dense_strides
-from opbuild.lowering.transfer import channel_table, copy, for_type, from_blocked, in_order, to_blocked
+from opbuild.lowering.strided import image_of
+from opbuild.lowering.transfer import channel_table, copy, from_blocked, in_order, to_blocked
 from opbuild.platform.digest import fast
 from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, View
 
@@ -63,7 +65,7 @@ class NotServedError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class _Pending:
-    make: MakeCall
+    make: MakeCall | OpDesc
     operands: tuple[OperandRef, ...]
     nodes: tuple[str, ...]
 
@@ -246,14 +248,17 @@ class Lowering:
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
-    def emit(self, make: MakeCall, operands: Sequence[OperandRef], nodes: Sequence[str] | Node) -> None:
-        """Emit a kernel call; ``make`` gets the operands' views, inputs first, when the program is finished."""
+    def emit(self, make: MakeCall | OpDesc, operands: Sequence[OperandRef], nodes: Sequence[str] | Node) -> None:
+        """Emit a kernel call of a descriptor, or of what makes one.
+
+        That gets the operands' views, inputs first, when the program is finished.
+        """
         names = (nodes.name,) if isinstance(nodes, Node) else tuple(nodes)
         self._calls.append(_Pending(make, tuple(operands), names))
 
     def copy(self, source: Plain, target: Plain, name: str) -> None:
         """Emit the copy of a plain value, with any strides, to a place of the same shape; ``name`` is for reports."""
-        self.emit(for_type(copy, source.storage.dtype, self.choose), (source, target), (name,))
+        self.emit(partial(copy, dtype=source.storage.dtype, choose=self.choose), (source, target), (name,))
 
     def host(self, node: Node) -> None:
         """Emit a call of the host backend for a node."""
@@ -295,7 +300,8 @@ class Lowering:
                 self.graph.opset,
             )
         self.site = call.nodes
-        desc, views = call.make(tuple(operand.resolve(index_of) for operand in call.operands))
+        views = tuple(operand.resolve(index_of) for operand in call.operands)
+        desc, views = (call.make, views) if isinstance(call.make, OpDesc) else call.make(views)
         if self.options.kernels is not None:
             served = self.options.kernels.serve(desc, views)
             if served is None:
@@ -347,7 +353,7 @@ class Lowering:
         value = self._new_blocked_storage(name, source.padding_value)
         table = channel_table(order)
         places = self.packed((), f"order {fast(table.tobytes())}", table.shape, "int32", lambda: table)
-        make = for_type(in_order, source.storage.dtype, self.choose)
+        make = partial(in_order, dtype=source.storage.dtype, choose=self.choose)
         for n in range(value.shape[0]):
             self.emit(make, (source.window(n), places, value.window(n)), (name,))
         return value
@@ -355,25 +361,17 @@ class Lowering:
     def _from_plain(self, name: str) -> Blocked:
         source = self.plain(name)
         value = self._new_blocked_storage(name, 0.0)
-        shape, strides = source.shape, source.strides
-        if len(shape) == 3:
-            shape, strides = (*shape[:2], 1, shape[2]), (*strides[:2], 0, strides[2])
-        make = for_type(to_blocked, source.storage.dtype, self.choose)
-        for n in range(shape[0]):
-            image = Plain(source.storage, shape[1:], strides[1:], source.offset + n * strides[0])
-            self.emit(make, (image, value.window(n)), (name,))
+        make = partial(to_blocked, dtype=source.storage.dtype, choose=self.choose)
+        for n in range(source.shape[0]):
+            self.emit(make, (image_of(source, n), value.window(n)), (name,))
         return value
 
     def _unblock(self, name: str) -> Plain:
         source = self.blocked(name) if name in self._ordered else self._blocked[name]
         value = self.new_plain(name)
-        shape, strides = value.shape, value.strides
-        if len(shape) == 3:
-            shape, strides = (*shape[:2], 1, shape[2]), (*strides[:2], 0, strides[2])
-        make = for_type(from_blocked, value.storage.dtype, self.choose)
-        for n in range(shape[0]):
-            image = Plain(value.storage, shape[1:], strides[1:], n * strides[0])
-            self.emit(make, (source.window(n), image), (name,))
+        make = partial(from_blocked, dtype=value.storage.dtype, choose=self.choose)
+        for n in range(value.shape[0]):
+            self.emit(make, (source.window(n), image_of(value, n)), (name,))
         return value
 
 

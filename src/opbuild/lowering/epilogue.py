@@ -22,7 +22,7 @@ from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import ACC, arg, canonical, from_json, is_refined, substitute
 from opbuild.platform.digest import fast
 
-_CHANNEL_FILL = 1.0
+CHANNEL_FILL = 1.0
 """What lanes beyond the channels hold in a packed operand: a neutral divisor and factor."""
 
 
@@ -48,7 +48,7 @@ def references(
             value = lowering.blocked(name)
             found.append(place(value) if place else value.window(image))
         elif kind == "channel":
-            found.append(pack_channels(lowering, name, channels, _CHANNEL_FILL))
+            found.append(pack_channels(lowering, name, channels, CHANNEL_FILL))
         else:
             found.append(lowering.packed((name,), "scalar", (1,), "float32", _scalar(lowering, name)))
     return found
@@ -74,7 +74,7 @@ def padding(epilogue: Epilogue, lowering: Lowering, channels: int) -> tuple[floa
 def _lane_value(lowering: Lowering, kind: Kind, name: str) -> float:
     if kind == "residual":
         return lowering.blocked(name).padding_value
-    return _CHANNEL_FILL if kind == "channel" else float(np.asarray(lowering.constant(name)).reshape(-1)[0])
+    return CHANNEL_FILL if kind == "channel" else float(np.asarray(lowering.constant(name)).reshape(-1)[0])
 
 
 def epilogue_of(lowering: Lowering, node: Node) -> Epilogue:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.opdesc import FREE
 from opbuild.lowering.operands import Plain, dense_strides
-from opbuild.program import View
 
 Strides = tuple[int, ...]
 
@@ -94,6 +93,11 @@ def padded(extents: Sequence[int], strides: Sequence[int], rank: int) -> tuple[t
     return (1,) * missing + tuple(extents), (0,) * missing + tuple(strides)
 
 
+def constant_step(stride: int) -> int:
+    """Return stride 1 as a constant of the code; others are read when it runs."""
+    return 1 if stride == 1 else FREE
+
+
 def with_inner_stride(value: Plain, stride: int) -> Plain:
     """Return a value whose innermost stride is ``stride`` if its extent is 1, where the stride has no meaning."""
     if value.shape[-1] != 1:
@@ -101,6 +105,9 @@ def with_inner_stride(value: Plain, stride: int) -> Plain:
     return seen_as(value, value.shape, (*value.strides[:-1], stride))
 
 
-def made(desc: OpDesc) -> Callable[[tuple[View, ...]], tuple[OpDesc, tuple[View, ...]]]:
-    """Return the maker of a call whose descriptor is decided and whose views stay as they are."""
-    return lambda views: (desc, views)
+def image_of(value: Plain, number: int) -> Plain:
+    """Return one image of a value of rank 3 or 4 as ``(C, H, W)``."""
+    shape, strides = value.shape[1:], value.strides[1:]
+    if len(shape) == 2:
+        shape, strides = (shape[0], 1, shape[1]), (strides[0], 0, strides[1])
+    return Plain(value.storage, shape, strides, value.offset + number * value.strides[0])

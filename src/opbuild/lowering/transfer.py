@@ -5,7 +5,7 @@ What concerns blocks takes one image a call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -17,8 +17,9 @@ from opbuild.families.from_blocked import family as from_blocks
 from opbuild.families.shuffle import family as shuffle
 from opbuild.families.to_blocked import family as to_blocks
 from opbuild.graph.types import Array
-from opbuild.kernel.opdesc import FREE, OpDesc
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.loops import Dims, Loops, collapse
+from opbuild.lowering.strided import constant_step
 from opbuild.program import View
 
 Made = tuple[OpDesc, tuple[View, ...]]
@@ -51,7 +52,7 @@ def to_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
     source, target = views
     plain, blocked = _merged(source.dims, target.dims)
     variant = choose(to_blocks.choose, _size(plain))
-    desc = to_blocks.describe(dtype, _step(plain[0]), plain[2][0] % BLOCK == 0, variant)
+    desc = to_blocks.describe(dtype, constant_step(plain[0][1]), plain[2][0] % BLOCK == 0, variant)
     return desc, (View(source.buffer, source.offset, plain), View(target.buffer, target.offset, blocked))
 
 
@@ -59,7 +60,7 @@ def from_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
     """Make the call that copies blocks ``(16, W, H, C1)`` into a plain image ``(W, H, C)``."""
     source, target = views
     plain, blocked = _merged(target.dims, source.dims)
-    step = _step(plain[0])
+    step = constant_step(plain[0][1])
     desc = from_blocks.describe(dtype, step, choose(from_blocks.choose, plain[0][0], step == 1, _size(plain)))
     return desc, (View(source.buffer, source.offset, blocked), View(target.buffer, target.offset, plain))
 
@@ -76,11 +77,6 @@ def channel_table(order: Array) -> Array:
     return table
 
 
-def for_type(make: Callable[..., Made], dtype: str, choose: Choose) -> Callable[[tuple[View, ...]], Made]:
-    """Return one of the functions above for an element type and what chooses its variant."""
-    return lambda views: make(views, dtype, choose)
-
-
 def _merged(plain: Dims, blocked: Dims) -> tuple[Dims, Dims]:
     """Return both dims with rows merged into one long row where no halo lies between them."""
     (width, step), (height, row), channels = plain
@@ -89,11 +85,6 @@ def _merged(plain: Dims, blocked: Dims) -> tuple[Dims, Dims]:
         long = width * height
         return ((long, step), (1, long * step), channels), (lane, (long, blocked_step), (1, long * blocked_step), block)
     return plain, blocked
-
-
-def _step(dim: tuple[int, int]) -> int:
-    """Return stride 1 as a constant of the code (also where there is one element, whose stride means nothing)."""
-    return 1 if dim[1] == 1 else FREE
 
 
 def _size(dims: Dims) -> int:

@@ -25,8 +25,7 @@ from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import epilogue_of, pack_channels, padding, references
 from opbuild.lowering.operands import Blocked, BlockedPhase, BlockedTaps, OperandRef, Plain
-from opbuild.lowering.rules.conv import group_tables
-from opbuild.lowering.strided import made
+from opbuild.lowering.rules.conv import group_tables, operands_of
 from opbuild.lowering.windows import Pair, image_shape, spatial_pair
 
 
@@ -74,8 +73,8 @@ class Transposed:
 @rule("ConvTranspose")
 def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
     """Lower a ConvTranspose of one or two spatial dimensions, phase by phase."""
-    bias = node.inputs[2] if len(node.inputs) > 2 else ""
-    conv = _transposed(lowering, node, bias)
+    *_, bias = operands_of(lowering, node)
+    conv = _transposed(lowering, node)
     phases = _phase_pairs(lowering, node, conv.stride)
     source = lowering.blocked(node.inputs[0])
     _, _, height, width = source.shape
@@ -95,16 +94,11 @@ def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
                 *extra[image],
                 _place(result, image, x, y, conv.stride),
             ]
-            lowering.emit(made(desc), operands, node)
+            lowering.emit(desc, operands, node)
 
 
-def _transposed(lowering: Lowering, node: Node, bias: str) -> Transposed:
-    data, weights = node.inputs[0], node.inputs[1]
-    if lowering.type(data).dtype not in direct.FAMILY.types:
-        raise NotServedError(f"ConvTranspose of {lowering.type(data).dtype}")
-    if not lowering.is_constant(weights) or (bias and not lowering.is_constant(bias)):
-        raise NotServedError("ConvTranspose with weights that are computed")
-    before, after = lowering.type(data).shape, lowering.type(node.outputs[0]).shape
+def _transposed(lowering: Lowering, node: Node) -> Transposed:
+    before, after = lowering.type(node.inputs[0]).shape, lowering.type(node.outputs[0]).shape
     if 0 in before or 0 in after:
         raise NotServedError("an operand is empty")
     images, inputs, _, _ = image_shape(before)

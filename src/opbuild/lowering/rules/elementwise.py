@@ -16,6 +16,7 @@ from opbuild.graph.elementwise import ONNX_OPERATORS, Elementwise, elementwise_o
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering, MakeCall, NotServedError, rule
+from opbuild.lowering.epilogue import CHANNEL_FILL, pack_channels
 from opbuild.lowering.loops import Loops, collapse
 from opbuild.lowering.operands import OperandRef, Plain
 from opbuild.lowering.strided import broadcast
@@ -103,7 +104,7 @@ def _lane_value(lowering: Lowering, name: str, shape: tuple[int, ...]) -> float 
     if constant is not None and constant.size == 1:
         return float(constant.reshape(-1)[0])
     if constant is not None and _is_per_channel(constant, shape):
-        return 1.0
+        return CHANNEL_FILL
     if type_.shape == shape and lowering.has_blocked(name):
         return lowering.blocked(name).padding_value
     if type_.shape == shape and constant is None:
@@ -129,13 +130,7 @@ def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
     if single:
         value = lowering.packed((name,), "scalar", (1,), "float32", lambda: constant.reshape(1))
         return Plain(value.storage, full, (0, 0, 0, 0, 0))
-
-    def pack() -> Array:
-        packed = np.ones(blocks(c) * BLOCK, np.float32)
-        packed[:c] = constant.reshape(-1)
-        return packed
-
-    value = lowering.packed((name,), "channel blocks filled with 1", (blocks(c) * BLOCK,), "float32", pack)
+    value = pack_channels(lowering, name, c, CHANNEL_FILL)
     return Plain(value.storage, full, (0, BLOCK, 0, 0, 1))
 
 

@@ -9,13 +9,19 @@ import numpy as np
 
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.graph.shape_rules_movement import sliced
-from opbuild.graph.types import Node
+from opbuild.graph.types import Array, Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain, dense_strides
 from opbuild.lowering.strided import broadcast, dense_as, narrowed, reshaped, transposed
 
 
 def integers(lowering: Lowering, node: Node, index: int) -> tuple[int, ...] | None:
+    """Return the integers in an input that must be known when the network is built, or None if it is absent."""
+    value = known(lowering, node, index)
+    return None if value is None else tuple(int(item) for item in value.reshape(-1))
+
+
+def known(lowering: Lowering, node: Node, index: int) -> Array | None:
     """Return an input that must be known when the network is built, or None if it is absent.
 
     Raises:
@@ -26,7 +32,7 @@ def integers(lowering: Lowering, node: Node, index: int) -> tuple[int, ...] | No
     value = lowering.constant(node.inputs[index])
     if value is None:
         raise NotServedError(f"input {node.inputs[index]} of {node.op_type} is known only at run time")
-    return tuple(int(item) for item in value.reshape(-1))
+    return value
 
 
 def move(lowering: Lowering, source: Plain, target: Plain, name: str) -> None:

@@ -11,7 +11,7 @@ from opbuild.families.softmax import family as softmaxes
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.strided import dense_as, made, merge, padded, seen_as, with_inner_stride
+from opbuild.lowering.strided import dense_as, merge, padded, seen_as, with_inner_stride
 
 
 @rule("Softmax", "LogSoftmax")
@@ -31,7 +31,7 @@ def softmax(lowering: Lowering, node: Node) -> None:
     log = node.op_type == "LogSoftmax"
     variant = lowering.choose(softmaxes.choose, log, inner == 1, inner, type_.shape[axis], type_.size)
     desc = softmaxes.describe(log, inner == 1, variant, lowering.impl_mode(node))
-    lowering.emit(made(desc), (with_inner_stride(x, 1), with_inner_stride(out, 1)), node)
+    lowering.emit(desc, (with_inner_stride(x, 1), with_inner_stride(out, 1)), node)
 
 
 @rule("LayerNormalization", "RMSNormalization")
@@ -80,7 +80,7 @@ def _normalize(lowering: Lowering, node: Node, x: Plain, scales: list[Plain], ce
     variant = lowering.choose(layer_norm.choose, x.shape[0] * x.shape[1], prod(x.shape))
     steps = [scale.strides[-1] for scale in scales]
     desc = layer_norm.describe(name, centered, steps, variant, lowering.impl_mode(node))
-    lowering.emit(made(desc), (with_inner_stride(x, 1), factor, *scales, with_inner_stride(out, 1)), node)
+    lowering.emit(desc, (with_inner_stride(x, 1), factor, *scales, with_inner_stride(out, 1)), node)
 
 
 def _rows(lowering: Lowering, name: str, axis: int) -> Plain:

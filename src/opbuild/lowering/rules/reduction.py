@@ -13,7 +13,7 @@ from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.movement import integers
-from opbuild.lowering.strided import dense_as, made, seen_as
+from opbuild.lowering.strided import dense_as, seen_as
 
 _NAMES = {
     "ReduceSum": "sum",
@@ -104,7 +104,7 @@ def _emit_reduction(lowering: Lowering, node: Node, name: str, plan: _Plan, out:
     mode = lowering.impl_mode(node, differs=dtype == "float32" and name not in ("max", "min"))
     ranks = len(x.shape), len(out.shape)
     desc = reduces.describe(node.op_type, name, plan.layout, dtype, ranks, variant, mode)
-    lowering.emit(made(desc), (plan.x, out), node)
+    lowering.emit(desc, (plan.x, out), node)
 
 
 @rule("ArgMax", "ArgMin")
@@ -125,7 +125,7 @@ def arg_reduce(lowering: Lowering, node: Node) -> None:
     out = dense_as(lowering.new_plain(node.outputs[0]), kept)
     variant = lowering.choose(arg_reduces.choose, layout, inner, prod(shape), prod(kept))
     last = bool(node.attrs.get("select_last_index", 0))
-    lowering.emit(made(arg_reduces.describe(node.op_type, layout, last, type_.dtype, variant)), (x, out), node)
+    lowering.emit(arg_reduces.describe(node.op_type, layout, last, type_.dtype, variant), (x, out), node)
 
 
 def _axes(lowering: Lowering, node: Node, rank: int) -> tuple[int, ...]:
