@@ -115,6 +115,11 @@ def order_recipe(order: Array | None) -> str:
     return "" if order is None else f" order {fast(order.tobytes())}"
 
 
+def is_per_channel(own: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Return whether a value of the shape ``own``, broadcast to ``shape``, has one element for each channel."""
+    return (1,) * (len(shape) - len(own)) + own == (1, shape[1]) + (1,) * (len(shape) - 2)
+
+
 def _scalar(lowering: Lowering, name: str) -> Any:
     return lambda: np.asarray(lowering.constant(name), np.float32).reshape(1)
 
@@ -126,8 +131,7 @@ def _classified(lowering: Lowering, name: str, shape: tuple[int, ...]) -> tuple[
     if lowering.is_constant(name):
         if type_.size == 1:
             return "scalar", name
-        padded = (1,) * (len(shape) - len(type_.shape)) + type_.shape
-        if padded == (1, shape[1], *(1,) * (len(shape) - 2)):
+        if is_per_channel(type_.shape, shape):
             return "channel", name
     if type_.shape == shape:
         return "residual", name

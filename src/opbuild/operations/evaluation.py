@@ -119,6 +119,4 @@ def _to_integer(value: Array, target: np.dtype[Any]) -> Array:
 
 
 def _literal(dtype: str, text: str) -> Array:
-    if dtype.startswith(("int", "uint", "bool")):
-        return np.array(int(text), dtype)
-    return np.array(float(text), dtype)
+    return np.array(float(text) if dtype.startswith("float") else int(text), dtype)

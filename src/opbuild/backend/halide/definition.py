@@ -71,14 +71,12 @@ def parameters(desc: OpDesc) -> list[Any]:
     return [parameter(operand) for operand in desc.inputs]
 
 
-def constrain_output(function: Any, operand: Operand) -> Any:
-    """Apply what the descriptor fixes to an output function; return its output buffer."""
-    buffer = function.output_buffer()
-    _constrain(buffer, operand)
+def constrain_output(function: Any, operand: Operand) -> None:
+    """Apply what the descriptor fixes to an output function."""
+    _constrain(function.output_buffer(), operand)
     for index, dim in enumerate(operand.dims):
         if dim.extent != FREE:
             function.bound(function.args()[index], 0, dim.extent)
-    return buffer
 
 
 def _constrain(buffer: Any, operand: Operand) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -13,10 +14,10 @@ from opbuild.families.elementwise import family
 from opbuild.families.family import Choose
 from opbuild.graph import user_operators
 from opbuild.graph.elementwise import ONNX_OPERATORS, Elementwise, elementwise_of
-from opbuild.graph.types import Array, Node
+from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering, MakeCall, NotServedError, rule
-from opbuild.lowering.epilogue import CHANNEL_FILL, pack_channels
+from opbuild.lowering.epilogue import CHANNEL_FILL, is_per_channel, pack_channels
 from opbuild.lowering.loops import Loops, collapse
 from opbuild.lowering.operands import OperandRef, Plain
 from opbuild.lowering.strided import broadcast
@@ -103,7 +104,7 @@ def _lane_value(lowering: Lowering, name: str, shape: tuple[int, ...]) -> float 
     constant = lowering.constant(name)
     if constant is not None and constant.size == 1:
         return float(constant.reshape(-1)[0])
-    if constant is not None and _is_per_channel(constant, shape):
+    if constant is not None and is_per_channel(constant.shape, shape):
         return CHANNEL_FILL
     if type_.shape == shape and lowering.has_blocked(name):
         return lowering.blocked(name).padding_value
@@ -112,17 +113,12 @@ def _lane_value(lowering: Lowering, name: str, shape: tuple[int, ...]) -> float 
     return None
 
 
-def _is_per_channel(constant: Array, shape: tuple[int, ...]) -> bool:
-    padded = (1,) * (len(shape) - constant.ndim) + constant.shape
-    return padded == (1, shape[1]) + (1,) * (len(shape) - 2)
-
-
 def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
     """Return an operand with dims ``(16, W, H, C1, N)``; lanes beyond the channels of a packed constant hold 1."""
     shape = lowering.type(output).shape
     constant = lowering.constant(name)
     single = constant is not None and constant.size == 1
-    if constant is None or not (single or _is_per_channel(constant, shape)):
+    if constant is None or not (single or is_per_channel(constant.shape, shape)):
         return lowering.blocked(name).planes()
     n, c, *spatial = shape
     h, w = spatial if len(spatial) == 2 else (1, spatial[0])
@@ -140,11 +136,7 @@ def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
 def _make(lowering: Lowering, node: Node, expression: Expression, names: Sequence[str]) -> MakeCall:
     dtypes = [lowering.type(name).dtype for name in (*names, node.outputs[0])]
     mode = lowering.impl_mode(node, is_refined(expression, dtypes))
-
-    def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
-        return describe(views, expression, dtypes, lowering.choose, mode)
-
-    return make
+    return partial(describe, expression=expression, dtypes=dtypes, choose=lowering.choose, impl_mode=mode)
 
 
 def describe(
