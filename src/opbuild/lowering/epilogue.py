@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -50,7 +49,7 @@ def references(
         elif kind == "channel":
             found.append(pack_channels(lowering, name, channels, CHANNEL_FILL))
         else:
-            found.append(lowering.packed((name,), "scalar", (1,), "float32", _scalar(lowering, name)))
+            found.append(pack_scalar(lowering, name))
     return found
 
 
@@ -120,8 +119,11 @@ def is_per_channel(own: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return (1,) * (len(shape) - len(own)) + own == (1, shape[1]) + (1,) * (len(shape) - 2)
 
 
-def _scalar(lowering: Lowering, name: str) -> Any:
-    return lambda: np.asarray(lowering.constant(name), np.float32).reshape(1)
+def pack_scalar(lowering: Lowering, name: str) -> Plain:
+    """Return a constant of one element."""
+    return lowering.packed(
+        (name,), "scalar", (1,), "float32", lambda: np.asarray(lowering.constant(name), np.float32).reshape(1)
+    )
 
 
 def _classified(lowering: Lowering, name: str, shape: tuple[int, ...]) -> tuple[Kind, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import gcd
 
 import numpy as np
@@ -83,16 +84,19 @@ def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
         source.storage.grow_halo(left, top, right, bottom)
     fill, beyond = padding(conv.epilogue, lowering, conv.outputs)
     packed_bias = pack_channels(lowering, bias, conv.outputs, fill)
-    residuals = [[_references(lowering, conv, image, x, y) for image in range(conv.images)] for x, y in phases]
+    places = [[partial(_place, image=n, x=x, y=y, stride=conv.stride) for n in range(conv.images)] for x, y in phases]
+    residuals = [
+        [references(conv.epilogue, lowering, conv.outputs, n, place) for n, place in enumerate(each)] for each in places
+    ]
     result = lowering.new_blocked(node.outputs[0], beyond)
-    for (x, y), extra in zip(phases, residuals, strict=True):
+    for (x, y), own, extra in zip(phases, places, residuals, strict=True):
         desc, constants = _kernel(lowering, conv, x, y, packed_bias)
         for image in range(conv.images):
             operands = [
                 _source(source, image, x, y, taps=conv.groups == 1),
                 *constants,
                 *extra[image],
-                _place(result, image, x, y, conv.stride),
+                own[image](result),
             ]
             lowering.emit(desc, operands, node)
 
@@ -135,12 +139,6 @@ def _phases(out: int, taps: int, stride: int, dilation: int, before: int) -> lis
         count = -(-(out - start) // stride)
         found.append(Axis(start, count, used, dilation // gcd(stride, dilation) if len(used) > 1 else 1, first))
     return found
-
-
-def _references(lowering: Lowering, conv: Transposed, image: int, x: Axis, y: Axis) -> list[OperandRef]:
-    return references(
-        conv.epilogue, lowering, conv.outputs, image, lambda value: _place(value, image, x, y, conv.stride)
-    )
 
 
 def _source(value: Blocked, image: int, x: Axis, y: Axis, taps: bool) -> OperandRef:

@@ -17,7 +17,7 @@ from opbuild.graph.elementwise import ONNX_OPERATORS, Elementwise, elementwise_o
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering, MakeCall, NotServedError, rule
-from opbuild.lowering.epilogue import CHANNEL_FILL, is_per_channel, pack_channels
+from opbuild.lowering.epilogue import CHANNEL_FILL, is_per_channel, pack_channels, pack_scalar
 from opbuild.lowering.loops import Loops, collapse
 from opbuild.lowering.operands import OperandRef, Plain
 from opbuild.lowering.strided import broadcast
@@ -124,8 +124,7 @@ def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
     h, w = spatial if len(spatial) == 2 else (1, spatial[0])
     full = (n, blocks(c), h, w, BLOCK)
     if single:
-        value = lowering.packed((name,), "scalar", (1,), "float32", lambda: constant.reshape(1))
-        return Plain(value.storage, full, (0, 0, 0, 0, 0))
+        return Plain(pack_scalar(lowering, name).storage, full, (0, 0, 0, 0, 0))
     value = pack_channels(lowering, name, c, CHANNEL_FILL)
     return Plain(value.storage, full, (0, BLOCK, 0, 0, 1))
 
