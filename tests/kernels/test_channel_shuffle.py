@@ -11,14 +11,13 @@ import pytest
 from kernels.harness import check_canaries, guarded, run_desc, run_program
 from kernels.lowered import Array, random
 from kernels.one_node import assert_close, convolve
-from opbuild.families.family import for_threads
-from opbuild.families.to_blocked.family import SERIAL
+from opbuild.families.family import SERIAL, for_threads
 from opbuild.graph.passes.shuffle import fuse_channel_shuffle
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import host_target
 from opbuild.lowering.lower import lower
-from opbuild.lowering.reorder import channel_table, in_order
+from opbuild.lowering.transfer import channel_table, in_order
 from opbuild.program import View
 
 

@@ -13,7 +13,7 @@ from opbuild.families.family import for_threads
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.target import host_target
 from opbuild.lowering.lower import lower
-from opbuild.lowering.reorder import from_blocked, to_blocked
+from opbuild.lowering.transfer import from_blocked, to_blocked
 from opbuild.program import HostCall, View
 
 

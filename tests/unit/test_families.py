@@ -16,7 +16,7 @@ from opbuild.graph.passes import fuse
 FOLDER = Path(opbuild.families.__file__).parent
 
 PARTS = {"family.py": "FAMILY", "definition.py": "define", "schedule.py": "schedule"}
-"""The files of a family, and the name that each must assign or define."""
+"""The files of a family, and the name that each must have."""
 
 
 def missing(folder: Path) -> list[str]:
@@ -32,11 +32,12 @@ def missing(folder: Path) -> list[str]:
 
 
 def names_of(path: Path) -> set[str]:
-    """Return the names that a module assigns or defines at its top."""
+    """Return the names that a module assigns, defines or takes from another one at its top."""
     body = ast.parse(path.read_text(encoding="utf-8")).body
     targets = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
     assigned = {target.id for target in targets if isinstance(target, ast.Name)}
-    return assigned | {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    imported = {alias.asname or alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    return assigned | imported | {node.name for node in body if isinstance(node, ast.FunctionDef)}
 
 
 @pytest.mark.parametrize("name", catalogue.names())

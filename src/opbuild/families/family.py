@@ -53,6 +53,15 @@ PARALLEL = Part(lacking=3.0)
 """Whether, or how, work is divided among threads."""
 
 
+SERIAL = 32768
+"""Elements below which waking a second thread costs more than it saves."""
+
+
+def by_elements(elements: int, threads: int) -> Variant:
+    """Return the variant for so many elements, of a family that only decides whether threads share them."""
+    return {"parallel": threads > 1 and elements >= SERIAL}
+
+
 def _as_it_is(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
     return dim
 

@@ -6,8 +6,10 @@ does not wait for that; and weights that were packed before are known by what th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -32,39 +34,29 @@ class Deferred:
     make: Callable[[], Array]
 
 
-class Constants(MutableMapping[str, Array]):
+class Constants(UserDict[str, Array]):
     """Values by name. Reading a deferred one works it out, each time: nobody keeps what is needed once.
 
     Args:
         values: What to begin with; deferred ones stay deferred.
     """
 
+    data: dict[str, Any]  # of arrays and deferred ones
+
     def __init__(self, values: Mapping[str, Array]) -> None:
-        self._values: dict[str, Array | Deferred]
-        self._values = dict(values._values) if isinstance(values, Constants) else dict(values)
+        super().__init__()
+        self.data = dict(values.data) if isinstance(values, Constants) else dict(values)
 
     def __getitem__(self, name: str) -> Array:
-        value = self._values[name]
+        value: Array | Deferred = self.data[name]
         return value.make() if isinstance(value, Deferred) else value
 
     def __setitem__(self, name: str, value: Array | Deferred) -> None:
-        self._values[name] = value
-
-    def __delitem__(self, name: str) -> None:
-        del self._values[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._values
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
+        self.data[name] = value
 
     def digest(self, name: str) -> str:
         """Return a digest of a constant's shape, type and contents, or of all that it is to be made of."""
-        value = self._values[name]
+        value: Array | Deferred = self.data[name]
         if not isinstance(value, Deferred):
             return _digest(value)
         parts = "".join(map(_digest, value.made_of))
@@ -72,7 +64,7 @@ class Constants(MutableMapping[str, Array]):
 
     def keep(self, names: Collection[str]) -> None:
         """Drop all others."""
-        self._values = {name: value for name, value in self._values.items() if name in names}
+        self.data = {name: value for name, value in self.data.items() if name in names}
 
 
 def _digest(array: Array) -> str:

@@ -27,20 +27,15 @@ class Axis:
     scale: float
 
 
-def _text(node: Node, name: str, default: str) -> str:
-    value = node.attrs.get(name, default)
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
 def mode_of(node: Node) -> str:
     """Return how a Resize or Upsample node interpolates."""
-    return _text(node, "mode", "nearest")
+    return node.text("mode", "nearest")
 
 
 def coordinates(node: Node) -> str:
     """Return how a Resize or Upsample node maps coordinates."""
     default = "asymmetric" if node.op_type == "Upsample" else "half_pixel"
-    return _text(node, "coordinate_transformation_mode", default)
+    return node.text("coordinate_transformation_mode", default)
 
 
 def is_plain(node: Node) -> bool:
@@ -68,7 +63,7 @@ def axes_of(
     chosen = [int(axis) % len(shape) for axis in given] if given is not None else list(range(len(shape)))
     if scales is None:
         scales = [size / shape[axis] for size, axis in zip(sizes or (), chosen, strict=True)]
-        policy = _text(node, "keep_aspect_ratio_policy", "stretch")
+        policy = node.text("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             one = min(scales) if policy == "not_larger" else max(scales)
             scales = [one] * len(scales)
@@ -81,9 +76,7 @@ def table(axis: Axis, node: Node) -> tuple[Array, Array]:
     x = _positions(axis, coordinates(node))
     mode = mode_of(node)
     if mode == "nearest":
-        places = _rounded(
-            x, _text(node, "nearest_mode", "floor" if node.op_type == "Upsample" else "round_prefer_floor")
-        )
+        places = _rounded(x, node.text("nearest_mode", "floor" if node.op_type == "Upsample" else "round_prefer_floor"))
         return np.clip(places, 0, axis.extent - 1).astype(np.int32)[:, None], np.ones((axis.wanted, 1), np.float32)
     # Antialiasing stretches the filter over all elements that come together in one.
     stretch = max(1.0, 1 / axis.scale) if node.attrs.get("antialias", 0) else 1.0
@@ -93,7 +86,7 @@ def table(axis: Axis, node: Node) -> tuple[Array, Array]:
     if mode == "linear":
         weights = np.maximum(1 - distance, 0)
     else:
-        weights = _cubic(distance, float(node.attrs.get("cubic_coeff_a", -0.75)))
+        weights = cubic(distance, float(node.attrs.get("cubic_coeff_a", -0.75)))
     if stretch > 1:
         weights = weights / weights.sum(1, keepdims=True)
     if node.attrs.get("exclude_outside", 0):
@@ -126,7 +119,7 @@ def _rounded(x: Array, mode: str) -> Array:
     return np.ceil(x - 0.5) if mode == "round_prefer_floor" else np.floor(x + 0.5)
 
 
-def _cubic(distance: Array, a: float) -> Array:
+def cubic(distance: Array, a: float) -> Array:
     """Return the weight of a neighbour at a distance: Keys' cubic convolution."""
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a

@@ -109,6 +109,11 @@ class Call:
             self.fail(f"input {index} has rank {len(shape)}, not {wanted}")
         return shape
 
+    def expect(self, index: int, shape: Shape) -> None:
+        """Check that an input, if it is present, has this shape."""
+        if self.has(index) and self.shape(index) != shape:
+            self.fail(f"input {index} has shape {list(self.shape(index))}, not {list(shape)}")
+
     def fail(self, problem: str, hint: str = "") -> NoReturn:
         """Raise a ShapeError that names the node and the types of its inputs."""
         raise ShapeError(self._where(problem), hint or "give this node inputs whose shapes fit")

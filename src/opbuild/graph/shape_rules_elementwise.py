@@ -53,16 +53,11 @@ def clip(call: Call) -> Types:
     return (call.type(0),)
 
 
-@rule("Cast")
+@rule("Cast", "CastLike")
 def cast(call: Call) -> Types:
-    """The element type that attribute ``to`` names."""
-    return (TensorType(named_dtype(call, call.attr("to", 0)), call.shape(0)),)
-
-
-@rule("CastLike")
-def cast_like(call: Call) -> Types:
-    """The second input's element type."""
-    return (TensorType(call.dtype(1), call.shape(0)),)
+    """The element type that attribute ``to`` names, or the second input's."""
+    dtype = call.dtype(1) if call.node.op_type == "CastLike" else named_dtype(call, call.attr("to", 0))
+    return (TensorType(dtype, call.shape(0)),)
 
 
 @rule("Dropout")

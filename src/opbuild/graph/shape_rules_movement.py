@@ -185,7 +185,7 @@ def gather_nd(call: Call) -> Types:
     return (TensorType(call.dtype(0), (*indices[:-1], *x[batch + indices[-1] :])),)
 
 
-@rule("ScatterElements", "ScatterND", "ReverseSequence", "TensorScatter")
+@rule("ScatterElements", "ScatterND", "ReverseSequence", "TensorScatter", "CumSum", "CumProd")
 def like_first(call: Call) -> Types:
     """The first input's type."""
     return (call.type(0),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opbuild.graph.recurrent import GATES, cell_of
-from opbuild.graph.shape_rules import Call, Shape, Types, rule, same_dtype
+from opbuild.graph.shape_rules import Call, Types, rule, same_dtype
 from opbuild.graph.types import TensorType
 
 _PEEPHOLES = 3
@@ -20,18 +20,13 @@ def recurrent(call: Call) -> Types:
     steps, batch = (x[1], x[0]) if cell.batch_first else (x[0], x[1])
     hidden = int(call.attr("hidden_size", r[2]))
     state = (batch, directions, hidden) if cell.batch_first else (directions, batch, hidden)
-    _expect(call, 1, (directions, gates * hidden, x[2]))
-    _expect(call, 2, (directions, gates * hidden, hidden))
-    _expect(call, 3, (directions, 2 * gates * hidden))
-    _expect(call, 4, (batch,))
-    _expect(call, 5, state)
+    call.expect(1, (directions, gates * hidden, x[2]))
+    call.expect(2, (directions, gates * hidden, hidden))
+    call.expect(3, (directions, 2 * gates * hidden))
+    call.expect(4, (batch,))
+    call.expect(5, state)
     if kind == "LSTM":
-        _expect(call, 6, state)
-        _expect(call, 7, (directions, _PEEPHOLES * hidden))
+        call.expect(6, state)
+        call.expect(7, (directions, _PEEPHOLES * hidden))
     every = (batch, steps, directions, hidden) if cell.batch_first else (steps, directions, batch, hidden)
     return (TensorType(dtype, every), TensorType(dtype, state), TensorType(dtype, state))
-
-
-def _expect(call: Call, index: int, shape: Shape) -> None:
-    if call.has(index) and call.shape(index) != shape:
-        call.fail(f"input {index} has shape {list(call.shape(index))}, not {list(shape)}")

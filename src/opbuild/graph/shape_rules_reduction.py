@@ -18,16 +18,11 @@ def _product(call: Call, a: Shape, b: Shape) -> Shape:
     return (*broadcast(call, (left[:-2], right[:-2])), *rows, *columns)
 
 
-@rule("MatMul")
+@rule("MatMul", "MatMulInteger")
 def matmul(call: Call) -> Types:
-    """Numpy's matmul."""
-    return (TensorType(same_dtype(call), _product(call, call.shape(0), call.shape(1))),)
-
-
-@rule("MatMulInteger")
-def matmul_integer(call: Call) -> Types:
-    """Numpy's matmul of 8-bit integers, in int32."""
-    return (TensorType("int32", _product(call, call.shape(0), call.shape(1))),)
+    """Numpy's matmul; of 8-bit integers, in int32."""
+    dtype = same_dtype(call) if call.node.op_type == "MatMul" else "int32"
+    return (TensorType(dtype, _product(call, call.shape(0), call.shape(1))),)
 
 
 @rule("Gemm")
@@ -55,21 +50,16 @@ def einsum(call: Call) -> Types:
     if len(terms) != len(call.types):
         call.fail(f"equation {equation!r} has {counted(len(terms), 'term')} for {counted(len(call.types), 'input')}")
     extents: dict[str, int] = {}
-    dots: list[Shape] = []
-    for index, term in enumerate(terms):
-        dots.append(_label(call, term, call.shape(index), extents))
+    dots = [_label(call, term, call.shape(index), extents) for index, term in enumerate(terms)]
     letters = left.replace(",", "").replace("...", "")
     if not arrow:
         right = ("..." if "..." in left else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
-    shape: list[int] = []
     head, ellipsis, tail = right.partition("...")
     for letter in head + tail:
         if letter not in extents:
             call.fail(f"equation {equation!r} does not define {letter!r}")
-    shape.extend(extents[letter] for letter in head)
-    shape.extend(broadcast(call, dots) if ellipsis else ())
-    shape.extend(extents[letter] for letter in tail)
-    return (TensorType(dtype, tuple(shape)),)
+    between = broadcast(call, dots) if ellipsis else ()
+    return (TensorType(dtype, (*map(extents.__getitem__, head), *between, *map(extents.__getitem__, tail))),)
 
 
 def _label(call: Call, term: str, shape: Shape, extents: dict[str, int]) -> Shape:
@@ -112,12 +102,6 @@ def arg_extreme(call: Call) -> Types:
     return (TensorType("int64", (*x[:axis], *one, *x[axis + 1 :])),)
 
 
-@rule("CumSum", "CumProd")
-def cumulate(call: Call) -> Types:
-    """A running sum or product: the input's type."""
-    return (call.type(0),)
-
-
 @rule("TopK")
 def top_k(call: Call) -> Types:
     """The greatest or least elements along one axis, and where they stand."""
@@ -136,8 +120,8 @@ def batch_normalization(call: Call) -> Types:
     x = call.rank(0, least=1)
     channels = x[1] if len(x) > 1 else 1
     for index in range(1, 5):
-        if call.shape(index) != (channels,):
-            call.fail(f"input {index} has shape {list(call.shape(index))}, not [{channels}]")
+        call.type(index)
+        call.expect(index, (channels,))
     if any(call.node.outputs[1:]) and not call.attr("training_mode", 0):
         call.fail("it has more than one output, which only training has", "set training_mode, or remove the others")
     return (call.type(0), call.type(3), call.type(4))
@@ -148,8 +132,8 @@ def channel_normalization(call: Call) -> Types:
     """The input's type; scale and bias have one value a channel."""
     x = call.rank(0, least=2)
     for index in (1, 2):
-        if call.shape(index) != (x[1],):
-            call.fail(f"input {index} has shape {list(call.shape(index))}, not [{x[1]}]")
+        call.type(index)
+        call.expect(index, x[1:2])
     if call.node.op_type == "GroupNormalization" and x[1] % int(call.attr("num_groups", 1)):
         call.fail(f"{x[1]} channels do not divide into {call.attr('num_groups', 1)} groups")
     return (call.type(0),)

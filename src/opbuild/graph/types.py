@@ -114,6 +114,11 @@ class Node:
         """Types of the model's operators that this one computes."""
         return self.made_of or (self.op_type,)
 
+    def text(self, name: str, default: str) -> str:
+        """Return a string attribute; models may hold it as bytes."""
+        value = self.attrs.get(name, default)
+        return value.decode() if isinstance(value, bytes) else str(value)
+
     def joined(self, *others: Node) -> tuple[str, ...]:
         """Return what ``made_of`` is of an operator that computes this one and others."""
         return tuple(sorted({*self.origins, *(each for other in others for each in other.origins)}))

@@ -125,7 +125,7 @@ def make_info(desc: OpDesc, key: Key, name: str, nodes: Sequence[str] = ()) -> d
         "impl_path": "",
         "op_info": {
             "Type": "_".join(desc.op_types),
-            "attrs": _attributes(components),
+            "attrs": [{"name": name, "valid": True, "value": value} for name, value in components["attrs"].items()],
             "full_name": nodes[0] if nodes else "",
             "gen_model": "single",
             "graph_id": 0,
@@ -248,7 +248,3 @@ def _operand(operand: Operand) -> dict[str, Any]:
         "shape": shape,
         "valid": True,
     }
-
-
-def _attributes(components: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [{"name": name, "valid": True, "value": value} for name, value in components["attrs"].items()]

@@ -15,8 +15,7 @@ from opbuild.families.blocked import BLOCK
 from opbuild.families.catalogue import find
 from opbuild.families.family import for_threads
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.reorder import from_blocked, to_blocked
-from opbuild.lowering.transfer import copy
+from opbuild.lowering.transfer import copy, from_blocked, to_blocked
 from opbuild.program import View
 from opbuild.text.canonical import canonical_json
 
@@ -42,9 +41,10 @@ class Kernels(Protocol):
             function: A family's ``choose``.
             arguments: What it is called with.
         """
+        return function(*arguments)
 
 
-class Available:
+class Available(Kernels):
     """Kernels that were built.
 
     Args:
@@ -74,12 +74,8 @@ class Available:
         best = min(fitting, default=None, key=lambda found: found[:2])
         return None if best is None else best[2:]
 
-    def choose(self, _site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
-        """Return the variant that is fastest."""
-        return function(*arguments)
 
-
-class Unlimited:
+class Unlimited(Kernels):
     """Stands for kernels that are legal at any extent; remembers which were asked for."""
 
     def __init__(self) -> None:
@@ -94,10 +90,6 @@ class Unlimited:
         found = find(desc.family).without_limits(desc)
         self.descs[found] = None
         return found, _with_rank(found, views)
-
-    def choose(self, _site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
-        """Return the variant that is fastest."""
-        return function(*arguments)
 
 
 def meaning(desc: OpDesc) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from opbuild.errors import ShapeError
@@ -14,8 +15,7 @@ from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
 from opbuild.kernel.target import Target
 from opbuild.lowering.available import Kernels
 from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, dense_strides
-from opbuild.lowering.reorder import channel_table, for_type, from_blocked, in_order, to_blocked
-from opbuild.lowering.transfer import copy
+from opbuild.lowering.transfer import channel_table, copy, from_blocked, in_order, to_blocked
 from opbuild.platform.digest import fast
 from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, View
 
@@ -64,7 +64,7 @@ class NotServedError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class _Pending:
-    make: MakeCall
+    make: MakeCall | OpDesc
     operands: tuple[OperandRef, ...]
     nodes: tuple[str, ...]
 
@@ -104,9 +104,7 @@ class Lowering:
         self.site: tuple[str, ...] = ()  # the nodes that are lowered now
         self._merged = {node.name: node.merged for node in self.graph.nodes if node.merged}
         for name in self.graph.inputs:
-            kind = self.type(name)
-            storage = Storage("input", kind.dtype, kind.shape)
-            self._plain[name] = Plain(storage, kind.shape, dense_strides(kind.shape))
+            self._plain[name] = _dense("input", self.type(name))
 
     # -- what is known of a value -------------------------------------------------------------------------------------
 
@@ -172,7 +170,7 @@ class Lowering:
     def blocked(self, name: str, halo: tuple[int, int, int, int] = (0, 0, 0, 0)) -> Blocked:
         """Return a value of rank 3 or 4 in blocked layout, in ``(left, top, right, bottom)`` zeros at least."""
         if name not in self._blocked:
-            self._blocked[name] = self._block(name)
+            self._blocked[name] = self._in_order(name) if name in self._ordered else self._from_plain(name)
         value = self._blocked[name]
         value.storage.grow_halo(*halo)
         return value
@@ -187,13 +185,11 @@ class Lowering:
 
     def temporary(self, type_: TensorType) -> Plain:
         """Return new dense memory for an intermediate that has no name in the graph."""
-        return Plain(Storage("temporary", type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
+        return _dense("temporary", type_)
 
     def new_plain(self, name: str) -> Plain:
         """Declare that a value is written in plain, dense layout and return where; a graph output lies in place."""
-        type_ = self.type(name)
-        kind: BufferKind = "output" if name in self._outputs else "temporary"
-        self._plain[name] = Plain(Storage(kind, type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
+        self._plain[name] = _dense("output" if name in self._outputs else "temporary", self.type(name))
         return self._plain[name]
 
     def new_blocked(self, name: str, padding_value: float = 0.0, order: Array | None = None) -> Blocked:
@@ -251,14 +247,17 @@ class Lowering:
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
-    def emit(self, make: MakeCall, operands: Sequence[OperandRef], nodes: Sequence[str] | Node) -> None:
-        """Emit a kernel call; ``make`` gets the operands' views, inputs first, when the program is finished."""
+    def emit(self, make: MakeCall | OpDesc, operands: Sequence[OperandRef], nodes: Sequence[str] | Node) -> None:
+        """Emit a kernel call of a descriptor, or of what makes one.
+
+        That gets the operands' views, inputs first, when the program is finished.
+        """
         names = (nodes.name,) if isinstance(nodes, Node) else tuple(nodes)
         self._calls.append(_Pending(make, tuple(operands), names))
 
     def copy(self, source: Plain, target: Plain, name: str) -> None:
         """Emit the copy of a plain value, with any strides, to a place of the same shape; ``name`` is for reports."""
-        self.emit(for_type(copy, source.storage.dtype, self.choose), (source, target), (name,))
+        self.emit(partial(copy, dtype=source.storage.dtype, choose=self.choose), (source, target), (name,))
 
     def host(self, node: Node) -> None:
         """Emit a call of the host backend for a node."""
@@ -300,7 +299,8 @@ class Lowering:
                 self.graph.opset,
             )
         self.site = call.nodes
-        desc, views = call.make(tuple(operand.resolve(index_of) for operand in call.operands))
+        views = tuple(operand.resolve(index_of) for operand in call.operands)
+        desc, views = (call.make, views) if isinstance(call.make, OpDesc) else call.make(views)
         if self.options.kernels is not None:
             served = self.options.kernels.serve(desc, views)
             if served is None:
@@ -330,8 +330,7 @@ class Lowering:
 
     def _in_own_storage(self, name: str, value: Plain) -> Storage:
         """Return memory of an output's own, for a value that is written there or else copied."""
-        type_ = self.type(name)
-        target = Plain(Storage("output", type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
+        target = _dense("output", self.type(name))
         if value.whole:
             # Whatever writes the value writes the output.
             value.storage.alias = (target.storage, 0)
@@ -347,16 +346,13 @@ class Lowering:
         h, w = spatial if len(spatial) == 2 else (1, spatial[0])
         return Blocked(Storage("temporary", type_.dtype, (n, blocks(c), h, w), blocked=True), c, padding_value)
 
-    def _block(self, name: str) -> Blocked:
-        return self._in_order(name) if name in self._ordered else self._from_plain(name)
-
     def _in_order(self, name: str) -> Blocked:
         """Emit the copy of a value whose channels lie in another order."""
         source, order = self._ordered[name]
         value = self._new_blocked_storage(name, source.padding_value)
         table = channel_table(order)
         places = self.packed((), f"order {fast(table.tobytes())}", table.shape, "int32", lambda: table)
-        make = for_type(in_order, source.storage.dtype, self.choose)
+        make = partial(in_order, dtype=source.storage.dtype, choose=self.choose)
         for n in range(value.shape[0]):
             self.emit(make, (source.window(n), places, value.window(n)), (name,))
         return value
@@ -364,7 +360,7 @@ class Lowering:
     def _from_plain(self, name: str) -> Blocked:
         source = self.plain(name)
         value = self._new_blocked_storage(name, 0.0)
-        make = for_type(to_blocked, source.storage.dtype, self.choose)
+        make = partial(to_blocked, dtype=source.storage.dtype, choose=self.choose)
         for n, image in enumerate(source.images()):
             self.emit(make, (image, value.window(n)), (name,))
         return value
@@ -372,10 +368,14 @@ class Lowering:
     def _unblock(self, name: str) -> Plain:
         source = self.blocked(name) if name in self._ordered else self._blocked[name]
         value = self.new_plain(name)
-        make = for_type(from_blocked, value.storage.dtype, self.choose)
+        make = partial(from_blocked, dtype=value.storage.dtype, choose=self.choose)
         for n, image in enumerate(value.images()):
             self.emit(make, (source.window(n), image), (name,))
         return value
+
+
+def _dense(kind: BufferKind, type_: TensorType) -> Plain:
+    return Plain(Storage(kind, type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
 
 
 Rule = Callable[[Lowering, Node], None]

@@ -8,8 +8,7 @@ operands are numbered in order of appearance, so that ``x + conv`` and ``conv + 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -19,11 +18,10 @@ from opbuild.graph.types import Array, Node
 from opbuild.lowering.context import Lowering, NotServedError
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
 from opbuild.operations.evaluation import evaluate_scalar
-from opbuild.operations.expression import ACC, Expression, children, from_json, is_refined, rebuild, walk
+from opbuild.operations.expression import ACC, arg, canonical, from_json, is_refined, substitute
 from opbuild.platform.digest import fast
 
-_COMMUTATIVE = ("add", "mul")
-_CHANNEL_FILL = 1.0
+CHANNEL_FILL = 1.0
 """What lanes beyond the channels hold in a packed operand: a neutral divisor and factor."""
 
 
@@ -49,9 +47,9 @@ def references(
             value = lowering.blocked(name)
             found.append(place(value) if place else value.window(image))
         elif kind == "channel":
-            found.append(pack_channels(lowering, name, channels, _CHANNEL_FILL))
+            found.append(pack_channels(lowering, name, channels, CHANNEL_FILL))
         else:
-            found.append(lowering.packed((name,), "scalar", (1,), "float32", _scalar(lowering, name)))
+            found.append(pack_scalar(lowering, name))
     return found
 
 
@@ -64,8 +62,9 @@ def padding(epilogue: Epilogue, lowering: Lowering, channels: int) -> tuple[floa
     if channels % BLOCK == 0:
         return 0.0, 0.0
     args = [_lane_value(lowering, kind, name) for kind, name in epilogue.operands]
+    expression = substitute(epilogue.expression, lambda e: arg(len(args)) if e == ACC else None)
     for bias in (0.0, 1.0, -1.0, 0.5):
-        value = float(evaluate_scalar(_with_accumulator(epilogue.expression), [*args, bias]))
+        value = evaluate_scalar(expression, [*args, bias])
         if math.isfinite(value):
             return bias, value
     raise NotServedError("the epilogue has no finite value for the lanes beyond the channels")
@@ -74,7 +73,7 @@ def padding(epilogue: Epilogue, lowering: Lowering, channels: int) -> tuple[floa
 def _lane_value(lowering: Lowering, kind: Kind, name: str) -> float:
     if kind == "residual":
         return lowering.blocked(name).padding_value
-    return _CHANNEL_FILL if kind == "channel" else float(np.asarray(lowering.constant(name)).reshape(-1)[0])
+    return CHANNEL_FILL if kind == "channel" else float(np.asarray(lowering.constant(name)).reshape(-1)[0])
 
 
 def epilogue_of(lowering: Lowering, node: Node) -> Epilogue:
@@ -86,14 +85,10 @@ def epilogue_of(lowering: Lowering, node: Node) -> Epilogue:
     stored = node.attrs.get("epilogue")
     if stored is None:
         return Epilogue()
-    expression, first = _ordered(from_json(list(stored))), int(node.attrs["own_inputs"])
-    order: list[int] = []
-    for part in walk(expression):
-        if part[0] == "arg" and part[1] not in order:
-            order.append(part[1])
-    shape = lowering.type(node.outputs[0]).shape
-    operands = tuple(_classified(lowering, node.inputs[first + index], shape) for index in order)
-    return Epilogue(_renumbered(expression, order), operands, lowering.impl_mode(node, is_refined(expression)))
+    expression, order = canonical(from_json(list(stored)))
+    shape, own = lowering.type(node.outputs[0]).shape, int(node.attrs["own_inputs"])
+    operands = tuple(_classified(lowering, node.inputs[own + index], shape) for index in order)
+    return Epilogue(expression, operands, lowering.impl_mode(node, is_refined(expression)))
 
 
 def pack_channels(lowering: Lowering, name: str, channels: int, fill: float, order: Array | None = None) -> Plain:
@@ -119,8 +114,16 @@ def order_recipe(order: Array | None) -> str:
     return "" if order is None else f" order {fast(order.tobytes())}"
 
 
-def _scalar(lowering: Lowering, name: str) -> Any:
-    return lambda: np.asarray(lowering.constant(name), np.float32).reshape(1)
+def is_per_channel(own: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Return whether a value of the shape ``own``, broadcast to ``shape``, has one element for each channel."""
+    return (1,) * (len(shape) - len(own)) + own == (1, shape[1]) + (1,) * (len(shape) - 2)
+
+
+def pack_scalar(lowering: Lowering, name: str) -> Plain:
+    """Return a constant of one element."""
+    return lowering.packed(
+        (name,), "scalar", (1,), "float32", lambda: np.asarray(lowering.constant(name), np.float32).reshape(1)
+    )
 
 
 def _classified(lowering: Lowering, name: str, shape: tuple[int, ...]) -> tuple[Kind, str]:
@@ -130,41 +133,10 @@ def _classified(lowering: Lowering, name: str, shape: tuple[int, ...]) -> tuple[
     if lowering.is_constant(name):
         if type_.size == 1:
             return "scalar", name
-        padded = (1,) * (len(shape) - len(type_.shape)) + type_.shape
-        if padded == (1, shape[1], *(1,) * (len(shape) - 2)):
+        if is_per_channel(type_.shape, shape):
             return "channel", name
     if type_.shape == shape:
         return "residual", name
     raise NotServedError(
         f"the epilogue reads {name} of shape {list(type_.shape)}, which is no residual and no constant"
     )
-
-
-def _ordered(expression: Expression) -> Expression:
-    parts = tuple(_ordered(child) for child in children(expression))
-    if expression[0] in _COMMUTATIVE:
-        parts = tuple(sorted(parts, key=_rank))
-    return rebuild(expression, parts)
-
-
-def _rank(expression: Expression) -> tuple[int, str]:
-    heads = [part[0] for part in walk(expression)]
-    return (0 if "acc" in heads else 1 if "arg" in heads else 2), repr(expression)
-
-
-def _renumbered(expression: Expression, order: Sequence[int]) -> Expression:
-    if expression[0] == "arg":
-        return ("arg", order.index(expression[1]))
-    return rebuild(expression, tuple(_renumbered(child, order) for child in children(expression)))
-
-
-def _with_accumulator(expression: Expression) -> Expression:
-    """Return the expression with the accumulator as one more operand, the last one."""
-    count = 1 + max((part[1] for part in walk(expression) if part[0] == "arg"), default=-1)
-    return _replace_accumulator(expression, ("arg", count))
-
-
-def _replace_accumulator(expression: Expression, replacement: Expression) -> Expression:
-    if expression == ACC:
-        return replacement
-    return rebuild(expression, tuple(_replace_accumulator(child, replacement) for child in children(expression)))

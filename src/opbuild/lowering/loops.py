@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
+from opbuild.lowering.strided import merge
 from opbuild.program import View
 
 Dims = tuple[tuple[int, int], ...]
@@ -33,10 +35,7 @@ class Loops:
     @property
     def size(self) -> int:
         """Number of elements."""
-        size = 1
-        for extent in self.extents:
-            size *= extent
-        return size
+        return prod(self.extents)
 
     def views(self, originals: Sequence[View]) -> tuple[View, ...]:
         """Return the operands' views with these dimensions."""
@@ -69,20 +68,9 @@ def collapse(views: Sequence[View]) -> Loops:
     Args:
         views: The operands; the last one is the output, whose memory decides the order.
     """
-    extents = [extent for extent, _ in views[-1].dims]
-    dims = [
-        (extent, tuple(view.dims[index][1] for view in views)) for index, extent in enumerate(extents) if extent != 1
-    ]
-    dims.sort(key=lambda dim: abs(dim[1][-1]))
-    merged: list[tuple[int, tuple[int, ...]]] = []
-    for extent, steps in dims:
-        if merged and all(step == merged[-1][0] * inner for step, inner in zip(steps, merged[-1][1], strict=True)):
-            merged[-1] = (merged[-1][0] * extent, merged[-1][1])
-        else:
-            merged.append((extent, steps))
-    if not merged:
-        merged = [(1, (1,) * len(views))]
-    return Loops(
-        tuple(extent for extent, _ in merged),
-        tuple(tuple(steps[index] for _, steps in merged) for index in range(len(views))),
-    )
+    dims = [view.dims for view in views]
+    order = sorted(range(len(dims[-1])), key=lambda index: abs(dims[-1][index][1]))[::-1]
+    extents, strides = merge([dims[-1][index][0] for index in order], [[own[i][1] for i in order] for own in dims])
+    if not extents:
+        extents, strides = (1,), [(1,)] * len(views)
+    return Loops(extents[::-1], tuple(steps[::-1] for steps in strides))

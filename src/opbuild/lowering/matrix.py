@@ -22,8 +22,8 @@ from opbuild.families.matmul.family import PANEL
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, Operand
 from opbuild.lowering.context import Lowering
-from opbuild.lowering.operands import Plain, Storage, dense_strides
-from opbuild.lowering.strided import broadcast, made, merge, padded, seen_as, with_inner_stride
+from opbuild.lowering.operands import Plain
+from opbuild.lowering.strided import broadcast, constant_step, merge, padded, seen_as, with_inner_stride
 from opbuild.operations.expression import Expression, canonical, operations
 
 BATCH_RANK = 2
@@ -202,7 +202,7 @@ def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> No
     rank = len(product.out.shape)
     variant = lowering.choose(matmul.choose, layout, batches, m, n, k)
     lhs, rhs = with_inner_stride(product.lhs, 1), product.rhs
-    own = matmul.operands(layout, rank, len(rhs.shape), _one_or_free(lhs.strides[-1]), variant)
+    own = matmul.operands(layout, rank, len(rhs.shape), constant_step(lhs.strides[-1]), variant)
     out = Operand("out", "float32", (Dim(stride=1), *(Dim(),) * (rank - 1)))
     inputs = (*own, *_epilogue_inputs(product))
     _call(lowering, product, matmul.FAMILY, (lhs, rhs), inputs, out, {"rhs": layout}, variant)
@@ -211,9 +211,7 @@ def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> No
 def _vector_right(lowering: Lowering, product: Product) -> None:
     """Emit products with a single column: a dot product a row."""
     for part in _batches(product):
-        lhs = part.lhs
-        if lhs.shape[-1] != 1 and lhs.strides[-1] != 1:
-            lhs = _dense_copy(lowering, lhs, part.node)
+        lhs = _adjacent(lowering, part)
         vector = seen_as(part.rhs, part.rhs.shape[:-1], part.rhs.strides[:-1])
         out, *operands = (seen_as(v, v.shape[:-1], v.strides[:-1]) for v in (part.out, *part.operands))
         _dot(lowering, replace(part, out=out, operands=tuple(operands)), lhs, vector)
@@ -221,9 +219,7 @@ def _vector_right(lowering: Lowering, product: Product) -> None:
 
 def _vector_left(lowering: Lowering, part: Product) -> None:
     """Emit products with a single row and a transposed right operand: a dot product a column."""
-    lhs = part.lhs
-    if lhs.shape[-1] != 1 and lhs.strides[-1] != 1:
-        lhs = _dense_copy(lowering, lhs, part.node)
+    lhs = _adjacent(lowering, part)
     *batch, k, n = part.rhs.shape
     *outer, row, column = part.rhs.strides
     matrix = seen_as(part.rhs, (*batch, n, k), (*outer, column, row))
@@ -262,31 +258,26 @@ def _call(
         product.impl_mode,
     )
     result = product.out if out.dims[0].stride == FREE else with_inner_stride(product.out, out.dims[0].stride)
-    lowering.emit(made(desc), (*references, *product.operands, result), (product.node,))
+    lowering.emit(desc, (*references, *product.operands, result), (product.node,))
 
 
 def _epilogue_inputs(product: Product, inner: bool = True) -> tuple[Operand, ...]:
     """Return the descriptor's operands of the epilogue; ``inner``: vectors are loaded along the innermost dimension."""
+    steps = [int(o.strides[-1] != 0) if inner else FREE for o in product.operands]
     return tuple(
-        Operand(
-            f"e{index}", o.storage.dtype, (Dim(stride=_repeats(o) if inner else FREE), *(Dim(),) * (len(o.shape) - 1))
-        )
-        for index, o in enumerate(product.operands)
+        Operand(f"e{index}", o.storage.dtype, (Dim(stride=step), *(Dim(),) * (len(o.shape) - 1)))
+        for index, (o, step) in enumerate(zip(product.operands, steps, strict=True))
     )
 
 
-def _repeats(value: Plain) -> int:
-    """Return the innermost stride, 1 or 0: 0 if one element serves the whole row."""
-    return 0 if value.strides[-1] == 0 else 1
-
-
-def _one_or_free(stride: int) -> int:
-    return 1 if stride == 1 else FREE
+def _adjacent(lowering: Lowering, product: Product) -> Plain:
+    """Return the left operand, copied if the elements of its rows are not adjacent."""
+    lhs = product.lhs
+    return lhs if lhs.shape[-1] == 1 or lhs.strides[-1] == 1 else _dense_copy(lowering, lhs, product.node)
 
 
 def _dense_copy(lowering: Lowering, value: Plain, node: str) -> Plain:
     """Return a dense copy of a value, repetitions included."""
-    storage = Storage("temporary", value.storage.dtype, value.shape)
-    target = Plain(storage, value.shape, dense_strides(value.shape))
+    target = lowering.temporary(TensorType(value.storage.dtype, value.shape))
     lowering.copy(value, target, node)
     return target

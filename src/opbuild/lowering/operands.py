@@ -130,10 +130,11 @@ class Blocked:
 
     def window(
         self, n: int = 0, left: int = 0, top: int = 0, width: int | None = None, height: int | None = None
-    ) -> BlockedWindow:
+    ) -> BlockedPhase:
         """Return one image, from ``left``, ``top`` elements outside its interior, ``width`` by ``height`` elements."""
         _, _, h, w = self.shape
-        return BlockedWindow(self, n, left, top, w if width is None else width, h if height is None else height)
+        count = (w if width is None else width, h if height is None else height)
+        return BlockedPhase(self, n, (-left, -top), count)
 
     def planes(self) -> BlockedPlanes:
         """Return all images at once: blocks of all images are one dimension (they lie one after the other)."""
@@ -141,41 +142,17 @@ class Blocked:
 
 
 @dataclass(frozen=True, eq=False)
-class BlockedWindow:
-    """A window into one image of a blocked value; resolves to dims ``(16, width, height, C1)``."""
-
-    value: Blocked
-    n: int
-    left: int
-    top: int
-    width: int
-    height: int
-
-    def resolve(self, index_of: Callable[[Storage], int]) -> View:
-        """Return the view ``(16, width, height, C1)``; the halo must be as wide as the window reaches."""
-        owner, first_block = self.value.storage.root()
-        row, plane, image, origin = _blocked_strides(owner)
-        offset = self.n * image + first_block * plane + origin - self.top * row - self.left * BLOCK
-        c1 = self.value.shape[1]
-        dims = ((BLOCK, 1), (self.width, BLOCK), (self.height, row), (c1, plane))
-        return View(index_of(owner), offset, dims)
-
-
-@dataclass(frozen=True, eq=False)
 class BlockedPhase:
-    """Every ``step``-th position of one image of a blocked value; pairs are (x, y).
-
-    Resolves to dims ``(16, count x, count y, C1)``.
-    """
+    """``count`` positions of one image of a blocked value, every ``step``-th; pairs are (x, y), negative in a halo."""
 
     value: Blocked
     n: int
     start: tuple[int, int]
     count: tuple[int, int]
-    step: tuple[int, int]
+    step: tuple[int, int] = (1, 1)
 
     def resolve(self, index_of: Callable[[Storage], int]) -> View:
-        """Return the view ``(16, count x, count y, C1)``."""
+        """Return the view ``(16, count x, count y, C1)``; the halo must be as wide as it reaches."""
         owner, first_block = self.value.storage.root()
         row, plane, image, origin = _blocked_strides(owner)
         offset = self.n * image + first_block * plane + origin + self.start[1] * row + self.start[0] * BLOCK
@@ -184,33 +161,23 @@ class BlockedPhase:
 
 
 @dataclass(frozen=True, eq=False)
-class BlockedTaps:
-    """What each output of a convolution reads of one image, at each tap; pairs are (x, y).
+class BlockedTaps(BlockedPhase):
+    """What each output of a convolution reads of one image, at each tap; ``start`` is the first tap of the first one.
 
     Attributes:
-        value: The value.
-        n: The image.
-        start: Position of the first tap of the first output; negative in the halo.
-        count: Outputs.
-        stride: Positions from one output to the next.
         taps: Taps.
         dilation: Positions from one tap to the next.
     """
 
-    value: Blocked
-    n: int
-    start: tuple[int, int]
-    count: tuple[int, int]
-    stride: tuple[int, int]
-    taps: tuple[int, int]
-    dilation: tuple[int, int]
+    taps: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
 
     def resolve(self, index_of: Callable[[Storage], int]) -> View:
         """Return the view ``(16, count x, count y, taps x, taps y, C1)``; the halo must be as wide as taps reach."""
-        phase = BlockedPhase(self.value, self.n, self.start, self.count, self.stride).resolve(index_of)
+        buffer, offset, dims = super().resolve(index_of)
         row = _blocked_strides(self.value.storage.root()[0])[0]
         taps = ((self.taps[0], self.dilation[0] * BLOCK), (self.taps[1], self.dilation[1] * row))
-        return View(phase.buffer, phase.offset, (*phase.dims[:3], *taps, phase.dims[3]))
+        return View(buffer, offset, (*dims[:3], *taps, dims[3]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +195,7 @@ class BlockedPlanes:
         return View(index_of(owner), first_block * plane + origin, dims)
 
 
-OperandRef = Plain | BlockedWindow | BlockedPhase | BlockedTaps | BlockedPlanes
+OperandRef = Plain | BlockedPhase | BlockedPlanes
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

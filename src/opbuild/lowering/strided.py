@@ -1,12 +1,13 @@
-"""Plain values seen with other dimensions: broadcast, merged, cut down to the few dimensions that a kernel has."""
+"""Plain values seen otherwise without moving an element: reshaped, transposed, cut, broadcast, their axes merged."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.operands import Plain
-from opbuild.program import View
+import numpy as np
+
+from opbuild.kernel.opdesc import FREE
+from opbuild.lowering.operands import Plain, dense_strides
 
 Strides = tuple[int, ...]
 
@@ -14,6 +15,44 @@ Strides = tuple[int, ...]
 def seen_as(value: Plain, shape: Sequence[int], strides: Sequence[int]) -> Plain:
     """Return the same memory from the same first element with other dimensions."""
     return Plain(value.storage, tuple(shape), tuple(strides), value.offset)
+
+
+def reshaped(value: Plain, shape: Sequence[int]) -> Plain | None:
+    """Return the elements in another shape, or None if their memory does not allow it without a copy."""
+    shape = tuple(shape)
+    if value.dense:
+        return dense_as(value, shape)
+    # numpy knows when strides allow a new shape; the array's memory is never touched.
+    array = np.lib.stride_tricks.as_strided(np.zeros(1, np.int8), value.shape, value.strides)
+    try:
+        array.shape = shape
+    except AttributeError:
+        return None
+    return seen_as(value, shape, array.strides)
+
+
+def dense_as(value: Plain, shape: Sequence[int]) -> Plain:
+    """Return a dense value in another shape."""
+    return seen_as(value, shape, dense_strides(tuple(shape)))
+
+
+def transposed(value: Plain, order: Sequence[int]) -> Plain:
+    """Return the value with its dimensions in another order."""
+    return seen_as(value, [value.shape[axis] for axis in order], [value.strides[axis] for axis in order])
+
+
+def narrowed(value: Plain, axis: int, start: int, count: int, step: int = 1) -> Plain:
+    """Return ``count`` elements of one axis from ``start`` on; a negative step goes backwards."""
+    shape, strides = list(value.shape), list(value.strides)
+    offset = value.offset + (start * strides[axis] if count else 0)
+    shape[axis], strides[axis] = count, strides[axis] * step
+    return Plain(value.storage, tuple(shape), tuple(strides), offset)
+
+
+def without(value: Plain, axis: int) -> Plain:
+    """Return the value without an axis, at its first element."""
+    shape, strides = value.shape, value.strides
+    return seen_as(value, shape[:axis] + shape[axis + 1 :], strides[:axis] + strides[axis + 1 :])
 
 
 def broadcast(value: Plain, shape: Sequence[int]) -> Plain:
@@ -54,13 +93,13 @@ def padded(extents: Sequence[int], strides: Sequence[int], rank: int) -> tuple[t
     return (1,) * missing + tuple(extents), (0,) * missing + tuple(strides)
 
 
+def constant_step(stride: int) -> int:
+    """Return stride 1 as a constant of the code; others are read when it runs."""
+    return 1 if stride == 1 else FREE
+
+
 def with_inner_stride(value: Plain, stride: int) -> Plain:
     """Return a value whose innermost stride is ``stride`` if its extent is 1, where the stride has no meaning."""
     if value.shape[-1] != 1:
         return value
     return seen_as(value, value.shape, (*value.strides[:-1], stride))
-
-
-def made(desc: OpDesc) -> Callable[[tuple[View, ...]], tuple[OpDesc, tuple[View, ...]]]:
-    """Return the maker of a call whose descriptor is decided and whose views stay as they are."""
-    return lambda views: (desc, views)

@@ -1,15 +1,25 @@
-"""Calls that only move elements between strided places."""
+"""Calls that only move elements: between strided places, plain and blocked layout, and orders of channels.
+
+What concerns blocks takes one image a call.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
+from opbuild.families.blocked import BLOCK
 from opbuild.families.copy import family as copies
 from opbuild.families.family import Choose
+from opbuild.families.from_blocked import family as from_blocks
+from opbuild.families.shuffle import family as shuffle
+from opbuild.families.to_blocked import family as to_blocks
+from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.loops import Loops, collapse
+from opbuild.lowering.loops import Dims, Loops, collapse
+from opbuild.lowering.strided import constant_step
 from opbuild.program import View
 
 Made = tuple[OpDesc, tuple[View, ...]]
@@ -35,3 +45,47 @@ def _across(loops: Loops, edge: int) -> int | None:
         return None
     other = source.index(1, 1)
     return other if min(loops.extents[0], loops.extents[other]) >= edge else None
+
+
+def to_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
+    """Make the call that copies a plain image ``(W, H, C)`` into blocks ``(16, W, H, C1)``."""
+    source, target = views
+    plain, blocked = _merged(source.dims, target.dims)
+    variant = choose(to_blocks.choose, _size(plain))
+    desc = to_blocks.describe(dtype, constant_step(plain[0][1]), plain[2][0] % BLOCK == 0, variant)
+    return desc, (View(source.buffer, source.offset, plain), View(target.buffer, target.offset, blocked))
+
+
+def from_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
+    """Make the call that copies blocks ``(16, W, H, C1)`` into a plain image ``(W, H, C)``."""
+    source, target = views
+    plain, blocked = _merged(target.dims, source.dims)
+    step = constant_step(plain[0][1])
+    desc = from_blocks.describe(dtype, step, choose(from_blocks.choose, plain[0][0], step == 1, _size(plain)))
+    return desc, (View(source.buffer, source.offset, blocked), View(target.buffer, target.offset, plain))
+
+
+def in_order(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
+    """Make the call that copies blocks whose channels lie in another order; operands x, channel, out."""
+    return shuffle.describe(dtype, choose(shuffle.choose, _size(views[2].dims))), views
+
+
+def channel_table(order: Array) -> Array:
+    """Return the place of each channel, and of each lane beyond them, which stay where they are."""
+    table = np.arange(-(-len(order) // BLOCK) * BLOCK, dtype=np.int32)
+    table[: len(order)] = order
+    return table
+
+
+def _merged(plain: Dims, blocked: Dims) -> tuple[Dims, Dims]:
+    """Return both dims with rows merged into one long row where no halo lies between them."""
+    (width, step), (height, row), channels = plain
+    lane, (_, blocked_step), (_, blocked_row), block = blocked
+    if height > 1 and row == width * step and blocked_row == width * blocked_step:
+        long = width * height
+        return ((long, step), (1, long * step), channels), (lane, (long, blocked_step), (1, long * blocked_step), block)
+    return plain, blocked
+
+
+def _size(dims: Dims) -> int:
+    return prod(extent for extent, _ in dims)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from opbuild.graph.shape_rules import Call
+from opbuild.graph.shape_rules_window import window_pads
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError
 
@@ -71,12 +73,6 @@ class Window:
             for start in range(-before, out * stride - before, stride)
         )
 
-    def normalised(self) -> Window:
-        """Return the same window with a dilation of 1 where there is one tap."""
-        return replace(
-            self, dilation=_pair(1 if k == 1 else d for k, d in zip(self.kernel, self.dilation, strict=True))
-        )
-
 
 def image_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
     """Return ``(N, C, H, W)`` of a value of rank 3 or 4.
@@ -103,13 +99,6 @@ def spatial_pair(values: Sequence[int] | None, rank: int, default: int) -> Pair:
     return (given[0], default) if rank == 1 else (given[1], given[0])
 
 
-def text_of(value: object, default: str) -> str:
-    """Return a string attribute."""
-    if value is None:
-        return default
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
 def window_of(lowering: Lowering, node: Node, kernel: Sequence[int]) -> Window:
     """Return the window of a convolution or pool whose spatial kernel shape is ``kernel`` (outermost first).
 
@@ -126,26 +115,12 @@ def window_of(lowering: Lowering, node: Node, kernel: Sequence[int]) -> Window:
     stride = spatial_pair(node.attrs.get("strides"), rank, 1)
     dilation = spatial_pair(node.attrs.get("dilations"), rank, 1)
     size, out = (width, height), (out_width, out_height)
-    before, after = _pads(node, rank, taps, stride, dilation, size, out)
-    if min(before + after) < 0:
+    pads = window_pads(Call(node, [lowering.type(node.inputs[0])], [None]), data[2:], kernel)
+    if min(pads) < 0:
         raise NotServedError("negative padding")
-    return Window(taps, stride, dilation, before, after, size, out).normalised()
-
-
-def _pads(
-    node: Node, rank: int, kernel: Pair, stride: Pair, dilation: Pair, size: Pair, out: Pair
-) -> tuple[Pair, Pair]:
-    mode = text_of(node.attrs.get("auto_pad"), "NOTSET")
-    if mode in ("SAME_UPPER", "SAME_LOWER"):
-        total = [
-            max(0, (o - 1) * s + (k - 1) * d + 1 - i)
-            for o, s, k, d, i in zip(out, stride, kernel, dilation, size, strict=True)
-        ]
-        before = _pair(t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total)
-        return before, _pair(t - b for t, b in zip(total, before, strict=True))
-    pads = [] if mode == "VALID" else [int(pad) for pad in node.attrs.get("pads") or ()]
-    pads = pads or [0] * (2 * rank)
-    return spatial_pair(pads[:rank], rank, 0), spatial_pair(pads[rank:], rank, 0)
+    before, after = spatial_pair(pads[:rank], rank, 0), spatial_pair(pads[rank:], rank, 0)
+    dilation = _pair(1 if k == 1 else d for k, d in zip(taps, dilation, strict=True))
+    return Window(taps, stride, dilation, before, after, size, out)
 
 
 def _pair(values: Iterable[int]) -> Pair:

@@ -54,7 +54,8 @@ def evaluate_expression(
             raise UnsupportedOperatorError("the expression reads an accumulator, and none was given", "pass acc=")
         return np.asarray(acc)
     if head == "const":
-        return _literal(expression[1], expression[2])
+        _, dtype, text = expression
+        return np.array(float(text) if dtype.startswith("float") else int(text), dtype)
     operands = [evaluate_expression(child, args, acc, user) for child in children(expression)]
     if head == "cast":
         return cast(operands[0], expression[1])
@@ -116,9 +117,3 @@ def _to_integer(value: Array, target: np.dtype[Any]) -> Array:
     inside = np.abs(value) < half
     signed = np.where(inside, np.where(inside, value, 0).astype(kind), np.iinfo(kind).min)
     return np.asarray(signed ^ np.where(upper, np.iinfo(kind).min, 0)).astype(target)
-
-
-def _literal(dtype: str, text: str) -> Array:
-    if dtype.startswith(("int", "uint", "bool")):
-        return np.array(int(text), dtype)
-    return np.array(float(text), dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +54,11 @@ def variables(names: str) -> list[Any]:
     return [hl.Var(name) for name in names.split()]
 
 
+def named(names: Iterable[Any]) -> dict[str, Any]:
+    """Return variables by their names, as ``Definition.variables`` has them."""
+    return {variable.name(): variable for variable in names}
+
+
 def parameter(operand: Operand) -> Any:
     """Return an input operand's parameter; what the descriptor fixes becomes a constant of the code."""
     param = hl.ImageParam(TYPES[operand.dtype], len(operand.dims), operand.name)
@@ -65,14 +71,12 @@ def parameters(desc: OpDesc) -> list[Any]:
     return [parameter(operand) for operand in desc.inputs]
 
 
-def constrain_output(function: Any, operand: Operand) -> Any:
-    """Apply what the descriptor fixes to an output function; return its output buffer."""
-    buffer = function.output_buffer()
-    _constrain(buffer, operand)
+def constrain_output(function: Any, operand: Operand) -> None:
+    """Apply what the descriptor fixes to an output function."""
+    _constrain(function.output_buffer(), operand)
     for index, dim in enumerate(operand.dims):
         if dim.extent != FREE:
             function.bound(function.args()[index], 0, dim.extent)
-    return buffer
 
 
 def _constrain(buffer: Any, operand: Operand) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import halide as hl
 
 
-def divide(function: Any, loop: Any, extent: Any, parts: int, outermost: Any | None = None) -> Any:
+def divide(function: Any, loop: Any, extent: Any, parts: int, outermost: Any | None = None) -> None:
     """Split ``loop`` into ``parts`` ranges of equal length and run them in parallel, as the outermost loop.
 
     Args:
@@ -16,20 +16,15 @@ def divide(function: Any, loop: Any, extent: Any, parts: int, outermost: Any | N
         extent: Its extent, an expression.
         parts: Number of ranges; 1 leaves the loop as it is.
         outermost: The loop that is outermost now, if that is not ``loop``.
-
-    Returns:
-        The loop over ranges, or ``outermost`` if nothing was divided.
     """
-    outer = outermost if outermost is not None else loop
     if parts == 1:
-        return outer
+        return
     part = hl.Var("part")
     length = hl.max(1, (extent + (parts - 1)) // parts)
     function.split(loop, part, loop, length, hl.TailStrategy.GuardWithIf)
     if outermost is not None:
         function.reorder(outermost, part)
     function.parallel(part)
-    return part
 
 
 def divide_either(
@@ -40,7 +35,7 @@ def divide_either(
     parts: int,
     tail: Any | None = None,
     last_length: Any | None = None,
-) -> Any:
+) -> None:
     """Divide one of two loops among ``parts`` tasks, a range each; which one is decided at each call.
 
     Args:
@@ -51,12 +46,9 @@ def divide_either(
         parts: Number of ranges; 1 leaves the loops as they are.
         tail: How the first one's last range ends; by default it is shorter than the others.
         last_length: Length of the last one's ranges, an expression; by default there are ``parts`` of them.
-
-    Returns:
-        The loop over ranges, or the outermost one if nothing was divided.
     """
     if parts == 1:
-        return loops[-1]
+        return
     guard = hl.TailStrategy.GuardWithIf
     tasks = hl.Var("first_part"), hl.Var("last_part")
     shares = [(extent + (parts - 1)) // parts for extent in extents]
@@ -68,7 +60,6 @@ def divide_either(
         function.split(loop, task, loop, hl.max(1, length), end)
     part = hl.Var("part")
     function.reorder(*loops, *tasks).fuse(*tasks, part).parallel(part)
-    return part
 
 
 def balance(extent: Any, parts: int) -> Any:

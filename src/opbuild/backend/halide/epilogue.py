@@ -6,12 +6,21 @@ from typing import Any
 
 import halide as hl
 
+from opbuild.backend.halide.definition import Definition, constrain_output, named
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import from_json
 
 PREFIX = "e"
 """Epilogue operands are named ``e0``, ``e1``, ... and stand in this order among the inputs."""
+
+
+def stored(desc: OpDesc, params: dict[str, Any], index: list[Any], functions: dict[str, Any], r: Any) -> Definition:
+    """Return the definition that stores the accumulator ``functions["acc"]`` at ``index`` = (lane, x, y, block)."""
+    out = hl.Func("out")
+    out[index] = apply_epilogue(desc, params, functions["acc"][index], tuple(index))
+    constrain_output(out, desc.outputs[0])
+    return Definition(list(params.values()), [out], named(index), functions, {"r": r})
 
 
 def apply_epilogue(desc: OpDesc, params: dict[str, Any], accumulator: Any, index: tuple[Any, ...]) -> Any:

@@ -14,7 +14,8 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import variables
+from opbuild.backend.halide.definition import Definition, variables
+from opbuild.kernel.opdesc import OpDesc
 
 VECTOR = 16
 LANES = 4 * VECTOR
@@ -112,6 +113,17 @@ def schedule_lanes(reduction: LaneReduction, consumer: Any, at: Any, tree: bool 
     total.compute_at(consumer, at)
     if tree:
         total.update().atomic().vectorize(reduction.across.x, VECTOR)
+
+
+def parallel_columns(definition: Definition, desc: OpDesc) -> Any:
+    """Cut an output (i, ..., z) into strips of ``lanes`` columns, perhaps parallel; return the loop over strips."""
+    out, lanes = definition.outputs[0], desc.variant["lanes"]
+    i, *between, z = out.args()
+    io, ii = variables("io ii")
+    out.split(i, io, ii, lanes, hl.TailStrategy.ShiftInwards).reorder(ii, *between, io, z).vectorize(ii)
+    buffer = out.output_buffer()
+    extents = [(buffer.dim(0).extent() + lanes - 1) // lanes, buffer.dim(len(between) + 1).extent()]
+    return parallel_rows(out, [io, z], extents, desc.variant["parallel"])
 
 
 def parallel_rows(function: Any, rows: list[Any], extents: list[Any], parallel: bool) -> Any:

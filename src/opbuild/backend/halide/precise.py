@@ -56,49 +56,45 @@ Interpolated at the Chebyshev nodes with 40 digits; relative error 6e-12.
 select = hl.select
 
 
-def _f64(value: float) -> Expr:
-    return hl.f64(value)
-
-
 def exp(x: Expr) -> Expr:
     """Return e to the power of a float64 from -600 to 600."""
-    return exp2_double(x * _f64(1.0 / math.log(2.0)))
+    return exp2_double(x * hl.f64(1.0 / math.log(2.0)))
 
 
 def expm1(x: Expr) -> Expr:
     """Return ``exp(x) - 1``, accurate near zero too, for x from -600 to 600."""
-    rest, scale = split_power(x * _f64(1.0 / math.log(2.0)))
+    rest, scale = split_power(x * hl.f64(1.0 / math.log(2.0)))
     near = polynomial(rest, [1.0 / math.factorial(k) for k in range(12, 0, -1)]) * rest
-    return hl.select(x == _f64(0.0), x, scale * near + (scale - _f64(1.0)))
+    return hl.select(x == hl.f64(0.0), x, scale * near + (scale - hl.f64(1.0)))
 
 
 def log(x: Expr) -> Expr:
     """Return the natural logarithm of a positive number."""
-    return log2_double(x) * _f64(math.log(2.0))
+    return log2_double(x) * hl.f64(math.log(2.0))
 
 
 def log1p(x: Expr) -> Expr:
     """Return ``log(1 + x)`` for ``x > -1``; the factor ``x / d`` mends the rounding of ``1 + x``."""
-    u = _f64(1.0) + x
-    d = u - _f64(1.0)
-    return hl.select(d == _f64(0.0), x, log(u) * (x / d))
+    u = hl.f64(1.0) + x
+    d = u - hl.f64(1.0)
+    return hl.select(d == hl.f64(0.0), x, log(u) * (x / d))
 
 
 def tanh(x: Expr) -> Expr:
     """Return the hyperbolic tangent of a number from -100 to 100."""
-    t = expm1(absolute(x) * _f64(2.0))
-    return with_sign(t / (t + _f64(2.0)), x)
+    t = expm1(absolute(x) * hl.f64(2.0))
+    return with_sign(t / (t + hl.f64(2.0)), x)
 
 
 def sigmoid(x: Expr) -> Expr:
     """Return ``1 / (1 + exp(-x))``."""
-    return _f64(1.0) / (_f64(1.0) + exp(-x))
+    return hl.f64(1.0) / (hl.f64(1.0) + exp(-x))
 
 
 def erfc(z: Expr) -> Expr:
     """Return ``1 - erf(z)`` for z from 0 to 10.5, to 1e-11 of itself."""
-    t = _f64(2.0) / (_f64(2.0) + z)
-    mapped = t * _f64(2.0 / 0.85) - _f64(2.0 * 0.15 / 0.85 + 1.0)
+    t = hl.f64(2.0) / (hl.f64(2.0) + z)
+    mapped = t * hl.f64(2.0 / 0.85) - hl.f64(2.0 * 0.15 / 0.85 + 1.0)
     return exp(-(z * z)) * polynomial(mapped, ERFC)
 
 
@@ -107,19 +103,19 @@ def erf(x: Expr) -> Expr:
     a = absolute(x)
     square = x * x
     series = [2.0 / math.sqrt(math.pi) * (-1.0) ** k / (math.factorial(k) * (2 * k + 1)) for k in range(9, -1, -1)]
-    return with_sign(hl.select(a < _f64(0.5), a * polynomial(square, series), _f64(1.0) - erfc(a)), x)
+    return with_sign(hl.select(a < hl.f64(0.5), a * polynomial(square, series), hl.f64(1.0) - erfc(a)), x)
 
 
 def gelu(x: Expr) -> Expr:
     """Return ``x`` times the normal distribution, accurate in the far negative tail too."""
-    half = erfc(absolute(x) * _f64(math.sqrt(0.5))) * _f64(0.5)
-    return x * hl.select(x < _f64(0.0), half, _f64(1.0) - half)
+    half = erfc(absolute(x) * hl.f64(math.sqrt(0.5))) * hl.f64(0.5)
+    return x * hl.select(x < hl.f64(0.0), half, hl.f64(1.0) - half)
 
 
 def gelu_tanh(x: Expr) -> Expr:
     """Return GELU by its approximation, ``x / 2 (1 + tanh(y))``, which is ``x sigmoid(2 y)``."""
-    y = _f64(math.sqrt(2.0 / math.pi)) * (x + _f64(0.044715) * (x * x * x))
-    return x * sigmoid(y * _f64(2.0))
+    y = hl.f64(math.sqrt(2.0 / math.pi)) * (x + hl.f64(0.044715) * (x * x * x))
+    return x * sigmoid(y * hl.f64(2.0))
 
 
 def silu(x: Expr) -> Expr:
@@ -135,39 +131,39 @@ def softplus(x: Expr) -> Expr:
 def mish(x: Expr) -> Expr:
     """Return ``x * tanh(softplus(x))`` for x up to 100."""
     e = exp(x)
-    n = e * (e + _f64(2.0))
-    return x * (n / (n + _f64(2.0)))
+    n = e * (e + hl.f64(2.0))
+    return x * (n / (n + hl.f64(2.0)))
 
 
 def sinh(x: Expr) -> Expr:
     """Return the hyperbolic sine."""
     t = expm1(absolute(x))
-    return with_sign((t + t / (t + _f64(1.0))) * _f64(0.5), x)
+    return with_sign((t + t / (t + hl.f64(1.0))) * hl.f64(0.5), x)
 
 
 def cosh(x: Expr) -> Expr:
     """Return the hyperbolic cosine."""
     e = exp(absolute(x))
-    return (e + _f64(1.0) / e) * _f64(0.5)
+    return (e + hl.f64(1.0) / e) * hl.f64(0.5)
 
 
 def asinh(x: Expr) -> Expr:
     """Return the inverse hyperbolic sine."""
     a = absolute(x)
     square = a * a
-    return with_sign(log1p(a + square / (_f64(1.0) + hl.sqrt(square + _f64(1.0)))), x)
+    return with_sign(log1p(a + square / (hl.f64(1.0) + hl.sqrt(square + hl.f64(1.0)))), x)
 
 
 def acosh(x: Expr) -> Expr:
     """Return the inverse hyperbolic cosine of a number of at least 1."""
-    t = x - _f64(1.0)
-    return log1p(t + hl.sqrt(t * (x + _f64(1.0))))
+    t = x - hl.f64(1.0)
+    return log1p(t + hl.sqrt(t * (x + hl.f64(1.0))))
 
 
 def atanh(x: Expr) -> Expr:
     """Return the inverse hyperbolic tangent of a number between -1 and 1."""
     a = absolute(x)
-    return with_sign(_f64(0.5) * log1p((a + a) / (_f64(1.0) - a)), x)
+    return with_sign(hl.f64(0.5) * log1p((a + a) / (hl.f64(1.0) - a)), x)
 
 
 # -- angles -----------------------------------------------------------------------------------------------------------
@@ -216,14 +212,14 @@ def atan(x: Expr) -> Expr:
 
 def asin(x: Expr) -> Expr:
     """Return the arc sine of a number from -1 to 1."""
-    one = _f64(1.0)
+    one = hl.f64(1.0)
     return atan(x / hl.sqrt((one - x) * (one + x)))
 
 
 def acos(x: Expr) -> Expr:
     """Return the arc cosine of a number from -1 to 1."""
-    one = _f64(1.0)
-    return _f64(2.0) * atan(hl.sqrt((one - x) / (one + x)))
+    one = hl.f64(1.0)
+    return hl.f64(2.0) * atan(hl.sqrt((one - x) / (one + x)))
 
 
 # -- functions of a float32 -------------------------------------------------------------------------------------------

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import halide as hl
+
+from opbuild.backend.halide.definition import Definition
+from opbuild.kernel.opdesc import OpDesc
 
 TASKS = 16
 """Tasks of a parallel loop at most: enough for the cores to finish together, few enough to cost nothing."""
@@ -14,16 +16,14 @@ LEAST_ROW = 4096
 """Elements of a single row that are worth a task."""
 
 
-def rows(function: Any, names: Sequence[Any], width: int, parallel: bool) -> None:
-    """Vectorise the innermost loop, which has at least ``width`` iterations, and run the outermost one in parallel.
+def schedule(definition: Definition, desc: OpDesc, _target: Any) -> None:
+    """Vectorise the innermost loop, and run the outermost one in parallel, by ``variant``: ``width``, ``parallel``.
 
-    Args:
-        function: The output.
-        names: Its variables, innermost first.
-        width: Elements of a vector; the last one of a row overlaps the one before it, which is right because no
-            output is read. 1 leaves the loop as it is.
-        parallel: Whether to use several threads.
+    The last vector of a row overlaps the one before it, which is right because no output is read. There are at least
+    ``width`` elements in a row; a width of 1 leaves the loop as it is.
     """
+    function, names = definition.outputs[0], list(definition.variables.values())
+    width, parallel = int(desc.variant["width"]), bool(desc.variant["parallel"])
     buffer = function.output_buffer()
     if parallel and len(names) > 1:
         outer = names[-1]

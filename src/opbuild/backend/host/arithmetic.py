@@ -43,17 +43,15 @@ def _det(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("MatMul")
 def _matmul(node: Node, inputs: Any) -> Sequence[Array]:
-    with np.errstate(all="ignore"):
-        return (np.matmul(inputs[0], inputs[1]),)
+    return (np.matmul(inputs[0], inputs[1]),)
 
 
 @implements("Gemm")
 def _gemm(node: Node, inputs: Any) -> Sequence[Array]:
     a = inputs[0].T if node.attrs.get("transA", 0) else inputs[0]
     b = inputs[1].T if node.attrs.get("transB", 0) else inputs[1]
-    with np.errstate(all="ignore"):
-        found = np.matmul(a, b)
-        found = found * found.dtype.type(node.attrs.get("alpha", 1.0))
-        if len(inputs) > 2 and inputs[2] is not None:
-            found = found + inputs[2] * found.dtype.type(node.attrs.get("beta", 1.0))
+    found = np.matmul(a, b)
+    found = found * found.dtype.type(node.attrs.get("alpha", 1.0))
+    if len(inputs) > 2 and inputs[2] is not None:
+        found = found + inputs[2] * found.dtype.type(node.attrs.get("beta", 1.0))
     return (found,)

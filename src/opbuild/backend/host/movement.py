@@ -186,8 +186,3 @@ def _one_hot(node: Node, inputs: Any) -> Sequence[Array]:
     shape = [1] * positions.ndim
     shape[axis] = depth
     return (np.where(positions == np.arange(depth).reshape(shape), values[1], values[0]).astype(values.dtype),)
-
-
-@implements("Where")
-def _where(node: Node, inputs: Any) -> Sequence[Array]:
-    return (np.where(inputs[0], inputs[1], inputs[2]),)

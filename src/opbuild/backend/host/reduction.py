@@ -17,18 +17,12 @@ from opbuild.operations.evaluation import cast
 Reducer = Callable[..., Any]
 
 
-def _least(x: Array) -> Any:
-    """Return what is not above any value, and is the greatest of nothing."""
+def _ends(x: Array) -> tuple[Any, Any]:
+    """Return what is not above any value, and is the greatest of nothing, and what is the least of nothing."""
     if x.dtype == np.bool_:
-        return False
-    return -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
-
-
-def _most(x: Array) -> Any:
-    """Return what is not below any value, and is the least of nothing."""
-    if x.dtype == np.bool_:
-        return True
-    return np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).max
+        return False, True
+    limits = np.iinfo(x.dtype) if np.issubdtype(x.dtype, np.integer) else None
+    return (-np.inf, np.inf) if limits is None else (limits.min, limits.max)
 
 
 def _sum(x: Array, **how: Any) -> Any:
@@ -73,8 +67,8 @@ def _l2(x: Array, **how: Any) -> Any:
 _REDUCERS: dict[str, Reducer] = {
     "ReduceSum": _sum,
     "ReduceMean": _mean,
-    "ReduceMax": lambda x, **how: x.max(initial=_least(x), **how),
-    "ReduceMin": lambda x, **how: x.min(initial=_most(x), **how),
+    "ReduceMax": lambda x, **how: x.max(initial=_ends(x)[0], **how),
+    "ReduceMin": lambda x, **how: x.min(initial=_ends(x)[1], **how),
     "ReduceProd": lambda x, **how: x.prod(dtype=x.dtype, **how),
     "ReduceL1": lambda x, **how: _sum(np.abs(x), **how),
     "ReduceL2": _l2,
@@ -123,7 +117,6 @@ def _cumsum(node: Node, inputs: Any) -> Sequence[Array]:
 @implements("Softmax", "LogSoftmax")
 def _softmax(node: Node, inputs: Any) -> Sequence[Array]:
     x, axis = inputs[0], int(node.attrs.get("axis", -1))
-    with np.errstate(all="ignore"):
-        shifted = x - x.max(axis, keepdims=True, initial=-np.inf)  # the axis may be empty
-        total = np.exp(shifted).sum(axis, keepdims=True)
-        return (shifted - np.log(total) if node.op_type == "LogSoftmax" else np.exp(shifted) / total,)
+    shifted = x - x.max(axis, keepdims=True, initial=-np.inf)  # the axis may be empty
+    total = np.exp(shifted).sum(axis, keepdims=True)
+    return (shifted - np.log(total) if node.op_type == "LogSoftmax" else np.exp(shifted) / total,)

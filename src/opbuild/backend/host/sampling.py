@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.backend.host.movement import implements
-from opbuild.graph.resampling import axes_of, table
+from opbuild.graph.resampling import axes_of, cubic, table
 from opbuild.graph.shape_rules import ONNX_DTYPES, Call
 from opbuild.graph.shape_rules_movement import resize
 from opbuild.graph.types import Array, Node, TensorType
@@ -83,13 +83,7 @@ def _neighbours(place: Array, mode: str) -> list[tuple[Array, Array]]:
         return [(low, 1 - part), (low + 1, part)]
     if mode != "cubic":
         raise ValueError(f"mode is {mode!r}, not linear, nearest or cubic")
-    return [(low + step, _keys(np.abs(part - step))) for step in (-1, 0, 1, 2)]
-
-
-def _keys(distance: Array) -> Array:
-    near = ((_CUBIC + 2) * distance - (_CUBIC + 3)) * distance**2 + 1
-    far = ((_CUBIC * distance - 5 * _CUBIC) * distance + 8 * _CUBIC) * distance - 4 * _CUBIC
-    return np.where(distance <= 1, near, far).astype(distance.dtype)
+    return [(low + step, cubic(np.abs(part - step), _CUBIC)) for step in (-1, 0, 1, 2)]
 
 
 def _placed(place: Array, weight: Array, extent: int, aligned: bool, padding: str) -> tuple[Array, Array]:

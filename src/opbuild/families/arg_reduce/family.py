@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from opbuild.families.dims import VECTOR, free_dims
-from opbuild.families.family import PARALLEL, Family, Part, Variant
-from opbuild.families.reduce.family import SERIAL, TYPES
+from opbuild.families.family import PARALLEL, SERIAL, Family, Part, Variant
+from opbuild.families.reduce.family import TYPES
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import halide as hl
-
-from opbuild.backend.halide.definition import Definition, variables
-from opbuild.backend.halide.lanes import parallel_rows
+from opbuild.backend.halide.definition import Definition
+from opbuild.backend.halide.lanes import parallel_columns, parallel_rows
 from opbuild.families.arg_reduce.definition import LANES
 from opbuild.kernel.opdesc import OpDesc
 
@@ -31,11 +29,7 @@ def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
         total.compute_at(out, row)
         return
     lanes = desc.variant["lanes"]
-    i, z = definition.variables["i"], definition.variables["z"]
-    io, ii = variables("io ii")
-    out.split(i, io, ii, lanes, hl.TailStrategy.ShiftInwards).reorder(ii, io, z).vectorize(ii)
-    extents = [(buffer.dim(0).extent() + lanes - 1) // lanes, buffer.dim(1).extent()]
-    column = parallel_rows(out, [io, z], extents, desc.variant["parallel"])
+    column = parallel_columns(definition, desc)
     kept = total.args()[0]
     total.compute_at(out, column).bound_extent(kept, lanes).vectorize(kept)
     total.update().reorder(kept, definition.domains["c"].x).vectorize(kept)

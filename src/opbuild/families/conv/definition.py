@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
-from opbuild.backend.halide.epilogue import apply_epilogue
+from opbuild.backend.halide.definition import Definition, parameter, variables
+from opbuild.backend.halide.epilogue import stored
 from opbuild.kernel.opdesc import OpDesc
 
 
@@ -21,15 +21,7 @@ def define(desc: OpDesc) -> Definition:
     x, w, bias = params["x"], params["w"], params["bias"]
     lane, ox, oy, block = variables("lane ox oy block")
     r = hl.RDom([(0, 16), (0, kernel[0]), (0, kernel[1]), (0, x.dim(5).extent())], "r")
-    acc, out = hl.Func("acc"), hl.Func("out")
+    acc = hl.Func("acc")
     acc[lane, ox, oy, block] = bias[lane, block]
     acc[lane, ox, oy, block] += w[lane, r[0], r[1], r[2], r[3], block] * x[r[0], ox, oy, r[1], r[2], r[3]]
-    out[lane, ox, oy, block] = apply_epilogue(desc, params, acc[lane, ox, oy, block], (lane, ox, oy, block))
-    constrain_output(out, desc.outputs[0])
-    return Definition(
-        list(params.values()),
-        [out],
-        {"lane": lane, "ox": ox, "oy": oy, "block": block},
-        {"acc": acc},
-        {"r": r},
-    )
+    return stored(desc, params, [lane, ox, oy, block], {"acc": acc}, r)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
-from opbuild.backend.halide.epilogue import apply_epilogue
+from opbuild.backend.halide.definition import Definition, parameter, variables
+from opbuild.backend.halide.epilogue import stored
 from opbuild.kernel.opdesc import OpDesc
 
 
@@ -20,18 +20,10 @@ def define(desc: OpDesc) -> Definition:
     x, w, bias = params["x"], params["w"], params["bias"]
     lane, ox, oy, block = variables("lane ox oy block")
     r = hl.RDom([(0, kernel[0]), (0, kernel[1])], "r")
-    acc, out = hl.Func("acc"), hl.Func("out")
+    acc = hl.Func("acc")
     acc[lane, ox, oy, block] = bias[lane, block]
     acc[lane, ox, oy, block] += (
         w[lane, r[0], r[1], block]
         * x[lane, ox * stride[0] + r[0] * dilation[0], oy * stride[1] + r[1] * dilation[1], block]
     )
-    out[lane, ox, oy, block] = apply_epilogue(desc, params, acc[lane, ox, oy, block], (lane, ox, oy, block))
-    constrain_output(out, desc.outputs[0])
-    return Definition(
-        list(params.values()),
-        [out],
-        {"lane": lane, "ox": ox, "oy": oy, "block": block},
-        {"acc": acc},
-        {"r": r},
-    )
+    return stored(desc, params, [lane, ox, oy, block], {"acc": acc}, r)

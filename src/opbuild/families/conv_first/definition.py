@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
-from opbuild.backend.halide.epilogue import apply_epilogue
+from opbuild.backend.halide.definition import Definition, parameter, variables
+from opbuild.backend.halide.epilogue import stored
 from opbuild.kernel.opdesc import OpDesc
 
 
@@ -29,18 +29,12 @@ def define(desc: OpDesc) -> Definition:
         hl.f32(0),
     )
     r = hl.RDom([(0, kernel[0]), (0, kernel[1]), (0, x.dim(2).extent())], "r")
-    acc, out = hl.Func("acc"), hl.Func("out")
+    acc = hl.Func("acc")
     acc[lane, ox, oy, block] = bias[lane, block]
     acc[lane, ox, oy, block] += (
         w[lane, r[0], r[1], r[2], block]
         * staged[ox * stride[0] + r[0] * dilation[0], oy * stride[1] + r[1] * dilation[1], r[2]]
     )
-    out[lane, ox, oy, block] = apply_epilogue(desc, params, acc[lane, ox, oy, block], (lane, ox, oy, block))
-    constrain_output(out, desc.outputs[0])
-    return Definition(
-        list(params.values()),
-        [out],
-        {"lane": lane, "ox": ox, "oy": oy, "block": block, "column": column},
-        {"acc": acc, "staged": staged},
-        {"r": r},
-    )
+    definition = stored(desc, params, [lane, ox, oy, block], {"acc": acc, "staged": staged}, r)
+    definition.variables["column"] = column
+    return definition

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
-from opbuild.backend.halide.epilogue import apply_epilogue
+from opbuild.backend.halide.definition import Definition, parameter, variables
+from opbuild.backend.halide.epilogue import stored
 from opbuild.kernel.opdesc import OpDesc
 
 
@@ -33,18 +33,10 @@ def define(desc: OpDesc) -> Definition:
     wanted = hl.unsafe_promise_clamped(current * inputs + r[0], 0, channel.dim(0).extent() - 1)
     place = hl.unsafe_promise_clamped(channel[wanted], 0, x.dim(3).extent() * 16 - 1)
     value = x[place % 16, ox * stride[0] + r[1] * dilation[0], oy * stride[1] + r[2] * dilation[1], place // 16]
-    acc, out = hl.Func("acc"), hl.Func("out")
+    acc = hl.Func("acc")
     acc[lane, ox, oy, block] = bias[lane, block]
     total = acc[lane, ox, oy, block] + w[lane, r[0], r[1], r[2], block] * value
     if masked:
         total = hl.select(group[lane, block] == current, total, acc[lane, ox, oy, block])
     acc[lane, ox, oy, block] = total
-    out[lane, ox, oy, block] = apply_epilogue(desc, params, acc[lane, ox, oy, block], (lane, ox, oy, block))
-    constrain_output(out, desc.outputs[0])
-    return Definition(
-        list(params.values()),
-        [out],
-        {"lane": lane, "ox": ox, "oy": oy, "block": block},
-        {"acc": acc},
-        {"r": r},
-    )
+    return stored(desc, params, [lane, ox, oy, block], {"acc": acc}, r)

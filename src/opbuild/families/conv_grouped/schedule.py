@@ -16,6 +16,11 @@ from opbuild.kernel.opdesc import OpDesc
 
 def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
     """Schedule by ``variant``: ``width``, ``divide`` and ``parts``."""
+    accumulate(definition, desc)
+
+
+def accumulate(definition: Definition, desc: OpDesc) -> Any:
+    """Keep ``width`` positions of a row in registers while the input passes; return the accumulation, its loops."""
     width = desc.variant["width"]
     out, acc, r = definition.outputs[0], definition.functions["acc"], definition.domains["r"]
     lane, ox, oy, block = (definition.variables[name] for name in ("lane", "ox", "oy", "block"))
@@ -24,4 +29,5 @@ def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
     out.vectorize(lane).unroll(xi)
     divide_plane(out, oy, block, desc.variant["divide"], desc.variant["parts"])
     acc.compute_at(out, xo).vectorize(lane).unroll(ox).bound_extent(ox, width)
-    acc.update().reorder(lane, ox, *(r[axis] for axis in range(r.dimensions()))).vectorize(lane).unroll(ox)
+    loops = (r[axis] for axis in range(r.dimensions()))
+    return acc.update().reorder(lane, ox, *loops).vectorize(lane).unroll(ox)

@@ -6,19 +6,18 @@ from typing import Any
 
 import halide as hl
 
+from opbuild.backend.halide import rows
 from opbuild.backend.halide.definition import Definition
-from opbuild.backend.halide.rows import rows
 from opbuild.kernel.opdesc import OpDesc
 
 
-def schedule(definition: Definition, desc: OpDesc, _target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
     """Vectorise rows, or square blocks that are loaded along one dimension and stored along the other."""
-    (out,) = definition.outputs
-    index = list(definition.variables.values())
-    width, parallel = int(desc.variant["width"]), bool(desc.variant["parallel"])
     if desc.variant["kind"] == "rows":
-        rows(out, index, width, parallel)
+        rows.schedule(definition, desc, target)
         return
+    (out,) = definition.outputs
+    index, width = list(definition.variables.values()), int(desc.variant["width"])
     x, y = index[:2]
     xi, yi, xo, yo = (hl.Var(name) for name in ("xi", "yi", "xo", "yo"))
     tail = hl.TailStrategy.ShiftInwards
@@ -27,5 +26,5 @@ def schedule(definition: Definition, desc: OpDesc, _target: Any) -> None:
     block = definition.functions["block"]
     block.compute_at(out, xo).bound_extent(x, width).bound_extent(y, width).reorder_storage(y, x)
     block.reorder(y, x, *index[2:]).vectorize(y).unroll(x)
-    if parallel:
+    if desc.variant["parallel"]:
         out.parallel(index[-1] if len(index) > 2 else yo)

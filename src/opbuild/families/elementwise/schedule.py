@@ -1,15 +1,7 @@
-"""How elementwise expressions run."""
+"""How elementwise expressions run: rows as vectors; several threads for much work."""
 
 from __future__ import annotations
 
-from typing import Any
+from opbuild.backend.halide.rows import schedule
 
-from opbuild.backend.halide.definition import Definition
-from opbuild.backend.halide.rows import rows
-from opbuild.kernel.opdesc import OpDesc
-
-
-def schedule(definition: Definition, desc: OpDesc, _target: Any) -> None:
-    """Vectorise rows; several threads for much work."""
-    width, parallel = int(desc.variant["width"]), bool(desc.variant["parallel"])
-    rows(definition.outputs[0], list(definition.variables.values()), width, parallel)
+__all__ = ["schedule"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from opbuild.families.blocked import BLOCKED_DIMS
-from opbuild.families.family import PARALLEL, Family, Part, Variant
-from opbuild.families.to_blocked.family import SERIAL
+from opbuild.families.family import PARALLEL, Family, Part, Variant, by_elements
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 WIDTHS = (16, 8, 4, 1)
@@ -14,7 +13,7 @@ WIDTHS = (16, 8, 4, 1)
 def choose(row: int, adjacent: bool, elements: int, threads: int) -> Variant:
     """Return the variant for rows of ``row`` elements, which may be adjacent."""
     width = next(width for width in WIDTHS if width == 1 or width <= row) if adjacent else 1
-    return {"width": width, "parallel": threads > 1 and elements >= SERIAL}
+    return {"width": width, **by_elements(elements, threads)}
 
 
 def describe(dtype: str, stride: int, variant: Variant) -> OpDesc:

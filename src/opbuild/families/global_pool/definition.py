@@ -7,7 +7,7 @@ an average is added up in float64.
 
 from __future__ import annotations
 
-from typing import Any
+from operator import add
 
 import halide as hl
 
@@ -23,6 +23,7 @@ def define(desc: OpDesc) -> Definition:
     width, height = x.dim(1).extent(), x.dim(2).extent()
     count = desc.variant["partials"]
     average = desc.attrs["kind"] == "average"
+    join = add if average else maximum
     kind = FLOAT64 if desc.is_precise else FLOAT32
     start = hl.cast(kind, 0) if average else hl.f32(float("-inf"))
     whole = hl.RDom([(0, width // count), (0, height)], "whole")
@@ -30,14 +31,14 @@ def define(desc: OpDesc) -> Definition:
     lanes = hl.RDom([(0, count)], "lanes")
     partials, total, out = hl.Func("partials"), hl.Func("total"), hl.Func("out")
     partials[lane, partial, block] = start
-    partials[lane, partial, block] = _joined(
-        average, partials[lane, partial, block], hl.cast(kind, x[lane, whole[0] * count + partial, whole[1], block])
+    partials[lane, partial, block] = join(
+        partials[lane, partial, block], hl.cast(kind, x[lane, whole[0] * count + partial, whole[1], block])
     )
-    partials[lane, 0, block] = _joined(
-        average, partials[lane, 0, block], hl.cast(kind, x[lane, width // count * count + rest[0], rest[1], block])
+    partials[lane, 0, block] = join(
+        partials[lane, 0, block], hl.cast(kind, x[lane, width // count * count + rest[0], rest[1], block])
     )
     total[lane, block] = start
-    total[lane, block] = _joined(average, total[lane, block], partials[lane, lanes[0], block])
+    total[lane, block] = join(total[lane, block], partials[lane, lanes[0], block])
     size = hl.cast(kind, width * height)
     out[lane, block] = hl.cast(FLOAT32, total[lane, block] / size) if average else total[lane, block]
     constrain_output(out, desc.outputs[0])
@@ -48,7 +49,3 @@ def define(desc: OpDesc) -> Definition:
         {"partials": partials, "total": total},
         {"whole": whole, "lanes": lanes},
     )
-
-
-def _joined(average: bool, left: Any, right: Any) -> Any:
-    return left + right if average else maximum(left, right)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from opbuild.families.blocked import CHANNEL_DIMS, IMAGE
-from opbuild.families.family import PARALLEL, Family, Part, Variant
-from opbuild.families.pool.family import SERIAL
+from opbuild.families.family import PARALLEL, Family, Part, Variant, by_elements
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc, Operand
 
 
 def choose(elements: int, threads: int) -> Variant:
     """Return the variant for an input of so many elements."""
-    return {"partials": 4, "parallel": threads > 1 and elements >= SERIAL}
+    return {"partials": 4, **by_elements(elements, threads)}
 
 
 def describe(kind: str, variant: Variant, impl_mode: str = HIGH_PERFORMANCE) -> OpDesc:

@@ -9,6 +9,7 @@ element. In the mode ``high_precision`` all of it is float64, rounded once.
 
 from __future__ import annotations
 
+from operator import add
 from typing import Any
 
 import halide as hl
@@ -35,12 +36,12 @@ def define(desc: OpDesc) -> Definition:
 
     if desc.attrs["centered"]:
         functions["sum"] = reduce_lanes(
-            "sum", lambda i, j: hl.cast(kind, x[i, j, y, z]), extents, (y, z), _add, hl.cast(kind, 0)
+            "sum", lambda i, j: hl.cast(kind, x[i, j, y, z]), extents, (y, z), add, hl.cast(kind, 0)
         )
         functions["mean"] = hl.Func("mean")
         functions["mean"][y, z] = functions["sum"].total[y, z] / count
     functions["squares"] = reduce_lanes(
-        "squares", lambda i, j: centered(i, j) * centered(i, j), extents, (y, z), _add, hl.cast(kind, 0)
+        "squares", lambda i, j: centered(i, j) * centered(i, j), extents, (y, z), add, hl.cast(kind, 0)
     )
     functions["factor"] = hl.Func("factor")
     variance = functions["squares"].total[y, z] / count
@@ -52,7 +53,3 @@ def define(desc: OpDesc) -> Definition:
     out[i, j, y, z] = hl.cast(FLOAT32, value)
     constrain_output(out, desc.outputs[0])
     return Definition(inputs, [out], {"i": i, "j": j, "y": y, "z": z}, functions)
-
-
-def _add(a: Any, b: Any) -> Any:
-    return a + b

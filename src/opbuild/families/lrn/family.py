@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opbuild.families.blocked import BLOCK, IMAGE
-from opbuild.families.family import PARALLEL, Family, Variant
+from opbuild.families.family import PARALLEL, Family, Variant, by_elements
 from opbuild.families.pool import family as pool
 from opbuild.kernel.opdesc import OpDesc
 
@@ -19,7 +19,7 @@ def describe(attrs: Mapping[str, Any], variant: Variant, impl_mode: str) -> OpDe
     return FAMILY.desc(("LRN",), (IMAGE,), (pool.OUT,), attrs, variant, impl_mode)
 
 
-choose = pool.choose
+choose = by_elements
 
 FAMILY = Family(
     "lrn",

@@ -6,19 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from opbuild.families.blocked import BLOCKED_DIMS, IMAGE
-from opbuild.families.family import PARALLEL, Family, Variant
+from opbuild.families.family import PARALLEL, Family, Variant, by_elements
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc, Operand
-
-SERIAL = 32768
-"""Elements below which waking a second thread costs more than it saves."""
 
 MOST_TAPS = 169
 """Pools of more taps are left to the host: every tap is a piece of code."""
-
-
-def choose(elements: int, threads: int) -> Variant:
-    """Return the variant for an input of so many elements."""
-    return {"parallel": threads > 1 and elements >= SERIAL}
 
 
 def describe(op_type: str, attrs: Mapping[str, Any], variant: Variant, impl_mode: str = HIGH_PERFORMANCE) -> OpDesc:
@@ -27,6 +19,8 @@ def describe(op_type: str, attrs: Mapping[str, Any], variant: Variant, impl_mode
 
 
 OUT = Operand("out", "float32", BLOCKED_DIMS, "NC1HWC0")
+
+choose = by_elements
 
 FAMILY = Family(
     "pool",

@@ -10,6 +10,7 @@ the mode ``high_precision`` a float32 is reduced in float64 and rounded once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import add, mul
 from typing import Any
 
 import halide as hl
@@ -95,11 +96,11 @@ def _reduced(name: str, reduce: Reduce, extents: list[Any], kind: Any) -> Any:
     if name in ("max", "min"):
         return _extreme(reduce, kind, name)
     if name == "prod":
-        return reduce(name, lambda x: x, lambda a, b: a * b, hl.cast(kind, 1))
+        return reduce(name, lambda x: x, mul, hl.cast(kind, 1))
     if name == "l1":
-        return reduce(name, lambda x: hl.cast(kind, hl.abs(x)), _add, zero)
+        return reduce(name, lambda x: hl.cast(kind, hl.abs(x)), add, zero)
     if name in ("l2", "sum_square"):
-        squares = reduce(name, lambda x: x * x, _add, zero)
+        squares = reduce(name, lambda x: x * x, add, zero)
         return hl.sqrt(squares) if name == "l2" else squares
     if name == "log_sum_exp":
         # Shifted by the greatest element, so that no power overflows; not by an infinite one, which would make NaN.
@@ -109,7 +110,7 @@ def _reduced(name: str, reduce: Reduce, extents: list[Any], kind: Any) -> Any:
         return hl.strict_float(log(powers) + shift)
     if name == "log_sum":
         return hl.strict_float(log(reduce(name, lambda x: x, _add_strictly, zero)))
-    total = reduce(name, lambda x: x, _add, zero)
+    total = reduce(name, lambda x: x, add, zero)
     return total / (hl.cast(kind, extents[0]) * hl.cast(kind, extents[1])) if name == "mean" else total
 
 
@@ -127,10 +128,6 @@ def _extreme(reduce: Reduce, kind: Any, name: str) -> Any:
         return reduce(name, lambda x: x, hl.max if name == "max" else hl.min, identity)
     keep = maximum if name == "max" else minimum
     return reduce(name, lambda x: x, lambda a, b: hl.strict_float(keep(a, b)), identity)
-
-
-def _add(a: Any, b: Any) -> Any:
-    return a + b
 
 
 def _add_strictly(a: Any, b: Any) -> Any:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from opbuild.families.dims import free_dims
-from opbuild.families.family import FLOATS, INTEGERS, PARALLEL, Family, Part, Variant
+from opbuild.families.family import FLOATS, INTEGERS, PARALLEL, SERIAL, Family, Part, Variant
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 
 LANES = (64, 16, 1)
 """Columns that are reduced side by side; the first that fits is taken."""
-
-SERIAL = 32768
-"""Elements below which waking a second thread costs more than it saves."""
 
 SMALL = ("int8", "uint8")
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from opbuild.families.dims import vector_width
-from opbuild.families.family import PARALLEL, Family, Part, Variant
+from opbuild.families.family import PARALLEL, Family, Part, Variant, by_elements
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-
-SERIAL = 1 << 15
-"""Elements below which waking a second thread costs more than it saves."""
 
 
 def choose(row: int, elements: int, threads: int) -> Variant:
     """Return the variant for an output of ``elements`` in rows of ``row``."""
-    return {"width": vector_width(row, 4), "parallel": threads > 1 and elements >= SERIAL}
+    return {"width": vector_width(row, 4), **by_elements(elements, threads)}
 
 
 def describe(taps: int, rank: int, variant: Variant) -> OpDesc:

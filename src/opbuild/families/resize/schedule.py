@@ -1,15 +1,7 @@
-"""How resizing runs."""
+"""How resizing runs: the innermost dimension as vectors; neighbours along it are gathered."""
 
 from __future__ import annotations
 
-from typing import Any
+from opbuild.backend.halide.rows import schedule
 
-from opbuild.backend.halide.definition import Definition
-from opbuild.backend.halide.rows import rows
-from opbuild.kernel.opdesc import OpDesc
-
-
-def schedule(definition: Definition, desc: OpDesc, _target: Any) -> None:
-    """Vectorise the innermost dimension; neighbours along it are gathered."""
-    width, parallel = int(desc.variant["width"]), bool(desc.variant["parallel"])
-    rows(definition.outputs[0], list(definition.variables.values()), width, parallel)
+__all__ = ["schedule"]

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from opbuild.families.dims import VECTOR, free_dims
-from opbuild.families.family import FLOATS, INTEGERS, PARALLEL, Family, Part, Variant
+from opbuild.families.family import FLOATS, INTEGERS, PARALLEL, SERIAL, Family, Part, Variant
 from opbuild.kernel.opdesc import OpDesc, Operand
-
-SERIAL = 32768
-"""Elements below which waking a second thread costs more than it saves."""
 
 
 def choose(columns: int, axis: int, elements: int, threads: int) -> Variant:

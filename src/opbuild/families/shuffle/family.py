@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from opbuild.families.blocked import BLOCKED_DIMS
-from opbuild.families.family import Family, Part, Variant
-from opbuild.families.to_blocked.family import SERIAL
+from opbuild.families.family import SERIAL, Family, Part, Variant
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, variables
-from opbuild.backend.halide.lanes import VECTOR, parallel_rows, schedule_lanes
+from opbuild.backend.halide.definition import Definition
+from opbuild.backend.halide.lanes import VECTOR, parallel_columns, parallel_rows, schedule_lanes
 from opbuild.kernel.opdesc import OpDesc
 
 
@@ -42,14 +42,8 @@ def _inner(definition: Definition, desc: OpDesc) -> None:
 
 
 def _outer(definition: Definition, desc: OpDesc) -> None:
-    out = definition.outputs[0]
-    functions = definition.functions
-    i, c, z = (definition.variables[name] for name in ("i", "c", "z"))
-    io, ii = variables("io ii")
-    lanes = desc.variant["lanes"]
-    out.split(i, io, ii, lanes, hl.TailStrategy.ShiftInwards).reorder(ii, c, io, z).vectorize(ii)
-    extents = [(out.output_buffer().dim(0).extent() + lanes - 1) // lanes, out.output_buffer().dim(2).extent()]
-    column = parallel_rows(out, [io, z], extents, desc.variant["parallel"])
+    out, functions, lanes = definition.outputs[0], definition.functions, desc.variant["lanes"]
+    column = parallel_columns(definition, desc)
     for name in ("maximum", "sum", "row"):
         function = functions[name]
         function.compute_at(out, column).bound_extent(function.args()[0], lanes).vectorize(function.args()[0])

@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from opbuild.families.blocked import BLOCK, BLOCKED_DIMS
-from opbuild.families.family import PARALLEL, Family, Variant
+from opbuild.families.family import PARALLEL, Family, Variant, by_elements
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-
-SERIAL = 32768
-"""Elements below which waking a second thread costs more than it saves."""
-
-
-def choose(elements: int, threads: int) -> Variant:
-    """Return the variant for so many elements."""
-    return {"parallel": threads > 1 and elements >= SERIAL}
 
 
 def describe(dtype: str, stride: int, whole: bool, variant: Variant) -> OpDesc:
@@ -24,5 +16,7 @@ def describe(dtype: str, stride: int, whole: bool, variant: Variant) -> OpDesc:
     x, out = Operand("x", dtype, dims, "NCHW"), Operand("out", dtype, BLOCKED_DIMS, "NC1HWC0")
     return FAMILY.desc(("ToBlocked",), (x,), (out,), {"whole": whole}, variant)
 
+
+choose = by_elements
 
 FAMILY = Family("to_blocked", choose, attributes=("whole",), variant={"parallel": PARALLEL}, any_stride=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import CHECKED, Definition, constrain_output, parameter, variables
+from opbuild.backend.halide.definition import CHECKED, Definition, constrain_output, named, parameter, variables
 from opbuild.backend.halide.epilogue import apply_epilogue
 from opbuild.kernel.opdesc import OpDesc
 
@@ -76,21 +76,10 @@ def define(desc: OpDesc) -> Definition:
     valid = (ox < x.dim(1).extent() - 2) & (oy < x.dim(2).extent() - 2)
     out[lane, ox, oy, block] = hl.select(valid, result, hl.f32(0))
     constrain_output(out, desc.outputs[0])
-    names = {
-        "lane": lane,
-        "block": block,
-        "tx": tx,
-        "ty": ty,
-        "a": a,
-        "b": b,
-        "i": i,
-        "j": j,
-        "point": point,
-        "ox": ox,
-        "oy": oy,
-    }
     functions = {"columns": columns, "v": v, "acc": acc, "product": product, "half": half, "tile": tile}
-    return Definition(list(params.values()), [out], names, functions, {"r": r})
+    return Definition(
+        list(params.values()), [out], named((lane, block, tx, ty, a, b, i, j, point, ox, oy)), functions, {"r": r}
+    )
 
 
 def combine(coefficients: Sequence[int], values: Sequence[Any]) -> Any:

@@ -155,9 +155,7 @@ def _stays_finite(node: Node, graph: Graph, step: Step, greatest: dict[str, floa
 
 def _bias(node: Node, graph: Graph, step: Step) -> Array:
     """Return the node's bias with a step folded in, in float64."""
-    if node.op_type == "BatchNormalization":
-        return step.shift
-    if len(node.inputs) < 3 or not node.inputs[2]:
+    if node.op_type == "BatchNormalization" or len(node.inputs) < 3 or not node.inputs[2]:
         return step.shift
     beta = float(node.attrs.get("beta", 1.0)) if node.op_type == "Gemm" else 1.0
     return graph.constants[node.inputs[2]].astype(np.float64) * (beta * step.scale) + step.shift

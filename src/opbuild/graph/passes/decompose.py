@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -47,16 +47,12 @@ def _variadic(to: Rewriter, node: Node) -> None:
     if not others:
         to.add(node, "Identity", (first,), node.outputs[0])
         return
-    for output, other in zip(_steps(len(others), "" if is_mean else node.outputs[0]), others, strict=True):
+    outputs = *("" for _ in others[1:]), "" if is_mean else node.outputs[0]
+    for output, other in zip(outputs, others, strict=True):
         first = to.add(node, _BINARY[node.op_type], (first, other), output)
     if is_mean:
         count = to.constant(f"{node.name}/count", np.array(len(node.inputs), to.types[first].dtype))
         to.add(node, "Div", (first, count), node.outputs[0])
-
-
-def _steps(count: int, last: str) -> Iterator[str]:
-    yield from ("" for _ in range(count - 1))
-    yield last
 
 
 def _mean_variance(to: Rewriter, node: Node) -> None:

@@ -7,7 +7,6 @@ own definition (a graph of its own, an operator of another domain) keeps its typ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -72,7 +71,8 @@ class _Conversion:
         inputs = tuple(self._read(name) for name in node.inputs)
         outputs = tuple(self._float32(name) if self.is_other(name) else name for name in node.outputs)
         self.assigned.update(outputs)
-        converted = node.with_(inputs=inputs, outputs=outputs, attrs=_in_float32(node.attrs))
+        attrs = {name: _attribute(name, value) for name, value in node.attrs.items()}
+        converted = node.with_(inputs=inputs, outputs=outputs, attrs=attrs)
         if node.op_type in ("Cast", "CastLike") and self.types[inputs[0]] == self.types[outputs[0]]:
             converted = converted.with_(op_type="Identity", inputs=inputs[:1], attrs={})
         self.nodes.append(converted)
@@ -126,10 +126,6 @@ def in_float32(value: Array) -> Array:
     greatest = float(np.finfo(np.float32).max)
     limited = np.where(np.isfinite(value), np.clip(value.astype(np.float64), -greatest, greatest), value)
     return limited.astype(np.float32)
-
-
-def _in_float32(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _attribute(name, value) for name, value in attrs.items()}
 
 
 def _attribute(name: str, value: Any) -> Any:

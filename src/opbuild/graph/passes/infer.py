@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from opbuild.errors import ModelError, ShapeError, UnsupportedOperatorError
-from opbuild.graph import (
+from opbuild.graph import (  # noqa: F401 - importing a module registers its rules
     shape_rules_collective,
     shape_rules_creation,
     shape_rules_elementwise,
@@ -21,17 +21,6 @@ from opbuild.graph.shape_rules import RULES, Call, Rule
 from opbuild.graph.types import Array, Graph, Node, TensorType
 
 __all__ = ["check_sizes", "has_rule", "infer", "infer_node", "register_rule", "types_with_rule"]
-
-RULE_MODULES = (
-    shape_rules_collective,
-    shape_rules_creation,
-    shape_rules_elementwise,
-    shape_rules_movement,
-    shape_rules_recurrent,
-    shape_rules_reduction,
-    shape_rules_window,
-)
-"""Importing a module registers its rules."""
 
 
 def has_rule(node: Node) -> bool:

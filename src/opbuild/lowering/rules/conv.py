@@ -22,7 +22,7 @@ from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import epilogue_of, order_recipe, pack_channels, padding, references
 from opbuild.lowering.operands import Blocked, BlockedTaps, OperandRef, Plain
-from opbuild.lowering.strided import made
+from opbuild.lowering.strided import with_inner_stride
 from opbuild.lowering.windows import Window, image_shape, window_of
 
 
@@ -72,17 +72,27 @@ def lower_conv(lowering: Lowering, node: Node) -> None:
             _winograd(lowering, conv, tiled)
             return
     desc = direct.describe("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, variant)
-    weights = _packed(lowering, conv, "direct", packing.pack_direct, _direct_shape(conv))
+    shape = (blocks(conv.outputs), blocks(conv.inputs), *window.kernel[::-1], BLOCK, BLOCK)
+    weights = _packed(lowering, conv, "direct", packing.pack_direct, shape)
     _emit(lowering, conv, desc, weights, taps=True)
 
 
-def _conv(lowering: Lowering, node: Node) -> Convolution:
-    data, weights = node.inputs[0], node.inputs[1]
-    bias = node.inputs[2] if len(node.inputs) > 2 else ""
+def operands_of(lowering: Lowering, node: Node) -> tuple[str, str, str]:
+    """Return the names of a convolution's data, weights and bias, which is empty if there is none.
+
+    Raises:
+        NotServedError: If the data are not float32, or the others are not constant.
+    """
+    data, weights, bias = (*node.inputs[:3], "")[:3]
     if lowering.type(data).dtype not in direct.FAMILY.types:
-        raise NotServedError(f"Conv of {lowering.type(data).dtype}")
+        raise NotServedError(f"{node.op_type} of {lowering.type(data).dtype}")
     if not lowering.is_constant(weights) or (bias and not lowering.is_constant(bias)):
-        raise NotServedError("Conv with weights that are computed")
+        raise NotServedError(f"{node.op_type} with weights that are computed")
+    return data, weights, bias
+
+
+def _conv(lowering: Lowering, node: Node) -> Convolution:
+    data, weights, bias = operands_of(lowering, node)
     shape = lowering.type(weights).shape
     window = window_of(lowering, node, shape[2:])
     images, inputs, _, _ = image_shape(lowering.type(data).shape)
@@ -152,17 +162,11 @@ def _first(lowering: Lowering, conv: Convolution) -> None:
     source = lowering.plain(conv.node.inputs[0])
     if source.strides[-1] != 1 and source.shape[-1] != 1:
         source = lowering.dense(conv.node.inputs[0])
-    strides = source.strides if len(source.shape) == 4 else (*source.strides[:2], 0, source.strides[2])
     bias, result = _result(lowering, conv)
-    for image in range(conv.images):
-        plain = Plain(
-            source.storage,
-            (conv.inputs, window.size[1], window.size[0]),
-            (strides[1], strides[2], 1),
-            source.offset + image * strides[0],
-        )
-        extra = references(conv.epilogue, lowering, conv.outputs, image)
-        lowering.emit(made(desc), [plain, weights, bias, *extra, result.window(image)], conv.node)
+    for number, image in enumerate(source.images()):
+        plain = with_inner_stride(image, 1)
+        extra = references(conv.epilogue, lowering, conv.outputs, number)
+        lowering.emit(desc, [plain, weights, bias, *extra, result.window(number)], conv.node)
 
 
 def _winograd_variant(lowering: Lowering, conv: Convolution) -> Variant | None:
@@ -200,7 +204,7 @@ def _winograd(lowering: Lowering, conv: Convolution, variant: Variant) -> None:
     bias, result = _result(lowering, conv)
     for image in range(conv.images):
         data = source.window(image, left, top, window.out[0] + 2, window.out[1] + 2)
-        lowering.emit(made(desc), [data, weights, bias, *extra[image], rounded(result, image)], conv.node)
+        lowering.emit(desc, [data, weights, bias, *extra[image], rounded(result, image)], conv.node)
 
 
 def _emit(
@@ -224,7 +228,7 @@ def _emit(
         data: OperandRef = source.window(image, left, top, *window.span)
         if taps:
             data = BlockedTaps(source, image, (-left, -top), window.out, window.stride, window.kernel, window.dilation)
-        lowering.emit(made(desc), [data, weights, bias, *more, *extra[image], result.window(image)], conv.node)
+        lowering.emit(desc, [data, weights, bias, *more, *extra[image], result.window(image)], conv.node)
 
 
 def _result(lowering: Lowering, conv: Convolution, order: Array | None = None) -> tuple[Plain, Blocked]:
@@ -242,8 +246,3 @@ def _packed(
         return pack(packing.four_dimensional(np.asarray(array)))
 
     return lowering.packed((conv.weights,), recipe, shape, "float32", late)
-
-
-def _direct_shape(conv: Convolution) -> tuple[int, ...]:
-    kx, ky = conv.window.kernel
-    return blocks(conv.outputs), blocks(conv.inputs), ky, kx, BLOCK, BLOCK

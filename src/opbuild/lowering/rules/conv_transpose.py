@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import gcd
 
 import numpy as np
@@ -25,8 +26,7 @@ from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import epilogue_of, pack_channels, padding, references
 from opbuild.lowering.operands import Blocked, BlockedPhase, BlockedTaps, OperandRef, Plain
-from opbuild.lowering.rules.conv import group_tables
-from opbuild.lowering.strided import made
+from opbuild.lowering.rules.conv import group_tables, operands_of
 from opbuild.lowering.windows import Pair, image_shape, spatial_pair
 
 
@@ -74,8 +74,8 @@ class Transposed:
 @rule("ConvTranspose")
 def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
     """Lower a ConvTranspose of one or two spatial dimensions, phase by phase."""
-    bias = node.inputs[2] if len(node.inputs) > 2 else ""
-    conv = _transposed(lowering, node, bias)
+    *_, bias = operands_of(lowering, node)
+    conv = _transposed(lowering, node)
     phases = _phase_pairs(lowering, node, conv.stride)
     source = lowering.blocked(node.inputs[0])
     _, _, height, width = source.shape
@@ -84,27 +84,25 @@ def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
         source.storage.grow_halo(left, top, right, bottom)
     fill, beyond = padding(conv.epilogue, lowering, conv.outputs)
     packed_bias = pack_channels(lowering, bias, conv.outputs, fill)
-    residuals = [[_references(lowering, conv, image, x, y) for image in range(conv.images)] for x, y in phases]
+    places = [[partial(_place, image=n, x=x, y=y, stride=conv.stride) for n in range(conv.images)] for x, y in phases]
+    residuals = [
+        [references(conv.epilogue, lowering, conv.outputs, n, place) for n, place in enumerate(each)] for each in places
+    ]
     result = lowering.new_blocked(node.outputs[0], beyond)
-    for (x, y), extra in zip(phases, residuals, strict=True):
+    for (x, y), own, extra in zip(phases, places, residuals, strict=True):
         desc, constants = _kernel(lowering, conv, x, y, packed_bias)
         for image in range(conv.images):
             operands = [
                 _source(source, image, x, y, taps=conv.groups == 1),
                 *constants,
                 *extra[image],
-                _place(result, image, x, y, conv.stride),
+                own[image](result),
             ]
-            lowering.emit(made(desc), operands, node)
+            lowering.emit(desc, operands, node)
 
 
-def _transposed(lowering: Lowering, node: Node, bias: str) -> Transposed:
-    data, weights = node.inputs[0], node.inputs[1]
-    if lowering.type(data).dtype not in direct.FAMILY.types:
-        raise NotServedError(f"ConvTranspose of {lowering.type(data).dtype}")
-    if not lowering.is_constant(weights) or (bias and not lowering.is_constant(bias)):
-        raise NotServedError("ConvTranspose with weights that are computed")
-    before, after = lowering.type(data).shape, lowering.type(node.outputs[0]).shape
+def _transposed(lowering: Lowering, node: Node) -> Transposed:
+    before, after = lowering.type(node.inputs[0]).shape, lowering.type(node.outputs[0]).shape
     if 0 in before or 0 in after:
         raise NotServedError("an operand is empty")
     images, inputs, _, _ = image_shape(before)
@@ -141,12 +139,6 @@ def _phases(out: int, taps: int, stride: int, dilation: int, before: int) -> lis
         count = -(-(out - start) // stride)
         found.append(Axis(start, count, used, dilation // gcd(stride, dilation) if len(used) > 1 else 1, first))
     return found
-
-
-def _references(lowering: Lowering, conv: Transposed, image: int, x: Axis, y: Axis) -> list[OperandRef]:
-    return references(
-        conv.epilogue, lowering, conv.outputs, image, lambda value: _place(value, image, x, y, conv.stride)
-    )
 
 
 def _source(value: Blocked, image: int, x: Axis, y: Axis, taps: bool) -> OperandRef:

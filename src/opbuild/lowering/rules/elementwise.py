@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -13,9 +14,10 @@ from opbuild.families.elementwise import family
 from opbuild.families.family import Choose
 from opbuild.graph import user_operators
 from opbuild.graph.elementwise import ONNX_OPERATORS, Elementwise, elementwise_of
-from opbuild.graph.types import Array, Node
+from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering, MakeCall, NotServedError, rule
+from opbuild.lowering.epilogue import CHANNEL_FILL, is_per_channel, pack_channels, pack_scalar
 from opbuild.lowering.loops import Loops, collapse
 from opbuild.lowering.operands import OperandRef, Plain
 from opbuild.lowering.strided import broadcast
@@ -33,18 +35,13 @@ WEIGHT = 8
 
 
 @rule(*ONNX_OPERATORS)
-def onnx_elementwise(lowering: Lowering, node: Node) -> None:
-    """Lower an ONNX operator that fusion did not see."""
+@rule("Elementwise", *BY_TYPE, domain="opbuild")
+def elementwise(lowering: Lowering, node: Node) -> None:
+    """Lower an ONNX operator that fusion did not see, a fused chain, or an operation under its own name."""
     found = elementwise_of(node, lowering.graph.types, lowering.graph.constants)
     if found is None:
         raise NotServedError(f"{node.op_type} has no kernel for these types")
     lower_elementwise(lowering, node, found)
-
-
-@rule("Elementwise", *BY_TYPE, domain="opbuild")
-def own_elementwise(lowering: Lowering, node: Node) -> None:
-    """Lower a fused chain, or an operation under its own name."""
-    onnx_elementwise(lowering, node)
 
 
 def lower_elementwise(lowering: Lowering, node: Node, chain: Elementwise) -> None:
@@ -107,8 +104,8 @@ def _lane_value(lowering: Lowering, name: str, shape: tuple[int, ...]) -> float 
     constant = lowering.constant(name)
     if constant is not None and constant.size == 1:
         return float(constant.reshape(-1)[0])
-    if constant is not None and _is_per_channel(constant, shape):
-        return 1.0
+    if constant is not None and is_per_channel(constant.shape, shape):
+        return CHANNEL_FILL
     if type_.shape == shape and lowering.has_blocked(name):
         return lowering.blocked(name).padding_value
     if type_.shape == shape and constant is None:
@@ -116,31 +113,19 @@ def _lane_value(lowering: Lowering, name: str, shape: tuple[int, ...]) -> float 
     return None
 
 
-def _is_per_channel(constant: Array, shape: tuple[int, ...]) -> bool:
-    padded = (1,) * (len(shape) - constant.ndim) + constant.shape
-    return padded == (1, shape[1]) + (1,) * (len(shape) - 2)
-
-
 def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
     """Return an operand with dims ``(16, W, H, C1, N)``; lanes beyond the channels of a packed constant hold 1."""
     shape = lowering.type(output).shape
     constant = lowering.constant(name)
     single = constant is not None and constant.size == 1
-    if constant is None or not (single or _is_per_channel(constant, shape)):
+    if constant is None or not (single or is_per_channel(constant.shape, shape)):
         return lowering.blocked(name).planes()
     n, c, *spatial = shape
     h, w = spatial if len(spatial) == 2 else (1, spatial[0])
     full = (n, blocks(c), h, w, BLOCK)
     if single:
-        value = lowering.packed((name,), "scalar", (1,), "float32", lambda: constant.reshape(1))
-        return Plain(value.storage, full, (0, 0, 0, 0, 0))
-
-    def pack() -> Array:
-        packed = np.ones(blocks(c) * BLOCK, np.float32)
-        packed[:c] = constant.reshape(-1)
-        return packed
-
-    value = lowering.packed((name,), "channel blocks filled with 1", (blocks(c) * BLOCK,), "float32", pack)
+        return Plain(pack_scalar(lowering, name).storage, full, (0, 0, 0, 0, 0))
+    value = pack_channels(lowering, name, c, CHANNEL_FILL)
     return Plain(value.storage, full, (0, BLOCK, 0, 0, 1))
 
 
@@ -150,11 +135,7 @@ def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
 def _make(lowering: Lowering, node: Node, expression: Expression, names: Sequence[str]) -> MakeCall:
     dtypes = [lowering.type(name).dtype for name in (*names, node.outputs[0])]
     mode = lowering.impl_mode(node, is_refined(expression, dtypes))
-
-    def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
-        return describe(views, expression, dtypes, lowering.choose, mode)
-
-    return make
+    return partial(describe, expression=expression, dtypes=dtypes, choose=lowering.choose, impl_mode=mode)
 
 
 def describe(

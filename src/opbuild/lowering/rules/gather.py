@@ -15,7 +15,7 @@ from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.seen import dense_as, narrowed, without
+from opbuild.lowering.strided import dense_as, narrowed, without
 from opbuild.program import View
 
 
@@ -27,7 +27,7 @@ def gather(lowering: Lowering, node: Node) -> None:
     axis = int(node.attrs.get("axis", 0)) % max(1, len(shape))
     if _view(lowering, source, indices, output, axis):
         return
-    data, places = _dense(lowering, source), _dense(lowering, indices)
+    data, places = lowering.dense(source), lowering.dense(indices)
     x = dense_as(data, (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])))
     index = dense_as(places, (prod(places.shape),))
     out = lowering.new_plain(output)
@@ -50,7 +50,7 @@ def gather_elements(lowering: Lowering, node: Node) -> None:
 def gather_nd(lowering: Lowering, node: Node) -> None:
     """Lower GatherND with its batch dimensions as one."""
     batch = int(node.attrs.get("batch_dims", 0))
-    data, places = _dense(lowering, node.inputs[0]), _dense(lowering, node.inputs[1])
+    data, places = lowering.dense(node.inputs[0]), lowering.dense(node.inputs[1])
     count = places.shape[-1]
     shape, outer = data.shape, prod(data.shape[:batch])
     x = dense_as(data, (outer, *shape[batch : batch + count], prod(shape[batch + count :])))
@@ -73,10 +73,6 @@ def _view(lowering: Lowering, source: str, indices: str, output: str, axis: int)
     part = narrowed(value, axis, places[0], len(places), steps.pop())
     lowering.bind(output, part if known.ndim else without(part, axis))
     return True
-
-
-def _dense(lowering: Lowering, name: str) -> Plain:
-    return lowering.dense(name)
 
 
 def emit_gather(

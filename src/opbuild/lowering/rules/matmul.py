@@ -7,7 +7,7 @@ from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.matrix import Product, emit_product
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.strided import broadcast, seen_as
+from opbuild.lowering.strided import broadcast, seen_as, transposed
 from opbuild.operations.expression import ACC, Expression, arg, const, from_json, substitute
 
 
@@ -41,10 +41,10 @@ def gemm(lowering: Lowering, node: Node) -> None:
     left, right = node.inputs[:2]
     addend = node.inputs[2] if len(node.inputs) > 2 else ""
     alpha, beta = (float(node.attrs.get(name, 1.0)) for name in ("alpha", "beta"))
-    transposed = bool(node.attrs.get("transB", 0))
+    is_turned = bool(node.attrs.get("transB", 0))
     lhs, rhs = lowering.plain(left), lowering.plain(right)
-    lhs = _transposed(lhs) if node.attrs.get("transA", 0) else lhs
-    rhs = _transposed(rhs) if transposed else rhs
+    lhs = transposed(lhs, (1, 0)) if node.attrs.get("transA", 0) else lhs
+    rhs = transposed(rhs, (1, 0)) if is_turned else rhs
     expression, names = _epilogue(node)
     value: Expression = ACC if alpha == 1.0 else ("mul", ACC, const(alpha))
     if addend and beta != 0.0:
@@ -55,7 +55,7 @@ def gemm(lowering: Lowering, node: Node) -> None:
     found = [_operand(lowering, name, node) for name in names]
     out = lowering.new_plain(node.outputs[0])
     operands = tuple(broadcast(operand, out.shape) for operand in found)
-    constant = (right, transposed) if lowering.is_constant(right) else None
+    constant = (right, is_turned) if lowering.is_constant(right) else None
     mode = lowering.impl_mode(node)
     emit_product(lowering, Product(lhs, rhs, out, expression, operands, node.name, constant, mode))
 
@@ -81,10 +81,6 @@ def _operand(lowering: Lowering, name: str, node: Node) -> Plain:
     if value.shape and value.shape[-1] > 1 and value.strides[-1] not in (0, 1):
         return lowering.dense(name)
     return value
-
-
-def _transposed(value: Plain) -> Plain:
-    return seen_as(value, value.shape[::-1], value.strides[::-1])
 
 
 def _with_ones(value: Plain, row: bool, column: bool) -> Plain:

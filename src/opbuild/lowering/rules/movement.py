@@ -7,16 +7,21 @@ from math import prod
 
 import numpy as np
 
+from opbuild.families.blocked import BLOCK, blocks
 from opbuild.graph.shape_rules_movement import sliced
-from opbuild.graph.types import Node
-from opbuild.lowering.blocked_concat import concat_blocked
+from opbuild.graph.types import Array, Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain, dense_strides
-from opbuild.lowering.seen import dense_as, narrowed, reshaped, transposed
-from opbuild.lowering.strided import broadcast
+from opbuild.lowering.strided import broadcast, dense_as, narrowed, reshaped, transposed
 
 
 def integers(lowering: Lowering, node: Node, index: int) -> tuple[int, ...] | None:
+    """Return the integers in an input that must be known when the network is built, or None if it is absent."""
+    value = known(lowering, node, index)
+    return None if value is None else tuple(int(item) for item in value.reshape(-1))
+
+
+def known(lowering: Lowering, node: Node, index: int) -> Array | None:
     """Return an input that must be known when the network is built, or None if it is absent.
 
     Raises:
@@ -27,7 +32,7 @@ def integers(lowering: Lowering, node: Node, index: int) -> tuple[int, ...] | No
     value = lowering.constant(node.inputs[index])
     if value is None:
         raise NotServedError(f"input {node.inputs[index]} of {node.op_type} is known only at run time")
-    return tuple(int(item) for item in value.reshape(-1))
+    return value
 
 
 def move(lowering: Lowering, source: Plain, target: Plain, name: str) -> None:
@@ -43,7 +48,7 @@ def in_shape(lowering: Lowering, value: Plain, shape: Sequence[int], name: str) 
         return found
     target = Plain(lowering.temporary(lowering.type(name)).storage, value.shape, dense_strides(value.shape))
     move(lowering, value, target, name)
-    return Plain(target.storage, tuple(shape), dense_strides(tuple(shape)))
+    return dense_as(target, shape)
 
 
 @rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -72,21 +77,14 @@ def channel_shuffle(lowering: Lowering, node: Node) -> None:
 @rule("Identity", "Dropout")
 def identity(lowering: Lowering, node: Node) -> None:
     """Lower the operators that do nothing at inference: the output is the input."""
-    if (
-        len(node.outputs) > 1
-        and node.outputs[1]
-        and (lowering.consumers.get(node.outputs[1]) or node.outputs[1] in lowering.graph.outputs)
-    ):
+    if any(name and (lowering.consumers.get(name) or name in lowering.graph.outputs) for name in node.outputs[1:]):
         raise NotServedError("the mask of Dropout has no kernel")
     if len(node.inputs) > 2 and node.inputs[2]:
         training = lowering.constant(node.inputs[2])
         if training is None or training.any():
             raise NotServedError("Dropout in training has no kernel")
     source, output = node.inputs[0], node.outputs[0]
-    if lowering.is_blocked(source):
-        lowering.bind(output, lowering.blocked(source))
-    else:
-        lowering.bind(output, lowering.plain(source))
+    lowering.bind(output, lowering.blocked(source) if lowering.is_blocked(source) else lowering.plain(source))
 
 
 @rule("Transpose")
@@ -137,7 +135,7 @@ def split(lowering: Lowering, node: Node) -> None:
 def concat(lowering: Lowering, node: Node) -> None:
     """Lower Concat: channel blocks, and parts along the outermost axis, lie in the output; others are copied."""
     names, output = [name for name in node.inputs if name], node.outputs[0]
-    if concat_blocked(lowering, node):
+    if _concat_blocked(lowering, node):
         return
     shape = lowering.type(output).shape
     axis = int(node.attrs.get("axis", 0)) % len(shape)
@@ -152,6 +150,34 @@ def concat(lowering: Lowering, node: Node) -> None:
         else:
             move(lowering, part, place, output)
         start += count
+
+
+def _concat_blocked(lowering: Lowering, node: Node) -> bool:
+    """Lower a Concat along channels by letting its inputs lie inside its output; return whether that was possible.
+
+    It is if one input at least lies blocked, every input but the last fills its blocks, and none lies inside another
+    value already. Inputs that lie plain are converted into their place.
+    """
+    shape = lowering.type(node.outputs[0]).shape
+    names = list(node.inputs)
+    axis = int(node.attrs.get("axis", 1))
+    if len(shape) not in (3, 4) or axis not in (1, 1 - len(shape)) or len(set(names)) != len(names):
+        return False
+    if not any(lowering.has_blocked(name) for name in names) or 0 in shape:
+        return False
+    channels = [lowering.type(name).shape[1] for name in names]
+    if any(count % BLOCK or not count for count in channels[:-1]) or not channels[-1]:
+        return False
+    if any(lowering.has_blocked(name) and lowering.blocked(name).storage.alias for name in names):
+        return False
+    parts = [lowering.blocked(name) for name in names]
+    whole = lowering.new_blocked(node.outputs[0], parts[-1].padding_value)
+    start = 0
+    for part, count in zip(parts, channels, strict=True):
+        part.storage.alias = (whole.storage, start)
+        whole.storage.grow_halo(*part.storage.halo)
+        start += blocks(count)
+    return True
 
 
 @rule("Tile")
@@ -173,7 +199,7 @@ def depth_to_space(lowering: Lowering, node: Node) -> None:
     """Lower DepthToSpace to a transposition between two shapes."""
     n, c, h, w = lowering.type(node.inputs[0]).shape
     b = int(node.attrs["blocksize"])
-    depth_first = node.attrs.get("mode", "DCR") in ("DCR", b"DCR")
+    depth_first = node.text("mode", "DCR") == "DCR"
     split_shape = (n, b, b, c // b**2, h, w) if depth_first else (n, c // b**2, b, b, h, w)
     _rearranged(lowering, node, split_shape, (0, 3, 4, 1, 5, 2) if depth_first else (0, 1, 4, 2, 5, 3))
 
@@ -183,7 +209,7 @@ def space_to_depth(lowering: Lowering, node: Node) -> None:
     """Lower SpaceToDepth to a transposition between two shapes."""
     n, c, h, w = lowering.type(node.inputs[0]).shape
     b = int(node.attrs["blocksize"])
-    depth_first = node.attrs.get("mode", "DCR") in ("DCR", b"DCR")
+    depth_first = node.text("mode", "DCR") == "DCR"
     _rearranged(lowering, node, (n, c, h // b, b, w // b, b), (0, 3, 5, 1, 2, 4) if depth_first else (0, 1, 3, 5, 2, 4))
 
 
@@ -197,7 +223,7 @@ def _rearranged(lowering: Lowering, node: Node, shape: Sequence[int], order: Seq
 def pad(lowering: Lowering, node: Node) -> None:
     """Lower Pad to copies: the inside first, then each axis' two margins from what the output holds by then."""
     source, output = node.inputs[0], node.outputs[0]
-    mode = str(node.attrs.get("mode", "constant"))
+    mode = node.text("mode", "constant")
     widths = _pad_widths(lowering, node, len(lowering.type(source).shape))
     value = lowering.plain(source)
     for axis, (before, after) in enumerate(widths):

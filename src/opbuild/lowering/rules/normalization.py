@@ -10,8 +10,8 @@ from opbuild.families.layer_norm import family as layer_norm
 from opbuild.families.softmax import family as softmaxes
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
-from opbuild.lowering.operands import Plain, dense_strides
-from opbuild.lowering.strided import made, merge, padded, seen_as, with_inner_stride
+from opbuild.lowering.operands import Plain
+from opbuild.lowering.strided import dense_as, merge, padded, seen_as, with_inner_stride
 
 
 @rule("Softmax", "LogSoftmax")
@@ -26,12 +26,12 @@ def softmax(lowering: Lowering, node: Node) -> None:
     if inner == 1:
         x = _rows(lowering, node.inputs[0], axis)
     else:
-        x = _shaped(lowering.dense(node.inputs[0]), (prod(type_.shape[:axis]), type_.shape[axis], inner))
-    out = _shaped(lowering.new_plain(node.outputs[0]), x.shape)
+        x = dense_as(lowering.dense(node.inputs[0]), (prod(type_.shape[:axis]), type_.shape[axis], inner))
+    out = dense_as(lowering.new_plain(node.outputs[0]), x.shape)
     log = node.op_type == "LogSoftmax"
     variant = lowering.choose(softmaxes.choose, log, inner == 1, inner, type_.shape[axis], type_.size)
     desc = softmaxes.describe(log, inner == 1, variant, lowering.impl_mode(node))
-    lowering.emit(made(desc), (with_inner_stride(x, 1), with_inner_stride(out, 1)), node)
+    lowering.emit(desc, (with_inner_stride(x, 1), with_inner_stride(out, 1)), node)
 
 
 @rule("LayerNormalization", "RMSNormalization")
@@ -65,7 +65,7 @@ def group_normalization(lowering: Lowering, node: Node) -> None:
         each = vector.shape[0] == channels  # before opset 21 one a group
         strides = (0, shape[2], 1, 0) if each else (0, 1, 0, 0)
         scales.append(seen_as(vector, shape, strides))
-    _normalize(lowering, node, _shaped(x, shape), scales, centered=True)
+    _normalize(lowering, node, dense_as(x, shape), scales, centered=True)
 
 
 def _normalize(lowering: Lowering, node: Node, x: Plain, scales: list[Plain], centered: bool) -> None:
@@ -75,12 +75,12 @@ def _normalize(lowering: Lowering, node: Node, x: Plain, scales: list[Plain], ce
         raise NotServedError("a normalisation of nothing has no kernel")
     epsilon = float(node.attrs.get("epsilon", 1e-5))
     factor = lowering.packed((), f"epsilon {epsilon!r}", (1,), "float32", lambda: np.array([epsilon], np.float32))
-    out = seen_as(lowering.new_plain(node.outputs[0]), x.shape, dense_strides(x.shape))
+    out = dense_as(lowering.new_plain(node.outputs[0]), x.shape)
     name = node.op_type if node.op_type == "RMSNormalization" else "LayerNormalization"
     variant = lowering.choose(layer_norm.choose, x.shape[0] * x.shape[1], prod(x.shape))
     steps = [scale.strides[-1] for scale in scales]
     desc = layer_norm.describe(name, centered, steps, variant, lowering.impl_mode(node))
-    lowering.emit(made(desc), (with_inner_stride(x, 1), factor, *scales, with_inner_stride(out, 1)), node)
+    lowering.emit(desc, (with_inner_stride(x, 1), factor, *scales, with_inner_stride(out, 1)), node)
 
 
 def _rows(lowering: Lowering, name: str, axis: int) -> Plain:
@@ -93,10 +93,6 @@ def _rows(lowering: Lowering, name: str, axis: int) -> Plain:
             outer = padded(extents, strides[0], 2)
             return seen_as(value, (*outer[0], length), (*outer[1], 1))
     raise AssertionError("a dense value has one row dimension")
-
-
-def _shaped(value: Plain, shape: tuple[int, ...]) -> Plain:
-    return seen_as(value, shape, dense_strides(shape))
 
 
 def _float_only(lowering: Lowering, node: Node, count: int) -> None:

@@ -14,7 +14,6 @@ from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
-from opbuild.lowering.strided import made
 from opbuild.lowering.windows import Window, image_shape, window_of
 from opbuild.program import View
 
@@ -42,7 +41,7 @@ def lower_pool(lowering: Lowering, node: Node) -> None:
     source = lowering.blocked(node.inputs[0])
     target = lowering.new_blocked(node.outputs[0], source.padding_value)
     mode = lowering.impl_mode(node, differs=kind == "average")
-    variant = lowering.choose(pool.choose, _work(lowering, node))
+    variant = lowering.choose(pool.choose, lowering.type(node.inputs[0]).size)
     _emit(lowering, node, pool.describe(node.op_type, _attrs(kind, window, counted), variant, mode), source, target)
 
 
@@ -73,7 +72,7 @@ def lower_lrn(lowering: Lowering, node: Node) -> None:
         "beta": float(node.attrs.get("beta", 0.75)),
         "bias": float(node.attrs.get("bias", 1.0)),
     }
-    variant = lowering.choose(lrn.choose, _work(lowering, node))
+    variant = lowering.choose(lrn.choose, lowering.type(node.inputs[0]).size)
     _emit(lowering, node, lrn.describe(attrs, variant, lowering.impl_mode(node)), source, target)
 
 
@@ -103,7 +102,7 @@ def _global(lowering: Lowering, node: Node, kind: str) -> None:
     name = node.outputs[0]
     images, channels, _, _ = image_shape(lowering.type(name).shape)
     mode = lowering.impl_mode(node, differs=kind == "average")
-    desc = global_pool.describe(kind, lowering.choose(global_pool.choose, _work(lowering, node)), mode)
+    desc = global_pool.describe(kind, lowering.choose(global_pool.choose, lowering.type(node.inputs[0]).size), mode)
     readers = [reader.op_type for reader in lowering.consumers.get(name, [])]
     if channels % BLOCK or any(reader in BLOCKED_READERS for reader in readers):
         blocked = lowering.new_blocked(name, source.padding_value)
@@ -115,7 +114,7 @@ def _global(lowering: Lowering, node: Node, kind: str) -> None:
     count = blocks(channels)
     for image in range(images):
         row = Plain(plain.storage, (count, BLOCK), (BLOCK, 1), image * channels)
-        lowering.emit(made(desc), [source.window(image), row], node)
+        lowering.emit(desc, [source.window(image), row], node)
 
 
 def _without_extent(desc: OpDesc) -> Callable[[tuple[View, ...]], tuple[OpDesc, tuple[View, ...]]]:
@@ -135,15 +134,10 @@ def _without_extent(desc: OpDesc) -> Callable[[tuple[View, ...]], tuple[OpDesc, 
 def _emit(lowering: Lowering, node: Node, desc: OpDesc, source: Blocked, target: Blocked) -> None:
     for image in range(source.shape[0]):
         operands: list[OperandRef] = [source.window(image), target.window(image)]
-        lowering.emit(made(desc), operands, node)
+        lowering.emit(desc, operands, node)
 
 
 def _require_float(lowering: Lowering, node: Node) -> None:
     dtype = lowering.type(node.inputs[0]).dtype
     if dtype not in pool.FAMILY.types:
         raise NotServedError(f"{node.op_type} of {dtype}")
-
-
-def _work(lowering: Lowering, node: Node) -> int:
-    """Return the elements of a node's input."""
-    return lowering.type(node.inputs[0]).size

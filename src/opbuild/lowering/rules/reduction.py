@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -12,8 +11,9 @@ from opbuild.families.arg_reduce import family as arg_reduces
 from opbuild.families.reduce import family as reduces
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
-from opbuild.lowering.operands import Plain, dense_strides
-from opbuild.lowering.strided import made, seen_as
+from opbuild.lowering.operands import Plain
+from opbuild.lowering.rules.movement import integers
+from opbuild.lowering.strided import dense_as, seen_as
 
 _NAMES = {
     "ReduceSum": "sum",
@@ -46,7 +46,7 @@ def reduce(lowering: Lowering, node: Node) -> None:
     out = lowering.new_plain(node.outputs[0])
     if prod(out.shape) == 0:
         return
-    _emit_reduction(lowering, node, name, plan, seen_as(out, plan.kept, dense_strides(plan.kept)))
+    _emit_reduction(lowering, node, name, plan, dense_as(out, plan.kept))
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _emit_reduction(lowering: Lowering, node: Node, name: str, plan: _Plan, out:
     mode = lowering.impl_mode(node, differs=dtype == "float32" and name not in ("max", "min"))
     ranks = len(x.shape), len(out.shape)
     desc = reduces.describe(node.op_type, name, plan.layout, dtype, ranks, variant, mode)
-    lowering.emit(made(desc), (plan.x, out), node)
+    lowering.emit(desc, (plan.x, out), node)
 
 
 @rule("ArgMax", "ArgMin")
@@ -118,25 +118,18 @@ def arg_reduce(lowering: Lowering, node: Node) -> None:
         raise NotServedError(f"{node.op_type} of nothing or of a scalar has no kernel")
     inner = prod(type_.shape[axis + 1 :])
     shape: tuple[int, ...] = (prod(type_.shape[:axis]), type_.shape[axis], inner)
-    x = lowering.dense(node.inputs[0])
     layout, kept = "outer", (shape[0], inner)
     if inner == 1:
         layout, shape, kept = "inner", (1, shape[0], shape[1]), (1, shape[0])
-    x = seen_as(x, shape, dense_strides(shape))
-    out = seen_as(lowering.new_plain(node.outputs[0]), kept, dense_strides(kept))
+    x = dense_as(lowering.dense(node.inputs[0]), shape)
+    out = dense_as(lowering.new_plain(node.outputs[0]), kept)
     variant = lowering.choose(arg_reduces.choose, layout, inner, prod(shape), prod(kept))
     last = bool(node.attrs.get("select_last_index", 0))
-    lowering.emit(made(arg_reduces.describe(node.op_type, layout, last, type_.dtype, variant)), (x, out), node)
+    lowering.emit(arg_reduces.describe(node.op_type, layout, last, type_.dtype, variant), (x, out), node)
 
 
 def _axes(lowering: Lowering, node: Node, rank: int) -> tuple[int, ...]:
     """Return the axes to reduce, none if the node names none."""
-    given: Sequence[int] = ()
-    if "axes" in node.attrs:
-        given = np.atleast_1d(np.asarray(node.attrs["axes"])).tolist()
-    elif len(node.inputs) > 1 and node.inputs[1]:
-        constant = lowering.constant(node.inputs[1])
-        if constant is None:
-            raise NotServedError(f"{node.op_type}'s axes are not known when the network is built")
-        given = np.asarray(constant).reshape(-1).tolist()
+    listed = node.attrs.get("axes")
+    given = (integers(lowering, node, 1) or ()) if listed is None else np.atleast_1d(np.asarray(listed)).tolist()
     return tuple(sorted({int(axis) % max(1, rank) for axis in given}))

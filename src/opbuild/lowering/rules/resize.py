@@ -14,8 +14,8 @@ from opbuild.graph.types import Node, TensorType
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.gather import emit_gather
-from opbuild.lowering.seen import dense_as
-from opbuild.lowering.strided import made
+from opbuild.lowering.rules.movement import known
+from opbuild.lowering.strided import dense_as
 
 
 @rule("Resize", "Upsample")
@@ -59,23 +59,19 @@ def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bo
         x, out = dense_as(value, (outer, axis.extent)), dense_as(target, (outer, axis.wanted))
     variant = lowering.choose(resizes.choose, out.shape[-1], prod(shape))
     desc = resizes.describe(places.shape[1], len(out.shape), variant)
-    lowering.emit(made(desc), (x, index, factors, out), node)
+    lowering.emit(desc, (x, index, factors, out), node)
     return target
 
 
-def _known(lowering: Lowering, node: Node, index: int) -> list[float] | None:
-    if index >= len(node.inputs) or not node.inputs[index]:
-        return None
-    value = lowering.constant(node.inputs[index])
-    if value is None:
-        raise NotServedError(f"{node.op_type} by factors known only at run time has no kernel")
-    return [float(item) for item in value.reshape(-1)] or None
+def _factors(lowering: Lowering, node: Node, index: int) -> list[float] | None:
+    value = known(lowering, node, index)
+    return None if value is None else [float(item) for item in value.reshape(-1)] or None
 
 
 def _axes(lowering: Lowering, node: Node) -> list[Axis]:
     shape, wanted = lowering.type(node.inputs[0]).shape, lowering.type(node.outputs[0]).shape
-    scales = _known(lowering, node, 1 if node.op_type == "Upsample" else 2)
-    sizes = None if node.op_type == "Upsample" else _known(lowering, node, 3)
+    scales = _factors(lowering, node, 1 if node.op_type == "Upsample" else 2)
+    sizes = None if node.op_type == "Upsample" else _factors(lowering, node, 3)
     if scales is None and sizes is None:
         raise NotServedError("Resize without scales and sizes")
     return axes_of(node, shape, wanted, scales, sizes)

@@ -9,8 +9,7 @@ import numpy as np
 from opbuild.families.scan import family as scans
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
-from opbuild.lowering.operands import dense_strides
-from opbuild.lowering.strided import made, seen_as
+from opbuild.lowering.strided import dense_as
 
 
 @rule("CumSum", "CumProd")
@@ -31,4 +30,4 @@ def scan(lowering: Lowering, node: Node) -> None:
     exclusive, reverse = (bool(node.attrs.get(name, 0)) for name in ("exclusive", "reverse"))
     mode = lowering.impl_mode(node, differs=type_.dtype == "float32")
     desc = scans.describe(node.op_type, exclusive, reverse, type_.dtype, variant, mode)
-    lowering.emit(made(desc), [seen_as(value, shape, dense_strides(shape)) for value in (x, out)], node)
+    lowering.emit(desc, [dense_as(value, shape) for value in (x, out)], node)
