@@ -154,6 +154,8 @@ class Embedding(Cell):
         padding_idx: The row that starts as zeros, or None.
     """
 
+    _shown = "vocab_size embedding_size use_one_hot embedding_table dtype padding_idx"
+
     def __init__(self, vocab_size: int, embedding_size: int, use_one_hot: bool = False, embedding_table: Any = "normal",
                  dtype: Any = float32, padding_idx: int | None = None) -> None:  # fmt: skip
         super().__init__()
@@ -178,13 +180,6 @@ class Embedding(Cell):
             return embedding(ids, self.embedding_table)
         chosen = one_hot(reshaped(ids, (ids.size,)), self.vocab_size, 1.0, 0.0)
         return reshaped(matmul(chosen, self.embedding_table), (*ids.shape, self.embedding_size))
-
-    def extend_repr(self) -> str:
-        """Return the layer's arguments."""
-        return (
-            f"vocab_size={self.vocab_size}, embedding_size={self.embedding_size}, use_one_hot={self.use_one_hot}, "
-            f"embedding_table={self.embedding_table}, dtype={self.dtype}, padding_idx={self.padding_idx}"
-        )
 
 
 __all__ = names.public(vars(), Cell)

@@ -179,13 +179,8 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
 
 
 divide = div
-
-
-def true_divide(dividend: Any, divisor: Any) -> Tensor:
-    """Return ``dividend / divisor``."""
-    return div(dividend, divisor)
-
-
+true_divide = spelled(div, "true_divide", "Return ``dividend / divisor``.", {"rounding_mode": None},
+                      dividend="input", divisor="other")  # fmt: skip
 floor_divide = pairwise("floor_divide", "FloorDiv", "the greatest integers not above ``input / other``", OWN)
 floor_div = spelled(floor_divide, "floor_div", x="input", y="other")
 maximum = pairwise("maximum", "Max", "the greater of two elements; NaN where either is NaN")

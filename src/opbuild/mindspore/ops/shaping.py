@@ -22,7 +22,7 @@ __all__ = [
     "broadcast_to", "cast", "cat", "chunk", "concat", "dtype", "expand", "expand_dims", "flatten", "flip", "hstack",
     "identity", "meshgrid", "moveaxis", "movedim", "narrow", "pad", "permute", "rank", "ravel", "repeat_interleave",
     "reshape", "roll", "shape", "size", "slice", "split", "squeeze", "stack", "swapaxes", "tile", "transpose", "tril",
-    "triu", "unbind", "unsqueeze", "unstack", "vstack",
+    "triu", "unbind", "unsqueeze", "unstack",
 ]  # fmt: skip
 
 
@@ -175,11 +175,6 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """Return tensors joined along axis 1; vectors along axis 0."""
     return concat(tensors, 0 if tensors[0].ndim < 2 else 1)
-
-
-def vstack(inputs: Sequence[Tensor]) -> Tensor:
-    """Return tensors joined along axis 0; vectors are rows."""
-    return concat([expand_dims(item, 0) if item.ndim == 1 else item for item in inputs], 0)
 
 
 def split(tensor: Any, split_size_or_sections: Any, axis: int = 0) -> tuple[Tensor, ...]:

@@ -12,7 +12,7 @@ from opbuild.graph.types import Array
 from opbuild.mindspore.host import in_floats, on_data
 from opbuild.mindspore.ops.arithmetic import div, exp, mul, neg
 from opbuild.mindspore.ops.comparison import where
-from opbuild.mindspore.ops.declaration import spelled
+from opbuild.mindspore.ops.declaration import named, spelled
 
 __all__ = [
     "bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e", "bessel_j0", "bessel_j1", "bessel_k0", "bessel_k0e",
@@ -229,45 +229,29 @@ bessel_i0e, bessel_i1e = _first_kind(0, False), _first_kind(1, False)
 bessel_k0e, bessel_k1e = _second_kind(0), _second_kind(1)
 
 
-def bessel_i0(x: Any) -> Any:
-    """Return the modified Bessel function I of order 0 of each element."""
-    return mul(bessel_i0e(x), exp(where(x > 0, x, neg(x))))
+def _unscaled(scaled: Any, name: str, order: int) -> Any:
+    def function(x: Any) -> Any:
+        return mul(scaled(x), exp(where(x > 0, x, neg(x)))) if name == "i" else div(scaled(x), exp(x))
+
+    what = f"Return the modified Bessel function {name.upper()} of order {order} of each element."
+    return named(function, f"bessel_{name}{order}", what)
 
 
-def bessel_i1(x: Any) -> Any:
-    """Return the modified Bessel function I of order 1 of each element."""
-    return mul(bessel_i1e(x), exp(where(x > 0, x, neg(x))))
-
-
+bessel_i0, bessel_i1 = _unscaled(bessel_i0e, "i", 0), _unscaled(bessel_i1e, "i", 1)
+bessel_k0, bessel_k1 = _unscaled(bessel_k0e, "k", 0), _unscaled(bessel_k1e, "k", 1)
 i0 = spelled(bessel_i0, "i0", input="x")
 
 
-def bessel_k0(x: Any) -> Any:
-    """Return the modified Bessel function K of order 0 of each element."""
-    return div(bessel_k0e(x), exp(x))
+def _of_two(name: str, what: str) -> Any:
+    def function(input: Any, other: Any) -> Any:
+        return getattr(np, name)(input, other)
+
+    return on_data(named(function, name, f"Return {what}."))
 
 
-def bessel_k1(x: Any) -> Any:
-    """Return the modified Bessel function K of order 1 of each element."""
-    return div(bessel_k1e(x), exp(x))
-
-
-@on_data
-def gcd(input: Any, other: Any) -> Any:
-    """Return the greatest common divisors of integers."""
-    return np.gcd(input, other)
-
-
-@on_data
-def lcm(input: Any, other: Any) -> Any:
-    """Return the least common multiples of integers."""
-    return np.lcm(input, other)
-
-
-@on_data
-def nextafter(input: Any, other: Any) -> Any:
-    """Return the next float after each element of ``input`` towards ``other``."""
-    return np.nextafter(input, other)
+gcd = _of_two("gcd", "the greatest common divisors of integers")
+lcm = _of_two("lcm", "the least common multiples of integers")
+nextafter = _of_two("nextafter", "the next float after each element of ``input`` towards ``other``")
 
 
 @on_data

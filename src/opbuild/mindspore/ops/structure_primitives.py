@@ -11,7 +11,7 @@ import numpy as np
 
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError
-from opbuild.mindspore.ops import arithmetic, creation, gathering, normalization, reduction, shaping
+from opbuild.mindspore.ops import arithmetic, arranging, creation, gathering, normalization, reduction, shaping
 from opbuild.mindspore.ops.convolution import conv, conv_transpose, only_nchw
 from opbuild.mindspore.ops.pooling import adaptive_avg_pool2d, averaged, interpolate, pool
 from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
@@ -133,27 +133,6 @@ def _tensor_shape(x: Any) -> Tensor:
     return Tensor.of(np.array(shaping.shape(x), np.int64))
 
 
-def _strided_slice(x: Any, begin: Any, end: Any, strides: Any, begin_mask: int, end_mask: int, ellipsis_mask: int,
-                   new_axis_mask: int, shrink_axis_mask: int) -> Tensor:  # fmt: skip
-    """Return every ``strides``-th element between ``begin`` and ``end``; a bit of a mask ignores that bound."""
-    if ellipsis_mask or new_axis_mask:
-        raise ArgumentValueError(
-            "StridedSlice with an ellipsis or new axis mask", "index the tensor with x[...] instead"
-        )
-    starts, ends, steps = list(begin), list(end), list(strides)
-    for index, step in enumerate(steps):
-        if shrink_axis_mask >> index & 1:
-            ends[index], steps[index] = starts[index] + 1 or x.shape[index], 1
-            continue
-        if begin_mask >> index & 1:
-            starts[index] = 0 if step > 0 else x.shape[index]
-        if end_mask >> index & 1:
-            ends[index] = x.shape[index] if step > 0 else -(2**31)
-    result = shaping.cut(x, starts, ends, list(range(len(starts))), steps)
-    gone = tuple(index for index in range(len(starts)) if shrink_axis_mask >> index & 1)
-    return shaping.squeeze(result, gone) if gone else result
-
-
 BroadcastTo = primitive("BroadcastTo", shaping.broadcast_to, shape=...)
 Concat = primitive("Concat", shaping.concat, axis=0)
 Meshgrid = primitive("Meshgrid", lambda inputs, indexing: shaping.meshgrid(*inputs, indexing=indexing), indexing="xy")
@@ -163,8 +142,8 @@ Roll = primitive("Roll", shaping.roll, shifts=..., dims=None)
 Split = primitive("Split", _split, axis=0, output_num=1)
 Squeeze = primitive("Squeeze", shaping.squeeze, axis=())
 Stack = primitive("Stack", shaping.stack, axis=0)
-StridedSlice = primitive("StridedSlice", _strided_slice, begin_mask=0, end_mask=0, ellipsis_mask=0, new_axis_mask=0,
-                         shrink_axis_mask=0)  # fmt: skip
+StridedSlice = primitive("StridedSlice", arranging.strided_slice, begin_mask=0, end_mask=0, ellipsis_mask=0,
+                         new_axis_mask=0, shrink_axis_mask=0)  # fmt: skip
 Tril = primitive("Tril", shaping.tril, diagonal=0)
 Triu = primitive("Triu", shaping.triu, diagonal=0)
 Unstack = primitive("Unstack", lambda x, axis, num: shaping.unstack(x, axis),
