@@ -29,11 +29,7 @@ def _array(obj: Any, dtype: Any = None, copy: bool = True, ndmin: int = 0) -> Te
 
 
 def _like(value: float) -> Callable[..., Any]:
-    def function(a: Any, dtype: Any = None, shape: Any = None) -> Tensor:
-        given = tensor(a)
-        return ops.full(given.shape if shape is None else shape, value, dtype=dtype or given.dtype)
-
-    return function
+    return lambda a, dtype=None, shape=None: _full_like(a, value, dtype, shape)
 
 
 def _full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Tensor:
@@ -78,9 +74,8 @@ def _window(function: Callable[[int], Any]) -> Callable[..., Any]:
 
 def _indices(dimensions: Any, dtype: Any = int32, sparse: bool = False) -> Any:
     """Return the coordinates of a grid."""
-    if sparse:
-        return tuple(tensors(each.astype(_name(dtype))) for each in np.indices(tuple(dimensions), sparse=True))
-    return tuple(tensors(each.astype(_name(dtype))) for each in np.indices(tuple(dimensions)))
+    whole: Any = sparse
+    return tuple(tensors(each.astype(_name(dtype))) for each in np.indices(tuple(dimensions), sparse=whole))
 
 
 def _meshgrid(*xi: Any, sparse: bool = False, indexing: str = "xy") -> Any:

@@ -176,14 +176,12 @@ for _name, _function in FUNCTIONS.items():
 globals().update(FUNCTIONS)
 
 
-def _losses() -> dict[str, Callable[..., Any]]:
-    """Return the losses that ``ops`` has under the same name."""
-    listed = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy",
-              "kl_div", "mse_loss", "nll_loss", "soft_margin_loss")  # fmt: skip
-    return {name: vars(ops)[name] for name in listed if name in vars(ops)}
-
-
-globals().update(_losses())
+_LOSSES: dict[str, Callable[..., Any]] = {name: vars(ops)[name] for name in (
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "kl_div",
+    "mse_loss", "nll_loss", "soft_margin_loss",
+)}  # fmt: skip
+"""The losses that ``ops`` has under the same name."""
+globals().update(_LOSSES)
 __getattr__ = names.getter(__name__)
-__all__ = [*FUNCTIONS, *_losses()]
+__all__ = [*FUNCTIONS, *_LOSSES]
 del _name, _function
