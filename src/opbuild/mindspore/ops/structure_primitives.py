@@ -123,11 +123,6 @@ def _split(x: Any, axis: int, output_num: int) -> tuple[Tensor, ...]:
     return shaping.split(x, extent // output_num, axis)
 
 
-def _dtype(x: Any) -> Any:
-    """Return the element type."""
-    return x.dtype
-
-
 def _tensor_shape(x: Any) -> Tensor:
     """Return the extents as a tensor."""
     return Tensor.of(np.array(shaping.shape(x), np.int64))
@@ -137,7 +132,7 @@ BroadcastTo = primitive("BroadcastTo", shaping.broadcast_to, shape=...)
 Concat = primitive("Concat", shaping.concat, axis=0)
 Meshgrid = primitive("Meshgrid", lambda inputs, indexing: shaping.meshgrid(*inputs, indexing=indexing), indexing="xy")
 Pad = primitive("Pad", _pad, paddings=...)
-ReverseV2 = primitive("ReverseV2", lambda x, axis: shaping.flip(x, axis), axis=...)
+ReverseV2 = primitive("ReverseV2", shaping.flip, "", "axis", axis=...)
 Roll = primitive("Roll", shaping.roll, shifts=..., dims=None)
 Split = primitive("Split", _split, axis=0, output_num=1)
 Squeeze = primitive("Squeeze", shaping.squeeze, axis=())
@@ -146,19 +141,18 @@ StridedSlice = primitive("StridedSlice", arranging.strided_slice, begin_mask=0, 
                          new_axis_mask=0, shrink_axis_mask=0)  # fmt: skip
 Tril = primitive("Tril", shaping.tril, diagonal=0)
 Triu = primitive("Triu", shaping.triu, diagonal=0)
-Unstack = primitive("Unstack", lambda x, axis, num: shaping.unstack(x, axis),
-                    "Return the slices of a tensor along ``axis``.", axis=0, num=None)  # fmt: skip
+Unstack = primitive("Unstack", shaping.unstack, "", "axis", axis=0, num=None)
 
 
 # Gather, scatter, creation
 Gather = GatherV2 = primitive("Gather", gathering.gather, batch_dims=0)
 OneHot = primitive("OneHot", gathering.one_hot, axis=-1)
-Range = primitive("Range", lambda start, end, step, maxlen: creation.arange(start, end, step), maxlen=1000000)
+Range = primitive("Range", creation.arange, "", "", maxlen=1000000)
 Pack, Unpack = Stack, Unstack
 
 # Without attributes
 globals().update(primitives(
-    Cast=shaping.cast, DType=_dtype, ExpandDims=shaping.expand_dims, Eye=creation.eye, Fill=creation.fill,
+    Cast=shaping.cast, DType=shaping.dtype, ExpandDims=shaping.expand_dims, Eye=creation.eye, Fill=creation.fill,
     Flatten=shaping.flatten, GatherD=gathering.gather_d, GatherNd=gathering.gather_nd, Identity=shaping.identity,
     LinSpace=creation.linspace, Ones=creation.ones, OnesLike=creation.ones_like, Rank=shaping.rank,
     Reshape=shaping.reshape, ScalarToTensor=creation.scalar_to_tensor, ScatterNd=gathering.scatter_nd,
