@@ -13,6 +13,7 @@ from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, initializer
 from opbuild.mindspore.nn.activation import get_activation
 from opbuild.mindspore.nn.cell import NO_TRAINING, Cell
+from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops.gathering import embedding, one_hot
 from opbuild.mindspore.ops.linear import bias_add, dense, matmul, product
 from opbuild.mindspore.ops.primitive import Primitive
@@ -86,17 +87,7 @@ class Linear(Cell):
         return dense(x, self.weight, self.bias)
 
 
-class Flatten(Cell):
-    """The axes from ``start_dim`` to ``end_dim`` as one."""
-
-    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        super().__init__()
-        self.start_dim = start_dim
-        self.end_dim = end_dim
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the flattened tensor."""
-        return flatten(x, start_dim=self.start_dim, end_dim=self.end_dim)
+Flatten = layer("Flatten", flatten, "The axes from ``start_dim`` to ``end_dim`` as one.", "x", start_dim=1, end_dim=-1)
 
 
 class Identity(Cell):

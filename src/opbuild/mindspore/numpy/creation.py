@@ -72,18 +72,16 @@ def _window(function: Callable[[int], Any]) -> Callable[..., Any]:
     return lambda M: Tensor.of(function(int(M)).astype(np.float32))
 
 
-def _indices(dimensions: Any, dtype: Any = int32, sparse: bool = False) -> Any:
+def _indices(dimensions: Any, dtype: Any = int32, sparse: Any = False) -> Any:
     """Return the coordinates of a grid."""
-    whole: Any = sparse
-    return tuple(tensors(each.astype(_name(dtype))) for each in np.indices(tuple(dimensions), sparse=whole))
+    return tuple(tensors(each.astype(_name(dtype))) for each in np.indices(tuple(dimensions), sparse=sparse))
 
 
-def _meshgrid(*xi: Any, sparse: bool = False, indexing: str = "xy") -> Any:
+def _meshgrid(*xi: Any, sparse: bool = False, indexing: Any = "xy") -> Any:
     """Return the coordinates of a grid from one vector for each axis."""
     if not sparse:
         return list(ops.meshgrid(*map(tensor, xi), indexing=indexing))
-    kind: Any = indexing
-    return [tensors(each) for each in np.meshgrid(*map(_data, xi), sparse=True, indexing=kind)]
+    return [tensors(each) for each in np.meshgrid(*map(_data, xi), sparse=True, indexing=indexing)]
 
 
 def _result_type(*arrays_and_dtypes: Any) -> Type:

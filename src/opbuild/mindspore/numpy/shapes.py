@@ -67,16 +67,15 @@ def _take(a: Any, indices: Any, axis: int | None = None, mode: str = "clip") -> 
     return ops.gather(ops.ravel(value) if axis is None else value, places, axis or 0)
 
 
-def _pad(arr: Any, pad_width: Any, mode: str = "constant", stat_length: Any = None, constant_values: Any = 0,
+def _pad(arr: Any, pad_width: Any, mode: Any = "constant", stat_length: Any = None, constant_values: Any = 0,
          end_values: Any = 0, reflect_type: str = "even", **kwargs: Any) -> Any:  # fmt: skip
     """Return the tensor with elements added around it: constants, or the tensor mirrored, repeated or its edges."""
     value = tensor(arr)
     pairs = np.broadcast_to(np.asarray(pad_width), (value.ndim, 2)).tolist()
     if mode == "constant":
         return ops.pad(value, [amount for pair in reversed(pairs) for amount in pair], value=constant_values)
-    kind: Any = mode
     for axis, pair in enumerate(pairs):
-        places = np.pad(np.arange(value.shape[axis]), pair, kind)
+        places = np.pad(np.arange(value.shape[axis]), pair, mode)
         value = ops.gather(value, Tensor.of(places), axis)
     return value
 

@@ -257,7 +257,6 @@ def _steps(extent: int, kernel: int, stride: int, border: int, dilation: int, ce
 def _unpool(rank: int) -> Callable[..., Tensor]:
     def function(x: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
                  output_size: Any = None) -> Tensor:  # fmt: skip
-        """Return zeros with the elements of a pooled tensor at the places that they came from."""
         tensor, places = need_tensor(x, "max_unpool"), need_tensor(indices, "max_unpool")
         kernel = per_axis(kernel_size, rank, "the kernel_size")
         steps = kernel if stride in (None, 0) else per_axis(stride, rank, "the stride")
@@ -272,8 +271,8 @@ def _unpool(rank: int) -> Callable[..., Tensor]:
         result = tensor_scatter_elements(zeros, reshaped(places, flat), reshaped(tensor, flat), len(front))
         return reshaped(result, (*front, *wanted))
 
-    function.__name__ = function.__qualname__ = f"max_unpool{rank}d"
-    return function
+    doc = "Return zeros with the elements of a pooled tensor at the places that they came from."
+    return named(function, f"max_unpool{rank}d", doc)
 
 
 max_unpool1d, max_unpool2d, max_unpool3d = (_unpool(rank) for rank in (1, 2, 3))

@@ -157,13 +157,9 @@ def _beta(a: float, b: float, x: float) -> float:
     return scale * fraction
 
 
+@in_floats
 def mvlgamma(input: Any, p: int) -> Any:
     """Return the logarithm of the multivariate gamma function of dimension ``p``."""
-    return _mvlgamma(input, p)
-
-
-@in_floats
-def _mvlgamma(input: Any, p: int) -> Any:
     return p * (p - 1) / 4 * math.log(math.pi) + sum(_each(_lgamma, input - j / 2) for j in range(p))
 
 
@@ -176,9 +172,9 @@ def _first_kind(order: int, oscillating: bool) -> Any:
             return np.cos(order * _ANGLES - x * np.sin(_ANGLES)).mean(-1)
         return (np.exp(x * np.cos(_ANGLES) - np.abs(x)) * np.cos(order * _ANGLES)).mean(-1)
 
-    function.__name__ = f"bessel_{'j' if oscillating else 'i'}{order}{'' if oscillating else 'e'}"
-    function.__doc__ = f"Return the Bessel function of the first kind of order {order} of each element."
-    return in_floats(function)
+    name = f"bessel_j{order}" if oscillating else f"bessel_i{order}e"
+    doc = f"Return the Bessel function of the first kind of order {order} of each element."
+    return in_floats(named(function, name, doc))
 
 
 def _second_kind(order: int) -> Any:
@@ -192,9 +188,8 @@ def _second_kind(order: int) -> Any:
         result = (values.sum(-1) - (values[..., 0] + values[..., -1]) / 2) / 1024 * end[..., 0]
         return np.where(x > 0, result, np.where(x == 0, np.inf, np.nan))
 
-    function.__name__ = f"bessel_k{order}e"
-    function.__doc__ = f"Return the modified Bessel function K of order {order} of each element times ``exp(x)``."
-    return in_floats(function)
+    doc = f"Return the modified Bessel function K of order {order} of each element times ``exp(x)``."
+    return in_floats(named(function, f"bessel_k{order}e", doc))
 
 
 @lru_cache(maxsize=1)
@@ -218,9 +213,8 @@ def _neumann(order: int) -> Any:
         vanishing = (growing * np.exp(-positive * np.sinh(t)) * weights).sum(-1) * end[..., 0] / math.pi
         return np.where(x > 0, oscillating - vanishing, np.where(x == 0, -np.inf, np.nan))
 
-    function.__name__ = f"bessel_y{order}"
-    function.__doc__ = f"Return the Bessel function of the second kind of order {order} of each element."
-    return in_floats(function)
+    doc = f"Return the Bessel function of the second kind of order {order} of each element."
+    return in_floats(named(function, f"bessel_y{order}", doc))
 
 
 bessel_y0, bessel_y1 = _neumann(0), _neumann(1)
