@@ -73,9 +73,8 @@ class _Layer(Cell):
         result: Tensor = norm(add(x, dropout(function(x))))
         return result
 
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.dense2(self.dropout(self.activation(self.dense1(x))))
-        return result
+    def _feed_forward(self, x: Tensor) -> Any:
+        return self.dense2(self.dropout(self.activation(self.dense1(x))))
 
 
 def _attended(attention: MultiheadAttention, memory: Tensor | None, mask: Mask, padding: Mask) -> Any:
@@ -152,9 +151,7 @@ class TransformerDecoder(_Stack):
                   tgt_key_padding_mask: Mask = None, memory_key_padding_mask: Mask = None) -> Tensor:  # fmt: skip
         """Return a tensor of the shape of ``tgt``."""
         for layer in self.layers:
-            tgt = layer(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
-                        tgt_key_padding_mask=tgt_key_padding_mask,
-                        memory_key_padding_mask=memory_key_padding_mask)  # fmt: skip
+            tgt = layer(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
         return self._ended(tgt)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -88,10 +89,7 @@ def _result_type(*arrays_and_dtypes: Any) -> Type:
     """Return the element type that all are converted to."""
     kinds = [each.dtype.name if isinstance(each, Tensor) else to_type(each if isinstance(each, (Type, type))
              else type(each)).name for each in arrays_and_dtypes]  # fmt: skip
-    common = kinds[0]
-    for each in kinds[1:]:
-        common = promote(common, each)
-    return to_type(common)
+    return to_type(functools.reduce(promote, kinds))
 
 
 class _Grid:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -225,10 +226,7 @@ def addn(x: Sequence[Tensor]) -> Tensor:
     """Return the sum of several tensors."""
     if isinstance(x, Tensor) or not x:
         raise ArgumentTypeError("addn was given no sequence of tensors", "give a tuple or list of them")
-    total = x[0]
-    for item in x[1:]:
-        total = add(total, item)
-    return total
+    return functools.reduce(add, x)
 
 
 def addcmul(input: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -156,9 +157,7 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     if isinstance(tensors, Tensor) or not tensors:
         raise ArgumentTypeError("concat was given no sequence of tensors", "give a tuple or list of them")
     items = [need_tensor(item, "concat") for item in tensors]
-    common = items[0].type.dtype
-    for item in items[1:]:
-        common = promote(common, item.type.dtype)
+    common = functools.reduce(promote, (item.type.dtype for item in items))
     place = axis_in(axis, items[0].ndim, "concat")
     return emit("Concat", *(_cast(item, common) for item in items), axis=place)
 
