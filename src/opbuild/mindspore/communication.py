@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.context import build_config
@@ -73,37 +74,20 @@ def release() -> None:
     GlobalComm.INITED = False
 
 
-def get_rank(group: str = GlobalComm.WORLD_COMM_GROUP) -> int:
-    """Return this process's rank.
+def _of_ranks(name: str, attribute: str, what: str) -> Callable[..., int]:
+    def function(group: str = GlobalComm.WORLD_COMM_GROUP) -> int:
+        from opbuild.ranks.world import connected
 
-    Raises:
-        RankError: If ``init`` was not called.
-    """
-    from opbuild.ranks.world import connected
+        check_group(group)
+        number: int = getattr(connected(), attribute)
+        return number
 
-    check_group(group)
-    return connected().rank
-
-
-def get_group_size(group: str = GlobalComm.WORLD_COMM_GROUP) -> int:
-    """Return the number of ranks; raises as ``get_rank``."""
-    from opbuild.ranks.world import connected
-
-    check_group(group)
-    return connected().size
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Return {what}.\n\nRaises:\n    RankError: If ``init`` was not called.\n"
+    return function
 
 
-def get_local_rank(group: str = GlobalComm.WORLD_COMM_GROUP) -> int:
-    """Return this process's rank among those of its host; raises as ``get_rank``."""
-    from opbuild.ranks.world import connected
-
-    check_group(group)
-    return connected().local_rank
-
-
-def get_local_rank_size(group: str = GlobalComm.WORLD_COMM_GROUP) -> int:
-    """Return the number of ranks of this host; raises as ``get_rank``."""
-    from opbuild.ranks.world import connected
-
-    check_group(group)
-    return connected().local_size
+get_rank = _of_ranks("get_rank", "rank", "this process's rank")
+get_group_size = _of_ranks("get_group_size", "size", "the number of ranks")
+get_local_rank = _of_ranks("get_local_rank", "local_rank", "this process's rank among those of its host")
+get_local_rank_size = _of_ranks("get_local_rank_size", "local_size", "the number of ranks of this host")

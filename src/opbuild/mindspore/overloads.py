@@ -135,11 +135,10 @@ def fill_diagonal(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor
 
 
 @on_data
-def choose(self: Any, choices: Any, mode: str = "clip") -> Any:
+def choose(self: Any, choices: Any, mode: Any = "clip") -> Any:
     """Return, at each place, the element of the choice that the tensor names."""
     pool = np.stack([np.asarray(each) for each in choices]) if isinstance(choices, (list, tuple)) else choices
-    kinds: Any = mode
-    return np.choose(self.astype(np.int64), list(pool), mode=kinds)
+    return np.choose(self.astype(np.int64), list(pool), mode=mode)
 
 
 def clone(self: Tensor) -> Tensor:

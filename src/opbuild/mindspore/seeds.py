@@ -15,34 +15,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Generator:
-    """The generator that random tensors are drawn from: there is one, whichever object is asked."""
-
-    def manual_seed(self, seed: int) -> Generator:
-        """Make the random tensors that follow repeatable."""
-        manual_seed(seed)
-        return self
-
-    def seed(self) -> int:
-        """Begin at a random seed and return it."""
-        return seed()
-
-    def initial_seed(self) -> int:
-        """Return the seed that the generator began at."""
-        return initial_seed()
-
-    def get_state(self) -> Tensor:
-        """Return the state as a tensor of bytes."""
-        return get_rng_state()
-
-    def set_state(self, state: Any) -> None:
-        """Continue from a state."""
-        set_rng_state(state)
-
-
-default_generator = Generator()
-
-
 def manual_seed(seed: int) -> Generator:
     """Make the random tensors that follow repeatable."""
     initializer.set_seed(seed)
@@ -88,3 +60,18 @@ def set_rng_state(state: Any) -> None:
         held["state"][word] = int.from_bytes(octets[16 * index : 16 * index + 16], "little")
     held["has_uint32"], held["uinteger"] = (int.from_bytes(octets[i : i + 4], "little") for i in (32, 36))
     initializer.generator().bit_generator.state = held
+
+
+class Generator:
+    """The generator that random tensors are drawn from: there is one, whichever object is asked."""
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Make the random tensors that follow repeatable."""
+        manual_seed(seed)
+        return self
+
+    seed, initial_seed = staticmethod(seed), staticmethod(initial_seed)
+    get_state, set_state = staticmethod(get_rng_state), staticmethod(set_rng_state)
+
+
+default_generator = Generator()

@@ -72,14 +72,12 @@ def _median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
 
 def _sort(input: Any, *, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
     """Return the elements in order along ``dim`` and the indices (int64) that they had."""
-    values, indices = ops.sort(input, dim, descending)
-    return values, ops.cast(indices, to_type("int64"))
+    return _with_int64(ops.sort(input, dim, descending))
 
 
 def _topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """Return the ``k`` greatest (or smallest) elements along ``dim`` and their indices (int64)."""
-    values, indices = ops.topk(input, k, dim, largest, sorted)
-    return values, ops.cast(indices, to_type("int64"))
+    return _with_int64(ops.topk(input, k, dim, largest, sorted))
 
 
 def _normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, generator: Any = None) -> Tensor:
@@ -118,10 +116,9 @@ def _diag(input: Any, diagonal: int = 0) -> Tensor:
     return ops.diag_embed(input, diagonal) if input.ndim == 1 else ops.diagonal(input, diagonal)
 
 
-def _squeeze(input: Any, dim: Any = None) -> Tensor:
+def _squeeze(input: Any, dim: Any = None) -> Any:
     """Return the tensor without axes of extent 1."""
-    result: Tensor = input.squeeze(dim)
-    return result
+    return input.squeeze(dim)
 
 
 def _count_nonzero(input: Any, dim: Any = None) -> Tensor:

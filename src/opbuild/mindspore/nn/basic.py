@@ -13,6 +13,7 @@ from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, initializer
 from opbuild.mindspore.nn.activation import get_activation
 from opbuild.mindspore.nn.cell import NO_TRAINING, Cell
+from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops.gathering import embedding, one_hot
 from opbuild.mindspore.ops.linear import bias_add, dense, matmul, product
 from opbuild.mindspore.ops.primitive import Primitive
@@ -86,17 +87,7 @@ class Linear(Cell):
         return dense(x, self.weight, self.bias)
 
 
-class Flatten(Cell):
-    """The axes from ``start_dim`` to ``end_dim`` as one."""
-
-    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        super().__init__()
-        self.start_dim = start_dim
-        self.end_dim = end_dim
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the flattened tensor."""
-        return flatten(x, start_dim=self.start_dim, end_dim=self.end_dim)
+Flatten = layer("Flatten", flatten, "The axes from ``start_dim`` to ``end_dim`` as one.", "x", start_dim=1, end_dim=-1)
 
 
 class Identity(Cell):
@@ -154,6 +145,8 @@ class Embedding(Cell):
         padding_idx: The row that starts as zeros, or None.
     """
 
+    _shown = "vocab_size embedding_size use_one_hot embedding_table dtype padding_idx"
+
     def __init__(self, vocab_size: int, embedding_size: int, use_one_hot: bool = False, embedding_table: Any = "normal",
                  dtype: Any = float32, padding_idx: int | None = None) -> None:  # fmt: skip
         super().__init__()
@@ -178,13 +171,6 @@ class Embedding(Cell):
             return embedding(ids, self.embedding_table)
         chosen = one_hot(reshaped(ids, (ids.size,)), self.vocab_size, 1.0, 0.0)
         return reshaped(matmul(chosen, self.embedding_table), (*ids.shape, self.embedding_size))
-
-    def extend_repr(self) -> str:
-        """Return the layer's arguments."""
-        return (
-            f"vocab_size={self.vocab_size}, embedding_size={self.embedding_size}, use_one_hot={self.use_one_hot}, "
-            f"embedding_table={self.embedding_table}, dtype={self.dtype}, padding_idx={self.padding_idx}"
-        )
 
 
 __all__ = names.public(vars(), Cell)

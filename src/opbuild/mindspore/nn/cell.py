@@ -49,6 +49,8 @@ class Cell:
     _version: int
     _scope: str
     _auto_prefix: bool
+    _shown = ""
+    """The attributes that ``repr`` shows: ``attribute``, or ``label=attribute``."""
     _constructor_takes: tuple[str, ...] = ()
     """What of the attributes of a declared layer its base takes."""
 
@@ -259,7 +261,8 @@ class Cell:
 
     def extend_repr(self) -> str:
         """Return what ``repr`` says between the brackets; subclasses override it."""
-        return ""
+        pairs = (each.partition("=") for each in self._shown.split())
+        return ", ".join(f"{label}={getattr(self, name or label)}" for label, _, name in pairs)
 
     def __repr__(self) -> str:
         arguments = self.extend_repr()

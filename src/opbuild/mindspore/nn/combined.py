@@ -58,6 +58,8 @@ class EmbeddingLookup(Cell):
 class _ChannelDropout(Cell):
     """Nothing, when a network runs; in training it would zero whole channels with probability ``p``."""
 
+    _shown = "p"
+
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
         if not 0 <= p <= 1:
@@ -69,10 +71,6 @@ class _ChannelDropout(Cell):
         if self.training and self.p:
             raise ArgumentValueError(f"{type(self).__name__} is called with training set", NO_TRAINING)
         return x
-
-    def extend_repr(self) -> str:
-        """Return the layer's arguments."""
-        return f"p={self.p}"
 
 
 class Dropout1d(_ChannelDropout):

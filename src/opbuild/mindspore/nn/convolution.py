@@ -19,6 +19,8 @@ from opbuild.mindspore.tensor import Tensor
 class _Conv(Cell):
     """What all convolutions share."""
 
+    _shown = ("input_channels=in_channels output_channels=out_channels kernel_size stride pad_mode padding dilation "
+              "group has_bias weight_init bias_init format=data_format")  # fmt: skip
     rank = 2
     transposed = False
 
@@ -69,16 +71,6 @@ class _Conv(Cell):
                                   self.group, self.rank)  # fmt: skip
         return conv(
             x, weight, self.bias, self.stride, self.pad_mode, self.padding, self.dilation, self.group, self.rank
-        )
-
-    def extend_repr(self) -> str:
-        """Return the layer's arguments."""
-        return (
-            f"input_channels={self.in_channels}, output_channels={self.out_channels}, kernel_size={self.kernel_size}, "
-            f"stride={self.stride}, pad_mode={self.pad_mode}, padding={self.padding}, dilation={self.dilation}, "
-            f"group={self.group}, has_bias={self.has_bias}, "
-            f"weight_init={self.weight_init}, bias_init={self.bias_init}, "
-            f"format={self.data_format}"
         )
 
     def _take_output_padding(self, output_padding: Any) -> None:

@@ -168,18 +168,15 @@ class Range(Cell):
         return numbers if numbers.is_floating_point() else cast(numbers, "int32")
 
 
-class L1Regularizer(Cell):
-    """``scale`` times the sum of the absolute values."""
+def _above_zero(value: float, what: str) -> None:
+    if not 0 < value < math.inf:
+        raise ArgumentValueError(f"{what} is {value}", "give a number above 0")
 
-    def __init__(self, scale: float) -> None:
-        super().__init__()
-        if not 0 < scale < math.inf:
-            raise ArgumentValueError(f"scale of L1Regularizer is {scale}", "give a number above 0")
-        self.scale = scale
 
-    def construct(self, weights: Tensor) -> Tensor:
-        """Return it."""
-        return mul(sum(emit("Abs", weights)), self.scale)
+L1Regularizer = layer(
+    "L1Regularizer", lambda weights, scale: mul(sum(emit("Abs", weights)), scale),
+    "``scale`` times the sum of the absolute values.", checks={"scale": _above_zero}, scale=...,
+)  # fmt: skip
 
 
 def _lbeta(x: Tensor, y: Tensor) -> Tensor:

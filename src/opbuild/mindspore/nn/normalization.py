@@ -20,6 +20,7 @@ from opbuild.mindspore.tensor import Tensor
 class _ChannelNorm(Cell):
     """What normalizations of channels share: parameters, ``repr``, and the numbers of dimensions that they take."""
 
+    _shown = "num_features eps momentum=_said_momentum gamma beta moving_mean moving_variance"
     ranks: tuple[int, ...] = ()
     eps: float
 
@@ -40,13 +41,6 @@ class _ChannelNorm(Cell):
         if x.ndim not in self.ranks:
             listed = " or ".join(map(str, self.ranks))
             raise TensorShapeError(f"{type(self).__name__} of shape {x.shape}", f"it needs {listed} dimensions")
-
-    def extend_repr(self) -> str:
-        """Return the layer's arguments."""
-        return (
-            f"num_features={self.num_features}, eps={self.eps}, momentum={self._said_momentum}, gamma={self.gamma}, "
-            f"beta={self.beta}, moving_mean={self.moving_mean}, moving_variance={self.moving_variance}"
-        )
 
 
 class _BatchNorm(_ChannelNorm):
@@ -189,6 +183,8 @@ class LayerNorm(Cell):
         dtype: Element type of the parameters.
     """
 
+    _shown = "normalized_shape begin_norm_axis begin_params_axis gamma beta"
+
     def __init__(self, normalized_shape: Any, begin_norm_axis: int = -1, begin_params_axis: int = -1,
                  gamma_init: Any = "ones", beta_init: Any = "zeros", epsilon: float = 1e-7,
                  dtype: Any = float32) -> None:  # fmt: skip
@@ -210,16 +206,11 @@ class LayerNorm(Cell):
         result: Tensor = self.layer_norm(input_x, self.gamma, self.beta)[0]
         return result
 
-    def extend_repr(self) -> str:
-        """Return the layer's arguments."""
-        return (
-            f"normalized_shape={self.normalized_shape}, begin_norm_axis={self.begin_norm_axis}, "
-            f"begin_params_axis={self.begin_params_axis}, gamma={self.gamma}, beta={self.beta}"
-        )
-
 
 class GroupNorm(Cell):
     """Normalization over each group of channels (axis 1) of a tensor of shape (N, C, H, W)."""
+
+    _shown = "num_groups num_channels"
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
                  gamma_init: Any = "ones", beta_init: Any = "zeros", dtype: Any = float32) -> None:  # fmt: skip
@@ -237,10 +228,6 @@ class GroupNorm(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """Return the normalized tensor."""
         return group_norm(x, self.num_groups, self.gamma, self.beta, self.eps)
-
-    def extend_repr(self) -> str:
-        """Return the layer's arguments."""
-        return f"num_groups={self.num_groups}, num_channels={self.num_channels}"
 
 
 __all__ = names.public(vars(), Cell)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.ops.gathering import gather
+from opbuild.mindspore.ops.patches import mirror_pad
 from opbuild.mindspore.ops.shaping import cut, pad
 from opbuild.mindspore.tensor import Tensor
 
@@ -34,10 +32,7 @@ class Pad(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """Return the padded tensor."""
         if self.mode == "SYMMETRIC":
-            for axis, pair in enumerate(self.paddings):
-                places = np.pad(np.arange(x.shape[axis]), pair, "symmetric")
-                x = gather(x, Tensor.of(places.astype(np.int64)), axis) if any(pair) else x
-            return x
+            return mirror_pad(x, self.paddings, self.mode)
         flat = [amount for pair in reversed(self.paddings) for amount in pair]
         return pad(x, flat, "constant" if self.mode == "CONSTANT" else "reflect")
 

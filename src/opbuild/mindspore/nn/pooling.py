@@ -149,13 +149,10 @@ def _not_zero(value: float, what: str) -> None:
         raise ArgumentValueError(f"{what} is {value}", "give another number")
 
 
-LPPool1d = layer(
-    "LPPool1d", pooling.lp_pool1d, "The norm of order ``norm_type`` of what is under a window of one axis.",
-    checks={"norm_type": _not_zero}, norm_type=..., kernel_size=..., stride=None, ceil_mode=False,
-)  # fmt: skip
-LPPool2d = layer(
-    "LPPool2d", pooling.lp_pool2d, "The norm of order ``norm_type`` of what is under a window of two axes.",
-    checks={"norm_type": _not_zero}, norm_type=..., kernel_size=..., stride=None, ceil_mode=False,
+LPPool1d, LPPool2d = (
+    layer(f"LPPool{rank}d", function, f"The norm of order ``norm_type`` of what is under a window of {axes}.",
+          checks={"norm_type": _not_zero}, norm_type=..., kernel_size=..., stride=None, ceil_mode=False)
+    for rank, function, axes in ((1, pooling.lp_pool1d, "one axis"), (2, pooling.lp_pool2d, "two axes"))
 )  # fmt: skip
 AdaptiveAvgPool1d = layer(
     "AdaptiveAvgPool1d", pooling.adaptive_avg_pool1d,
@@ -186,11 +183,10 @@ Args:
     padding: Its padding.
 """
 
-MaxUnpool1d = layer("MaxUnpool1d", pooling.max_unpool1d, _UNPOOL.format("one axis"),
-                    kernel_size=..., stride=None, padding=0)  # fmt: skip
-MaxUnpool2d = layer("MaxUnpool2d", pooling.max_unpool2d, _UNPOOL.format("two axes"),
-                    kernel_size=..., stride=None, padding=0)  # fmt: skip
-MaxUnpool3d = layer("MaxUnpool3d", pooling.max_unpool3d, _UNPOOL.format("three axes"),
-                    kernel_size=..., stride=None, padding=0)  # fmt: skip
+MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = (
+    layer(f"MaxUnpool{rank}d", getattr(pooling, f"max_unpool{rank}d"), _UNPOOL.format(axes),
+          kernel_size=..., stride=None, padding=0)
+    for rank, axes in enumerate(("one axis", "two axes", "three axes"), 1)
+)  # fmt: skip
 
 __all__ = names.public(vars(), Cell)

@@ -168,9 +168,8 @@ class RNN(_Recurrent):
     kind = "RNN"
 
     def __init__(self, *args: Any, nonlinearity: str = "tanh", **kwargs: Any) -> None:
-        self_nonlinearity = one_of(nonlinearity, ("tanh", "relu"), "nonlinearity of RNN")
         super().__init__(*args, **kwargs)
-        self.nonlinearity = self_nonlinearity
+        self.nonlinearity = one_of(nonlinearity, ("tanh", "relu"), "nonlinearity of RNN")
 
     def _attributes(self) -> dict[str, Any]:
         return {"activations": (self.nonlinearity.capitalize(),) * self._directions}

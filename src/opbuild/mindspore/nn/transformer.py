@@ -73,9 +73,18 @@ class _Layer(Cell):
         result: Tensor = norm(add(x, dropout(function(x))))
         return result
 
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.dense2(self.dropout(self.activation(self.dense1(x))))
-        return result
+    def _feed_forward(self, x: Tensor) -> Any:
+        return self.dense2(self.dropout(self.activation(self.dense1(x))))
+
+
+def _attended(attention: MultiheadAttention, memory: Tensor | None, mask: Mask, padding: Mask) -> Any:
+    """Return attention to ``memory``, or to the tensor itself, as a function of the tensor."""
+
+    def function(x: Tensor) -> Any:
+        there = x if memory is None else memory
+        return attention(x, there, there, attn_mask=mask, key_padding_mask=padding, need_weights=False)[0]
+
+    return function
 
 
 class TransformerEncoderLayer(_Layer):
@@ -85,13 +94,7 @@ class TransformerEncoderLayer(_Layer):
 
     def construct(self, src: Tensor, src_mask: Mask = None, src_key_padding_mask: Mask = None) -> Tensor:
         """Return a tensor of the shape of ``src``."""
-
-        def attended(x: Tensor) -> Tensor:
-            result: Tensor = self.self_attn(
-                x, x, x, attn_mask=src_mask, key_padding_mask=src_key_padding_mask, need_weights=False
-            )[0]
-            return result
-
+        attended = _attended(self.self_attn, None, src_mask, src_key_padding_mask)
         return self._block(2, self._block(1, src, attended), self._feed_forward)
 
 
@@ -105,19 +108,8 @@ class TransformerDecoderLayer(_Layer):
     def construct(self, tgt: Tensor, memory: Tensor, tgt_mask: Mask = None, memory_mask: Mask = None,
                   tgt_key_padding_mask: Mask = None, memory_key_padding_mask: Mask = None) -> Tensor:  # fmt: skip
         """Return a tensor of the shape of ``tgt``."""
-
-        def to_itself(x: Tensor) -> Tensor:
-            result: Tensor = self.self_attn(
-                x, x, x, attn_mask=tgt_mask, key_padding_mask=tgt_key_padding_mask, need_weights=False
-            )[0]
-            return result
-
-        def to_memory(x: Tensor) -> Tensor:
-            result: Tensor = self.multihead_attn(
-                x, memory, memory, attn_mask=memory_mask, key_padding_mask=memory_key_padding_mask, need_weights=False
-            )[0]
-            return result
-
+        to_itself = _attended(self.self_attn, None, tgt_mask, tgt_key_padding_mask)
+        to_memory = _attended(self.multihead_attn, memory, memory_mask, memory_key_padding_mask)
         x = self._block(2, self._block(1, tgt, to_itself), to_memory)
         return self._block(3, x, self._feed_forward)
 
@@ -159,9 +151,7 @@ class TransformerDecoder(_Stack):
                   tgt_key_padding_mask: Mask = None, memory_key_padding_mask: Mask = None) -> Tensor:  # fmt: skip
         """Return a tensor of the shape of ``tgt``."""
         for layer in self.layers:
-            tgt = layer(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
-                        tgt_key_padding_mask=tgt_key_padding_mask,
-                        memory_key_padding_mask=memory_key_padding_mask)  # fmt: skip
+            tgt = layer(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
         return self._ended(tgt)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -29,11 +30,7 @@ def _array(obj: Any, dtype: Any = None, copy: bool = True, ndmin: int = 0) -> Te
 
 
 def _like(value: float) -> Callable[..., Any]:
-    def function(a: Any, dtype: Any = None, shape: Any = None) -> Tensor:
-        given = tensor(a)
-        return ops.full(given.shape if shape is None else shape, value, dtype=dtype or given.dtype)
-
-    return function
+    return lambda a, dtype=None, shape=None: _full_like(a, value, dtype, shape)
 
 
 def _full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Tensor:
@@ -76,29 +73,23 @@ def _window(function: Callable[[int], Any]) -> Callable[..., Any]:
     return lambda M: Tensor.of(function(int(M)).astype(np.float32))
 
 
-def _indices(dimensions: Any, dtype: Any = int32, sparse: bool = False) -> Any:
+def _indices(dimensions: Any, dtype: Any = int32, sparse: Any = False) -> Any:
     """Return the coordinates of a grid."""
-    if sparse:
-        return tuple(tensors(each.astype(_name(dtype))) for each in np.indices(tuple(dimensions), sparse=True))
-    return tuple(tensors(each.astype(_name(dtype))) for each in np.indices(tuple(dimensions)))
+    return tuple(tensors(each.astype(_name(dtype))) for each in np.indices(tuple(dimensions), sparse=sparse))
 
 
-def _meshgrid(*xi: Any, sparse: bool = False, indexing: str = "xy") -> Any:
+def _meshgrid(*xi: Any, sparse: bool = False, indexing: Any = "xy") -> Any:
     """Return the coordinates of a grid from one vector for each axis."""
     if not sparse:
         return list(ops.meshgrid(*map(tensor, xi), indexing=indexing))
-    kind: Any = indexing
-    return [tensors(each) for each in np.meshgrid(*map(_data, xi), sparse=True, indexing=kind)]
+    return [tensors(each) for each in np.meshgrid(*map(_data, xi), sparse=True, indexing=indexing)]
 
 
 def _result_type(*arrays_and_dtypes: Any) -> Type:
     """Return the element type that all are converted to."""
     kinds = [each.dtype.name if isinstance(each, Tensor) else to_type(each if isinstance(each, (Type, type))
              else type(each)).name for each in arrays_and_dtypes]  # fmt: skip
-    common = kinds[0]
-    for each in kinds[1:]:
-        common = promote(common, each)
-    return to_type(common)
+    return to_type(functools.reduce(promote, kinds))
 
 
 class _Grid:

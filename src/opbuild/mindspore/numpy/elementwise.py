@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -49,10 +50,6 @@ def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _cube_root(x: Tensor) -> Any:
     return ops.mul(ops.sign(x), ops.pow(ops.abs(ops.mul(x, 1.0)), 1 / 3))
-
-
-def _whole(x: Tensor) -> Any:
-    return ops.trunc(x)
 
 
 def _sum(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None) -> Any:
@@ -155,7 +152,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         ops.cumprod(ops.ravel(a) if axis is None else a, axis or 0), dtype),
     "cumsum": lambda a, axis=None, dtype=None: ops.cumsum(ops.ravel(a) if axis is None else a, axis or 0, dtype),
     "dot": lambda a, b: ops.dot(tensor(a), tensor(b)),
-    "fix": lambda x: _whole(tensor(x)),
+    "fix": lambda x: ops.trunc(tensor(x)),
     "inner": lambda a, b: ops.inner(tensor(a), tensor(b)),
     "isclose": lambda a, b, rtol=1e-05, atol=1e-08, equal_nan=False: ops.isclose(
         tensor(a), tensor(b), rtol, atol, equal_nan),
@@ -163,7 +160,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "isposinf": lambda x: ops.isposinf(tensor(x)),
     "kron": lambda a, b: ops.kron(tensor(a), tensor(b)),
     "mean": _mean,
-    "multi_dot": lambda arrays: _chain(arrays),
+    "multi_dot": lambda arrays: functools.reduce(ops.matmul, map(tensor, arrays)),
     "nancumsum": lambda a, axis=None, dtype=None: FUNCTIONS["cumsum"](ops.where(ops.isnan(a), 0.0, a), axis, dtype),
     "nanmax": _nan(ops.amax, -math.inf), "nanmin": _nan(ops.amin, math.inf),
     "nanmean": lambda a, axis=None, dtype=None, keepdims=False: ops.nanmean(tensor(a), axis, keepdims, dtype=dtype),
@@ -181,10 +178,3 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "trapz": lambda y, x=None, dx=1.0, axis=-1: ops.trapz(tensor(y), x, dx=dx, dim=axis),
     "var": lambda x, axis=None, ddof=0, keepdims=False: ops.var(tensor(x), axis, ddof, keepdims),
 }  # fmt: skip
-
-
-def _chain(arrays: Any) -> Any:
-    result = tensor(arrays[0])
-    for each in arrays[1:]:
-        result = ops.matmul(result, tensor(each))
-    return result

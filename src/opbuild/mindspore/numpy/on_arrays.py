@@ -108,22 +108,18 @@ def _intersect(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: 
 
 
 @on_data
-def _choose(a: Any, choices: Any, mode: str = "clip") -> Any:
-    kind: Any = mode
-    return np.choose(a, choices, mode=kind)
+def _choose(a: Any, choices: Any, mode: Any = "clip") -> Any:
+    return np.choose(a, choices, mode=mode)
 
 
 @on_data
-def _ravel_multi(multi_index: Any, dims: Any, mode: str = "clip", order: str = "C") -> Any:
-    kind: Any = mode
-    layout: Any = order
-    return np.asarray(np.ravel_multi_index(tuple(multi_index), dims, kind, layout)).astype(np.float32)
+def _ravel_multi(multi_index: Any, dims: Any, mode: Any = "clip", order: Any = "C") -> Any:
+    return np.asarray(np.ravel_multi_index(tuple(multi_index), dims, mode, order)).astype(np.float32)
 
 
 @on_data
-def _correlate(a: Any, v: Any, mode: str = "valid") -> Any:
-    kind: Any = mode
-    return np.correlate(a, v, kind).astype(np.result_type(a, v) if np.result_type(a, v) != np.float64 else np.float32)
+def _correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
+    return np.correlate(a, v, mode).astype(np.result_type(a, v) if np.result_type(a, v) != np.float64 else np.float32)
 
 
 def _equivalent(a1: Any, a2: Any) -> Any:

@@ -55,17 +55,9 @@ def _repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     return ops.gather(ops.ravel(value) if axis is None else value, Tensor.of(places), axis or 0)
 
 
-def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
-    return tensor(a).trace(offset, axis1, axis2, dtype)
-
-
 def _diag(v: Any, k: int = 0) -> Any:
     value = tensor(v)
     return ops.diag_embed(value, k) if value.ndim == 1 else ops.diagonal(value, k)
-
-
-def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
-    return ops.where(tensor(condition), x, y)
 
 
 def _take(a: Any, indices: Any, axis: int | None = None, mode: str = "clip") -> Any:
@@ -75,16 +67,15 @@ def _take(a: Any, indices: Any, axis: int | None = None, mode: str = "clip") -> 
     return ops.gather(ops.ravel(value) if axis is None else value, places, axis or 0)
 
 
-def _pad(arr: Any, pad_width: Any, mode: str = "constant", stat_length: Any = None, constant_values: Any = 0,
+def _pad(arr: Any, pad_width: Any, mode: Any = "constant", stat_length: Any = None, constant_values: Any = 0,
          end_values: Any = 0, reflect_type: str = "even", **kwargs: Any) -> Any:  # fmt: skip
     """Return the tensor with elements added around it: constants, or the tensor mirrored, repeated or its edges."""
     value = tensor(arr)
     pairs = np.broadcast_to(np.asarray(pad_width), (value.ndim, 2)).tolist()
     if mode == "constant":
         return ops.pad(value, [amount for pair in reversed(pairs) for amount in pair], value=constant_values)
-    kind: Any = mode
     for axis, pair in enumerate(pairs):
-        places = np.pad(np.arange(value.shape[axis]), pair, kind)
+        places = np.pad(np.arange(value.shape[axis]), pair, mode)
         value = ops.gather(value, Tensor.of(places), axis)
     return value
 
@@ -133,13 +124,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "take_along_axis": lambda arr, indices, axis: ops.gather_elements(
         ops.ravel(arr) if axis is None else arr, axis or 0, indices),
     "tile": lambda a, reps: ops.tile(tensor(a), ints(reps, "reps")),
-    "trace": _trace,
+    "trace": lambda a, offset=0, axis1=0, axis2=1, dtype=None: tensor(a).trace(offset, axis1, axis2, dtype),
     "transpose": lambda a, axes=None: ops.transpose(tensor(a), axes or tuple(reversed(range(tensor(a).ndim)))),
     "tril": lambda m, k=0: ops.tril(tensor(m), k),
     "triu": lambda m, k=0: ops.triu(tensor(m), k),
     "vsplit": lambda x, indices_or_sections: _parts(x, indices_or_sections, 0),
     "vstack": _stacked(ops.vstack),
-    "where": _where,
+    "where": lambda condition, x=None, y=None: ops.where(tensor(condition), x, y),
 }  # fmt: skip
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from opbuild.mindspore.arguments import ArgumentValueError, axis_in, one_of
+from opbuild.mindspore.arguments import ArgumentValueError, Attributes, axis_in, one_of
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.ops.arithmetic import OWN, floating, mul, need_tensor, neg, sub, tanh
@@ -35,8 +35,7 @@ def relu(input: Any, inplace: bool = False) -> Tensor:
 
 def relu6(x: Any) -> Tensor:
     """Return each element limited to 0 and 6."""
-    tensor = need_tensor(x, "relu6")
-    return emit("Clip", tensor, np.asarray(0, tensor.type.dtype), np.asarray(6, tensor.type.dtype))
+    return hardtanh(need_tensor(x, "relu6"), 0, 6)
 
 
 def sigmoid(input: Any) -> Tensor:
@@ -55,34 +54,34 @@ def gelu(input: Any, approximate: str = "none") -> Tensor:
     return emit("Gelu", need_tensor(input, "gelu"), approximate=approximate)
 
 
-def _emitting(op_type: str, what: str, domain: str = "", **attributes: float) -> Callable[[Any], Tensor]:
-    """Return the activation that is one operator."""
-    name = op_type.lower()
+def _emitting(name: str, op_type: str, what: str, operand: str = "input", domain: str = "",
+              fixed: Mapping[str, float] | None = None, **attributes: float) -> Callable[..., Tensor]:  # fmt: skip
+    """Return the activation that is one operator, with ``fixed`` attributes and those that it takes by defaults."""
+    taken = Attributes(name, {operand: ..., **attributes})
 
-    def function(input: Any) -> Tensor:
-        return emit(op_type, need_tensor(input, name), domain=domain, **attributes)
+    def function(*args: Any, **kwargs: Any) -> Tensor:
+        given = taken.bind(args, kwargs)
+        tensor = need_tensor(given.pop(operand), name)
+        return emit(
+            op_type, tensor, domain=domain, **{key: float(value) for key, value in given.items()}, **(fixed or {})
+        )
 
+    function.__signature__ = taken.signature  # type: ignore[attr-defined]
     return named(function, name, f"Return {what}.")
 
 
-silu = _emitting("Silu", "``input * sigmoid(input)``", OWN)
-hardswish = _emitting("HardSwish", "``input * relu6(input + 3) / 6``")
-hardsigmoid = _emitting("HardSigmoid", "``relu6(input + 3) / 6``", alpha=1.0 / 6.0, beta=0.5)
-
-
-def mish(x: Any) -> Tensor:
-    """Return ``x * tanh(softplus(x))``."""
-    return emit("Mish", need_tensor(x, "mish"))
-
-
-def leaky_relu(input: Any, alpha: float = 0.2) -> Tensor:
-    """Return ``input`` where it is not negative, ``alpha * input`` elsewhere."""
-    return emit("LeakyRelu", need_tensor(input, "leaky_relu"), alpha=float(alpha))
-
-
-def elu(input_x: Any, alpha: float = 1.0) -> Tensor:
-    """Return ``x`` where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
-    return emit("Elu", need_tensor(input_x, "elu"), alpha=float(alpha))
+silu = _emitting("silu", "Silu", "``input * sigmoid(input)``", domain=OWN)
+hardswish = _emitting("hardswish", "HardSwish", "``input * relu6(input + 3) / 6``")
+hardsigmoid = _emitting("hardsigmoid", "HardSigmoid", "``relu6(input + 3) / 6``",
+                        fixed={"alpha": 1.0 / 6.0, "beta": 0.5})  # fmt: skip
+mish = _emitting("mish", "Mish", "``x * tanh(softplus(x))``", "x")
+leaky_relu = _emitting("leaky_relu", "LeakyRelu", "``input`` where it is not negative, ``alpha * input`` elsewhere",
+                       alpha=0.2)  # fmt: skip
+elu = _emitting("elu", "Elu", "``x`` where it is positive, ``alpha * (exp(x) - 1)`` elsewhere", "input_x", alpha=1.0)
+selu = _emitting("selu", "Selu", "the scaled ELU", "input_x")
+softsign = _emitting("softsign", "Softsign", "``x / (1 + |x|)``", "x")
+hardshrink = _emitting("hardshrink", "Shrink", "elements whose absolute value is above ``lambd``, and 0 elsewhere",
+                       fixed={"bias": 0.0}, lambd=0.5)  # fmt: skip
 
 
 def celu(x: Any, alpha: float = 1.0) -> Tensor:
@@ -90,11 +89,6 @@ def celu(x: Any, alpha: float = 1.0) -> Tensor:
     if alpha == 0:
         raise ArgumentValueError("celu was given alpha=0", "give a float that is not 0")
     return emit("Celu", need_tensor(x, "celu"), alpha=float(alpha))
-
-
-def selu(input_x: Any) -> Tensor:
-    """Return the scaled ELU."""
-    return emit("Selu", need_tensor(input_x, "selu"))
 
 
 def softplus(input: Any, beta: float = 1, threshold: float = 20) -> Tensor:
@@ -105,11 +99,6 @@ def softplus(input: Any, beta: float = 1, threshold: float = 20) -> Tensor:
     soft = soft if beta == 1 else mul(soft, 1.0 / beta)
     # Above 20 the two differ by less than an ulp of float32, so only a smaller threshold shows.
     return soft if threshold >= 20 else where(greater(scaled, threshold), tensor, soft)
-
-
-def softsign(x: Any) -> Tensor:
-    """Return ``x / (1 + |x|)``."""
-    return emit("Softsign", need_tensor(x, "softsign"))
 
 
 def prelu(input: Any, weight: Any) -> Tensor:
@@ -124,11 +113,6 @@ def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """Return each element limited to ``min_val`` and ``max_val``."""
     tensor = need_tensor(input, "hardtanh")
     return emit("Clip", tensor, np.asarray(min_val, tensor.type.dtype), np.asarray(max_val, tensor.type.dtype))
-
-
-def hardshrink(input: Any, lambd: float = 0.5) -> Tensor:
-    """Return elements whose absolute value is above ``lambd``, and 0 elsewhere."""
-    return emit("Shrink", need_tensor(input, "hardshrink"), lambd=float(lambd), bias=0.0)
 
 
 def softshrink(input: Any, lambd: float = 0.5) -> Tensor:

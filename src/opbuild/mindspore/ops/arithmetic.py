@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -179,13 +180,8 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
 
 
 divide = div
-
-
-def true_divide(dividend: Any, divisor: Any) -> Tensor:
-    """Return ``dividend / divisor``."""
-    return div(dividend, divisor)
-
-
+true_divide = spelled(div, "true_divide", "Return ``dividend / divisor``.", {"rounding_mode": None},
+                      dividend="input", divisor="other")  # fmt: skip
 floor_divide = pairwise("floor_divide", "FloorDiv", "the greatest integers not above ``input / other``", OWN)
 floor_div = spelled(floor_divide, "floor_div", x="input", y="other")
 maximum = pairwise("maximum", "Max", "the greater of two elements; NaN where either is NaN")
@@ -230,10 +226,7 @@ def addn(x: Sequence[Tensor]) -> Tensor:
     """Return the sum of several tensors."""
     if isinstance(x, Tensor) or not x:
         raise ArgumentTypeError("addn was given no sequence of tensors", "give a tuple or list of them")
-    total = x[0]
-    for item in x[1:]:
-        total = add(total, item)
-    return total
+    return functools.reduce(add, x)
 
 
 def addcmul(input: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -14,7 +14,7 @@ from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.ops.arithmetic import mul, need_tensor
 from opbuild.mindspore.ops.comparison import less, where
-from opbuild.mindspore.ops.declaration import spelled
+from opbuild.mindspore.ops.declaration import named, spelled
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.shaping import (
     broadcast_to,
@@ -29,6 +29,7 @@ from opbuild.mindspore.ops.shaping import (
     repeat_interleave,
     reshape,
     reshaped,
+    squeeze,
     stack,
     swapaxes,
     transpose,
@@ -40,15 +41,12 @@ __all__ = [
     "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "dsplit", "dstack", "expand_as", "fills", "fliplr",
     "flipud", "hsplit", "matrix_band_part", "numel", "range", "repeat_elements", "reverse", "reverse_sequence",
     "rot90", "row_stack", "sequence_mask", "strided_slice", "swapdims", "t", "tensor_split", "tril_indices",
-    "triu_indices", "vander", "view_as", "vsplit",
+    "triu_indices", "vander", "view_as", "vsplit", "vstack",
 ]  # fmt: skip
 
 
-def adjoint(x: Any) -> Tensor:
-    """Return the tensor with its last two axes exchanged."""
-    return swapaxes(x, -1, -2)
-
-
+adjoint = spelled(swapaxes, "adjoint", "Return the tensor with its last two axes exchanged.",
+                  {"axis0": -1, "axis1": -2}, x="input")  # fmt: skip
 swapdims = spelled(swapaxes, "swapdims", dim0="axis0", dim1="axis1")
 
 
@@ -63,10 +61,6 @@ def numel(input: Any) -> int:
     return need_tensor(input, "numel").size
 
 
-def _each(value: Any, function: Any) -> Any:
-    return [function(item) for item in value] if isinstance(value, (list, tuple)) else function(value)
-
-
 def _at_least(tensor: Tensor, rank: int) -> Tensor:
     tensor = need_tensor(tensor, f"atleast_{rank}d")
     if tensor.ndim >= rank:
@@ -75,19 +69,15 @@ def _at_least(tensor: Tensor, rank: int) -> Tensor:
     return reshaped(tensor, (1, tensor.size, 1) if (tensor.ndim, rank) == (1, 3) else shapes[tensor.ndim])
 
 
-def atleast_1d(inputs: Any) -> Any:
-    """Return tensors of at least 1 dimension."""
-    return _each(inputs, lambda item: _at_least(item, 1))
+def _each_at_least(rank: int) -> Callable[[Any], Any]:
+    def function(inputs: Any) -> Any:
+        several = isinstance(inputs, (list, tuple))
+        return [_at_least(item, rank) for item in inputs] if several else _at_least(inputs, rank)
+
+    return named(function, f"atleast_{rank}d", f"Return tensors of at least {rank} dimension{'s'[: rank - 1]}.")
 
 
-def atleast_2d(inputs: Any) -> Any:
-    """Return tensors of at least 2 dimensions."""
-    return _each(inputs, lambda item: _at_least(item, 2))
-
-
-def atleast_3d(inputs: Any) -> Any:
-    """Return tensors of at least 3 dimensions."""
-    return _each(inputs, lambda item: _at_least(item, 3))
+atleast_1d, atleast_2d, atleast_3d = (_each_at_least(rank) for rank in (1, 2, 3))
 
 
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
@@ -103,6 +93,9 @@ def dstack(tensors: Sequence[Tensor]) -> Tensor:
 def row_stack(tensors: Sequence[Tensor]) -> Tensor:
     """Return tensors joined along axis 0; vectors are rows."""
     return concat([_at_least(item, 2) for item in tensors], 0)
+
+
+vstack = spelled(row_stack, "vstack", inputs="tensors")
 
 
 def tensor_split(input: Any, indices_or_sections: Any, axis: int = 0) -> tuple[Tensor, ...]:
@@ -125,26 +118,10 @@ def hsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return tensor_split(input, indices_or_sections, 1 if need_tensor(input, "hsplit").ndim > 1 else 0)
 
 
-def vsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return parts along axis 0."""
-    return tensor_split(input, indices_or_sections, 0)
-
-
-def dsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return parts along axis 2."""
-    return tensor_split(input, indices_or_sections, 2)
-
-
-def fliplr(input: Any) -> Tensor:
-    """Return the tensor with axis 1 reversed."""
-    return flip(input, (1,))
-
-
-def flipud(input: Any) -> Tensor:
-    """Return the tensor with axis 0 reversed."""
-    return flip(input, (0,))
-
-
+vsplit = spelled(tensor_split, "vsplit", "Return parts along axis 0.", {"axis": 0})
+dsplit = spelled(tensor_split, "dsplit", "Return parts along axis 2.", {"axis": 2})
+fliplr = spelled(flip, "fliplr", "Return the tensor with axis 1 reversed.", {"dims": (1,)})
+flipud = spelled(flip, "flipud", "Return the tensor with axis 0 reversed.", {"dims": (0,)})
 reverse = spelled(flip, "reverse", x="input", axis="dims")
 
 
@@ -323,9 +300,20 @@ def reverse_sequence(x: Any, seq_lengths: Any, seq_dim: int, batch_dim: int = 0)
 def strided_slice(input_x: Any, begin: Any, end: Any, strides: Any, begin_mask: int = 0, end_mask: int = 0,
                   ellipsis_mask: int = 0, new_axis_mask: int = 0, shrink_axis_mask: int = 0) -> Tensor:  # fmt: skip
     """Return every ``strides``-th element between ``begin`` and ``end``; a bit of a mask ignores that bound."""
-    from opbuild.mindspore.ops.structure_primitives import StridedSlice
-
-    result: Tensor = StridedSlice(begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)(
-        input_x, begin, end, strides
-    )
-    return result
+    if ellipsis_mask or new_axis_mask:
+        raise ArgumentValueError(
+            "StridedSlice with an ellipsis or new axis mask", "index the tensor with x[...] instead"
+        )
+    starts, ends, steps = list(begin), list(end), list(strides)
+    axes = np.arange(len(starts)).tolist()
+    for index, step in enumerate(steps):
+        if shrink_axis_mask >> index & 1:
+            ends[index], steps[index] = starts[index] + 1 or input_x.shape[index], 1
+            continue
+        if begin_mask >> index & 1:
+            starts[index] = 0 if step > 0 else input_x.shape[index]
+        if end_mask >> index & 1:
+            ends[index] = input_x.shape[index] if step > 0 else -(2**31)
+    result = cut(input_x, starts, ends, axes, steps)
+    gone = tuple(index for index in axes if shrink_axis_mask >> index & 1)
+    return squeeze(result, gone) if gone else result

@@ -94,20 +94,11 @@ def conv(input: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: s
             f"{what} of shapes {tensor.shape} and {kernel.shape}{location()}", f"both need {rank + 2} dimensions"
         )
     shape = kernel.shape[2:]
-    strides, dilations = (
-        per_axis(stride, rank, f"the stride of {what}"),
-        per_axis(dilation, rank, f"the dilation of {what}"),
-    )
+    strides = per_axis(stride, rank, f"the stride of {what}")
+    dilations = per_axis(dilation, rank, f"the dilation of {what}")
     pads = pads_of(pad_mode, padding, tensor.shape[2:], shape, strides, dilations, what)
-    attrs: dict[str, Any] = {
-        "kernel_shape": shape,
-        "strides": strides,
-        "pads": pads,
-        "dilations": dilations,
-        "group": groups,
-    }
     operands = (tensor, kernel) if bias is None else (tensor, kernel, need_tensor(bias, what))
-    return emit("Conv", *operands, **attrs)
+    return emit("Conv", *operands, kernel_shape=shape, strides=strides, pads=pads, dilations=dilations, group=groups)
 
 
 def _conv(rank: int, axes: str) -> Callable[..., Tensor]:
@@ -131,28 +122,20 @@ def conv_transpose(input: Any, weight: Any, bias: Any = None, stride: Any = 1, p
     tensor, kernel = need_tensor(input, "conv_transpose"), need_tensor(weight, "conv_transpose")
     what = f"conv_transpose{rank}d"
     shape = kernel.shape[2:]
-    strides, dilations = (
-        per_axis(stride, rank, f"the stride of {what}"),
-        per_axis(dilation, rank, f"the dilation of {what}"),
-    )
+    strides = per_axis(stride, rank, f"the stride of {what}")
+    dilations = per_axis(dilation, rank, f"the dilation of {what}")
     extra = (output_padding,) * rank if isinstance(output_padding, int) else tuple(output_padding)
     one_of(str(pad_mode).lower(), PAD_MODES, f"the pad_mode of {what}")
-    if pad_mode.lower() == "same":
-        spans = [(size - 1) * gap + 1 - step for size, gap, step in zip(shape, dilations, strides, strict=True)]
-        totals = [max(span, 0) for span in spans]
+    spans = [(size - 1) * gap + 1 - step for size, gap, step in zip(shape, dilations, strides, strict=True)]
+    if pad_mode.lower() == "pad":
+        pads = _explicit(padding, rank, what)
+    else:  # MindSpore's valid mode keeps the stride's gap after the last element, as its same mode does
+        totals = [max(span, 0) if pad_mode.lower() == "same" else 0 for span in spans]
         pads = (*(total // 2 for total in totals), *(total - total // 2 for total in totals))
         extra = tuple(max(-span, 0) for span in spans)
-    elif pad_mode.lower() == "valid":
-        pads = (0,) * 2 * rank
-        # MindSpore's valid mode keeps the stride's gap after the last element.
-        spans = [(size - 1) * gap + 1 - step for size, gap, step in zip(shape, dilations, strides, strict=True)]
-        extra = tuple(max(-span, 0) for span in spans)
-    else:
-        pads = _explicit(padding, rank, what)
-    attrs: dict[str, Any] = {"kernel_shape": shape, "strides": strides, "pads": pads, "dilations": dilations,
-                             "group": groups, "output_padding": extra}  # fmt: skip
     operands = (tensor, kernel) if bias is None else (tensor, kernel, need_tensor(bias, what))
-    return emit("ConvTranspose", *operands, **attrs)
+    return emit("ConvTranspose", *operands, kernel_shape=shape, strides=strides, pads=pads, dilations=dilations,
+                group=groups, output_padding=extra)  # fmt: skip
 
 
 def conv_transpose2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Padding = 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from opbuild.graph.types import Array
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.ops.arithmetic import need_tensor
+from opbuild.mindspore.ops.declaration import named
 from opbuild.mindspore.ops.shaping import ints, roll
 from opbuild.mindspore.tensor import Tensor
 
@@ -93,22 +95,21 @@ def tuple_to_array(input_x: Any) -> Tensor:
 def _window(function: Any, length: Any, periodic: bool, dtype: Any) -> Tensor:
     count = int(length)
     values: Array = function(count + 1)[:-1] if periodic and count > 1 else function(count)
-    return Tensor.of(np.ascontiguousarray(values.astype("float32" if dtype is None else to_type(dtype).name)))
+    return Tensor.of(np.ascontiguousarray(values.astype(_name(dtype))))
 
 
-def bartlett_window(window_length: Any, periodic: bool = True, *, dtype: Any = None) -> Tensor:
-    """Return a triangle that begins (and ends, if not periodic) with 0."""
-    return _window(np.bartlett, window_length, periodic, dtype)
+def _window_of(name: str, values: Any, what: str, usual: Any = np.float32) -> Callable[..., Tensor]:
+    def function(window_length: Any, periodic: bool = True, *, dtype: Any = None) -> Tensor:
+        return _window(values, window_length, periodic, dtype or usual)
+
+    return named(function, name, f"Return {what}.")
 
 
-def blackman_window(window_length: Any, periodic: bool = True, *, dtype: Any = None) -> Tensor:
-    """Return Blackman's window."""
-    return _window(np.blackman, window_length, periodic, dtype)
-
-
-def hann_window(window_length: Any, periodic: bool = True, *, dtype: Any = None) -> Tensor:
-    """Return Hann's window, in float64 by default."""
-    return _window(np.hanning, window_length, periodic, dtype or np.float64)
+bartlett_window = _window_of(
+    "bartlett_window", np.bartlett, "a triangle that begins (and ends, if not periodic) with 0"
+)
+blackman_window = _window_of("blackman_window", np.blackman, "Blackman's window")
+hann_window = _window_of("hann_window", np.hanning, "Hann's window, in float64 by default", np.float64)
 
 
 def hamming_window(
@@ -131,34 +132,27 @@ def kaiser_window(window_length: Any, periodic: bool = True, beta: float = 12.0,
 def logspace(start: Any, end: Any, steps: int, base: float = 10, *, dtype: Any = None) -> Tensor:
     """Return ``base`` to the power of ``steps`` numbers from ``start`` to ``end``."""
     first, last = (item.item() if isinstance(item, Tensor) else item for item in (start, end))
-    name = "float32" if dtype is None else to_type(dtype).name
-    return Tensor.of(np.logspace(first, last, steps, base=base).astype(name))
+    return Tensor.of(np.logspace(first, last, steps, base=base).astype(_name(dtype)))
 
 
-def fftfreq(n: int, d: float = 1.0, dtype: Any = None) -> Tensor:
-    """Return the frequencies of a discrete Fourier transform of ``n`` samples ``d`` apart."""
-    return Tensor.of(np.fft.fftfreq(n, d).astype("float32" if dtype is None else to_type(dtype).name))
+def _frequencies(name: str, samples: str) -> Callable[..., Tensor]:
+    def function(n: int, d: float = 1.0, dtype: Any = None) -> Tensor:
+        return Tensor.of(getattr(np.fft, name)(n, d).astype(_name(dtype)))
+
+    return named(function, name, f"Return the frequencies of a discrete Fourier transform of ``n`` {samples}.")
 
 
-def rfftfreq(n: int, d: float = 1.0, dtype: Any = None) -> Tensor:
-    """Return the frequencies of a discrete Fourier transform of ``n`` real samples ``d`` apart."""
-    return Tensor.of(np.fft.rfftfreq(n, d).astype("float32" if dtype is None else to_type(dtype).name))
+fftfreq, rfftfreq = _frequencies("fftfreq", "samples ``d`` apart"), _frequencies("rfftfreq", "real samples ``d`` apart")
 
 
-def fftshift(input: Any, dim: Any = None) -> Tensor:
-    """Return the tensor with frequency 0 moved to the middle."""
-    return _shifted(input, dim, 1)
+def _shift(name: str, direction: int, what: str) -> Callable[..., Tensor]:
+    def function(input: Any, dim: Any = None) -> Tensor:
+        tensor = need_tensor(input, name)
+        axes = tuple(range(tensor.ndim)) if dim is None else ints(dim, f"the axes of {name}")
+        return roll(tensor, tuple(tensor.shape[axis] // 2 * direction for axis in axes), axes)
+
+    return named(function, name, f"Return the tensor with {what}.")
 
 
-def ifftshift(input: Any, dim: Any = None) -> Tensor:
-    """Return the tensor with the middle moved to the front: what undoes ``fftshift``."""
-    return _shifted(input, dim, -1)
-
-
-def _shifted(value: Any, dim: Any, direction: int) -> Tensor:
-    tensor = need_tensor(value, "fftshift")
-    axes = tuple(range(tensor.ndim)) if dim is None else ints(dim, "the axes of fftshift")
-    shifts = tuple(
-        direction * tensor.shape[axis] // 2 if direction > 0 else -(tensor.shape[axis] // 2) for axis in axes
-    )
-    return roll(tensor, shifts, axes)
+fftshift = _shift("fftshift", 1, "frequency 0 moved to the middle")
+ifftshift = _shift("ifftshift", -1, "the middle moved to the front: what undoes ``fftshift``")

@@ -118,10 +118,9 @@ def lstsq(input: Any, A: Any) -> Any:
 
 
 @in_floats
-def qr(input: Any, mode: str = "reduced") -> Any:
+def qr(input: Any, mode: Any = "reduced") -> Any:
     """Return an orthogonal and an upper triangular factor of matrices."""
-    kind: Any = mode
-    first, second = np.linalg.qr(input, kind)
+    first, second = np.linalg.qr(input, mode)
     return first, second
 
 

@@ -10,9 +10,7 @@ from opbuild.graph.types import Array
 from opbuild.mindspore.arguments import one_of
 from opbuild.mindspore.host import on_data
 
-__all__ = [
-    "matrix_diag", "matrix_diag_part", "matrix_set_diag",
-]  # fmt: skip
+__all__ = ["matrix_diag", "matrix_diag_part", "matrix_set_diag"]
 
 _ALIGNMENTS = ("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")
 

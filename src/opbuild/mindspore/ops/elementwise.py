@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ from opbuild.mindspore.ops.comparison import (
     where,
 )  # fmt: skip
 from opbuild.mindspore.ops.creation import full_like, ones_like, zeros_like
-from opbuild.mindspore.ops.declaration import spelled
+from opbuild.mindspore.ops.declaration import named, spelled
 from opbuild.mindspore.ops.random import drawn
 from opbuild.mindspore.tensor import Tensor
 
@@ -82,19 +83,18 @@ def bool_not(x: Any) -> Tensor:
     return equal(cast(need_tensor(x, "bool_not"), "bool"), False)
 
 
-def conj(input: Any) -> Tensor:
-    """Return the tensor: its numbers are real."""
-    return need_tensor(input, "conj")
+def _same(name: str, what: str) -> Callable[[Any], Tensor]:
+    def function(input: Any) -> Tensor:
+        return need_tensor(input, name)
+
+    return named(function, name, f"Return the tensor{what}.")
 
 
-def real(input: Any) -> Tensor:
-    """Return the tensor: its numbers are real."""
-    return need_tensor(input, "real")
-
-
-def imag(input: Any) -> Tensor:
-    """Return zeros: the tensor's numbers are real."""
-    return zeros_like(input)
+conj, real = _same("conj", ": its numbers are real"), _same("real", ": its numbers are real")
+positive = _same("positive", "")
+imag = spelled(zeros_like, "imag", "Return zeros: the tensor's numbers are real.", {"dtype": None})
+truncate_div = spelled(div, "truncate_div", "Return quotients rounded towards 0.", {"rounding_mode": "trunc"},
+                       x="input", y="other")  # fmt: skip
 
 
 def is_complex(input: Any) -> bool:
@@ -170,25 +170,21 @@ def float_power(input: Any, exponent: Any) -> Tensor:
     return pow(first, second)
 
 
-def fmax(input: Any, other: Any) -> Tensor:
-    """Return the greater of two elements; of NaN and a number the number."""
-    return _of_numbers(maximum, input, other)
-
-
-def fmin(input: Any, other: Any) -> Tensor:
-    """Return the smaller of two elements; of NaN and a number the number."""
-    return _of_numbers(minimum, input, other)
-
-
-def _of_numbers(function: Any, first: Any, second: Any) -> Tensor:
-    common, first, second = promotion.operands(first, second, "fmax")
-    result: Tensor = function(first, second)
-    if not common.startswith("float"):
+def _of_numbers(name: str, function: Callable[[Any, Any], Tensor], which: str) -> Callable[[Any, Any], Tensor]:
+    def chosen(input: Any, other: Any) -> Tensor:
+        common, first, second = promotion.operands(input, other, name)
+        result = function(first, second)
+        if not common.startswith("float"):
+            return result
+        for item, instead in ((first, second), (second, first)):
+            if isinstance(item, Tensor):
+                result = where(isnan(item), instead, result)
         return result
-    for item, other in ((first, second), (second, first)):
-        if isinstance(item, Tensor):
-            result = where(isnan(item), other, result)
-    return result
+
+    return named(chosen, name, f"Return the {which} of two elements; of NaN and a number the number.")
+
+
+fmax, fmin = _of_numbers("fmax", maximum, "greater"), _of_numbers("fmin", minimum, "smaller")
 
 
 def frac(x: Any) -> Tensor:
@@ -204,14 +200,14 @@ def heaviside(input: Any, values: Any) -> Tensor:
     return where(equal(tensor, 0), values, steps)
 
 
-def isneginf(input: Any) -> Tensor:
-    """Return whether an element is minus infinity."""
-    return logical_and(isinf(input), less(input, 0))
+def _infinite(name: str, sign: str, compared: Callable[[Any, Any], Tensor]) -> Callable[[Any], Tensor]:
+    def function(input: Any) -> Tensor:
+        return logical_and(isinf(input), compared(input, 0))
+
+    return named(function, name, f"Return whether an element is {sign} infinity.")
 
 
-def isposinf(input: Any) -> Tensor:
-    """Return whether an element is plus infinity."""
-    return logical_and(isinf(input), greater(input, 0))
+isneginf, isposinf = _infinite("isneginf", "minus", less), _infinite("isposinf", "plus", greater)
 
 
 def ldexp(x: Any, other: Any) -> Tensor:
@@ -246,11 +242,6 @@ def nan_to_num(
     return where(isneginf(tensor), float(limits.min) if neginf is None else float(neginf), tensor)
 
 
-def positive(input: Any) -> Tensor:
-    """Return the tensor."""
-    return need_tensor(input, "positive")
-
-
 def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3) -> Tensor:
     """Return ``input`` where it is not negative, elsewhere times slopes that each call draws, as in MindSpore."""
     if lower > upper:
@@ -266,11 +257,6 @@ def sinc(input: Any) -> Tensor:
     zero = equal(tensor, 0)
     scaled = where(zero, ones_like(tensor), mul(tensor, math.pi))
     return where(zero, ones_like(tensor), div(sin(scaled), scaled))
-
-
-def truncate_div(x: Any, y: Any) -> Tensor:
-    """Return quotients rounded towards 0."""
-    return div(x, y, rounding_mode="trunc")
 
 
 def type_as(input: Any, other: Any) -> Tensor:

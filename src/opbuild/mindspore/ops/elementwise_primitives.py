@@ -76,14 +76,13 @@ def _reduce_sum(x: Any, axis: Any = (), *, keep_dims: bool, skip_mode: bool) -> 
     return reduction.reduce("ReduceSum", tensor, axis, keep_dims)
 
 
-def _argmax(x: Any, axis: int, output_type: Any) -> Tensor:
-    """Return the index of the greatest element along ``axis``."""
-    return reduction.index_of("ArgMax", arithmetic.need_tensor(x, "Argmax"), axis, False, to_type(output_type).name)
+def _index_of(op_type: str, which: str) -> Callable[..., Tensor]:
+    def function(x: Any, axis: int, output_type: Any) -> Tensor:
+        tensor = arithmetic.need_tensor(x, op_type)
+        return reduction.index_of(op_type, tensor, axis, False, to_type(output_type).name)
 
-
-def _argmin(x: Any, axis: int, output_type: Any) -> Tensor:
-    """Return the index of the smallest element along ``axis``."""
-    return reduction.index_of("ArgMin", arithmetic.need_tensor(x, "Argmin"), axis, False, to_type(output_type).name)
+    function.__doc__ = f"Return the index of the {which} element along ``axis``."
+    return function
 
 
 def _with_value(op_type: str, extreme: str) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -109,8 +108,8 @@ ReduceMean = primitive("ReduceMean", _reduction("ReduceMean"), keep_dims=False)
 ReduceMin = primitive("ReduceMin", _reduction("ReduceMin"), keep_dims=False)
 ReduceProd = primitive("ReduceProd", _reduction("ReduceProd"), keep_dims=False)
 ReduceSum = primitive("ReduceSum", _reduce_sum, keep_dims=False, skip_mode=False)
-Argmax = primitive("Argmax", _argmax, axis=-1, output_type=int32)
-Argmin = primitive("Argmin", _argmin, axis=-1, output_type=int32)
+Argmax = primitive("Argmax", _index_of("ArgMax", "greatest"), axis=-1, output_type=int32)
+Argmin = primitive("Argmin", _index_of("ArgMin", "smallest"), axis=-1, output_type=int32)
 ArgMaxWithValue = primitive("ArgMaxWithValue", _with_value("ArgMax", "ReduceMax"), axis=0, keep_dims=False)
 ArgMinWithValue = primitive("ArgMinWithValue", _with_value("ArgMin", "ReduceMin"), axis=0, keep_dims=False)
 CumSum = primitive("CumSum", _cum_sum, exclusive=False, reverse=False)
@@ -170,12 +169,6 @@ def _with_logits(x: Any, y: Any, weight: Any = None, pos_weight: Any = None, *, 
     return loss.binary_cross_entropy_with_logits(x, y, weight, pos_weight, reduction)
 
 
-def _triplet(x: Any, positive: Any, negative: Any, margin: Any, *, p: int, swap: bool, eps: float,
-             reduction: str) -> Tensor:  # fmt: skip
-    """Return how much nearer the negative is than the positive plus a margin, reduced."""
-    return loss.triplet_margin_loss(x, positive, negative, margin, p, eps, swap, reduction)
-
-
 def _nll(x: Any, y: Any, weight: Any, *, reduction: str, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Return the loss and the weights that count."""
     used = gather(weight, y, 0)
@@ -199,8 +192,10 @@ SmoothL1Loss = primitive("SmoothL1Loss", loss.smooth_l1_loss, beta=1.0, reductio
 SoftMarginLoss = primitive("SoftMarginLoss", loss.soft_margin_loss, reduction="mean")
 SoftmaxCrossEntropyWithLogits = primitive("SoftmaxCrossEntropyWithLogits", loss.softmax_cross_entropy)
 SparseSoftmaxCrossEntropyWithLogits = primitive(
-    "SparseSoftmaxCrossEntropyWithLogits", lambda x, y, is_grad: loss.sparse_softmax_cross_entropy(x, y), is_grad=False
+    "SparseSoftmaxCrossEntropyWithLogits", loss.sparse_softmax_cross_entropy, "", "", is_grad=False
 )
-TripletMarginLoss = primitive("TripletMarginLoss", _triplet, p=2, swap=False, eps=1e-6, reduction="mean")
+TripletMarginLoss = primitive(
+    "TripletMarginLoss", loss.triplet_margin_loss, p=2, swap=False, eps=1e-6, reduction="mean"
+)
 
 __all__ = names.public(vars(), Primitive)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from opbuild.frontend.cell import location
-from opbuild.graph.types import Array
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit
@@ -15,6 +15,7 @@ from opbuild.mindspore.host import in_floats
 from opbuild.mindspore.ops.arithmetic import (
     abs,
     add,
+    addn,
     div,
     floating,
     maximum,
@@ -196,13 +197,7 @@ def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 @in_floats
 def _singular_norm(array: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
-    return np.linalg.norm(array, ord, axes, keepdims) if array.ndim == 2 else _stacked(array, ord, axes, keepdims)
-
-
-def _stacked(array: Array, ord: Any, axes: Any, keepdims: bool) -> Array:
-    values = np.linalg.svd(np.moveaxis(array, axes, (-2, -1)), compute_uv=False)
-    result = values.sum(-1) if ord == "nuc" else values.max(-1) if ord == 2 else values.min(-1)
-    return np.asarray(np.expand_dims(result, axes) if keepdims else result)
+    return np.linalg.norm(array, ord, axes, keepdims)
 
 
 def nuclear_norm(x: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
@@ -271,12 +266,7 @@ def clip_by_norm(x: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfi
 def clip_by_global_norm(x: Any, clip_norm: float = 1.0, use_norm: Any = None) -> Any:
     """Return tensors scaled down together to a Euclidean norm of at most ``clip_norm``."""
     squares = [reduce("ReduceSum", square(item), None, False) for item in x]
-    size = sqrt(squares[0])
-    if len(squares) > 1:
-        whole = squares[0]
-        for item in squares[1:]:
-            whole = add(whole, item)
-        size = sqrt(whole)
+    size = sqrt(addn(squares))
     return tuple(div(mul(item, clip_norm), maximum(size, clip_norm)) for item in x)
 
 
@@ -287,7 +277,4 @@ def matrix_power(input: Any, n: int) -> Tensor:
         tensor, n = inverse(tensor), -n
     if n == 0:
         return broadcast_to(eye(tensor.shape[-1], dtype=tensor.dtype), tensor.shape)
-    result = tensor
-    for _ in range(n - 1):
-        result = matmul(result, tensor)
-    return result
+    return functools.reduce(matmul, [tensor] * n)

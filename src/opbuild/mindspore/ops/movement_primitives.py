@@ -31,16 +31,15 @@ from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
 from opbuild.mindspore.tensor import Tensor
 
 # Shapes
-BatchToSpace = primitive("BatchToSpace", lambda x, block_size, crops: patches.batch_to_space_nd(x, block_size, crops),
-                         block_size=..., crops=...)  # fmt: skip
+BatchToSpace = primitive("BatchToSpace", patches.batch_to_space_nd, "", "block_size crops", block_size=..., crops=...)
 BatchToSpaceND = primitive("BatchToSpaceND", patches.batch_to_space_nd, block_shape=..., crops=...)
 BatchToSpaceNDV2 = primitive(
     "BatchToSpaceNDV2",
     lambda x, block, crops: patches.batch_to_space_nd(x, shaping.ints(block, "block_shape"), _pairs(crops)),
 )
-ChannelShuffle = primitive("ChannelShuffle", lambda x, group: patches.channel_shuffle(x, group), group=...)
+ChannelShuffle = primitive("ChannelShuffle", patches.channel_shuffle, "", "group", group=...)
 DepthToSpace = primitive("DepthToSpace", patches.depth_to_space, block_size=...)
-Expand = primitive("Expand", lambda x, shape: shaping.expand(x, shape))
+Expand = primitive("Expand", shaping.expand)
 FillV2 = primitive("FillV2", lambda shape, value: creation.full(shape, value, dtype=value.dtype))
 MatrixDiagPartV3 = primitive("MatrixDiagPartV3", diagonals.matrix_diag_part, align="RIGHT_LEFT")
 MatrixDiagV3 = primitive("MatrixDiagV3", diagonals.matrix_diag, align="RIGHT_LEFT")
@@ -48,28 +47,17 @@ MatrixSetDiagV3 = primitive("MatrixSetDiagV3", diagonals.matrix_set_diag, align=
 MirrorPad = primitive("MirrorPad", patches.mirror_pad, mode="REFLECT")
 Padding = primitive("Padding", patches.padding, pad_dim_size=8)
 ReverseSequence = primitive("ReverseSequence", arranging.reverse_sequence, seq_dim=..., batch_dim=0)
-SpaceToBatch = primitive(
-    "SpaceToBatch", lambda x, block_size, paddings: patches.space_to_batch_nd(x, block_size, paddings),
-    block_size=..., paddings=...,
-)  # fmt: skip
-SpaceToBatchND = primitive(
-    "SpaceToBatchND", lambda x, block_shape, paddings: patches.space_to_batch_nd(x, block_shape, paddings),
-    block_shape=..., paddings=...,
-)  # fmt: skip
+SpaceToBatch = primitive("SpaceToBatch", patches.space_to_batch_nd, block_size=..., paddings=...)
+SpaceToBatchND = primitive("SpaceToBatchND", patches.space_to_batch_nd, "", "block_shape paddings",
+                           block_shape=..., paddings=...)  # fmt: skip
 SpaceToDepth = primitive("SpaceToDepth", patches.space_to_depth, block_size=...)
 SplitV = primitive(
     "SplitV", lambda x, size_splits, split_dim, num_split: shaping.split(
         x, _filled(size_splits, x.shape[split_dim]), split_dim),
     size_splits=..., split_dim=..., num_split=...,
 )  # fmt: skip
-TrilIndices = primitive(
-    "TrilIndices", lambda row, col, offset, dtype: arranging.tril_indices(row, col, offset, dtype=dtype),
-    row=..., col=..., offset=0, dtype=int32,
-)  # fmt: skip
-TriuIndices = primitive(
-    "TriuIndices", lambda row, col, offset, dtype: arranging.triu_indices(row, col, offset, dtype=dtype),
-    row=..., col=..., offset=0, dtype=int32,
-)  # fmt: skip
+TrilIndices = primitive("TrilIndices", arranging.tril_indices, row=..., col=..., offset=0, dtype=int32)
+TriuIndices = primitive("TriuIndices", arranging.triu_indices, row=..., col=..., offset=0, dtype=int32)
 IdentityN = primitive("IdentityN", lambda x: tuple(x))
 
 
@@ -133,19 +121,7 @@ def _embedding_lookup(input_params: Any, input_indices: Any, offset: int = 0) ->
     return gather(input_params, input_indices - offset if offset else input_indices, 0)
 
 
-def _locking(function: Any) -> Any:
-    def scattered(input_x: Any, indices: Any, updates: Any, use_locking: bool) -> Tensor:
-        result: Tensor = function(input_x, indices, updates)
-        return result
-
-    scattered.__doc__ = function.__doc__
-    return scattered
-
-
-IndexAdd = primitive(
-    "IndexAdd", lambda x, indices, y, axis, use_lock, check_index_bound: scattering.index_add(x, indices, y, axis),
-    axis=..., use_lock=True, check_index_bound=True,
-)  # fmt: skip
+IndexAdd = primitive("IndexAdd", scattering.index_add, "", "axis", axis=..., use_lock=True, check_index_bound=True)
 IndexPut = primitive(
     "IndexPut", lambda x, v, indices, accumulate: scattering.index_put(x, indices, v, bool(accumulate)), accumulate=0
 )
@@ -155,9 +131,9 @@ InplaceSub = primitive("InplaceSub", scattering.inplace_sub, indices=...)
 InplaceUpdate = primitive("InplaceUpdate", scattering.inplace_update, indices=...)
 InplaceUpdateV2 = primitive("InplaceUpdateV2", lambda x, indices, v: scattering.inplace_update(x, v, indices))
 globals().update({
-    f"Scatter{places}{how}": primitive(f"Scatter{places}{how}", _locking(
-        getattr(scattering, f"scatter_{places.lower()}{'_' * bool(places)}{how.lower()}")), use_locking=how == "Update")
-    for places in ("", "Nd") for how in ("Add", "Div", "Max", "Min", "Mul", "Sub", "Update")
+    f"Scatter{places}{how}": primitive(
+        f"Scatter{places}{how}", getattr(scattering, f"scatter_{nd}{how.lower()}"), "", "", use_locking=how == "Update")
+    for places, nd in (("", ""), ("Nd", "nd_")) for how in ("Add", "Div", "Max", "Min", "Mul", "Sub", "Update")
 })  # fmt: skip
 ScatterAddWithAxis = primitive("ScatterAddWithAxis", scattering.scatter_add_with_axis, axis=0)
 TensorScatterElements = primitive("TensorScatterElements", scattering.tensor_scatter_elements, axis=0, reduction="none")
@@ -214,14 +190,10 @@ AffineGrid = primitive("AffineGrid", patches.affine_grid, align_corners=False)
 BoundingBoxDecode = primitive("BoundingBoxDecode", boxes.bounding_box_decode, max_shape=..., means=(0.0,) * 4,
                               stds=(1.0,) * 4, wh_ratio_clip=0.016)  # fmt: skip
 BoundingBoxEncode = primitive("BoundingBoxEncode", boxes.bounding_box_encode, means=(0.0,) * 4, stds=(1.0,) * 4)
-Col2Im = primitive(
-    "Col2Im", lambda x, size, kernel_size, dilation, padding, stride: patches.col2im(
-        x, size, kernel_size, dilation, padding, stride),
-    kernel_size=..., dilation=1, padding=0, stride=1,
-)  # fmt: skip
+Col2Im = primitive("Col2Im", patches.col2im, "", "kernel_size dilation padding stride",
+                   kernel_size=..., dilation=1, padding=0, stride=1)  # fmt: skip
 GridSampler2D = primitive(
-    "GridSampler2D", lambda x, grid, interpolation_mode, padding_mode, align_corners: patches.grid_sample(
-        x, grid, interpolation_mode, padding_mode, align_corners),
+    "GridSampler2D", patches.grid_sample, "", "interpolation_mode padding_mode align_corners",
     interpolation_mode="bilinear", padding_mode="zeros", align_corners=False,
 )  # fmt: skip
 IOU = primitive("IOU", boxes.iou, mode="iou")
@@ -239,16 +211,10 @@ MaxPool3DWithArgmax = primitive(
         x, ksize, strides, pads, dilation, ceil_mode, 3),
     ksize=..., strides=..., pads=..., dilation=(1, 1, 1), ceil_mode=False, data_format="NCDHW", argmax_type=int64,
 )  # fmt: skip
-MaxUnpool2D = primitive(
-    "MaxUnpool2D", lambda x, argmax, ksize, strides, pads, output_shape, data_format: pooling.max_unpool2d(
-        x, argmax, ksize, strides, pads, output_shape),
-    ksize=..., strides=0, pads=0, output_shape=(), data_format="NCHW",
-)  # fmt: skip
-MaxUnpool3D = primitive(
-    "MaxUnpool3D", lambda x, argmax, ksize, strides, pads, output_shape, data_format: pooling.max_unpool3d(
-        x, argmax, ksize, strides, pads, output_shape),
-    ksize=..., strides=0, pads=0, output_shape=(), data_format="NCDHW",
-)  # fmt: skip
+MaxUnpool2D = primitive("MaxUnpool2D", pooling.max_unpool2d, "", "ksize strides pads output_shape",
+                        ksize=..., strides=0, pads=0, output_shape=(), data_format="NCHW")  # fmt: skip
+MaxUnpool3D = primitive("MaxUnpool3D", pooling.max_unpool3d, "", "ksize strides pads output_shape",
+                        ksize=..., strides=0, pads=0, output_shape=(), data_format="NCDHW")  # fmt: skip
 AvgPool3D = primitive(
     "AvgPool3D",
     lambda x, kernel_size, strides, pad_mode, pad, ceil_mode, count_include_pad, divisor_override, data_format:

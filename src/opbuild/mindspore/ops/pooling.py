@@ -55,18 +55,6 @@ def max_pool2d(x: Any, kernel_size: Any, stride: Any = None, padding: Padding = 
     return pool("MaxPool", x, kernel_size, step, "pad", padding, ceil_mode, 2, dilation=dilation)
 
 
-def avg_pool2d(input_x: Any, kernel_size: Any = 1, stride: Any = 1, padding: Padding = 0, ceil_mode: bool = False,
-               count_include_pad: bool = True, divisor_override: int = 0) -> Tensor:  # fmt: skip
-    """Return the mean under a window."""
-    return averaged(input_x, kernel_size, stride, "pad", padding, ceil_mode, count_include_pad, divisor_override, 2)
-
-
-def avg_pool1d(input_x: Any, kernel_size: Any = 1, stride: Any = 1, padding: Padding = 0, ceil_mode: bool = False,
-               count_include_pad: bool = True) -> Tensor:  # fmt: skip
-    """Return the mean under a window of one axis."""
-    return averaged(input_x, kernel_size, stride, "pad", padding, ceil_mode, count_include_pad, None, 1)
-
-
 def averaged(value: Any, kernel_size: Any, stride: Any, pad_mode: str, padding: Padding, ceil_mode: bool,
              count_include_pad: bool, divisor_override: int | None, rank: int) -> Tensor:  # fmt: skip
     """Return the mean under a window, divided by ``divisor_override`` instead of the window's size if that is given."""
@@ -79,19 +67,21 @@ def averaged(value: Any, kernel_size: Any, stride: Any, pad_mode: str, padding: 
     return mul(result, prod(per_axis(kernel_size, rank, "the kernel_size")) / divisor)
 
 
-def adaptive_avg_pool2d(input: Any, output_size: Any) -> Tensor:
-    """Return means over windows chosen so that the output has ``output_size``; None keeps an extent."""
-    return adaptive("ReduceMean", "AveragePool", input, output_size)
+def _avg_pool(rank: int, axes: str) -> Callable[..., Tensor]:
+    def function(input_x: Any, kernel_size: Any = 1, stride: Any = 1, padding: Padding = 0, ceil_mode: bool = False,
+                 count_include_pad: bool = True, divisor_override: int = 0) -> Tensor:  # fmt: skip
+        return averaged(input_x, kernel_size, stride, "pad", padding, ceil_mode, count_include_pad, divisor_override,
+                        rank)  # fmt: skip
+
+    return named(function, f"avg_pool{rank}d", f"Return the mean under a window{axes}.")
 
 
-def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """Return the greatest elements of windows chosen so that the output has ``output_size``; None keeps an extent."""
-    if return_indices:
-        return adaptive_with_indices(input, output_size, 2)
-    return adaptive("ReduceMax", "MaxPool", input, output_size)
+avg_pool2d, avg_pool3d = _avg_pool(2, ""), _avg_pool(3, " of three axes")
+avg_pool1d = spelled(_avg_pool(1, ""), "avg_pool1d", "Return the mean under a window of one axis.",
+                     {"divisor_override": 0})  # fmt: skip
 
 
-def adaptive(reduction: str, pooling: str, value: Any, output_size: Any, rank: int = 2) -> Tensor:
+def adaptive(reduction: str, pooling: str, value: Any, output_size: Any, rank: int) -> Tensor:
     """Reduce windows of the last ``rank`` axes that are chosen so that the output has ``output_size``."""
     tensor = need_tensor(value, "adaptive pooling")
     sizes = (output_size,) * rank if isinstance(output_size, int) or output_size is None else tuple(output_size)
@@ -118,6 +108,33 @@ def _windows(reduction: str, tensor: Tensor, axis: int, size: int) -> Tensor:
     bounds = [(index * extent // size, -(-(index + 1) * extent // size)) for index in range(size)]
     parts = [cut(tensor, [start], [end], [axis], [1]) for start, end in bounds]
     return concat([reduce(reduction, part, axis, True) for part in parts], axis)
+
+
+def _adaptive_mean(rank: int, what: str) -> Callable[[Any, Any], Tensor]:
+    def function(input: Any, output_size: Any) -> Tensor:
+        return adaptive("ReduceMean", "AveragePool", input, output_size, rank)
+
+    return named(function, f"adaptive_avg_pool{rank}d", f"Return means over windows {what}.")
+
+
+def _adaptive_greatest(rank: int, what: str) -> Callable[..., Any]:
+    def function(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+        if return_indices:
+            return adaptive_with_indices(input, output_size, rank)
+        return adaptive("ReduceMax", "MaxPool", input, output_size, rank)
+
+    return named(function, f"adaptive_max_pool{rank}d", f"Return the greatest elements of windows {what}.")
+
+
+_ONE = "of the last axis chosen so that ``output_size`` of them come out"
+_THREE = "of the last three axes; None keeps an extent"
+_TWO = "chosen so that the output has ``output_size``; None keeps an extent"
+adaptive_avg_pool1d, adaptive_avg_pool2d = _adaptive_mean(1, _ONE), _adaptive_mean(2, _TWO)
+adaptive_avg_pool3d, adaptive_max_pool3d = _adaptive_mean(3, _THREE), _adaptive_greatest(3, _THREE)
+adaptive_max_pool2d = _adaptive_greatest(2, _TWO)
+adaptive_max_pool1d = spelled(_adaptive_greatest(1, _ONE), "adaptive_max_pool1d",
+                              f"Return the greatest elements of windows {_ONE}.",
+                              {"return_indices": False})  # fmt: skip
 
 
 def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
@@ -159,34 +176,6 @@ def resized(value: Any, size: tuple[int, ...], kind: str, align_corners: bool, h
                 nearest_mode=nearest, **extra)  # fmt: skip
 
 
-def adaptive_avg_pool1d(input: Any, output_size: Any) -> Tensor:
-    """Return means over windows of the last axis chosen so that ``output_size`` of them come out."""
-    return adaptive("ReduceMean", "AveragePool", input, output_size, 1)
-
-
-def adaptive_max_pool1d(input: Any, output_size: Any) -> Tensor:
-    """Return the greatest elements of windows of the last axis chosen so that ``output_size`` come out."""
-    return adaptive("ReduceMax", "MaxPool", input, output_size, 1)
-
-
-def adaptive_avg_pool3d(input: Any, output_size: Any) -> Tensor:
-    """Return means over windows of the last three axes; None keeps an extent."""
-    return adaptive("ReduceMean", "AveragePool", input, output_size, 3)
-
-
-def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """Return the greatest elements of windows of the last three axes; None keeps an extent."""
-    if return_indices:
-        return adaptive_with_indices(input, output_size, 3)
-    return adaptive("ReduceMax", "MaxPool", input, output_size, 3)
-
-
-def avg_pool3d(input_x: Any, kernel_size: Any = 1, stride: Any = 1, padding: Padding = 0, ceil_mode: bool = False,
-               count_include_pad: bool = True, divisor_override: int = 0) -> Tensor:  # fmt: skip
-    """Return the mean under a window of three axes."""
-    return averaged(input_x, kernel_size, stride, "pad", padding, ceil_mode, count_include_pad, divisor_override, 3)
-
-
 def max_pool3d(x: Any, kernel_size: Any, stride: Any = None, padding: Padding = 0, dilation: Any = 1,
                ceil_mode: bool = False, return_indices: bool = False) -> Any:  # fmt: skip
     """Return the greatest element under a window of three axes and, if asked, its place in the flattened volume."""
@@ -199,52 +188,48 @@ def max_pool3d(x: Any, kernel_size: Any, stride: Any = None, padding: Padding = 
 def with_indices(x: Any, kernel_size: Any, stride: Any, padding: Padding, dilation: Any, ceil_mode: bool,
                  rank: int) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the greatest element under a window and its place (int64) in the flattened spatial axes."""
-    given = need_tensor(x, "max_pool")
-    tensor = given if given.ndim == rank + 2 else expand_dims(given, 0)
-    extents = tensor.shape[2:]
+    tensor = need_tensor(x, "max_pool")
+    extents = tensor.shape[-rank:]
     border = (padding,) * rank if isinstance(padding, int) else tuple(padding)
     kernel, strides = per_axis(kernel_size, rank, "the kernel_size"), per_axis(stride, rank, "the stride")
     dilations = per_axis(dilation, rank, "the dilation")
     steps = [_steps(*each, ceil_mode) for each in zip(extents, kernel, strides, border, dilations, strict=True)]
-    results = greatest(tensor, steps)
-    return results if given is tensor else (squeeze(results[0], 0), squeeze(results[1], 0))
+    return greatest(tensor, steps)
 
 
 def adaptive_with_indices(x: Any, output_size: Any, rank: int) -> tuple[Tensor, Tensor]:
     """Return the greatest elements of windows that give ``output_size``, and their places (int64)."""
-    given = need_tensor(x, "adaptive_max_pool")
-    tensor = given if given.ndim == rank + 2 else expand_dims(given, 0)
+    tensor = need_tensor(x, "adaptive_max_pool")
     sizes = (output_size,) * rank if isinstance(output_size, int) else tuple(output_size)
     steps = []
-    for extent, size in zip(tensor.shape[2:], sizes, strict=True):
+    for extent, size in zip(tensor.shape[-rank:], sizes, strict=True):
         count = extent if size is None else size
         bounds = [(index * extent // count, -(-(index + 1) * extent // count)) for index in range(count)]
         width = max(end - start for start, end in bounds)
         columns = [[start + k if start + k < end else -1 for k in range(width)] for start, end in bounds]
         steps.append(np.array(columns).T)
-    results = greatest(tensor, steps)
-    return results if given is tensor else (squeeze(results[0], 0), squeeze(results[1], 0))
+    return greatest(tensor, steps)
 
 
 def greatest(tensor: Tensor, steps: Sequence[Array]) -> tuple[Tensor, Tensor]:
     """Return the greatest element of each window and its place in the flattened spatial axes.
 
     Args:
-        tensor: Shape (N, C, ...).
+        tensor: Shape (N, C, ...) or (C, ...).
         steps: For each spatial axis the places of each cell (rows) of each window (columns); -1 is no cell.
     """
-    extents, rank = tensor.shape[2:], len(steps)
+    rank = len(steps)
+    front, extents = tensor.shape[:-rank], tensor.shape[-rank:]
     places = _cells(extents, steps)
     outer, table = places.shape[rank:], places.reshape(prod(places.shape[:rank]), -1)
-    batch, channels = tensor.shape[:2]
-    flat = reshaped(tensor, (batch, channels, prod(extents)))
-    least = np.full((batch, channels, 1), -np.inf, tensor.type.dtype)
-    columns = gather(concat([flat, Tensor.of(least)], 2), Tensor.of(table % (prod(extents) + 1)), 2)
-    chosen = index_of("ArgMax", columns, 2, False, "int64")
+    flat, last = reshaped(tensor, (*front, prod(extents))), len(front)
+    least = np.full((*front, 1), -np.inf, tensor.type.dtype)
+    columns = gather(concat([flat, Tensor.of(least)], last), Tensor.of(table % (prod(extents) + 1)), last)
+    chosen = index_of("ArgMax", columns, last, False, "int64")
     cells = add(mul(chosen, table.shape[1]), Tensor.of(np.arange(table.shape[1])))
     found = gather(Tensor.of(np.ascontiguousarray(table.reshape(-1))), cells, 0)
-    shape = (batch, channels, *outer)
-    return reshaped(reduce("ReduceMax", columns, 2, False), shape), reshaped(found, shape)
+    shape = (*front, *outer)
+    return reshaped(reduce("ReduceMax", columns, last, False), shape), reshaped(found, shape)
 
 
 def _cells(extents: tuple[int, ...], steps: Sequence[Array]) -> Array:
@@ -272,7 +257,6 @@ def _steps(extent: int, kernel: int, stride: int, border: int, dilation: int, ce
 def _unpool(rank: int) -> Callable[..., Tensor]:
     def function(x: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
                  output_size: Any = None) -> Tensor:  # fmt: skip
-        """Return zeros with the elements of a pooled tensor at the places that they came from."""
         tensor, places = need_tensor(x, "max_unpool"), need_tensor(indices, "max_unpool")
         kernel = per_axis(kernel_size, rank, "the kernel_size")
         steps = kernel if stride in (None, 0) else per_axis(stride, rank, "the stride")
@@ -287,8 +271,8 @@ def _unpool(rank: int) -> Callable[..., Tensor]:
         result = tensor_scatter_elements(zeros, reshaped(places, flat), reshaped(tensor, flat), len(front))
         return reshaped(result, (*front, *wanted))
 
-    function.__name__ = function.__qualname__ = f"max_unpool{rank}d"
-    return function
+    doc = "Return zeros with the elements of a pooled tensor at the places that they came from."
+    return named(function, f"max_unpool{rank}d", doc)
 
 
 max_unpool1d, max_unpool2d, max_unpool3d = (_unpool(rank) for rank in (1, 2, 3))
@@ -312,9 +296,4 @@ def conv3d_transpose(inputs: Any, weight: Any, pad_mode: str = "valid", padding:
     return conv_transpose(inputs, weight, None, stride, pad_mode, padding, output_padding, dilation, group, 3)
 
 
-def dropout1d(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
-    """Return the tensor: nothing is dropped when a network runs."""
-    return dropout(input, p, training)
-
-
-dropout2d, dropout3d = spelled(dropout1d, "dropout2d"), spelled(dropout1d, "dropout3d")
+dropout1d, dropout2d, dropout3d = (spelled(dropout, f"dropout{rank}d", "", {"seed": None}) for rank in (1, 2, 3))

@@ -42,13 +42,15 @@ class Primitive:
         return f"Prim[{self.name}]<{listed}>" if listed else f"Prim[{self.name}]"
 
 
-def primitive(name: str, function: Callable[..., Any], doc: str = "", /, **attributes: Any) -> Callable[..., Primitive]:
+def primitive(name: str, function: Callable[..., Any], doc: str = "", passes: str | None = None, /,
+              **attributes: Any) -> Callable[..., Primitive]:  # fmt: skip
     """Return the class of an operator.
 
     Args:
         name: MindSpore's name of the primitive.
         function: Computes it: called with the operands, and with the attributes by name.
         doc: What ``help`` says of it; by default what it says of the function.
+        passes: The attributes that the function takes behind the operands, in order; by default all, by name.
         attributes: The attributes that the constructor takes, in order, with their defaults; ``...`` for one that
             must be given.
     """
@@ -59,6 +61,8 @@ def primitive(name: str, function: Callable[..., Any], doc: str = "", /, **attri
         self.attributes.update(taken.bind(args, kwargs))
 
     def __call__(self: Primitive, *operands: Any) -> Any:  # noqa: N807
+        if passes is not None:
+            return function(*operands, *(self.attributes[key] for key in passes.split()))
         return function(*operands, **{key: self.attributes[key] for key in attributes})
 
     doc = f"{doc or function.__doc__ or name}\n\nA primitive: ``{name}{taken}(operands)``."

@@ -12,7 +12,7 @@ import numpy as np
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import float32, int32, int64
-from opbuild.mindspore.execution import cast
+from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.host import on_data
 from opbuild.mindspore.ops import (
     arithmetic,
@@ -61,8 +61,6 @@ def _count_nonzero(x: Any, dims: Any) -> Tensor:
 
 def _cumprod(x: Any, axis: Any, exclusive: bool, reverse: bool) -> Tensor:
     """Return the running products along ``axis``."""
-    from opbuild.mindspore.execution import emit
-
     place = np.asarray(int(axis) % x.ndim, np.int64)
     return emit("CumProd", x, place, exclusive=int(exclusive), reverse=int(reverse))
 
@@ -89,8 +87,7 @@ def _nth(input: Any, n: Any, reverse: bool) -> Any:
 def _median(x: Any, global_median: bool, axis: int, keep_dims: bool, ignore_nan: bool) -> tuple[Tensor, Tensor]:
     """Return the middle element and its index."""
     if global_median:
-        values, indices = statistics.median(reshaped(x, (x.size,)), 0)
-        return values, indices
+        return statistics.median(reshaped(x, (x.size,)), 0)
     return (statistics.nanmedian if ignore_nan else statistics.median)(x, axis, keep_dims)
 
 
@@ -100,16 +97,15 @@ Cummax = primitive("Cummax", statistics.cummax, axis=...)
 Cummin = primitive("Cummin", statistics.cummin, axis=...)
 EuclideanNorm = primitive("EuclideanNorm", matrices.euclidean_norm, keep_dims=False)
 Histogram = primitive("Histogram", selection.histc, bins=100, min=0.0, max=0.0)
-HistogramFixedWidth = primitive("HistogramFixedWidth", lambda x, bounds, nbins, dtype: selection.histogram_fixed_width(
-    x, bounds, nbins), selection.histogram_fixed_width.__doc__ or "", nbins=..., dtype="int32")  # fmt: skip
+HistogramFixedWidth = primitive("HistogramFixedWidth", selection.histogram_fixed_width, "", "nbins",
+                                nbins=..., dtype="int32")  # fmt: skip
 InTopK = primitive("InTopK", statistics.intopk, k=...)
 Median = primitive("Median", _median, global_median=False, axis=0, keep_dims=False, ignore_nan=False)
 NthElement = primitive("NthElement", _nth, reverse=False)
 ReduceStd = primitive("ReduceStd", _std, axis=(), unbiased=True, keep_dims=False)
 
 
-LpNorm = primitive("LpNorm", lambda x, axis, p, keep_dims, epsilon: matrices.vector_norm(x, p, axis, keep_dims),
-                   "Return the norm of order ``p`` over axes.",
+LpNorm = primitive("LpNorm", matrices.vector_norm, "Return the norm of order ``p`` over axes.", "p axis keep_dims",
                    axis=..., p=2, keep_dims=False, epsilon=1e-12)  # fmt: skip
 NuclearNorm = primitive("NuclearNorm", matrices.nuclear_norm, dim=None, keepdim=False)
 Quantile = primitive(
@@ -129,8 +125,7 @@ MatrixPower = primitive("MatrixPower", matrices.matrix_power, n=...)
 MatrixSolve = primitive("MatrixSolve", decompositions.matrix_solve, adjoint=False)
 Ormqr = primitive("Ormqr", decompositions.ormqr, left=True, transpose=False)
 Pdist = primitive("Pdist", matrices.pdist, p=2.0)
-Renorm = primitive("Renorm", lambda x, p, dim, maxnorm: matrices.renorm(x, p, dim, maxnorm),
-                   p=..., dim=..., maxnorm=...)  # fmt: skip
+Renorm = primitive("Renorm", matrices.renorm, "", "p dim maxnorm", p=..., dim=..., maxnorm=...)
 
 
 def _einsum(tensors: Any, equation: str) -> Tensor:
@@ -168,8 +163,7 @@ def _tridiagonal(superdiag: Any, maindiag: Any, subdiag: Any, rhs: Any) -> Any:
 
 
 Einsum = primitive("Einsum", _einsum, equation=...)
-Lstsq = primitive("Lstsq", lambda matrix, rhs, fast, l2_regularizer: decompositions.lstsq(matrix, rhs),
-                  "Return X with the least squares of ``matrix @ X - rhs``.",
+Lstsq = primitive("Lstsq", decompositions.lstsq, "Return X with the least squares of ``matrix @ X - rhs``.", "",
                   fast=True, l2_regularizer=0.0)  # fmt: skip
 LuUnpack = primitive("LuUnpack", decompositions.lu_unpack, unpack_data=True, unpack_pivots=True)
 MatrixTriangularSolve = primitive("MatrixTriangularSolve", _triangular, lower=True, adjoint=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from opbuild.mindspore.execution import cast
 from opbuild.mindspore.host import not_traced, on_data
 from opbuild.mindspore.ops.activation import softmax
 from opbuild.mindspore.ops.arithmetic import add, div, need_tensor
+from opbuild.mindspore.ops.declaration import named, spelled
 from opbuild.mindspore.ops.gathering import one_hot
 from opbuild.mindspore.ops.reduction import argmax
 from opbuild.mindspore.ops.shaping import ints
@@ -49,26 +51,26 @@ def _bound(value: Any) -> Any:
     return value.asnumpy() if isinstance(value, Tensor) else value
 
 
-def rand(*size: Any, dtype: Any = None, seed: Any = None) -> Tensor:
-    """Return numbers drawn evenly from [0, 1)."""
-    return drawn("rand", lambda generator: generator.random(shape_of(size)), dtype or np.float32, seed)
+def _sampler(name: str, drawing: str, what: str) -> Callable[..., Tensor]:
+    def function(*size: Any, dtype: Any = None, seed: Any = None) -> Tensor:
+        return drawn(name, lambda generator: getattr(generator, drawing)(shape_of(size)), dtype or np.float32, seed)
+
+    return named(function, name, f"Return numbers drawn {what}.")
 
 
-def randn(*size: Any, dtype: Any = None, seed: Any = None) -> Tensor:
-    """Return numbers drawn from the normal distribution of mean 0 and deviation 1."""
-    return drawn("randn", lambda generator: generator.standard_normal(shape_of(size)), dtype or np.float32, seed)
+def _like(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    name = f"{function.__name__}_like"
+
+    def like(input: Any, seed: Any = None, *, dtype: Any = None) -> Tensor:
+        tensor = need_tensor(input, name)
+        return function(*tensor.shape or ((),), dtype=dtype or tensor.dtype, seed=seed)
+
+    return named(like, name, f"Return ``{function.__name__}`` in the shape (and type) of a tensor.")
 
 
-def rand_like(input: Any, seed: Any = None, *, dtype: Any = None) -> Tensor:
-    """Return ``rand`` in the shape (and type) of a tensor."""
-    tensor = need_tensor(input, "rand_like")
-    return rand(*tensor.shape or ((),), dtype=dtype or tensor.dtype, seed=seed)
-
-
-def randn_like(input: Any, seed: Any = None, *, dtype: Any = None) -> Tensor:
-    """Return ``randn`` in the shape (and type) of a tensor."""
-    tensor = need_tensor(input, "randn_like")
-    return randn(*tensor.shape or ((),), dtype=dtype or tensor.dtype, seed=seed)
+rand = _sampler("rand", "random", "evenly from [0, 1)")
+randn = _sampler("randn", "standard_normal", "from the normal distribution of mean 0 and deviation 1")
+rand_like, randn_like = _like(rand), _like(randn)
 
 
 def randint(low: int, high: int, size: Any, seed: Any = None, *, dtype: Any = None) -> Tensor:
@@ -152,14 +154,12 @@ def laplace(shape: Any, mean: Any, lambda_param: Any, seed: Any = None) -> Tenso
     return drawn("laplace", lambda generator: generator.laplace(centre, spread, full), np.float32, seed)
 
 
-def standard_laplace(shape: Any, seed: Any = None) -> Tensor:
-    """Return numbers drawn from the Laplace distribution of mean 0 and scale 1."""
-    return laplace(shape, 0.0, 1.0, seed)
-
-
-def standard_normal(shape: Any, seed: Any = None) -> Tensor:
-    """Return numbers drawn from the normal distribution of mean 0 and deviation 1."""
-    return normal(shape, 0.0, 1.0, seed)
+standard_laplace = spelled(laplace, "standard_laplace",
+                           "Return numbers drawn from the Laplace distribution of mean 0 and scale 1.",
+                           {"mean": 0.0, "lambda_param": 1.0})  # fmt: skip
+standard_normal = spelled(normal, "standard_normal",
+                          "Return numbers drawn from the normal distribution of mean 0 and deviation 1.",
+                          {"mean": 0.0, "stddev": 1.0})  # fmt: skip
 
 
 def bernoulli(input: Any, p: Any = 0.5, seed: Any = None) -> Tensor:

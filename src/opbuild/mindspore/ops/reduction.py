@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod as product
 from typing import Any
 
@@ -14,6 +14,7 @@ from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit, emit_many
 from opbuild.mindspore.ops.arithmetic import OWN, add, div, exp, floating, log, mul, need_tensor, sqrt, square, sub
 from opbuild.mindspore.ops.comparison import not_equal, where
+from opbuild.mindspore.ops.declaration import named
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
@@ -50,12 +51,14 @@ def axes_of(axis: Axis, rank: int, name: str) -> tuple[int, ...]:
 
 def sum(input: Any, dim: Axis = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Return the sum over ``dim``; truth values and small integers are summed as int64."""
-    tensor = need_tensor(input, "sum")
-    if dtype is not None:
-        tensor = cast(tensor, to_type(dtype).name)
-    elif not tensor.is_floating_point():
-        tensor = cast(tensor, "int64")
-    return reduce("ReduceSum", tensor, dim, keepdim)
+    return reduce("ReduceSum", _wide(input, "sum", dtype), dim, keepdim)
+
+
+def _wide(value: Any, name: str, dtype: Any) -> Tensor:
+    tensor = need_tensor(value, name)
+    if dtype is None:
+        return tensor if tensor.is_floating_point() else cast(tensor, "int64")
+    return cast(tensor, to_type(dtype).name)
 
 
 def mean(x: Any, axis: Axis = None, keep_dims: bool = False) -> Tensor:
@@ -64,43 +67,29 @@ def mean(x: Any, axis: Axis = None, keep_dims: bool = False) -> Tensor:
 
 
 def prod(input: Any, axis: Axis = None, keep_dims: bool = False, dtype: Any = None) -> Tensor:
-    """Return the product over ``axis``."""
-    tensor = need_tensor(input, "prod")
-    if dtype is not None:
-        tensor = cast(tensor, to_type(dtype).name)
-    elif not tensor.is_floating_point():
-        tensor = cast(tensor, "int64")
-    return reduce("ReduceProd", tensor, axis, keep_dims)
+    """Return the product over ``axis``; truth values and small integers are multiplied as int64."""
+    return reduce("ReduceProd", _wide(input, "prod", dtype), axis, keep_dims)
 
 
-def amax(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return the greatest element over ``axis``."""
-    return reduce("ReduceMax", need_tensor(input, "amax"), axis, keepdims)
+def _extreme(name: str, op_type: str, what: str) -> Callable[..., Tensor]:
+    def function(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        return reduce(op_type, need_tensor(input, name), axis, keepdims)
+
+    return named(function, name, f"Return the {what} element over ``axis``.")
 
 
-def amin(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return the smallest element over ``axis``."""
-    return reduce("ReduceMin", need_tensor(input, "amin"), axis, keepdims)
+def _with_index(name: str, op_type: str, extreme: Callable[..., Tensor], what: str) -> Callable[..., Any]:
+    def function(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:
+        if axis is None:
+            return extreme(input), Tensor.of(np.asarray(0, np.int64))
+        return extreme(input, axis, keepdims), index_of(op_type, need_tensor(input, name), axis, keepdims, "int64")
+
+    doc = f"Return the {what} element along ``axis`` and its index.\n\n"
+    return named(function, name, f"{doc}Of the whole tensor (and index 0) if ``axis`` is None.\n")
 
 
-def max(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the greatest element along ``axis`` and its index.
-
-    Of the whole tensor (and index 0) if ``axis`` is None.
-    """
-    if axis is None:
-        return amax(input), Tensor.of(np.asarray(0, np.int64))
-    return amax(input, axis, keepdims), index_of("ArgMax", need_tensor(input, "max"), axis, keepdims, "int64")
-
-
-def min(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the smallest element along ``axis`` and its index.
-
-    Of the whole tensor (and index 0) if ``axis`` is None.
-    """
-    if axis is None:
-        return amin(input), Tensor.of(np.asarray(0, np.int64))
-    return amin(input, axis, keepdims), index_of("ArgMin", need_tensor(input, "min"), axis, keepdims, "int64")
+amax, amin = _extreme("amax", "ReduceMax", "greatest"), _extreme("amin", "ReduceMin", "smallest")
+max, min = _with_index("max", "ArgMax", amax, "greatest"), _with_index("min", "ArgMin", amin, "smallest")
 
 
 def argmax(input: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -122,19 +111,18 @@ def index_of(op_type: str, tensor: Tensor, axis: int | None, keepdims: bool, dty
     return cast(emit(op_type, tensor, axis=axis, keepdims=int(keepdims)), dtype)
 
 
-def all(input: Any, axis: Axis = None, keep_dims: bool = False) -> Tensor:
-    """Return whether all elements over ``axis`` are true."""
-    return _logical("ReduceMin", input, axis, keep_dims)
+def _logical(name: str, op_type: str, what: str) -> Callable[..., Tensor]:
+    def function(input: Any, axis: Axis = None, keep_dims: bool = False) -> Tensor:
+        truth = cast(need_tensor(input, name), "bool")
+        return cast(reduce(op_type, cast(truth, "int32"), axis, keep_dims), "bool")
+
+    return named(function, name, f"Return whether {what} true.")
 
 
-def any(input: Any, axis: Axis = None, keep_dims: bool = False) -> Tensor:
-    """Return whether any element over ``axis`` is true."""
-    return _logical("ReduceMax", input, axis, keep_dims)
-
-
-def _logical(op_type: str, value: Any, axis: Axis, keepdims: bool) -> Tensor:
-    truth = cast(need_tensor(value, op_type), "bool")
-    return cast(reduce(op_type, cast(truth, "int32"), axis, keepdims), "bool")
+all, any = (
+    _logical("all", "ReduceMin", "all elements over ``axis`` are"),
+    _logical("any", "ReduceMax", "any element over ``axis`` is"),
+)
 
 
 def var(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> Tensor:

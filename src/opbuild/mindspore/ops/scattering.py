@@ -12,7 +12,7 @@ from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, a
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.host import need_array, on_data
 from opbuild.mindspore.ops.arithmetic import as_operand, div, need_tensor, neg
-from opbuild.mindspore.ops.declaration import named
+from opbuild.mindspore.ops.declaration import named, spelled
 from opbuild.mindspore.ops.selection import segment
 from opbuild.mindspore.ops.shaping import broadcast_to, expand_dims, moveaxis, reshaped
 from opbuild.mindspore.parameter import Parameter
@@ -26,8 +26,6 @@ __all__ = [
     "tensor_scatter_max", "tensor_scatter_min", "tensor_scatter_mul", "tensor_scatter_sub", "unsorted_segment_max",
     "unsorted_segment_min", "unsorted_segment_prod", "unsorted_segment_sum",
 ]  # fmt: skip
-
-_REDUCTIONS = {"none": "none", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 
 def _places(value: Any, name: str) -> Tensor:
@@ -118,7 +116,7 @@ scatter_max, scatter_min = _scatter_rows("max", "scatter_max"), _scatter_rows("m
 def tensor_scatter_elements(input_x: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "none") -> Tensor:
     """Return the tensor with each element of ``updates`` at its own place, but at its index along ``axis``."""
     tensor = need_tensor(input_x, "scatter")
-    one_of(reduction, tuple(_REDUCTIONS), "the reduction")
+    one_of(reduction, ("none", "add", "mul", "max", "min"), "the reduction")
     places = _places(indices, "scatter")
     values = updates if isinstance(updates, Tensor) else Tensor.of(np.full(places.shape, updates, tensor.type.dtype))
     if values.shape != places.shape:  # the first elements of a larger source are taken
@@ -132,9 +130,10 @@ def scatter(input: Any, axis: int, index: Any, src: Any) -> Tensor:
     return tensor_scatter_elements(input, index, src, axis)
 
 
-def scatter_add_with_axis(input_x: Any, indices: Any, update: Any, axis: int = 0) -> Tensor:
-    """Return the tensor with elements added at their indices along ``axis``."""
-    return tensor_scatter_elements(input_x, indices, update, axis, "add")
+scatter_add_with_axis = spelled(
+    tensor_scatter_elements, "scatter_add_with_axis",
+    "Return the tensor with elements added at their indices along ``axis``.", {"reduction": "add"}, update="updates",
+)  # fmt: skip
 
 
 def along(tensor: Any, axis: int, index: Any, values: Any, how: str, name: str) -> Tensor:
@@ -170,19 +169,16 @@ def index_fill(x: Any, axis: Any, index: Any, value: Any) -> Tensor:
     return along(tensor, place, index, values, "none", "index_fill")
 
 
-def inplace_update(x: Any, v: Any, indices: Any) -> Tensor:
-    """Return the tensor with the rows that ``indices`` names replaced by ``v``."""
-    return along(x, 0, indices, v, "none", "inplace_update")
+def _inplace(how: str, name: str, what: str) -> Callable[[Any, Any, Any], Tensor]:
+    def function(x: Any, v: Any, indices: Any) -> Tensor:
+        return along(x, 0, indices, v, how, name)
+
+    return named(function, name, f"Return the tensor with {what}.")
 
 
-def inplace_add(x: Any, v: Any, indices: Any) -> Tensor:
-    """Return the tensor with ``v`` added to the rows that ``indices`` names."""
-    return along(x, 0, indices, v, "add", "inplace_add")
-
-
-def inplace_sub(x: Any, v: Any, indices: Any) -> Tensor:
-    """Return the tensor with ``v`` subtracted from the rows that ``indices`` names."""
-    return along(x, 0, indices, v, "sub", "inplace_sub")
+inplace_update = _inplace("none", "inplace_update", "the rows that ``indices`` names replaced by ``v``")
+inplace_add = _inplace("add", "inplace_add", "``v`` added to the rows that ``indices`` names")
+inplace_sub = _inplace("sub", "inplace_sub", "``v`` subtracted from the rows that ``indices`` names")
 
 
 def select_scatter(input: Any, src: Any, axis: int, index: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -22,7 +23,7 @@ __all__ = [
     "broadcast_to", "cast", "cat", "chunk", "concat", "dtype", "expand", "expand_dims", "flatten", "flip", "hstack",
     "identity", "meshgrid", "moveaxis", "movedim", "narrow", "pad", "permute", "rank", "ravel", "repeat_interleave",
     "reshape", "roll", "shape", "size", "slice", "split", "squeeze", "stack", "swapaxes", "tile", "transpose", "tril",
-    "triu", "unbind", "unsqueeze", "unstack", "vstack",
+    "triu", "unbind", "unsqueeze", "unstack",
 ]  # fmt: skip
 
 
@@ -156,9 +157,7 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     if isinstance(tensors, Tensor) or not tensors:
         raise ArgumentTypeError("concat was given no sequence of tensors", "give a tuple or list of them")
     items = [need_tensor(item, "concat") for item in tensors]
-    common = items[0].type.dtype
-    for item in items[1:]:
-        common = promote(common, item.type.dtype)
+    common = functools.reduce(promote, (item.type.dtype for item in items))
     place = axis_in(axis, items[0].ndim, "concat")
     return emit("Concat", *(_cast(item, common) for item in items), axis=place)
 
@@ -175,11 +174,6 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """Return tensors joined along axis 1; vectors along axis 0."""
     return concat(tensors, 0 if tensors[0].ndim < 2 else 1)
-
-
-def vstack(inputs: Sequence[Tensor]) -> Tensor:
-    """Return tensors joined along axis 0; vectors are rows."""
-    return concat([expand_dims(item, 0) if item.ndim == 1 else item for item in inputs], 0)
 
 
 def split(tensor: Any, split_size_or_sections: Any, axis: int = 0) -> tuple[Tensor, ...]:

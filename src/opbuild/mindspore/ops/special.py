@@ -12,7 +12,7 @@ from opbuild.graph.types import Array
 from opbuild.mindspore.host import in_floats, on_data
 from opbuild.mindspore.ops.arithmetic import div, exp, mul, neg
 from opbuild.mindspore.ops.comparison import where
-from opbuild.mindspore.ops.declaration import spelled
+from opbuild.mindspore.ops.declaration import named, spelled
 
 __all__ = [
     "bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e", "bessel_j0", "bessel_j1", "bessel_k0", "bessel_k0e",
@@ -157,13 +157,9 @@ def _beta(a: float, b: float, x: float) -> float:
     return scale * fraction
 
 
+@in_floats
 def mvlgamma(input: Any, p: int) -> Any:
     """Return the logarithm of the multivariate gamma function of dimension ``p``."""
-    return _mvlgamma(input, p)
-
-
-@in_floats
-def _mvlgamma(input: Any, p: int) -> Any:
     return p * (p - 1) / 4 * math.log(math.pi) + sum(_each(_lgamma, input - j / 2) for j in range(p))
 
 
@@ -176,9 +172,9 @@ def _first_kind(order: int, oscillating: bool) -> Any:
             return np.cos(order * _ANGLES - x * np.sin(_ANGLES)).mean(-1)
         return (np.exp(x * np.cos(_ANGLES) - np.abs(x)) * np.cos(order * _ANGLES)).mean(-1)
 
-    function.__name__ = f"bessel_{'j' if oscillating else 'i'}{order}{'' if oscillating else 'e'}"
-    function.__doc__ = f"Return the Bessel function of the first kind of order {order} of each element."
-    return in_floats(function)
+    name = f"bessel_j{order}" if oscillating else f"bessel_i{order}e"
+    doc = f"Return the Bessel function of the first kind of order {order} of each element."
+    return in_floats(named(function, name, doc))
 
 
 def _second_kind(order: int) -> Any:
@@ -192,9 +188,8 @@ def _second_kind(order: int) -> Any:
         result = (values.sum(-1) - (values[..., 0] + values[..., -1]) / 2) / 1024 * end[..., 0]
         return np.where(x > 0, result, np.where(x == 0, np.inf, np.nan))
 
-    function.__name__ = f"bessel_k{order}e"
-    function.__doc__ = f"Return the modified Bessel function K of order {order} of each element times ``exp(x)``."
-    return in_floats(function)
+    doc = f"Return the modified Bessel function K of order {order} of each element times ``exp(x)``."
+    return in_floats(named(function, f"bessel_k{order}e", doc))
 
 
 @lru_cache(maxsize=1)
@@ -218,9 +213,8 @@ def _neumann(order: int) -> Any:
         vanishing = (growing * np.exp(-positive * np.sinh(t)) * weights).sum(-1) * end[..., 0] / math.pi
         return np.where(x > 0, oscillating - vanishing, np.where(x == 0, -np.inf, np.nan))
 
-    function.__name__ = f"bessel_y{order}"
-    function.__doc__ = f"Return the Bessel function of the second kind of order {order} of each element."
-    return in_floats(function)
+    doc = f"Return the Bessel function of the second kind of order {order} of each element."
+    return in_floats(named(function, f"bessel_y{order}", doc))
 
 
 bessel_y0, bessel_y1 = _neumann(0), _neumann(1)
@@ -229,45 +223,29 @@ bessel_i0e, bessel_i1e = _first_kind(0, False), _first_kind(1, False)
 bessel_k0e, bessel_k1e = _second_kind(0), _second_kind(1)
 
 
-def bessel_i0(x: Any) -> Any:
-    """Return the modified Bessel function I of order 0 of each element."""
-    return mul(bessel_i0e(x), exp(where(x > 0, x, neg(x))))
+def _unscaled(scaled: Any, name: str, order: int) -> Any:
+    def function(x: Any) -> Any:
+        return mul(scaled(x), exp(where(x > 0, x, neg(x)))) if name == "i" else div(scaled(x), exp(x))
+
+    what = f"Return the modified Bessel function {name.upper()} of order {order} of each element."
+    return named(function, f"bessel_{name}{order}", what)
 
 
-def bessel_i1(x: Any) -> Any:
-    """Return the modified Bessel function I of order 1 of each element."""
-    return mul(bessel_i1e(x), exp(where(x > 0, x, neg(x))))
-
-
+bessel_i0, bessel_i1 = _unscaled(bessel_i0e, "i", 0), _unscaled(bessel_i1e, "i", 1)
+bessel_k0, bessel_k1 = _unscaled(bessel_k0e, "k", 0), _unscaled(bessel_k1e, "k", 1)
 i0 = spelled(bessel_i0, "i0", input="x")
 
 
-def bessel_k0(x: Any) -> Any:
-    """Return the modified Bessel function K of order 0 of each element."""
-    return div(bessel_k0e(x), exp(x))
+def _of_two(name: str, what: str) -> Any:
+    def function(input: Any, other: Any) -> Any:
+        return getattr(np, name)(input, other)
+
+    return on_data(named(function, name, f"Return {what}."))
 
 
-def bessel_k1(x: Any) -> Any:
-    """Return the modified Bessel function K of order 1 of each element."""
-    return div(bessel_k1e(x), exp(x))
-
-
-@on_data
-def gcd(input: Any, other: Any) -> Any:
-    """Return the greatest common divisors of integers."""
-    return np.gcd(input, other)
-
-
-@on_data
-def lcm(input: Any, other: Any) -> Any:
-    """Return the least common multiples of integers."""
-    return np.lcm(input, other)
-
-
-@on_data
-def nextafter(input: Any, other: Any) -> Any:
-    """Return the next float after each element of ``input`` towards ``other``."""
-    return np.nextafter(input, other)
+gcd = _of_two("gcd", "the greatest common divisors of integers")
+lcm = _of_two("lcm", "the least common multiples of integers")
+nextafter = _of_two("nextafter", "the next float after each element of ``input`` towards ``other``")
 
 
 @on_data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,19 +33,15 @@ def reduce_sum(x: Any, axis: Axis = ()) -> Tensor:
     return reduce("ReduceSum", need_tensor(x, "reduce_sum"), axis, False)
 
 
-def reduce_mean(x: Any, axis: Axis = ()) -> Tensor:
-    """Return the mean over ``axis``."""
-    return mean(x, axis)
+def _over(name: str, function: Callable[..., Tensor], what: str) -> Callable[..., Tensor]:
+    def reduced(x: Any, axis: Axis = ()) -> Tensor:
+        return function(x, axis)
+
+    return named(reduced, name, f"Return the {what} over ``axis``.")
 
 
-def reduce_max(x: Any, axis: Axis = ()) -> Tensor:
-    """Return the greatest element over ``axis``."""
-    return amax(x, axis)
-
-
-def reduce_min(x: Any, axis: Axis = ()) -> Tensor:
-    """Return the smallest element over ``axis``."""
-    return amin(x, axis)
+reduce_mean, reduce_max = _over("reduce_mean", mean, "mean"), _over("reduce_max", amax, "greatest element")
+reduce_min = _over("reduce_min", amin, "smallest element")
 
 
 def aminmax(input: Any, *, axis: int | None = 0, keepdims: bool = False) -> tuple[Tensor, Tensor]:
@@ -57,14 +54,14 @@ def ptp(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return sub(amax(input, axis, keepdims), amin(input, axis, keepdims))
 
 
-def std_mean(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the standard deviation and the mean over ``axis``."""
-    return std(input, axis, ddof, keepdims), mean(floating(input, "std_mean"), axis, keepdims)
+def _with_mean(name: str, function: Callable[..., Tensor], what: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    def both(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> tuple[Tensor, Tensor]:
+        return function(input, axis, ddof, keepdims), mean(floating(input, name), axis, keepdims)
+
+    return named(both, name, f"Return the {what} and the mean over ``axis``.")
 
 
-def var_mean(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the variance and the mean over ``axis``."""
-    return var(input, axis, ddof, keepdims), mean(floating(input, "var_mean"), axis, keepdims)
+std_mean, var_mean = _with_mean("std_mean", std, "standard deviation"), _with_mean("var_mean", var, "variance")
 
 
 def msort(input: Any) -> Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError
-from opbuild.mindspore.ops import arithmetic, creation, gathering, normalization, reduction, shaping
+from opbuild.mindspore.ops import arithmetic, arranging, creation, gathering, normalization, reduction, shaping
 from opbuild.mindspore.ops.convolution import conv, conv_transpose, only_nchw
 from opbuild.mindspore.ops.pooling import adaptive_avg_pool2d, averaged, interpolate, pool
 from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
@@ -123,63 +123,36 @@ def _split(x: Any, axis: int, output_num: int) -> tuple[Tensor, ...]:
     return shaping.split(x, extent // output_num, axis)
 
 
-def _dtype(x: Any) -> Any:
-    """Return the element type."""
-    return x.dtype
-
-
 def _tensor_shape(x: Any) -> Tensor:
     """Return the extents as a tensor."""
     return Tensor.of(np.array(shaping.shape(x), np.int64))
-
-
-def _strided_slice(x: Any, begin: Any, end: Any, strides: Any, begin_mask: int, end_mask: int, ellipsis_mask: int,
-                   new_axis_mask: int, shrink_axis_mask: int) -> Tensor:  # fmt: skip
-    """Return every ``strides``-th element between ``begin`` and ``end``; a bit of a mask ignores that bound."""
-    if ellipsis_mask or new_axis_mask:
-        raise ArgumentValueError(
-            "StridedSlice with an ellipsis or new axis mask", "index the tensor with x[...] instead"
-        )
-    starts, ends, steps = list(begin), list(end), list(strides)
-    for index, step in enumerate(steps):
-        if shrink_axis_mask >> index & 1:
-            ends[index], steps[index] = starts[index] + 1 or x.shape[index], 1
-            continue
-        if begin_mask >> index & 1:
-            starts[index] = 0 if step > 0 else x.shape[index]
-        if end_mask >> index & 1:
-            ends[index] = x.shape[index] if step > 0 else -(2**31)
-    result = shaping.cut(x, starts, ends, list(range(len(starts))), steps)
-    gone = tuple(index for index in range(len(starts)) if shrink_axis_mask >> index & 1)
-    return shaping.squeeze(result, gone) if gone else result
 
 
 BroadcastTo = primitive("BroadcastTo", shaping.broadcast_to, shape=...)
 Concat = primitive("Concat", shaping.concat, axis=0)
 Meshgrid = primitive("Meshgrid", lambda inputs, indexing: shaping.meshgrid(*inputs, indexing=indexing), indexing="xy")
 Pad = primitive("Pad", _pad, paddings=...)
-ReverseV2 = primitive("ReverseV2", lambda x, axis: shaping.flip(x, axis), axis=...)
+ReverseV2 = primitive("ReverseV2", shaping.flip, "", "axis", axis=...)
 Roll = primitive("Roll", shaping.roll, shifts=..., dims=None)
 Split = primitive("Split", _split, axis=0, output_num=1)
 Squeeze = primitive("Squeeze", shaping.squeeze, axis=())
 Stack = primitive("Stack", shaping.stack, axis=0)
-StridedSlice = primitive("StridedSlice", _strided_slice, begin_mask=0, end_mask=0, ellipsis_mask=0, new_axis_mask=0,
-                         shrink_axis_mask=0)  # fmt: skip
+StridedSlice = primitive("StridedSlice", arranging.strided_slice, begin_mask=0, end_mask=0, ellipsis_mask=0,
+                         new_axis_mask=0, shrink_axis_mask=0)  # fmt: skip
 Tril = primitive("Tril", shaping.tril, diagonal=0)
 Triu = primitive("Triu", shaping.triu, diagonal=0)
-Unstack = primitive("Unstack", lambda x, axis, num: shaping.unstack(x, axis),
-                    "Return the slices of a tensor along ``axis``.", axis=0, num=None)  # fmt: skip
+Unstack = primitive("Unstack", shaping.unstack, "", "axis", axis=0, num=None)
 
 
 # Gather, scatter, creation
 Gather = GatherV2 = primitive("Gather", gathering.gather, batch_dims=0)
 OneHot = primitive("OneHot", gathering.one_hot, axis=-1)
-Range = primitive("Range", lambda start, end, step, maxlen: creation.arange(start, end, step), maxlen=1000000)
+Range = primitive("Range", creation.arange, "", "", maxlen=1000000)
 Pack, Unpack = Stack, Unstack
 
 # Without attributes
 globals().update(primitives(
-    Cast=shaping.cast, DType=_dtype, ExpandDims=shaping.expand_dims, Eye=creation.eye, Fill=creation.fill,
+    Cast=shaping.cast, DType=shaping.dtype, ExpandDims=shaping.expand_dims, Eye=creation.eye, Fill=creation.fill,
     Flatten=shaping.flatten, GatherD=gathering.gather_d, GatherNd=gathering.gather_nd, Identity=shaping.identity,
     LinSpace=creation.linspace, Ones=creation.ones, OnesLike=creation.ones_like, Rank=shaping.rank,
     Reshape=shaping.reshape, ScalarToTensor=creation.scalar_to_tensor, ScatterNd=gathering.scatter_nd,

@@ -10,7 +10,7 @@ from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.ops import matrices, patches, pooling
 from opbuild.mindspore.ops.convolution import conv
-from opbuild.mindspore.ops.declaration import spelled
+from opbuild.mindspore.ops.declaration import named, spelled
 from opbuild.mindspore.ops.scattering import replaced
 from opbuild.mindspore.tensor import Tensor
 
@@ -27,30 +27,25 @@ def _padded(padding: Any, rank: int) -> tuple[str, Any]:
 def _conv(rank: int) -> Callable[..., Any]:
     def function(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
                  groups: int = 1) -> Tensor:  # fmt: skip
-        """Return a convolution of a tensor with or without a batch axis."""
         batched = input if input.ndim == rank + 2 else ops.expand_dims(input, 0)
         mode, amounts = _padded(padding, rank)
         result = conv(batched, weight, bias, stride, mode, amounts, dilation, groups, rank)
         return result if input.ndim == rank + 2 else ops.squeeze(result, 0)
 
-    function.__name__ = function.__qualname__ = f"conv{rank}d"
-    return function
+    return named(function, f"conv{rank}d", "Return a convolution of a tensor with or without a batch axis.")
 
 
 def _pool(rank: int) -> Callable[..., Any]:
     average = (ops.avg_pool1d, ops.avg_pool2d, pooling.avg_pool3d)[rank - 1]
 
     def function(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-                 count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:  # fmt: skip
-        """Return the mean under a window."""
+                 count_include_pad: bool = True, divisor_override: int | None = None) -> Any:  # fmt: skip
         step = kernel_size if stride is None else stride
         border = padding if isinstance(padding, int) else _padded(padding, rank)[1]
         more = () if rank == 1 else (divisor_override or 0,)
-        result: Tensor = average(input, kernel_size, step, border, ceil_mode, count_include_pad, *more)
-        return result
+        return average(input, kernel_size, step, border, ceil_mode, count_include_pad, *more)
 
-    function.__name__ = function.__qualname__ = f"avg_pool{rank}d"
-    return function
+    return named(function, f"avg_pool{rank}d", "Return the mean under a window.")
 
 
 def _activation(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,8 +103,7 @@ def _batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = N
 def _adaptive(function: Callable[..., Any], rank: int) -> Callable[..., Any]:
     def pooled(input: Any, output_size: Any, return_indices: bool = False) -> Any:
         if return_indices and rank == 1:
-            values, places = pooling.adaptive_with_indices(input, output_size, rank)
-            return values, places
+            return pooling.adaptive_with_indices(input, output_size, rank)
         return function(input, output_size, return_indices) if return_indices else function(input, output_size)
 
     pooled.__doc__ = function.__doc__
@@ -176,14 +170,12 @@ for _name, _function in FUNCTIONS.items():
 globals().update(FUNCTIONS)
 
 
-def _losses() -> dict[str, Callable[..., Any]]:
-    """Return the losses that ``ops`` has under the same name."""
-    listed = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy",
-              "kl_div", "mse_loss", "nll_loss", "soft_margin_loss")  # fmt: skip
-    return {name: vars(ops)[name] for name in listed if name in vars(ops)}
-
-
-globals().update(_losses())
+_LOSSES: dict[str, Callable[..., Any]] = {name: vars(ops)[name] for name in (
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "kl_div",
+    "mse_loss", "nll_loss", "soft_margin_loss",
+)}  # fmt: skip
+"""The losses that ``ops`` has under the same name."""
+globals().update(_LOSSES)
 __getattr__ = names.getter(__name__)
-__all__ = [*FUNCTIONS, *_losses()]
+__all__ = [*FUNCTIONS, *_LOSSES]
 del _name, _function
