@@ -14,7 +14,7 @@ from setuptools.command.build_py import build_py
 
 sys.path.insert(0, str(Path(__file__).parent / "src"))
 
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.platform.imports import Modules
 from opbuild.platform.sources import MANIFEST, Sources
 
@@ -50,10 +50,13 @@ def write_manifest(package: Path) -> None:
 def describe(path: str, content: bytes, modules: Modules) -> tuple[str, tuple[str, tuple[str, ...]]]:
     """Return a source's name, and the digest of its code with what it imports."""
     if not path.endswith(".py"):
-        return path, (fast(content), ())
+        return path, (blake3_of(content), ())
     name = ".".join(("opbuild", *Path(path).with_suffix("").parts)).removesuffix(".__init__")
     module = modules.module(name)
-    return name, (fast(code(content)), tuple(each for each in module.imports if modules.module(each)) if module else ())
+    return name, (
+        blake3_of(code(content)),
+        tuple(each for each in module.imports if modules.module(each)) if module else (),
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ from unittest import mock
 
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.builder import build
-from opbuild.platform.digest import fast_file
+from opbuild.platform.digest import blake3_of_file
 from opbuild.runtime.link import link
 from samples import delivered
 
@@ -80,6 +80,6 @@ def replayed_compiles(folder: Path, *, links: bool = False) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(build, "RESTING", ReplayServers(folder)))
         stack.enter_context(mock.patch.object(HalideCompiler, "sources_digest", lambda _, desc: sources(desc)))
-        stack.enter_context(mock.patch("opbuild.kernel.identity.fast_file", lru_cache(fast_file)))
+        stack.enter_context(mock.patch("opbuild.kernel.identity.blake3_of_file", lru_cache(blake3_of_file)))
         stack.enter_context(mock.patch("opbuild.runtime.link.link", lambda objects, how: linked(tuple(objects), how)))
         yield

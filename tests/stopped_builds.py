@@ -41,7 +41,7 @@ from opbuild.config import Config
 from opbuild.kernel.target import host_target
 from opbuild.offline.build import build_offline
 from opbuild.offline.load import load
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.store.ageing import age
 from opbuild.store.policy import Policy, create_policy_file
 from replayed import replayed_compiles
@@ -133,7 +133,7 @@ class Place:
 def output_of(network: Any) -> str:
     """Return the digest of what a network computes."""
     x = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
-    return fast(np.ascontiguousarray(network(x)).data.cast("B"))
+    return blake3_of(np.ascontiguousarray(network(x)).data.cast("B"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -318,7 +318,7 @@ class Campaign:
             if (place.out / "small.om").exists():
                 said["outputs"].append(output_of(load(place.out / "small.om")))
             if (place.out / "cache.bundle").exists():
-                said["bundle"] = fast((place.out / "cache.bundle").read_bytes())
+                said["bundle"] = blake3_of((place.out / "cache.bundle").read_bytes())
             os.write(pipe, json.dumps(said).encode() + b"\n")
 
         built_before = place.entries()

@@ -16,7 +16,7 @@ from opbuild.files import private
 from opbuild.kernel.interfaces import WeightStore
 from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.store.weights import DiskWeights
 
 KINDS: dict[str, Callable[[Path], WeightStore]] = {
@@ -35,7 +35,7 @@ def array(number: int = 0) -> Bytes:
 
 def put(store: WeightStore, number: int = 0) -> Weight:
     """Put weights that must be stored."""
-    weight = store.put(fast(array(number).data), array(number))
+    weight = store.put(blake3_of(array(number).data), array(number))
     assert isinstance(weight, Weight), weight
     return weight
 
@@ -150,7 +150,7 @@ def test_what_was_looked_at_is_not_read_again_until_it_is_touched(
     store = DiskWeights(tmp_path / "weights")
     weight = put(store, 1)
     read: list[int] = []
-    monkeypatch.setattr("opbuild.files.mapping.fast", lambda data: (read.append(len(data)), fast(data))[1])
+    monkeypatch.setattr("opbuild.files.mapping.blake3_of", lambda data: (read.append(len(data)), blake3_of(data))[1])
     assert holds(store.get(weight.digest, SIZE, weight.state), 1)
     assert read == []
     path = file_of(tmp_path)
@@ -192,7 +192,7 @@ def test_a_storage_that_refuses_is_a_reason_and_leaves_nothing(
 
     weight = put(on_disk, 1)
     monkeypatch.setattr(private, step, refuse)
-    answer = on_disk.put(fast(array(2).data), array(2))
+    answer = on_disk.put(blake3_of(array(2).data), array(2))
     assert code(answer) == "unwritable"
     assert os.strerror(refusal) in str(on_disk.remember(SOURCE, weight))
     monkeypatch.undo()

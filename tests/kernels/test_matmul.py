@@ -20,7 +20,7 @@ from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.target import host_target
 from opbuild.lowering.context import Lowering, Options
 from opbuild.lowering.rules.matmul import matmul
-from opbuild.lowering.strided import seen_as
+from opbuild.lowering.strided import viewed_as
 from opbuild.operations.expression import ACC, arg, const
 from opbuild.program import HostCall
 
@@ -93,7 +93,7 @@ def test_transposed_operands_are_read_where_they_lie(shape: tuple[int, int, int]
     for name, transposed in (("a", left), ("b", right)):
         value = lowering.plain(f"{name}t")
         order = (0, 2, 1) if transposed else (0, 1, 2)
-        lowering.bind(name, seen_as(value, [value.shape[i] for i in order], [value.strides[i] for i in order]))
+        lowering.bind(name, viewed_as(value, [value.shape[i] for i in order], [value.strides[i] for i in order]))
     matmul(lowering, NODE)
     check(run_program(lowering.finish(), inputs)["y"], a.astype(np.float64) @ b)
 

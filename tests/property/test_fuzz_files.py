@@ -23,7 +23,7 @@ from opbuild.kernel.networks import ImageKey, Weight
 from opbuild.kernel.target import host_target
 from opbuild.offline.file import PackedWeights, read_offline, write_offline
 from opbuild.offline.format import LIBRARY, Section, open_container, write_container
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image
 from opbuild.runtime.library import Library
@@ -191,7 +191,7 @@ def test_bundles(tmp_path: Path) -> None:
     def read(changes: list[Change], pick: int) -> str:
         if pick % 2:
             body = to_bytes(changed_json(listing, changes))
-            head = f"opbuild bundle 1 {fast(body)} {len(body)}\n".encode()
+            head = f"opbuild bundle 1 {blake3_of(body)} {len(body)}\n".encode()
             path.write_bytes(head + body + (changed(data, changes) if pick % 4 == 1 else data))
         else:
             path.write_bytes(changed(content, changes))
@@ -229,12 +229,12 @@ def test_counters_and_memos(tmp_path: Path) -> None:
     count_build(tmp_path, [1.0], [("absent", 2.0)])
     state = map_file(library, 4)[1]
     digest = tmp_path / "model.digest"
-    digest.write_bytes(PRIVATE.write_memo(digest, {"blake3": fast(b"code"), "state": state}))
+    digest.write_bytes(PRIVATE.write_memo(digest, {"blake3": blake3_of(b"code"), "state": state}))
     sound = {path: path.read_bytes() for path in (memo, tmp_path / FILE, digest)}
     built = chain(SIZE).buffers[1]
     store, source = DiskWeights(weights), "0" * 64
     array = built.pack().view("uint8")  # type: ignore[misc]
-    weight = store.put(fast(array.data), array)
+    weight = store.put(blake3_of(array.data), array)
     assert isinstance(weight, Weight)
     assert store.remember(source, weight) is None
     reference = weights / f"{source}.json"
@@ -251,7 +251,7 @@ def test_counters_and_memos(tmp_path: Path) -> None:
             counted = read_counters(tmp_path).builds
             answer = store.find(source, array.nbytes)
             found = answer if isinstance(answer, Weight) else None
-            assert found is None or fast(found.array.data) == found.digest
+            assert found is None or blake3_of(found.array.data) == found.digest
             assert len(digest_of(library, digest).digest) == 64
         finally:
             path.write_bytes(sound[path])

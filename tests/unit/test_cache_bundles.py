@@ -19,7 +19,7 @@ from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.networks import StoredNetwork
 from opbuild.kernel.target import Target, parse_target
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
 from opbuild.store.networks import DiskNetworks
@@ -161,12 +161,12 @@ def test_a_sealed_bundle_of_unusable_entries_is_refused_whole(tmp_path: Path, el
     elif lie == "mixed":
         other[f"kernel_meta/{bad.name}.o"] = good.object
     else:
-        other = {f"network_meta/weights/{fast(b'x')}.bin": b"x"}
+        other = {f"network_meta/weights/{blake3_of(b'x')}.bin": b"x"}
     path = tmp_path / "lie.bundle"
     write_bundle(path, str(TARGET), [IDENTITY], [*files.items(), *other.items()])
     with pytest.raises(BuildError, match="nothing of the bundle") as caught:
         import_bundle(path, elsewhere, TARGET)
-    assert (fast(b"x") if lie == "stray" else bad.name) in caught.value.message
+    assert (blake3_of(b"x") if lie == "stray" else bad.name) in caught.value.message
     assert good.name not in caught.value.message
     assert files_in(elsewhere) == []
 
@@ -186,7 +186,7 @@ def test_a_list_that_is_no_list_is_refused(tmp_path: Path) -> None:
         {"target": "t", "compilers": [], "files": [["kernel_meta/conv_1_0.o", -1, "d"]]}
     ).encode()):  # fmt: skip
         path = tmp_path / "file"
-        path.write_bytes(f"opbuild bundle 1 {fast(listing)} {len(listing)}\n".encode() + listing)
+        path.write_bytes(f"opbuild bundle 1 {blake3_of(listing)} {len(listing)}\n".encode() + listing)
         with pytest.raises(BuildError):
             read_bundle(path)
 

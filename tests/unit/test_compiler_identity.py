@@ -36,7 +36,7 @@ def test_a_library_is_read_once(library: Path, memo: Path, monkeypatch: pytest.M
     def refuse(path: Path) -> str:
         raise AssertionError("read again")
 
-    monkeypatch.setattr(identity_module, "fast_file", refuse)
+    monkeypatch.setattr(identity_module, "blake3_of_file", refuse)
     assert files_digest([library], memo) == digest
 
 

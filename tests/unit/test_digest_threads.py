@@ -18,17 +18,17 @@ DATA = bytes(range(256)) * 80_000
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_takes_digests() -> None:
     """A worker that was forked after a network was built does not wait for threads of its parent for ever."""
-    wanted = digest.fast(DATA)
+    wanted = digest.blake3_of(DATA)
     child = os.fork()
     if child == 0:
         signal.alarm(20)
-        os._exit(digest.fast(DATA) != wanted)
+        os._exit(digest.blake3_of(DATA) != wanted)
     assert os.waitpid(child, 0)[1] == 0
 
 
 LIMITED = """
 import os, resource, sys, threading
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 if os.geteuid() == 0:
     user = 300_000 + os.getpid()
     os.setgroups([]); os.setgid(user); os.setuid(user)
@@ -36,7 +36,7 @@ resource.setrlimit(resource.RLIMIT_NPROC, (int(sys.argv[1]), int(sys.argv[1])))
 data, found, together = bytes(range(256)) * 80_000, [], threading.Barrier(int(sys.argv[1]))
 def work():
     together.wait()
-    found.append(fast(data))
+    found.append(blake3_of(data))
 threads = [threading.Thread(target=work) for _ in range(int(sys.argv[1]) - 1)]
 for thread in threads:
     thread.start()
@@ -59,4 +59,4 @@ def test_a_limit_on_processes_leaves_one_thread(processes: int) -> None:
 
 def test_pieces_have_the_digest_of_the_whole() -> None:
     """Whatever the pieces are."""
-    assert digest.fast_of([DATA[:7], memoryview(DATA)[7:]]) == digest.fast(DATA)
+    assert digest.blake3_of_parts([DATA[:7], memoryview(DATA)[7:]]) == digest.blake3_of(DATA)

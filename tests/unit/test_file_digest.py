@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opbuild.files.mapping import digest_of
-from opbuild.platform.digest import fast, fast_file
+from opbuild.platform.digest import blake3_of, blake3_of_file
 
 
 class Reader:
@@ -24,7 +24,7 @@ class Reader:
 
     def _fast(self, path: Path) -> str:
         self.read.append(path)
-        return fast_file(path)
+        return blake3_of_file(path)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_a_file_that_nobody_touched_is_read_once(tmp_path: Path, reader: Reader)
     """The second start of a network does not read the model's hundred megabytes."""
     path, memo = tmp_path / "model.onnx", tmp_path / "meta" / "model.digest"
     path.write_bytes(b"weights")
-    assert [reader(path, memo) for _ in range(3)] == [fast(b"weights")] * 3
+    assert [reader(path, memo) for _ in range(3)] == [blake3_of(b"weights")] * 3
     assert reader.read == [path]
 
 
@@ -51,7 +51,7 @@ def test_a_file_with_other_bytes_under_the_old_time_stamp_is_read_again(tmp_path
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     if path.stat().st_ctime_ns == stat.st_ctime_ns:
         pytest.skip("both writes fell into one tick of this file system's clock")
-    assert reader(path, memo) == fast(b"WEIGHTS")
+    assert reader(path, memo) == blake3_of(b"WEIGHTS")
     assert len(reader.read) == 2
 
 
@@ -60,7 +60,7 @@ def test_a_file_that_has_only_just_changed_is_not_remembered(tmp_path: Path) -> 
     reader = Reader(settled=10**15)
     path, memo = tmp_path / "model.onnx", tmp_path / "model.digest"
     path.write_bytes(b"weights")
-    assert [reader(path, memo) for _ in range(2)] == [fast(b"weights")] * 2
+    assert [reader(path, memo) for _ in range(2)] == [blake3_of(b"weights")] * 2
     assert not memo.exists()
     assert len(reader.read) == 2
 
@@ -71,7 +71,7 @@ def test_a_damaged_memo_costs_only_the_reading(tmp_path: Path, reader: Reader, d
     path, memo = tmp_path / "model.onnx", tmp_path / "model.digest"
     path.write_bytes(b"weights")
     memo.write_bytes(damage)
-    assert [reader(path, memo) for _ in range(2)] == [fast(b"weights")] * 2
+    assert [reader(path, memo) for _ in range(2)] == [blake3_of(b"weights")] * 2
     assert reader.read == [path]
 
 
@@ -79,5 +79,5 @@ def test_a_memo_that_can_not_be_written_costs_only_the_reading(tmp_path: Path, r
     """A folder that is a file holds no memo; the digest is taken all the same."""
     path = tmp_path / "model.onnx"
     path.write_bytes(b"weights")
-    assert [reader(path, path / "model.digest") for _ in range(2)] == [fast(b"weights")] * 2
+    assert [reader(path, path / "model.digest") for _ in range(2)] == [blake3_of(b"weights")] * 2
     assert len(reader.read) == 2

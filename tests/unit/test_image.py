@@ -184,8 +184,8 @@ def test_a_folder_that_was_moved_still_serves(tmp_path: Path) -> None:
 def test_weights_are_digested_once_and_not_at_every_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that nobody touched since they were verified are not read again; touched ones are."""
     store, _ = store_chain(tmp_path)
-    counted, digested = counting(files.fast)
-    monkeypatch.setattr(files, "fast", counted)
+    counted, digested = counting(files.blake3_of)
+    monkeypatch.setattr(files, "blake3_of", counted)
 
     def weights_digested() -> int:
         return sum(len(data) == 4 * SIZE for data in digested)
@@ -206,8 +206,8 @@ def test_weights_are_digested_once_and_not_at_every_start(tmp_path: Path, monkey
 def test_a_start_after_a_reboot_reads_the_weights_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash of the machine may lose what was written: nothing that was remembered before the boot is believed."""
     store, _ = store_chain(tmp_path)
-    counted, digested = counting(files.fast)
-    monkeypatch.setattr(files, "fast", counted)
+    counted, digested = counting(files.blake3_of)
+    monkeypatch.setattr(files, "blake3_of", counted)
     monkeypatch.setattr(files, "boot", lambda: "another boot")
     loaded(store)
     assert [len(data) for data in digested if len(data)] == [4 * SIZE]

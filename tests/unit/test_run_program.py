@@ -87,7 +87,7 @@ def test_a_linker_that_fails_is_not_believed(surroundings: Callable[[], None], t
 
 def test_much_that_is_said_is_read() -> None:
     """More than a pipe holds."""
-    assert len(ended("import sys; sys.stderr.write('x' * 300_000)").said) == 300_000
+    assert len(ended("import sys; sys.stderr.write('x' * 300_000)").message) == 300_000
 
 
 @pytest.mark.parametrize("code", ["import time; time.sleep(60)", "import os, time; os.close(2); time.sleep(60)"])

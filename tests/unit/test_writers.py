@@ -13,7 +13,7 @@ import pytest
 from opbuild.files import writers
 from opbuild.files.mapping import Known, digest_of, state_of
 from opbuild.files.writers import is_unwritten
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 
 EXT4, TMPFS, OVERLAY = 0xEF53, 0x01021994, 0x794C7630
 
@@ -91,19 +91,19 @@ def test_the_digest_of_a_file_that_is_mapped_for_writing_is_not_remembered(path:
     assert not first.lasts
     assert not memo.exists()
     mapped[:] = 2
-    assert digest_of(path, memo, settled=-1).digest == fast(bytes([2]) * 8192) != first.digest
+    assert digest_of(path, memo, settled=-1).digest == blake3_of(bytes([2]) * 8192) != first.digest
     del mapped
     assert digest_of(path, memo, settled=-1).lasts
     assert memo.exists()
     mapped = np.memmap(path, np.uint8, "r+")
     mapped[:] = 3
-    assert digest_of(path, memo, settled=-1).digest == fast(bytes([3]) * 8192)
+    assert digest_of(path, memo, settled=-1).digest == blake3_of(bytes([3]) * 8192)
     assert not memo.exists()
 
 
 def test_a_change_that_moves_no_time_is_noticed_at_the_end_of_a_build(path: Path) -> None:
     """F34, F82: what was read while somebody may have written is read again, and compared, before it is stored."""
-    old = fast(b"what it was")
+    old = blake3_of(b"what it was")
     assert Known(old, state_of(path), lasts=False).is_outdated(path)
     assert not Known(old, state_of(path), lasts=True).is_outdated(path)
-    assert not Known(fast(bytes(8192)), state_of(path), lasts=False).is_outdated(path)
+    assert not Known(blake3_of(bytes(8192)), state_of(path), lasts=False).is_outdated(path)

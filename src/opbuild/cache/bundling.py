@@ -33,7 +33,7 @@ from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stages import Planned
 from opbuild.pipeline.stores import Stores, deciding_builder
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.report import Clock
 from opbuild.store import inspect as operators
 from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle
@@ -298,7 +298,7 @@ def _network(name: str, files: Mapping[str, memoryview], target: str, used: set[
         return Reason("damaged", "its key is not what was written")
     weights = {digest: files.get(weights_file(digest), memoryview(b"")) for digest in described.weights}
     for digest, data in weights.items():
-        if fast(data) != digest:
+        if blake3_of(data) != digest:
             return Reason("damaged", f"{weights_file(digest)} is not what was written")
     used.update(described.files)
     return stored, weights
@@ -356,8 +356,8 @@ def _note_compilers(bundle: Bundle, config: Config, trust: Trust) -> tuple[str, 
     installed = identify(compiler, memo, trust)
     if installed in bundle.compilers:
         return ()
-    made = ", ".join(f"{each.name} {each.version}" for each in bundle.compilers)
-    return (f"{made} compiled the bundle; {installed.name} {installed.version} is installed and finds none of it",)
+    compilers = ", ".join(f"{each.name} {each.version}" for each in bundle.compilers)
+    return (f"{compilers} compiled the bundle; {installed.name} {installed.version} is installed and finds none of it",)
 
 
 def _target_of(entry: Entry) -> str:

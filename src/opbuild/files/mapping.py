@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from opbuild.files.private import boot, publish
 from opbuild.files.trust import PRIVATE, Trust
-from opbuild.platform.digest import fast, fast_file
+from opbuild.platform.digest import blake3_of, blake3_of_file
 
 Array = npt.NDArray[Any]
 
@@ -74,7 +74,7 @@ def digest_file(path: Path, trust: Trust = PRIVATE) -> str:
     Raises:
         OSError: If it can not be read or others can write to it.
     """
-    return fast(map_file(path, None, trust)[0].data)
+    return blake3_of(map_file(path, None, trust)[0].data)
 
 
 def verified(
@@ -96,7 +96,7 @@ def verified(
     array, state = copy_file(path, trust) if copies else map_file(path, nbytes, trust)
     if array.nbytes != nbytes:
         raise OSError(f"{path.name} has {array.nbytes} bytes, not {nbytes}")
-    if (copies or state != remembered) and fast(array.data) != digest:
+    if (copies or state != remembered) and blake3_of(array.data) != digest:
         raise OSError(f"{path.name} does not have the digest it should have")
     return array, state
 
@@ -121,7 +121,7 @@ class Known(NamedTuple):
         Raises:
             OSError: If it can not be read.
         """
-        return state_of(path) != self.state or (not self.lasts and fast_file(path) != self.digest)
+        return state_of(path) != self.state or (not self.lasts and blake3_of_file(path) != self.digest)
 
 
 def digest_of(
@@ -140,7 +140,7 @@ def digest_of(
     Args:
         path: The file.
         memo: File in which state and digest are remembered, replaced if it is not right; None remembers nothing.
-        digest_file: Reads the file and returns its digest; default ``fast_file``.
+        digest_file: Reads the file and returns its digest; default ``blake3_of_file``.
         trust: Whose memo is believed.
         is_unwritten: Says whether nobody writes to the file; default ``files.writers``.
         settled: Nanoseconds since the file's last change after which another surely shows.
@@ -157,7 +157,7 @@ def digest_of(
         is_unwritten = writers.is_unwritten
     unwritten = is_unwritten(path)  # before anything is read: what is mapped later shows by its time of change
     stat, now = path.stat(), time.time_ns()
-    known = Known((digest_file or fast_file)(path), _state(stat), unwritten and now - stat.st_ctime_ns > settled)
+    known = Known((digest_file or blake3_of_file)(path), _state(stat), unwritten and now - stat.st_ctime_ns > settled)
     if memo is not None:
         with contextlib.suppress(OSError):
             if known.lasts and state_of(path) == known.state:

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from opbuild.files.writing import make_folder, write_new
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 
 PREFIX = ".publish-"
 STALE_SECONDS = 3600.0
@@ -145,4 +145,4 @@ def _machine() -> str:
         processes = str(Path("/proc/self/ns/pid").stat().st_ino)
     except OSError:
         processes = os.urandom(16).hex()
-    return fast(f"{boot()} {processes}".encode())[:_MACHINE_DIGITS]
+    return blake3_of(f"{boot()} {processes}".encode())[:_MACHINE_DIGITS]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opbuild.files.trust import PRIVATE, Trust, parse_json
-from opbuild.platform.digest import fast_of
+from opbuild.platform.digest import blake3_of_parts
 from opbuild.text.canonical import canonical_json
 
 _HEAD, _MIDDLE, _TAIL = b'{"blake3":"', b'","content":', b"}\n"
@@ -51,7 +51,7 @@ def unseal(data: bytes, name: str, trust: Trust = PRIVATE) -> Any:
 
 
 def _digest(name: str, body: bytes) -> str:
-    return fast_of([name.encode(errors="surrogateescape"), b"\n", body])
+    return blake3_of_parts([name.encode(errors="surrogateescape"), b"\n", body])
 
 
 def _end(signature: str) -> bytes:

@@ -19,7 +19,7 @@ from typing import Any
 
 from opbuild.config import Config
 from opbuild.errors import OptionError
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.text.canonical import canonical_json
 
 SETTING = "OPBUILD_TRUST_SHARED_CACHE=1"
@@ -93,7 +93,7 @@ class Trust:
         user = os.geteuid()
         known: dict[str, str] = {}
         for folder in folders:
-            for path, state in _way(folder, known):
+            for path, state in _leading_to(folder, known):
                 if not stat.S_ISDIR(state.st_mode) and not stat.S_ISLNK(state.st_mode):
                     break  # nothing can lie there, and a device such as /dev/null is everybody's
                 final = path == known.get(str(folder), "")
@@ -282,7 +282,7 @@ def _place(path: Path) -> str:
 
 
 def _check(path: Path, content: Mapping[str, Any]) -> str:
-    return fast(canonical_json([_place(path), dict(content)]).encode())
+    return blake3_of(canonical_json([_place(path), dict(content)]).encode())
 
 
 def remedy(path: str | os.PathLike[str], state: os.stat_result) -> str:
@@ -325,7 +325,7 @@ def _others(state: os.stat_result, user: int, *, sticky_counts: bool = False) ->
     return ""
 
 
-def _way(folder: Path, known: dict[str, str]) -> Iterator[tuple[str, os.stat_result]]:
+def _leading_to(folder: Path, known: dict[str, str]) -> Iterator[tuple[str, os.stat_result]]:
     """Yield every folder and symbolic link that leads to a folder, as far as they exist.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.types import Array, TensorType
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Constants(UserDict[str, Array]):
         if not isinstance(value, Deferred):
             return _digest(value)
         parts = "".join(map(_digest, value.made_of))
-        return fast(f"{value.type}{value.recipe}{parts}".encode())
+        return blake3_of(f"{value.type}{value.recipe}{parts}".encode())
 
     def keep(self, names: Collection[str]) -> None:
         """Drop all others."""
@@ -73,4 +73,4 @@ def _digest(array: Array) -> str:
     uniform = array.size > 0 and not any(array.strides)
     part = array.reshape(-1)[:1] if uniform else array
     body = memoryview(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
-    return fast(head + fast(body).encode())
+    return blake3_of(head + blake3_of(body).encode())

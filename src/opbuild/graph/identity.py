@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.types import Graph, Node
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.text.canonical import canonical_json
 
 
@@ -27,11 +27,11 @@ def graph_digest(graph: Graph) -> str:
         "types": {name: [type_.dtype, list(type_.shape)] for name, type_ in graph.types.items()},
         "constants": {name: _plain(array) for name, array in graph.constants.items()},
     }
-    return fast(canonical_json(parts).encode())
+    return blake3_of(canonical_json(parts).encode())
 
 
 def _node(node: Node) -> list[Any]:
-    proto = None if node.proto is None else fast(node.proto)
+    proto = None if node.proto is None else blake3_of(node.proto)
     inputs, outputs = list(node.inputs), list(node.outputs)
     return [node.domain, node.op_type, node.name, inputs, outputs, _plain(node.attrs), proto, *node.made_of]
 
@@ -44,10 +44,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return ["float", value.hex()]
     if isinstance(value, bytes):
-        return ["bytes", fast(value)]
+        return ["bytes", blake3_of(value)]
     if isinstance(value, (np.ndarray, np.generic)):
         array = np.ascontiguousarray(value)
-        return ["array", array.dtype.str, list(np.shape(value)), fast(array.reshape(-1).view(np.uint8).data)]
+        return ["array", array.dtype.str, list(np.shape(value)), blake3_of(array.reshape(-1).view(np.uint8).data)]
     if value is None or isinstance(value, (bool, int, str)):
         return value
     raise ValueError(f"an attribute of type {type(value).__name__} has no canonical form")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opbuild.errors import OptionError
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 
 if TYPE_CHECKING:
     from opbuild.graph.types import TensorType
@@ -135,4 +135,4 @@ def digest() -> str:
     if not _REGISTERED:
         return ""
     texts = [[*key, operator.source, operator.shape_source] for key, operator in sorted(_REGISTERED.items())]
-    return fast(repr(texts).encode())
+    return blake3_of(repr(texts).encode())

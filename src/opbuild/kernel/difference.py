@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.text.canonical import canonical_json
 
 _OTHER_FAMILY = 8
@@ -119,7 +119,7 @@ def _shown(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    return fast(text.encode())[:8]
+    return blake3_of(text.encode())[:8]
 
 
 def _target(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

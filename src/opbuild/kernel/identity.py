@@ -17,7 +17,7 @@ from opbuild.errors import BuildError
 from opbuild.files.private import publish
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.key import CompilerIdentity
-from opbuild.platform.digest import fast, fast_file
+from opbuild.platform.digest import blake3_of, blake3_of_file
 
 if TYPE_CHECKING:
     from opbuild.kernel.interfaces import Compiler
@@ -86,7 +86,7 @@ def files_digest(paths: Sequence[Path], memo: Path | None, trust: Trust = PRIVAT
     known = content.get("blake3")
     if content.get("files") == [list(each) for each in before] and isinstance(known, str) and len(known) == 64:
         return known
-    digest = fast("\n".join(fast_file(path) for path in paths).encode())
+    digest = blake3_of("\n".join(blake3_of_file(path) for path in paths).encode())
     if memo is not None and _settled(before) and files_state(paths) == before:
         _write(memo, {**(content if known == digest else {}), "files": before, "blake3": digest}, trust)
     return digest

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.text.canonical import canonical_json
 
 Bytes = npt.NDArray[np.uint8]
@@ -34,7 +34,7 @@ class ImageKey(NamedTuple):
     @property
     def stem(self) -> str:
         """The network's name in its store: ``<network>_<number>``, the first 64 bits of the key's digest."""
-        digest = fast(canonical_json({"format": FORMAT, **self.components}).encode())
+        digest = blake3_of(canonical_json({"format": FORMAT, **self.components}).encode())
         name = re.sub(r"[^a-z0-9_]+", "_", self.network.lower())[:60].strip("_") or "network"
         return f"{name}_{int(digest[:16], 16)}"
 

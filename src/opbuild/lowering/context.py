@@ -16,7 +16,7 @@ from opbuild.kernel.target import Target
 from opbuild.lowering.available import Kernels
 from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, dense_strides
 from opbuild.lowering.transfer import channel_table, copy, from_blocked, in_order, to_blocked
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, View
 
 V = TypeVar("V")
@@ -351,7 +351,7 @@ class Lowering:
         source, order = self._ordered[name]
         value = self._new_blocked_storage(name, source.padding_value)
         table = channel_table(order)
-        places = self.packed((), f"order {fast(table.tobytes())}", table.shape, "int32", lambda: table)
+        places = self.packed((), f"order {blake3_of(table.tobytes())}", table.shape, "int32", lambda: table)
         make = partial(in_order, dtype=source.storage.dtype, choose=self.choose)
         for n in range(value.shape[0]):
             self.emit(make, (source.window(n), places, value.window(n)), (name,))

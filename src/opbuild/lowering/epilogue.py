@@ -19,7 +19,7 @@ from opbuild.lowering.context import Lowering, NotServedError
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
 from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import ACC, arg, canonical, from_json, is_refined, substitute
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 
 CHANNEL_FILL = 1.0
 """What lanes beyond the channels hold in a packed operand: a neutral divisor and factor."""
@@ -111,7 +111,7 @@ def pack_channels(lowering: Lowering, name: str, channels: int, fill: float, ord
 
 def order_recipe(order: Array | None) -> str:
     """Return what the recipe of a packed constant says of an order of channels."""
-    return "" if order is None else f" order {fast(order.tobytes())}"
+    return "" if order is None else f" order {blake3_of(order.tobytes())}"
 
 
 def is_per_channel(own: tuple[int, ...], shape: tuple[int, ...]) -> bool:

@@ -23,7 +23,7 @@ from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, Operand
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.strided import broadcast, constant_step, merge, padded, seen_as, with_inner_stride
+from opbuild.lowering.strided import broadcast, constant_step, merge, padded, viewed_as, with_inner_stride
 from opbuild.operations.expression import Expression, canonical, operations
 
 BATCH_RANK = 2
@@ -97,16 +97,16 @@ def _constant_right(lowering: Lowering, product: Product, constant: tuple[str, b
     weights = panels(lowering, *constant)
     lhs = _rows_of(lowering, product)
     n, m = product.out.shape[-1], prod(product.out.shape[:-1])
-    out = seen_as(product.out, (m, n), (n, 1))
+    out = viewed_as(product.out, (m, n), (n, 1))
     operands = []
     for operand in product.operands:
         extents, strides = merge(operand.shape[:-1], [operand.strides[:-1]])
         if len(extents) > 1:
             copied = _dense_copy(lowering, operand, product.node)
-            operands.append(seen_as(copied, (m, n), (n, 1)))
+            operands.append(viewed_as(copied, (m, n), (n, 1)))
         else:
             step = strides[0][0] if extents else 0
-            operands.append(seen_as(operand, (m, n), (step, operand.strides[-1])))
+            operands.append(viewed_as(operand, (m, n), (step, operand.strides[-1])))
     _emit(lowering, replace(product, lhs=lhs, rhs=weights, out=out, operands=tuple(operands)), "panels", 1)
 
 
@@ -116,9 +116,9 @@ def _rows_of(lowering: Lowering, product: Product) -> Plain:
     k = lhs.shape[-1]
     extents, strides = merge(lhs.shape[:-1], [lhs.strides[:-1]])
     if len(extents) > 1:
-        return seen_as(_dense_copy(lowering, lhs, product.node), (prod(extents), k), (k, 1))
+        return viewed_as(_dense_copy(lowering, lhs, product.node), (prod(extents), k), (k, 1))
     rows = (extents[0], strides[0][0]) if extents else (1, 0)
-    return seen_as(lhs, (rows[0], k), (rows[1], lhs.strides[-1]))
+    return viewed_as(lhs, (rows[0], k), (rows[1], lhs.strides[-1]))
 
 
 def _any_right(lowering: Lowering, product: Product) -> None:
@@ -167,9 +167,9 @@ def _shared_right(product: Product) -> Product:
     for value in everything:
         shape = (1, value.shape[0], m * extent, value.shape[3])
         row = value.strides[2] if m != 1 else value.strides[1]
-        views.append(seen_as(value, shape, (0, value.strides[0], row, value.strides[3])))
+        views.append(viewed_as(value, shape, (0, value.strides[0], row, value.strides[3])))
     right, steps = product.rhs.shape, product.rhs.strides
-    rhs = seen_as(product.rhs, (1, right[0], *right[2:]), (0, steps[0], *steps[2:]))
+    rhs = viewed_as(product.rhs, (1, right[0], *right[2:]), (0, steps[0], *steps[2:]))
     return replace(product, lhs=views[0], rhs=rhs, out=views[1], operands=tuple(views[2:]))
 
 
@@ -183,8 +183,8 @@ def _copied_panels(lowering: Lowering, product: Product) -> Plain:
     target = lowering.temporary(TensorType(product.rhs.storage.dtype, (*once, count, k, PANEL)))
     whole, rest = divmod(n, PANEL)
     if whole:
-        source = seen_as(product.rhs, (*once, whole, k, PANEL), (*outer, PANEL * column, row, column))
-        lowering.copy(source, seen_as(target, source.shape, target.strides), product.node)
+        source = viewed_as(product.rhs, (*once, whole, k, PANEL), (*outer, PANEL * column, row, column))
+        lowering.copy(source, viewed_as(target, source.shape, target.strides), product.node)
     if rest:
         start = whole * PANEL * column
         source = Plain(product.rhs.storage, (*once, k, rest), (*outer, row, column), product.rhs.offset + start)
@@ -192,7 +192,7 @@ def _copied_panels(lowering: Lowering, product: Product) -> Plain:
         offset = whole * target.strides[-3]
         lowering.copy(source, Plain(target.storage, source.shape, strides, offset), product.node)
     repeated = [step if have > 1 else 0 for have, step in zip(once, target.strides, strict=False)]
-    return seen_as(target, (*batch, count, k, PANEL), (*repeated, *target.strides[-3:]))
+    return viewed_as(target, (*batch, count, k, PANEL), (*repeated, *target.strides[-3:]))
 
 
 def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> None:
@@ -212,8 +212,8 @@ def _vector_right(lowering: Lowering, product: Product) -> None:
     """Emit products with a single column: a dot product a row."""
     for part in _batches(product):
         lhs = _adjacent(lowering, part)
-        vector = seen_as(part.rhs, part.rhs.shape[:-1], part.rhs.strides[:-1])
-        out, *operands = (seen_as(v, v.shape[:-1], v.strides[:-1]) for v in (part.out, *part.operands))
+        vector = viewed_as(part.rhs, part.rhs.shape[:-1], part.rhs.strides[:-1])
+        out, *operands = (viewed_as(v, v.shape[:-1], v.strides[:-1]) for v in (part.out, *part.operands))
         _dot(lowering, replace(part, out=out, operands=tuple(operands)), lhs, vector)
 
 
@@ -222,10 +222,10 @@ def _vector_left(lowering: Lowering, part: Product) -> None:
     lhs = _adjacent(lowering, part)
     *batch, k, n = part.rhs.shape
     *outer, row, column = part.rhs.strides
-    matrix = seen_as(part.rhs, (*batch, n, k), (*outer, column, row))
-    vector = seen_as(lhs, (*batch, k), (*lhs.strides[:-2], lhs.strides[-1]))
+    matrix = viewed_as(part.rhs, (*batch, n, k), (*outer, column, row))
+    vector = viewed_as(lhs, (*batch, k), (*lhs.strides[:-2], lhs.strides[-1]))
     out, *operands = (
-        seen_as(v, (*v.shape[:-2], n), (*v.strides[:-2], v.strides[-1])) for v in (part.out, *part.operands)
+        viewed_as(v, (*v.shape[:-2], n), (*v.strides[:-2], v.strides[-1])) for v in (part.out, *part.operands)
     )
     _dot(lowering, replace(part, out=out, operands=tuple(operands)), matrix, vector)
 

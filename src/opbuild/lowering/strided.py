@@ -12,7 +12,7 @@ from opbuild.lowering.operands import Plain, dense_strides
 Strides = tuple[int, ...]
 
 
-def seen_as(value: Plain, shape: Sequence[int], strides: Sequence[int]) -> Plain:
+def viewed_as(value: Plain, shape: Sequence[int], strides: Sequence[int]) -> Plain:
     """Return the same memory from the same first element with other dimensions."""
     return Plain(value.storage, tuple(shape), tuple(strides), value.offset)
 
@@ -28,17 +28,17 @@ def reshaped(value: Plain, shape: Sequence[int]) -> Plain | None:
         array.shape = shape
     except AttributeError:
         return None
-    return seen_as(value, shape, array.strides)
+    return viewed_as(value, shape, array.strides)
 
 
 def dense_as(value: Plain, shape: Sequence[int]) -> Plain:
     """Return a dense value in another shape."""
-    return seen_as(value, shape, dense_strides(tuple(shape)))
+    return viewed_as(value, shape, dense_strides(tuple(shape)))
 
 
 def transposed(value: Plain, order: Sequence[int]) -> Plain:
     """Return the value with its dimensions in another order."""
-    return seen_as(value, [value.shape[axis] for axis in order], [value.strides[axis] for axis in order])
+    return viewed_as(value, [value.shape[axis] for axis in order], [value.strides[axis] for axis in order])
 
 
 def narrowed(value: Plain, axis: int, start: int, count: int, step: int = 1) -> Plain:
@@ -52,7 +52,7 @@ def narrowed(value: Plain, axis: int, start: int, count: int, step: int = 1) -> 
 def without(value: Plain, axis: int) -> Plain:
     """Return the value without an axis, at its first element."""
     shape, strides = value.shape, value.strides
-    return seen_as(value, shape[:axis] + shape[axis + 1 :], strides[:axis] + strides[axis + 1 :])
+    return viewed_as(value, shape[:axis] + shape[axis + 1 :], strides[:axis] + strides[axis + 1 :])
 
 
 def broadcast(value: Plain, shape: Sequence[int]) -> Plain:
@@ -60,7 +60,7 @@ def broadcast(value: Plain, shape: Sequence[int]) -> Plain:
     missing = len(shape) - len(value.shape)
     own = (1,) * missing + value.shape
     strides = (0,) * missing + value.strides
-    return seen_as(value, shape, [0 if e == 1 else s for e, s in zip(own, strides, strict=True)])
+    return viewed_as(value, shape, [0 if e == 1 else s for e, s in zip(own, strides, strict=True)])
 
 
 def merge(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[Strides]]:
@@ -102,4 +102,4 @@ def with_inner_stride(value: Plain, stride: int) -> Plain:
     """Return a value whose innermost stride is ``stride`` if its extent is 1, where the stride has no meaning."""
     if value.shape[-1] != 1:
         return value
-    return seen_as(value, value.shape, (*value.strides[:-1], stride))
+    return viewed_as(value, value.shape, (*value.strides[:-1], stride))

@@ -20,7 +20,7 @@ from opbuild.files.mapping import Known, digest_of, remembered_digest
 from opbuild.files.private import publish
 from opbuild.files.trust import Trust
 from opbuild.models.declaration import SUFFIX, Declaration, declaration_bytes, read_declaration
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.platform.sources import own_sources
 from opbuild.store.items import mark_used
 
@@ -80,12 +80,12 @@ class ModelMemory:
 
     def digest_file(self, path: Path) -> Path:
         """Return where the digest of a model's file is remembered."""
-        number = int(fast(os.path.abspath(path).encode(errors="surrogateescape"))[:16], 16)
+        number = int(blake3_of(os.path.abspath(path).encode(errors="surrogateescape"))[:16], 16)
         return self.folder / f"{_plain_name(path.stem)}_{number}.digest"
 
     def declaration_file(self, name: str, digest: str) -> Path:
         """Return where it is remembered what a model declares; its name decides nothing but how that is called."""
-        number = int(fast(f"{digest} {own_sources()}".encode())[:16], 16)
+        number = int(blake3_of(f"{digest} {own_sources()}".encode())[:16], 16)
         return self.folder / f"{_plain_name(name)}_{number}{SUFFIX}"
 
     def declaration(self, file: Path, digest: str) -> Declaration | None:

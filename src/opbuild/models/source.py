@@ -14,7 +14,7 @@ from opbuild.files.writing import inside
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.models.declaration import Declaration, Declared
 from opbuild.models.memory import ModelMemory
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.platform.limits import require_room
 from opbuild.report import Clock
 from opbuild.runtime.network import Shapes
@@ -77,7 +77,7 @@ class ModelSource:
                     f"the external data {location!r} of {str(self._model)!r} can not be read: {error.strerror}",
                     "copy the model's data files beside the model",
                 ) from error
-        return fast("\n".join(parts).encode())
+        return blake3_of("\n".join(parts).encode())
 
     @property
     def edited(self) -> bool:
@@ -146,7 +146,7 @@ class ModelSource:
             contents = read_file(path)
         except OSError as error:
             raise InvalidModelError(f"{str(path)!r} can not be read: {error}", "check the path") from error
-        if fast(contents.data) != self._own_digest:
+        if blake3_of(contents.data) != self._own_digest:
             raise InvalidModelError(f"{str(path)!r} changed since it was compiled", "compile it again")
         return contents
 
@@ -172,7 +172,7 @@ def open_model(model: Model, memory: ModelMemory) -> ModelSource:
 
     def read(file: Path) -> str:
         contents.append(read_file(file))
-        return fast(contents[-1].data)
+        return blake3_of(contents[-1].data)
 
     try:
         require_kind(path, ONNX)
@@ -199,9 +199,9 @@ def _is_model(path: Path) -> bool:
 
 def _digest_of_object(model: Any) -> str:
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return fast(bytes(model))
+        return blake3_of(bytes(model))
     try:
-        return fast(model.SerializeToString(deterministic=True))
+        return blake3_of(model.SerializeToString(deterministic=True))
     except Exception as error:  # protobuf's own types
         raise InvalidModelError(
             f"the ModelProto given can not be serialised: {error}",

@@ -29,7 +29,7 @@ from opbuild.offline.format import (
     write_container,
 )
 from opbuild.offline.program_json import tables
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.runtime.image import load_constants
 from opbuild.runtime.network import Shapes
@@ -54,7 +54,7 @@ class PackedWeights:
         return tuple(self._place(array) for array in arrays)
 
     def _place(self, array: Array) -> Constant:
-        digest = fast(array.data)
+        digest = blake3_of(array.data)
         if digest not in self._offsets:
             self._offsets[digest] = self._end
             self.parts.append(array)

@@ -32,7 +32,7 @@ from opbuild.files.private import private_path, sweep
 from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError
 from opbuild.files.writing import create
 from opbuild.graph.types import Array
-from opbuild.platform.digest import fast, fast_of
+from opbuild.platform.digest import blake3_of, blake3_of_parts
 from opbuild.text.plural import counted
 
 MAGIC = OFFLINE_MAGIC
@@ -115,13 +115,13 @@ def write_container(path: Path, sections: Sequence[Section], trust: Trust = PRIV
                     for piece in (bytes((start - file.tell()) % _LINE), part):
                         file.write(piece)
                         pieces.append(piece)
-                digest = bytes.fromhex(fast_of(pieces))
+                digest = bytes.fromhex(blake3_of_parts(pieces))
                 table += _ENTRY.pack(kind, index, start, file.tell() - start, 0, digest)
             size = file.tell()
             file.truncate(size)
             header = _HEADER.pack(MAGIC, VERSION, len(sections), size, 0)
             file.seek(0)
-            file.write(header + bytes.fromhex(fast(header + bytes(table))) + bytes(table))
+            file.write(header + bytes.fromhex(blake3_of(header + bytes(table))) + bytes(table))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -160,7 +160,7 @@ def open_container(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, c
         sections[kind, index] = content = content if kind == WEIGHTS else content.copy()
         if kind == WEIGHTS and not verify:
             continue
-        if fast(content.data) != digests[kind, index]:
+        if blake3_of(content.data) != digests[kind, index]:
             raise _damaged(path, f"section {kind}.{index} does not have the digest it should have")
     container = Container(path, sections, places)
     try:
@@ -210,7 +210,7 @@ def _read_table(path: Path, data: Array) -> tuple[_Places, dict[tuple[int, int],
     if count > _MOST_SECTIONS or end > data.size:
         raise _damaged(path, f"it can not have {counted(count, 'section')}")
     table = bytes(data[_HEADER_BYTES:end])
-    if fast(head[: _HEADER.size] + table) != head[-_DIGEST_BYTES:].hex():
+    if blake3_of(head[: _HEADER.size] + table) != head[-_DIGEST_BYTES:].hex():
         raise _damaged(path, "its table does not have the digest it should have")
     places, digests = {}, {}
     for kind, index, offset, nbytes, _, digest in _ENTRY.iter_unpack(table):

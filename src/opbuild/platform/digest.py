@@ -38,19 +38,19 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def fast(data: bytes | memoryview) -> str:
+def blake3_of(data: bytes | memoryview) -> str:
     """Return the BLAKE3 digest of ``data`` as 64 hexadecimal digits."""
-    return fast_of((data,))
+    return blake3_of_parts((data,))
 
 
-def fast_of(parts: Iterable[bytes | memoryview]) -> str:
+def blake3_of_parts(parts: Iterable[bytes | memoryview]) -> str:
     """Return the BLAKE3 digest of several pieces, one after the other."""
     pieces = tuple(parts)
     nbytes = sum(memoryview(piece).nbytes for piece in pieces)
     return _fast(lambda hasher: [hasher.update(piece) for piece in pieces], nbytes)
 
 
-def fast_file(path: str | PathLike[str]) -> str:
+def blake3_of_file(path: str | PathLike[str]) -> str:
     """Return the BLAKE3 digest of a file, mapped rather than read.
 
     Raises:

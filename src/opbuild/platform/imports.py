@@ -9,7 +9,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFi
 from types import CodeType
 from typing import NamedTuple
 
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.platform.sources import MANIFEST, Sources
 
 _LOADERS = ((ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE_SUFFIXES))
@@ -43,7 +43,7 @@ class Modules:
     def digest(self, names: tuple[str, ...]) -> str:
         """Return one digest of modules and of all that they import from this package, transitively."""
         found = self.closure(names)
-        return fast("\n".join(f"{name} {found[name].digest}" for name in sorted(found)).encode())
+        return blake3_of("\n".join(f"{name} {found[name].digest}" for name in sorted(found)).encode())
 
     def unchanged(self, names: tuple[str, ...]) -> bool:
         """Return whether modules, and all that they import, are what they were when ``sources`` was made."""
@@ -81,10 +81,12 @@ class Modules:
     def _described(self, name: str, path: str) -> Module:
         text = self._sources.read(path)
         if not path.endswith(".py"):
-            return Module(fast(text), (), path)
+            return Module(blake3_of(text), (), path)
         modules, names = _imported(name, f"{self._sources.root}/{path}", text, self._sources.is_outdated(path))
         packages = [each for each in modules if (self._path(each) or "").endswith("__init__.py")]
-        return Module(fast(text), (*modules, *(f"{package}.{each}" for package in packages for each in names)), path)
+        return Module(
+            blake3_of(text), (*modules, *(f"{package}.{each}" for package in packages for each in names)), path
+        )
 
     def _path(self, name: str) -> str | None:
         """Return the file that Python would load a module from."""

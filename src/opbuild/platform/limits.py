@@ -133,8 +133,8 @@ def named(kind: type[OpbuildError], what: str) -> Iterator[None]:
         hint = hint_for(error) or ("" if _room() >= _LEAST else _memory_hint())
         if not hint:
             raise
-        said = error.strerror if isinstance(error, OSError) else str(error)
-        raise kind(f"{what}: {said or 'there is not enough memory'}", hint) from error
+        message = error.strerror if isinstance(error, OSError) else str(error)
+        raise kind(f"{what}: {message or 'there is not enough memory'}", hint) from error
 
 
 def names_limits(kind: type[OpbuildError], what: str) -> Callable[[F], F]:

@@ -12,7 +12,7 @@ import os
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from opbuild.platform.digest import fast_of
+from opbuild.platform.digest import blake3_of_parts
 
 MANIFEST = "release.json"
 """The manifest, in the package's folder: by module, the digest of its code and what it imports of opbuild."""
@@ -59,7 +59,7 @@ class Sources:
         for path in sorted(self.states):
             content = self.read(path)
             parts += (f"{path} {len(content)}\n".encode(), content)
-        return fast_of(parts)
+        return blake3_of_parts(parts)
 
     def is_outdated(self, path: str) -> bool:
         """Return whether Python might take for a source's what was compiled before its last change.

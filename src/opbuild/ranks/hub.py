@@ -50,11 +50,11 @@ def connect(folder: Path) -> socket.socket:
     return link
 
 
-def difference(said: dict[int, str]) -> str:
+def difference(descriptions: dict[int, str]) -> str:
     """Return which ranks do something else than most; empty if all do the same."""
     groups: dict[str, list[int]] = {}
-    for rank in sorted(said):
-        groups.setdefault(said[rank], []).append(rank)
+    for rank in sorted(descriptions):
+        groups.setdefault(descriptions[rank], []).append(rank)
     if len(groups) < 2:
         return ""
     named = [f"rank{'s' * (len(g) > 1)} {', '.join(map(str, g))}: {text}" for text, g in groups.items()]

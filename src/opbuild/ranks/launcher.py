@@ -149,8 +149,8 @@ class _Launcher:
         if self._first is not None:
             raise self._failure(self._first)
         if self._unwritten is not None:
-            said = f"what the ranks say can not be written: {self._unwritten.strerror}"
-            raise OptionError(said, "send it where there is space")
+            problem = f"what the ranks say can not be written: {self._unwritten.strerror}"
+            raise OptionError(problem, "send it where there is space")
         return 0 if self._readable else 1
 
     def _start(self, number: int) -> None:
@@ -225,9 +225,9 @@ class _Launcher:
             returned = rank.process.wait()
             self._guard.remove(rank.process.pid)
             rank.code = returned if returned >= 0 else 128 - returned
-            said = read_snapshot(self._folder, rank.number) or Snapshot()
+            latest = read_snapshot(self._folder, rank.number) or Snapshot()
             write_snapshot(
-                self._folder, rank.number, replace(said, state="ended", compiling=(), changes=said.changes + 1)
+                self._folder, rank.number, replace(latest, state="ended", compiling=(), changes=latest.changes + 1)
             )
             if rank.code and self._first is None and self._kill_at == float("inf"):
                 self._first = rank
@@ -281,8 +281,8 @@ class _Launcher:
 
     def _failure(self, rank: Rank) -> RankError:
         message, hint = rank.message
-        said = f": {message}" if message else ""
-        error = RankError(f"rank {rank.number} {rank.outcome}{said}", hint or "the other ranks were ended")
+        ending = f": {message}" if message else ""
+        error = RankError(f"rank {rank.number} {rank.outcome}{ending}", hint or "the other ranks were ended")
         error.exit_code = rank.code or 1
         return error
 

@@ -140,12 +140,12 @@ class MpiTransport:
         Raises:
             RankError: On every rank, if one does something else.
         """
-        said = np.zeros(DESCRIPTION, np.uint8)
+        own = np.zeros(DESCRIPTION, np.uint8)
         text = str(collective).encode()[:DESCRIPTION]
-        said[: len(text)] = np.frombuffer(text, np.uint8)
+        own[: len(text)] = np.frombuffer(text, np.uint8)
         every = np.empty((self.size, DESCRIPTION), np.uint8)
-        self._wait(self._comm.Iallgather(self._bytes(said), self._bytes(every)), str(collective))
-        if (every != said).any():
+        self._wait(self._comm.Iallgather(self._bytes(own), self._bytes(every)), str(collective))
+        if (every != own).any():
             texts = {rank: each.tobytes().rstrip(b"\0").decode(errors="replace") for rank, each in enumerate(every)}
             raise RankError(difference(texts), SAME_EVERYWHERE)
 
@@ -166,13 +166,13 @@ class MpiTransport:
 
     def _share_folder(self) -> Path | None:
         """Return a folder that rank 0 makes; None if this rank is on another host and does not see it."""
-        said = ("", "")
+        own = ("", "")
         if self.rank == 0:
             folder, token = JobFolder(), secrets.token_hex(16)
             (folder.path / "token").write_text(token)
             atexit.register(folder.remove)
-            said = (str(folder.path), token)
-        path, token = self._comm.bcast(said)
+            own = (str(folder.path), token)
+        path, token = self._comm.bcast(own)
         try:
             is_shared = (Path(path) / "token").read_text() == token
         except OSError:

@@ -76,8 +76,8 @@ class Patience:
             if rank != self.rank and self._moves(rank, ranks.get(rank), now):
                 self._idle = 0.0
         for rank in missing:
-            said = ranks.get(rank)
-            if said is not None and said.state == "ended":
+            snapshot = ranks.get(rank)
+            if snapshot is not None and snapshot.state == "ended":
                 raise RankError(
                     f"rank {rank} ended before it reached {self.what}",
                     "every rank must take part in each operation of all ranks",
@@ -90,31 +90,31 @@ class Patience:
         self._next_line = now + EACH_LINE
         return [f"waiting for {self._describe(rank, ranks.get(rank), now)}" for rank in missing]
 
-    def _arrived(self, said: Snapshot | None) -> bool:
-        return said is not None and said.waiting >= self.number
+    def _arrived(self, snapshot: Snapshot | None) -> bool:
+        return snapshot is not None and snapshot.waiting >= self.number
 
-    def _moves(self, rank: int, said: Snapshot | None, now: float) -> bool:
+    def _moves(self, rank: int, snapshot: Snapshot | None, now: float) -> bool:
         """Return whether a rank made progress since the last look."""
-        if said is None:
+        if snapshot is None:
             return False
-        changed = self._changes.get(rank, said.changes) != said.changes
-        self._changes[rank] = said.changes
-        names = (*said.compiling, said.awaited) if said.awaited else said.compiling
+        changed = self._changes.get(rank, snapshot.changes) != snapshot.changes
+        self._changes[rank] = snapshot.changes
+        names = (*snapshot.compiling, snapshot.awaited) if snapshot.awaited else snapshot.compiling
         known = {name: self._compiling.get((rank, name), now) for name in names}
         for key in [key for key in self._compiling if key[0] == rank]:
             del self._compiling[key]
         self._compiling.update({(rank, name): since for name, since in known.items()})
         return changed or any(now - since < self.compile_timeout for since in known.values())
 
-    def _describe(self, rank: int, said: Snapshot | None, now: float) -> str:
-        if said is None:
+    def _describe(self, rank: int, snapshot: Snapshot | None, now: float) -> str:
+        if snapshot is None:
             return f"rank {rank}, which has said nothing yet"
-        if said.compiling:
-            name = said.compiling[0]
+        if snapshot.compiling:
+            name = snapshot.compiling[0]
             seconds = now - self._compiling.get((rank, name), now)
-            count = f"{said.done} of {counted(said.to_compile, 'operator')} done"
+            count = f"{snapshot.done} of {counted(snapshot.to_compile, 'operator')} done"
             return f"rank {rank}, which builds {name} (for {seconds:.0f} s; {count})"
-        return f"rank {rank}, which {said.doing}"
+        return f"rank {rank}, which {snapshot.doing}"
 
     def _too_long(self, missing: list[int], ranks: Mapping[int, Snapshot | None]) -> RankError:
         seconds = f"{self.limit:g} s"

@@ -60,8 +60,8 @@ class Snapshot:
 def read_snapshot(folder: Path, rank: int) -> Snapshot | None:
     """Return what a rank said last; None if it said nothing that can be read."""
     try:
-        said = parse_json(Trust(shared=True).read(folder / FOLDER / f"{rank}.json", MEMO))
-        found = {name: type(usual)(said[name]) for name, usual in vars(Snapshot()).items()}
+        content = parse_json(Trust(shared=True).read(folder / FOLDER / f"{rank}.json", MEMO))
+        found = {name: type(usual)(content[name]) for name, usual in vars(Snapshot()).items()}
         return Snapshot(**{**found, "compiling": tuple(map(str, found["compiling"]))})
     except (OSError, ValueError, TypeError, KeyError):
         return None

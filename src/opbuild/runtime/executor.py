@@ -108,8 +108,8 @@ class Executor:
     def _failure(self, arena: _Arena, arguments: tuple[Any, ...]) -> RunError:
         failed = next(index for index, (_, each) in enumerate(arena.steps) if each is arguments)
         step = cast("KernelStep", self.record.steps[failed])
-        said = last_error() or "it gave no message"
-        return RunError(f"kernel {step.symbol} failed: {said}", f"it computes node {', '.join(step.nodes)}")
+        message = last_error() or "it gave no message"
+        return RunError(f"kernel {step.symbol} failed: {message}", f"it computes node {', '.join(step.nodes)}")
 
 
 class _Arena:

@@ -227,9 +227,9 @@ def _run(linker: Linker, names: Sequence[str], folder: Path, descriptors: Sequen
             hint_for(error) or "check OPBUILD_LINKER",
         ) from error
     if ended.code != 0:
-        said = ended.said.strip().splitlines()
-        telling = [line for line in said if any(word in line for word in _TELLING) and "returned 1 exit" not in line]
-        what = (telling or said or [ended.how])[0]
+        message = ended.message.strip().splitlines()
+        telling = [line for line in message if any(word in line for word in _TELLING) and "returned 1 exit" not in line]
+        what = (telling or message or [ended.how])[0]
         kind = LinkError if ended.hint else _FailedError
         raise kind(f"the linker {linker.name} failed: {what}", ended.hint or _ANOTHER)
 

@@ -36,7 +36,7 @@ class Ended(NamedTuple):
     """How a program ended: its exit code, or less the signal that ended it, and what it wrote to its standard error."""
 
     code: int
-    said: str
+    message: str
 
     @property
     def how(self) -> str:
@@ -73,23 +73,23 @@ def run_program(
         TimeoutError: If it did not end in time.
     """
     deadline = time.monotonic() + timeout
-    code, said = _run(command, folder, deadline, environment, descriptors)
+    code, message = _run(command, folder, deadline, environment, descriptors)
     if code is None:  # nobody knows: once more, with somebody between who does
         return _run_told(command, folder, deadline, environment, descriptors)
-    return Ended(code, said)
+    return Ended(code, message)
 
 
 def _run(
     command: Sequence[str], folder: Path, deadline: float, environment: Mapping[str, str], descriptors: Sequence[int]
 ) -> tuple[int | None, str]:
-    """Return how a program ended, None if that was lost, and what it said."""
+    """Return how a program ended, None if that was lost, and what it wrote."""
     process = subprocess.Popen(
         command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0,
         pass_fds=descriptors, env=environment, start_new_session=True,
     )  # fmt: skip
     try:
         with cast("IO[bytes]", process.stderr) as errors:
-            said = os.fsdecode(_read(errors, deadline))
+            message = os.fsdecode(_read(errors, deadline))
         code = _status(process.pid, deadline)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -97,7 +97,7 @@ def _run(
         process.wait()
         raise
     process.returncode = 0 if code is None else code  # it was waited for
-    return code, said
+    return code, message
 
 
 def _run_told(
@@ -108,11 +108,11 @@ def _run_told(
     with os.fdopen(read, "rb", buffering=0) as told:
         try:
             teller = [sys.executable, "-I", "-S", "-c", _TELL, str(write), *command]
-            _, said = _run(teller, folder, deadline, environment, (*descriptors, write))
+            _, message = _run(teller, folder, deadline, environment, (*descriptors, write))
         finally:
             os.close(write)
         code = told.read()
-    return Ended(int(code or -signal.SIGKILL), said)
+    return Ended(int(code or -signal.SIGKILL), message)
 
 
 def _read(file: IO[bytes], deadline: float) -> bytes:

@@ -16,7 +16,7 @@ from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array
 from opbuild.kernel.networks import Weight
 from opbuild.kernel.reason import Reason
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.program import Buffer, Program
 from opbuild.runtime.library import keep_freed_memory
 from opbuild.runtime.record import ALIGNMENT, Constant
@@ -79,7 +79,7 @@ class Packer:
         """Store packed bytes; return them as they are stored, or as they are if they can not be."""
         if self._copies:
             array = array.copy()  # it may be the mapping of a model's data
-        weight = Weight(fast(array.data), array)
+        weight = Weight(blake3_of(array.data), array)
         stored = self._store.put(weight.digest, array) if self._store is not None else weight
         if isinstance(stored, Reason):
             self.problem = self.problem or f"packed weights can not be stored: {stored.text}"
@@ -104,7 +104,7 @@ class Packer:
                 self.problem = f"packed weights can not be stored: {problem}"
 
     def _reference(self, source: Hashable) -> str:
-        return fast(canonical_json([self._salt, source]).encode())
+        return blake3_of(canonical_json([self._salt, source]).encode())
 
 
 class Constants(NamedTuple):

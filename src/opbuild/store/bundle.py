@@ -23,7 +23,7 @@ from opbuild.files.private import private_path, sweep
 from opbuild.files.trust import LISTING, PRIVATE, SignatureError, Trust, parse_json
 from opbuild.files.writing import create
 from opbuild.kernel.key import CompilerIdentity
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.store import networks
 from opbuild.store.disk import ENTRIES
 from opbuild.store.weights import WEIGHTS
@@ -86,10 +86,10 @@ def write_bundle(
     content = {
         "target": target,
         "compilers": sorted([each.name, each.version, each.digest] for each in set(compilers)),
-        "files": [[name, len(data), fast(data)] for name, data in contents.items()],
+        "files": [[name, len(data), blake3_of(data)] for name, data in contents.items()],
     }
     listing = canonical_json(trust.signed("bundle", content)).encode()
-    header = f"opbuild bundle {_FORMAT} {fast(listing)} {len(listing)}\n".encode()
+    header = f"opbuild bundle {_FORMAT} {blake3_of(listing)} {len(listing)}\n".encode()
     sweep(path.parent)
     try:
         with private_path(path.parent) as temporary:
@@ -141,13 +141,13 @@ def _read(path: Path, file: IO[bytes], size: int, trust: Trust) -> Bundle:
     start = header.end() + int(header[3])
     file.seek(header.end())
     data = file.read(int(header[3])) if start <= size and int(header[3]) <= LISTING else b""
-    if len(data) != int(header[3]) or fast(data) != header[2].decode():
+    if len(data) != int(header[3]) or blake3_of(data) != header[2].decode():
         raise _damaged(path, ["its list of files"])
     target, compilers, places = _places(path, _listing(path, data, trust))
     if sum(nbytes for _, nbytes, _ in places) != size - start:
         raise _damaged(path, [f"its length: {size - start} bytes follow the list"])
     files = dict(_split(places, memoryview(file.read(size - start))))
-    bad = [name for name, nbytes, digest in places if len(files[name]) != nbytes or fast(files[name]) != digest]
+    bad = [name for name, nbytes, digest in places if len(files[name]) != nbytes or blake3_of(files[name]) != digest]
     if bad:
         raise _damaged(path, bad)
     return Bundle(target, compilers, files)

@@ -24,7 +24,7 @@ from opbuild.files.sealed import seal, unseal
 from opbuild.files.trust import NETWORK, PRIVATE, Trust
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
-from opbuild.platform.digest import fast
+from opbuild.platform.digest import blake3_of
 from opbuild.store.items import REFUSED, Form, Item, mark_used, read_quietly, reason_of
 from opbuild.text.canonical import canonical_json
 
@@ -75,8 +75,8 @@ class DiskNetworks:
         content = {
             "key": dict(key.components),
             "compiler": key.compiler,
-            "so": [len(network.library), fast(network.library)],
-            "bin": [network.constants.nbytes, fast(network.constants.data)],
+            "so": [len(network.library), blake3_of(network.library)],
+            "bin": [network.constants.nbytes, blake3_of(network.constants.data)],
             "record": network.record,
         }
         sealed = seal(content, names[-1], self.trust)
@@ -107,7 +107,7 @@ class DiskNetworks:
             mark_used(mark, keep_time=self.keep_times)  # first, so that nobody ages it meanwhile
             nbytes, digest = _size_and_digest(content["so"])
             library = self.trust.read(self.folder / f"{stem}.so", nbytes)
-            if (len(library), fast(library)) != (nbytes, digest):
+            if (len(library), blake3_of(library)) != (nbytes, digest):
                 return Reason("damaged", "its library is damaged")
             constants = self.folder / f"{stem}.bin"
             small, _ = verified(constants, *_size_and_digest(content["bin"]), None, self.trust, copies=self.copies)
@@ -161,7 +161,7 @@ def read_network(name: str, read_file: ReadFile, trust: Trust = PRIVATE, *, whol
         for suffix in (".so", ".bin") if whole else ():
             nbytes, digest = _size_and_digest(content[suffix[1:]])
             parts.append(read_file(name + suffix, nbytes))
-            if (len(parts[-1]), fast(parts[-1])) != (nbytes, digest):
+            if (len(parts[-1]), blake3_of(parts[-1])) != (nbytes, digest):
                 return Reason("damaged", f"{suffix} is not what was written")
         return Contents(key, content["record"], *parts)
     except REFUSED as error:

@@ -56,12 +56,12 @@ def _evaluator(node: Node, opset: int) -> tuple[Any, list[str]]:
         known = _cache.get((id(node), opset))
         if known is not None and known[0] is node:
             return known[1], known[2]
-    made, names = _make(node, opset)
+    evaluator, names = _make(node, opset)
     with _lock:
         if len(_cache) >= _CACHE_LIMIT:
             _cache.clear()
-        _cache[id(node), opset] = (node, made, names)
-    return made, names
+        _cache[id(node), opset] = (node, evaluator, names)
+    return evaluator, names
 
 
 def _make(node: Node, opset: int) -> tuple[Any, list[str]]:

@@ -7,7 +7,7 @@ from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.matrix import Product, emit_product
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.strided import broadcast, seen_as, transposed
+from opbuild.lowering.strided import broadcast, transposed, viewed_as
 from opbuild.operations.expression import ACC, Expression, arg, const, from_json, substitute
 
 
@@ -19,9 +19,9 @@ def matmul(lowering: Lowering, node: Node) -> None:
     lhs, rhs = lowering.plain(left), lowering.plain(right)
     lhs_rank, rhs_rank = len(lhs.shape), len(rhs.shape)
     if lhs_rank == 1:
-        lhs = seen_as(lhs, (1, *lhs.shape), (0, *lhs.strides))
+        lhs = viewed_as(lhs, (1, *lhs.shape), (0, *lhs.strides))
     if rhs_rank == 1:
-        rhs = seen_as(rhs, (*rhs.shape, 1), (*rhs.strides, 0))
+        rhs = viewed_as(rhs, (*rhs.shape, 1), (*rhs.strides, 0))
     expression, names = _epilogue(node)
     found = [_operand(lowering, name, node) for name in names]
     out = lowering.new_plain(node.outputs[0])
@@ -90,4 +90,4 @@ def _with_ones(value: Plain, row: bool, column: bool) -> Plain:
         shape, strides = (*shape, 1), (*strides, 0)
     if row:
         shape, strides = (*shape[:-1], 1, shape[-1]), (*strides[:-1], 0, strides[-1])
-    return seen_as(value, shape, strides)
+    return viewed_as(value, shape, strides)

@@ -11,7 +11,7 @@ from opbuild.families.softmax import family as softmaxes
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.strided import dense_as, merge, padded, seen_as, with_inner_stride
+from opbuild.lowering.strided import dense_as, merge, padded, viewed_as, with_inner_stride
 
 
 @rule("Softmax", "LogSoftmax")
@@ -47,8 +47,8 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
         raise NotServedError(f"{node.op_type} with a scale that repeats along the row has no kernel")
     vectors = [lowering.dense(name) for name in names]
     x = _rows(lowering, node.inputs[0], axis)
-    x = seen_as(x, (*x.shape[:2], 1, x.shape[2]), (*x.strides[:2], 0, x.strides[2]))
-    scales = [seen_as(v, x.shape, (0, 0, 0, 0 if prod(v.shape) == 1 != x.shape[-1] else 1)) for v in vectors]
+    x = viewed_as(x, (*x.shape[:2], 1, x.shape[2]), (*x.strides[:2], 0, x.strides[2]))
+    scales = [viewed_as(v, x.shape, (0, 0, 0, 0 if prod(v.shape) == 1 != x.shape[-1] else 1)) for v in vectors]
     _normalize(lowering, node, x, scales, centered=node.op_type == "LayerNormalization")
 
 
@@ -64,7 +64,7 @@ def group_normalization(lowering: Lowering, node: Node) -> None:
         vector = lowering.dense(name)
         each = vector.shape[0] == channels  # before opset 21 one a group
         strides = (0, shape[2], 1, 0) if each else (0, 1, 0, 0)
-        scales.append(seen_as(vector, shape, strides))
+        scales.append(viewed_as(vector, shape, strides))
     _normalize(lowering, node, dense_as(x, shape), scales, centered=True)
 
 
@@ -91,7 +91,7 @@ def _rows(lowering: Lowering, name: str, axis: int) -> Plain:
         extents, strides = merge(value.shape[:axis], [value.strides[:axis]])
         if len(extents) <= 2 and (not row_extents or (len(row_extents) == 1 and row_strides[0] == (1,))):
             outer = padded(extents, strides[0], 2)
-            return seen_as(value, (*outer[0], length), (*outer[1], 1))
+            return viewed_as(value, (*outer[0], length), (*outer[1], 1))
     raise AssertionError("a dense value has one row dimension")
 
 

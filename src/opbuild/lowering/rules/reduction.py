@@ -13,7 +13,7 @@ from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.movement import integers
-from opbuild.lowering.strided import dense_as, seen_as
+from opbuild.lowering.strided import dense_as, viewed_as
 
 _NAMES = {
     "ReduceSum": "sum",
@@ -80,7 +80,7 @@ def _plan(x: Plain, reduced: set[int]) -> _Plan | None:
     order = (3, 1, 2, 0) if layout == "inner" else (4, 2, 3, 1, 0)
     ordered = [dims[index] for index in order]
     kept = [ordered[0][0], ordered[1][0], *([] if layout == "inner" else [ordered[-1][0]])]
-    view = seen_as(x, [extent for extent, _ in ordered], [stride for _, stride in ordered])
+    view = viewed_as(x, [extent for extent, _ in ordered], [stride for _, stride in ordered])
     return _Plan(layout, view, tuple(kept))
 
 
