@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from opbuild.builder.client import CompileServer, ServerEndedError
 from opbuild.builder.debug import debug_files, split_answer
@@ -13,18 +13,17 @@ from opbuild.builder.explain import Explainer
 from opbuild.builder.job import Failure, Job
 from opbuild.builder.queue import Queue
 from opbuild.builder.result import BuildResult, compile_error
+from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import BuildFinished, CompileFinished, CompileStarted, Observer, Taken, Waiting, Warned
 from opbuild.families.catalogue import find
 from opbuild.kernel.elf import NotAnObjectError
 from opbuild.kernel.entry import Entry, make_entry
-from opbuild.kernel.interfaces import Found, Store
+from opbuild.kernel.interfaces import Claims, Found, Store
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.target import Target
 from opbuild.platform.background import Background
 from opbuild.text.plural import counted, verb
-
-if TYPE_CHECKING:
-    from opbuild.builder.build import Builder
 
 _SERVERS_AT_MOST = 2
 """A server that was killed from outside (out of memory, say) is replaced once; its finished operators are kept."""
@@ -39,6 +38,25 @@ def longest_first(desc: OpDesc) -> tuple[int, str]:
     So no worker begins the longest one when the others are done.
     """
     return -find(desc.family).cost(desc), desc.canonical()
+
+
+class Owner(Protocol):
+    """What a build under way asks of its ``Builder``, which describes it."""
+
+    config: Config
+    target: Target
+    claims: Claims | None
+    others: Callable[[], Sequence[Store]]
+    write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None
+
+    def take_server(self) -> CompileServer:
+        """Return a compile server, which is the caller's until ``give_server``."""
+
+    def give_server(self, server: CompileServer, /) -> None:
+        """Take a compile server back."""
+
+    def finish(self, jobs: Collection[Job], /) -> BuildResult | None:
+        """Note what was compiled; build the compiler's runtime library if some object calls it."""
 
 
 class Work:
@@ -57,7 +75,7 @@ class Work:
     """
 
     def __init__(
-        self, builder: Builder, network: str, jobs: tuple[Job, ...], store: Store, observer: Observer, started: float
+        self, builder: Owner, network: str, jobs: tuple[Job, ...], store: Store, observer: Observer, started: float
     ) -> None:
         self._builder = builder
         self._config = builder.config
