@@ -1,6 +1,6 @@
 """Arguments of the public functions: what each may be is declared, and nothing begins before all were looked at.
 
-Ranges of numbers and names of modes are checked where they belong (``config``, ``model_source``); here it is types, so
+Ranges of numbers and names of modes are checked where they belong (``config``, ``models``); here it is types, so
 that ``num_threads="2"`` ends neither as a foreign ``TypeError`` from the middle of a build nor as something unintended.
 """
 
