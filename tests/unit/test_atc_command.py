@@ -12,6 +12,7 @@ from opbuild.cli.atc import CODES, code_of
 from opbuild.cli.main import main
 from opbuild.errors import (
     CompileError,
+    InputShapeError,
     InvalidModelError,
     LinkError,
     OpbuildError,
@@ -55,7 +56,7 @@ def test_success_is_said_as_atc_says_it(ending, capsys: pytest.CaptureFixture[st
     ("error", "block"),
     [
         (OptionError("workers is 0", "give one"), "E10001: --workers is 0\n        Solution: give one\n"),
-        (OptionError("input_shape 'x' is bad", "h"), "E10002: --input_shape 'x' is bad\n        Solution: h\n"),
+        (InputShapeError("input_shape 'x' is bad", "h"), "E10002: --input_shape 'x' is bad\n        Solution: h\n"),
         (UnsupportedOperatorError("no Foo", "h"), "E10501: no Foo\n        Solution: h\n"),
         (ShapeError("open", "h"), "E11005: open\n        Solution: h\n"),
         (InvalidModelError("damaged", ""), "E10059: damaged\n"),

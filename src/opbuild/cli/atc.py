@@ -15,6 +15,7 @@ from opbuild.errors import (
     BuildError,
     FileError,
     InputError,
+    InputShapeError,
     InvalidModelError,
     ModelError,
     OpbuildError,
@@ -30,6 +31,7 @@ SUCCEEDED = "ATC run success, welcome to the next use."
 FAILED = "ATC run failed, Please check the detail log, Try 'atc --help' for more information"
 
 CODES: tuple[tuple[type[OpbuildError], str], ...] = (
+    (InputShapeError, "E10002"),
     (OptionError, "E10001"),
     (FileError, "E10410"),
     (UnsupportedOperatorError, "E10501"),
@@ -50,8 +52,6 @@ def code_of(error: OpbuildError) -> str:
     """Return ATC's code of an error."""
     if isinstance(error, CommandLineError):
         return error.code
-    if isinstance(error, OptionError) and error.message.startswith("input_shape "):
-        return "E10002"
     return next((code for kind, code in CODES if isinstance(error, kind)), INTERNAL)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from opbuild.errors import OptionError
+from opbuild.errors import InputShapeError
 from opbuild.kernel.opdesc import FREE
 
 Extent = int | tuple[int, int]
@@ -24,12 +24,12 @@ def parse_input_shape(text: str) -> dict[str, tuple[int, ...]]:
     An input's name may hold colons; the last one separates it from its extents. ``name:`` is a scalar.
 
     Raises:
-        OptionError: If the text is not of that form; the message shows the part at fault.
+        InputShapeError: If the text is not of that form; the message shows the part at fault.
     """
     shapes, ranges = split_shapes(_parse(text, _HINT))
     if ranges:
         shape = next(iter(ranges.values()))
-        raise OptionError(
+        raise InputShapeError(
             f"input_shape {text!r} has the extent {format_extent(shape[open_axes(shape)[0]])!r}",
             f"give a number: only .om files leave extents open; {_HINT}",
         )
@@ -40,7 +40,7 @@ def parse_open_shape(text: str) -> dict[str, Shape]:
     """Parse ``name:-1,3,1~640,1~640;name2:...``: as ``parse_input_shape``, but extents may be left open.
 
     Raises:
-        OptionError: If the text is not of that form; the message shows the part at fault.
+        InputShapeError: If the text is not of that form; the message shows the part at fault.
     """
     return _parse(text, _OPEN_HINT)
 
@@ -52,12 +52,12 @@ def _parse(text: str, hint: str) -> dict[str, Shape]:
             continue
         name, colon, extents = (piece.strip() for piece in part.rpartition(":"))
         if not colon or not name:
-            raise OptionError(f"input_shape {part.strip()!r} does not name an input and its shape", hint)
+            raise InputShapeError(f"input_shape {part.strip()!r} does not name an input and its shape", hint)
         if name in shapes:
-            raise OptionError(f"input_shape gives {name!r} twice", "give each input once")
+            raise InputShapeError(f"input_shape gives {name!r} twice", "give each input once")
         shapes[name] = tuple(_extent(part, piece.strip(), hint) for piece in extents.split(",")) if extents else ()
     if not shapes:
-        raise OptionError("input_shape is empty", hint)
+        raise InputShapeError("input_shape is empty", hint)
     return shapes
 
 
@@ -71,7 +71,7 @@ def _extent(part: str, text: str, hint: str) -> Extent:
             return low if low == high else (low, high)
     elif (value := _whole(text)) is not None:
         return value
-    raise OptionError(f"input_shape {part.strip()!r} has the extent {text!r}", f"use whole numbers; {hint}")
+    raise InputShapeError(f"input_shape {part.strip()!r} has the extent {text!r}", f"use whole numbers; {hint}")
 
 
 def _whole(text: str) -> int | None:
