@@ -53,8 +53,8 @@ SIZES = ((1, 3, 32, 32), (1, 3, 224, 224), (2, 3, 97, 131), (1, 3, 320, 51), (4,
 
 @pytest.fixture(scope="module")
 def config(shared_store: Path) -> Config:
-    """One store for all builds of this module, and for those of real networks."""
-    return Config(cache_path=shared_store, workers=2, num_threads=2)
+    """Settings for one store for all tests; with one thread there are half as many variants, a campaign has two."""
+    return Config(cache_path=shared_store, workers=2, num_threads=2 if CAMPAIGN else 1)
 
 
 def opened(model: onnx.ModelProto) -> onnx.ModelProto:
