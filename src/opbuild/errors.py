@@ -88,10 +88,6 @@ class OptionError(OpbuildError):
     exit_code = 2
 
 
-class InputShapeError(OptionError):
-    """Text that should give the inputs' shapes, as ``name:1,3,224,224``, gives none."""
-
-
 class InputError(OpbuildError):
     """The data given to a call does not fit the network's inputs."""
 

@@ -12,7 +12,6 @@ from opbuild.cli.atc import CODES, code_of
 from opbuild.cli.main import main
 from opbuild.errors import (
     CompileError,
-    InputShapeError,
     InvalidModelError,
     LinkError,
     OpbuildError,
@@ -20,6 +19,7 @@ from opbuild.errors import (
     ShapeError,
     UnsupportedOperatorError,
 )
+from opbuild.frontend.input_shape import InputShapeError
 
 STARTED = "ATC start working now, please wait for a moment."
 SUCCEEDED = "ATC run success, welcome to the next use."

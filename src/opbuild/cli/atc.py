@@ -15,7 +15,6 @@ from opbuild.errors import (
     BuildError,
     FileError,
     InputError,
-    InputShapeError,
     InvalidModelError,
     ModelError,
     OpbuildError,
@@ -25,6 +24,7 @@ from opbuild.errors import (
     TargetError,
     UnsupportedOperatorError,
 )
+from opbuild.frontend.input_shape import InputShapeError
 
 STARTED = "ATC start working now, please wait for a moment."
 SUCCEEDED = "ATC run success, welcome to the next use."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from opbuild.errors import InputShapeError
+from opbuild.errors import OptionError
 from opbuild.kernel.opdesc import FREE
 
 Extent = int | tuple[int, int]
@@ -16,6 +16,10 @@ MOST = 2**31 - 1
 
 _HINT = 'write it as "data:1,3,224,224", and several inputs as "a:1,8;b:1,16"'
 _OPEN_HINT = f"an extent is a whole number, -1 for any, or a range such as 1~640; {_HINT}"
+
+
+class InputShapeError(OptionError):
+    """A text gives no shapes; ATC has a code of its own for it."""
 
 
 def parse_input_shape(text: str) -> dict[str, tuple[int, ...]]:
