@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.store.weights import DiskWeights
+from together import run_together
 
 KINDS: dict[str, Callable[[Path], WeightStore]] = {
     "disk": lambda folder: DiskWeights(folder / "weights"),
@@ -107,21 +107,14 @@ def test_writers_at_once_give_whole_weights(store: WeightStore) -> None:
     problems: list[object] = []
 
     def work(start: int) -> None:
-        try:
-            for round_ in range(15):
-                number = (start + round_) % 3
-                weight = put(store, number)
-                store.remember(SOURCE, weight)
-                if not holds(store.get(weight.digest, SIZE), number):
-                    problems.append(number)
-        except Exception as error:
-            problems.append(error)
+        for round_ in range(15):
+            number = (start + round_) % 3
+            weight = put(store, number)
+            store.remember(SOURCE, weight)
+            if not holds(store.get(weight.digest, SIZE), number):
+                problems.append(number)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    assert run_together(work, 4) == []
     assert problems == []
 
 

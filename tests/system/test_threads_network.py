@@ -11,6 +11,7 @@ from opbuild.graph.types import TensorType
 from opbuild.report import Report
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.network import Binding, Network, Shapes
+from together import run_together
 
 SIZE = 20_000
 
@@ -34,11 +35,7 @@ def test_threads_that_call_one_network_get_their_own_results() -> None:
             if not np.array_equal(net(x), expected):
                 wrong.append(number)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    assert run_together(work, 8) == []
     assert wrong == []
     assert bound == [((SIZE,),)]
 

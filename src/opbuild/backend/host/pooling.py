@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -38,8 +38,9 @@ def _max_pool(node: Node, inputs: Any) -> Sequence[Array]:
 def _indices(window: Window, taps: Array, found: Array, columns_first: bool) -> Array:
     """Return where in the input each greatest element stands, counted over all of it; the first of equal ones."""
     images, channels = taps.shape[:2]
-    rank, order = len(window.kernel), "F" if columns_first else "C"
-    places = np.arange(int(np.prod(window.size))).reshape((1, 1, *window.size), order=order)  # type: ignore[call-overload]
+    rank = len(window.kernel)
+    order: Literal["F", "C"] = "F" if columns_first else "C"
+    places = np.arange(int(np.prod(window.size))).reshape((1, 1, *window.size), order=order)
     read = window.taps(places, -1)[0, 0].reshape(*window.out, -1)
     flat = taps.reshape(*taps.shape[: 2 + rank], -1)
     greatest = found[..., None]
