@@ -19,6 +19,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import balance, divide_either
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 BLOCK = 16
@@ -29,7 +30,7 @@ ROWS = 8
 """Rows that pass over one chunk of weights: enough to pay for it, and their sums still fit the second-level cache."""
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule by ``variant``: ``width``, ``blocks`` (the register tile), ``chunk``, ``divide`` and ``parts``."""
     if desc.variant["chunk"]:
         _chunked(definition, desc)

@@ -8,19 +8,18 @@ registers. Copying the inside of a row without a look at its edges is a loop of 
 
 from __future__ import annotations
 
-from typing import Any
-
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import divide
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 UNROLLED_TAPS = 3
 """Taps of a row that are unrolled: more code is not worth the time to compile it."""
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule by ``variant``: ``width``, ``blocks``, ``rows`` and ``parts``."""
     width, blocks, rows = desc.variant["width"], desc.variant["blocks"], desc.variant["rows"]
     out, acc, staged = definition.outputs[0], definition.functions["acc"], definition.functions["staged"]

@@ -19,6 +19,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import divide_either
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 CACHED = 512 * 1024
@@ -33,7 +34,7 @@ SMALL = 8
 """Tiles across and down, at most, of a small image."""
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule by ``variant``, whose parts the family's record describes."""
     chunk = _output(definition, desc)
     _transforms(definition, desc, chunk)
