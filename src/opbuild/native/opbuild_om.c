@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "opbuild_digest.h"
+#include "opbuild_pool.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "offline models are for little-endian machines"
@@ -113,6 +114,7 @@ struct opbuild_model {
     const uint8_t *weights;
     size_t weights_bytes;
     void *library;
+    int threads; /* with which it uses the pool; 0: it does not */
     int descriptor;
     int count;
     program *programs;
@@ -254,6 +256,19 @@ static int check_machine(const opbuild_model *model, const char *path, char *mes
     return 0;
 }
 
+/* Let kernels use the process's threads; where there is no pool, the compiler's own are linked into the library. */
+static void share_threads(opbuild_model *model, int threads) {
+    int (*set_threads)(int);
+    void (*use_pool)(__typeof__(opbuild_pool_run) *, int);
+    *(void **)&set_threads = dlsym(model->library, "halide_set_num_threads");
+    *(void **)&use_pool = dlsym(model->library, "opbuild_use_pool");
+    if (set_threads) set_threads(threads);
+    if (!use_pool) return;
+    model->threads = threads;
+    opbuild_pool_open(threads);
+    use_pool(opbuild_pool_run, threads);
+}
+
 /* The library is loaded from the bytes that were checked, not from a file that others could replace. */
 static int load_library(opbuild_model *model, const char *path, int threads, char *message, size_t size) {
     const section *code = find(model, LIBRARY, 0);
@@ -270,12 +285,10 @@ static int load_library(opbuild_model *model, const char *path, int threads, cha
     snprintf(name, sizeof name, "/proc/self/fd/%d", model->descriptor);
     model->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!model->library) return fail(message, size, "the library of %s can not be loaded: %s", path, dlerror());
-    int (*set_threads)(int);
     void *(*set_handler)(void (*)(void *, const char *));
-    *(void **)&set_threads = dlsym(model->library, "halide_set_num_threads");
     *(void **)&set_handler = dlsym(model->library, "halide_set_error_handler");
-    if (set_threads) set_threads(threads > 0 ? threads : (int)sysconf(_SC_NPROCESSORS_ONLN));
     if (set_handler) set_handler(remember_error);
+    share_threads(model, threads > 0 ? threads : (int)sysconf(_SC_NPROCESSORS_ONLN));
     return 0;
 }
 
@@ -498,7 +511,8 @@ void opbuild_close(opbuild_model *model) {
     if (model->library) {
         void (*shutdown)(void);
         *(void **)&shutdown = dlsym(model->library, "halide_shutdown_thread_pool");
-        if (shutdown) shutdown(); /* its threads run code that is about to go */
+        if (shutdown) shutdown(); /* threads of its own run code that is about to go */
+        if (model->threads) opbuild_pool_close(model->threads);
         dlclose(model->library);
     }
     if (model->descriptor >= 0) close(model->descriptor);
