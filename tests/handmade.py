@@ -13,6 +13,7 @@ import numpy as np
 
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import Array, TensorType
+from opbuild.kernel.machine import WAKING
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.kernel.target import host_target
 from opbuild.program import Buffer, KernelCall, Port, Program, View
@@ -49,17 +50,18 @@ def kernel_object(desc: OpDesc) -> bytes:
     import halide as hl
 
     i, out = hl.Var("i"), hl.Func("out")
+    tasks = hl.Param(hl.Int(32), "tasks")
     x, y = hl.ImageParam(hl.Float(32), 1, "x"), hl.ImageParam(hl.Float(32), 1, "y")
     if desc == ADD:
         out[i] = x[i] + y[i]
-        arguments = [x, y]
+        arguments = [tasks, x, y]
     elif desc == SQUARE:
         out[i] = x[i] * x[i]
-        arguments = [x]
+        arguments = [tasks, x]
     else:
         out[i] = x[i] * hl.f32(2) + hl.f32(1)
         out.split(i, hl.Var("o"), i, 8, hl.TailStrategy.GuardWithIf).parallel(hl.Var("o"))
-        arguments = [x]
+        arguments = [tasks, x]
     target = hl.Target("host-no_runtime-no_asserts-no_bounds_query")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.o"
@@ -104,7 +106,7 @@ def parallel_program(size: int = 4096) -> Program:
     """``out = 2 x + 1``, in parallel."""
     buffers = (Buffer("input", "float32", size), Buffer("output", "float32", size))
     ports = (Port("x", TensorType("float32", (size,)), 0), Port("out", TensorType("float32", (size,)), 1))
-    call = KernelCall(PARALLEL, (dense(0, size), dense(1, size)), ("only",))
+    call = KernelCall(PARALLEL, (dense(0, size), dense(1, size)), ("only",), WAKING)
     return Program("parallel", buffers, (call,), ports[:1], ports[1:])
 
 

@@ -65,11 +65,13 @@ class KernelCall:
         desc: What to run.
         views: One view for each operand of ``desc``, in argument order.
         nodes: Names of the model's nodes that it computes, for reports and messages.
+        work: Nanoseconds that it takes on one core, roughly; whether threads share it depends on that.
     """
 
     desc: OpDesc
     views: tuple[View, ...]
     nodes: tuple[str, ...]
+    work: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "system"))
 Golden = Callable[[str, Any], None]
 
 TARGET = parse_target("x86-64-linux-avx512_skylake")
-OPTIONS = Options(num_threads=2)
+OPTIONS = Options()
 
 
 def lowered(graph: Graph) -> Program:

@@ -28,8 +28,11 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import Target, host_target
 from opbuild.program import KernelCall, Program, View
 from opbuild.runtime.link import support_parts
+from opbuild.runtime.pool import load_pool
 
 Array = npt.NDArray[Any]
+TASKS = (1, 7, 2)
+"""Into how many tasks each kernel is divided, one after the other: all must give the same bytes."""
 MARGIN = 4096
 """Canaries on each side of a guarded array, in elements: more than any tile of a schedule."""
 
@@ -103,8 +106,15 @@ def _call(desc: OpDesc, views: Sequence[Array], dims: Sequence[Sequence[tuple[in
     for view, operand in zip(views, desc.operands, strict=True):
         assert view.dtype == np.dtype(operand.dtype), f"{operand.name} is {view.dtype}"
     buffers = [HalideBuffer.of(view, given) for view, given in zip(views, dims, strict=True)]
-    status = kernel(desc)(*(ctypes.byref(buffer) for buffer in buffers))
-    assert status == 0, f"the kernel returned {status}: {_said[-1:]}"
+    outputs, first = views[len(desc.inputs) :], list[bytes]()
+    for tasks in TASKS:
+        for view in outputs:
+            view[...] = _canary(view.dtype)
+        status = kernel(desc)(tasks, *(ctypes.byref(buffer) for buffer in buffers))
+        assert status == 0, f"the kernel returned {status}: {_said[-1:]}"
+        found = [view.tobytes() for view in outputs]
+        first = first or found
+        assert found == first, f"{desc.family} computes something else in {tasks} tasks than in {TASKS[0]}"
 
 
 def run_program(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -239,6 +249,9 @@ def _support() -> None:
         path = _folder() / f"{name}.o"
         path.write_bytes(part)
         _libraries.append(_link(path))
+        if name == "tasks":
+            load_pool().opbuild_pool_open(max(TASKS))
+            _libraries[-1].opbuild_use_pool(load_pool().opbuild_pool_run, max(TASKS))
 
 
 @cache

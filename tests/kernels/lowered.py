@@ -49,7 +49,7 @@ def program_of(
     types = {name: TensorType(str(value.dtype), value.shape) for name, value in {**inputs, **known}.items()}
     types |= {name: TensorType(dtype, tuple(shape)) for name, (dtype, shape) in outputs.items()}
     graph = Graph("test", tuple(nodes), tuple(inputs), (list(outputs)[-1],), types, known, 21)
-    return lower(graph, host_target(), Options(impl_mode=impl_mode, num_threads=threads))
+    return lower(graph, host_target(), Options(impl_mode=impl_mode))
 
 
 def run_node(

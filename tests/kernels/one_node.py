@@ -12,7 +12,6 @@ from kernels.harness import run_program
 from opbuild.graph.passes.fuse import PRODUCTS
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.target import host_target
-from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
 
@@ -38,7 +37,7 @@ def lower_node(
     types["y"] = TensorType(str(inputs[0].dtype), tuple(out_shape))
     node = Node(op_type, tuple(names), ("y",), attrs, "node")
     graph = Graph("one", (node,), tuple(given), ("y",), types, known)
-    return lower(graph, host_target(), Options(num_threads=threads))
+    return lower(graph, host_target())
 
 
 def run_node(

@@ -11,7 +11,8 @@ import pytest
 from kernels.harness import check_canaries, guarded, run_desc, run_program
 from kernels.lowered import Array, random
 from kernels.one_node import assert_close, convolve
-from opbuild.families.family import SERIAL, for_threads
+from machines import choose_here
+from opbuild.families.family import SERIAL
 from opbuild.graph.passes.shuffle import fuse_channel_shuffle
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
@@ -130,7 +131,7 @@ def test_the_copy_in_order_writes_its_output_and_nothing_else(channels: int, row
     x = random(len(table) // 16, rows, columns, 16)
     dims = ((16, 1), (columns, 16), (rows, 16 * columns), (len(x), 16 * columns * rows))
     view = View(0, 0, dims)
-    desc: OpDesc = in_order((view, View(1, 0, ((len(table), 1),)), view), "float32", for_threads(2))[0]
+    desc: OpDesc = in_order((view, View(1, 0, ((len(table), 1),)), view), "float32", choose_here)[0]
     assert (desc.variant["parts"] == 2) == (x.size >= SERIAL)
     out = guarded(x.shape)
     run_desc(desc, x, table, out)

@@ -14,7 +14,7 @@ import pytest
 from kernels.combinations import crossed
 from kernels.harness import check_canaries, dims_of, guarded, run_desc, run_program
 from kernels.lowered import program_of, random, run_node
-from opbuild.families.family import for_threads
+from machines import choose_here
 from opbuild.graph.types import Node
 from opbuild.lowering.transfer import copy
 from opbuild.program import KernelCall, View
@@ -37,7 +37,7 @@ def run_copy(source: Array, threads: int = 2) -> None:
     """Copy an array with any strides into guarded memory and compare."""
     out = guarded(source.shape, str(source.dtype))
     plain = [View(i, 0, tuple(dims_of(a))) for i, a in enumerate((source, out.view))]
-    desc, views = copy(plain, str(source.dtype), for_threads(threads))
+    desc, views = copy(plain, str(source.dtype), choose_here)
     arrays = []
     for array, seen in zip((source, out.view), views, strict=True):
         shape, strides = [e for e, _ in seen.dims][::-1], [s * array.itemsize for _, s in seen.dims][::-1]

@@ -108,7 +108,7 @@ def call(object_: bytes, *operands: Guarded | np.ndarray) -> int:
     )
     views = [operand.view if isinstance(operand, Guarded) else operand for operand in operands]
     buffers = [HalideBuffer.of(view, dims_of(view)) for view in views]
-    return library.kernel("kernel")(*(ctypes.byref(buffer) for buffer in buffers))
+    return library.kernel("kernel")(2, *(ctypes.byref(buffer) for buffer in buffers))
 
 
 def test_level_one_delivers_the_object_that_every_build_gets(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from kernels.harness import run_program
 from kernels.lowered import program_of, random, variants
-from opbuild.families.family import for_threads
+from machines import choose_here
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import FREE
 from opbuild.lowering.rules.elementwise import describe
@@ -115,7 +115,7 @@ def test_what_is_one_row_in_memory_is_one_dimension_of_the_kernel() -> None:
     """Shapes of equal meaning have equal descriptors: contiguous dimensions merge, extents are free."""
     descs = set()
     for dims in (((5, 1), (7, 5), (9, 35)), ((70, 1), (3, 70)), ((99, 1),), ((1, 1), (50, 1), (1, 50))):
-        desc, _ = describe([view(0, dims), view(1, dims)], ("relu", arg(0)), ["float32"] * 2, for_threads(2))
+        desc, _ = describe([view(0, dims), view(1, dims)], ("relu", arg(0)), ["float32"] * 2, choose_here)
         descs.add(desc)
     (desc,) = descs
     assert [dim.extent for dim in desc.outputs[0].dims] == [FREE]

@@ -137,7 +137,7 @@ def _check(case: Case, extent: int, threads: int, kernels: Kernels | None = None
 
 
 def _lower(graph: Graph, threads: int, kernels: Kernels | None) -> Program:
-    return lower(graph, host_target(), Options(num_threads=threads, kernels=kernels))
+    return lower(graph, host_target(), Options(kernels=kernels))
 
 
 def _graph(case: Case, extent: int) -> tuple[Graph, onnx.ModelProto, np.ndarray]:

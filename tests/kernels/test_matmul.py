@@ -98,15 +98,11 @@ def test_transposed_operands_are_read_where_they_lie(shape: tuple[int, int, int]
     check(run_program(lowering.finish(), inputs)["y"], a.astype(np.float64) @ b)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_work_is_shared_only_among_the_threads_allowed(threads: int) -> None:
-    """One thread gets serial variants; more share columns, rows or batches, with the same result."""
+def test_columns_rows_or_batches_are_shared() -> None:
+    """Whatever is shared, the result is the same."""
     for a, b in [((4, 200), (200, 300)), ((600, 40), (40, 20)), ((6, 30, 40), (6, 40, 50)), ((3, 600), (600, 300))]:
         for constant in (True, False):
-            product(random(*a), random(*b, seed=1), constant, threads)
-    inputs = {"a": random(64, 200)}
-    program = program_of([NODE], inputs, {"y": ("float32", (64, 300))}, {"b": random(200, 300)}, threads)
-    assert [variant["parallel"] for _, variant in variants(program)] == ["none" if threads == 1 else "columns"]
+            product(random(*a), random(*b, seed=1), constant)
 
 
 @pytest.mark.parametrize("transposed", [False, True])

@@ -9,7 +9,7 @@ import pytest
 
 from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, run_node
-from opbuild.families.family import for_threads
+from machines import choose_here
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.target import host_target
 from opbuild.lowering.lower import lower
@@ -148,11 +148,11 @@ def test_blocks_and_back_is_the_identity(width: int, height: int, channels: int,
     blocked = guarded((count, height, width, 16), dtype)
     plain = tuple(zip(image.shape[::-1], (1, width, width * height), strict=True))
     lanes = ((16, 1), (width, 16), (height, 16 * width), (count, 16 * width * height))
-    desc, views = to_blocked((View(0, 0, plain), View(1, 0, lanes)), dtype, for_threads(2))
+    desc, views = to_blocked((View(0, 0, plain), View(1, 0, lanes)), dtype, choose_here)
     run_desc(desc, _reshaped(image, views[0]), _within(blocked, views[1]))
     check_canaries(blocked)
     back = guarded(image.shape, dtype)
-    desc, views = from_blocked((View(1, 0, lanes), View(0, 0, plain)), dtype, for_threads(2))
+    desc, views = from_blocked((View(1, 0, lanes), View(0, 0, plain)), dtype, choose_here)
     run_desc(desc, _reshaped(blocked.view, views[0]), _within(back, views[1]))
     check_canaries(back)
     np.testing.assert_array_equal(back.view, image)

@@ -225,7 +225,7 @@ def test_c_refuses_what_it_can_not_run_with_a_message(program: Path, config: Con
         (data[:-1], "damaged"),
         (bytes(changed), "digest"),
         (bytes(swapped), "digest"),
-        (data[:8] + b"\2" + data[9:], "version 2"),
+        (data[:8] + b"\3" + data[9:], "version 3"),
     ]
     for content, said in cases:
         path.write_bytes(content)

@@ -48,7 +48,7 @@ def graph_of(steps: Sequence[Step], x: Array = IMAGE, constants: Mapping[str, Ar
 
 def descriptors(graph: Graph, mode: str = "high_precision", types: tuple[str, ...] = ()) -> list[OpDesc]:
     """Return the descriptors that a graph needs, in order."""
-    options = Options(impl_mode=mode, impl_types=types, num_threads=2)
+    options = Options(impl_mode=mode, impl_types=types)
     return list(lower(optimize(graph, evaluate), host_target(), options).descriptors())
 
 

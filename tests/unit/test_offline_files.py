@@ -148,10 +148,10 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
 def test_a_file_of_a_later_format_says_so(file: Path, tmp_path: Path) -> None:
     """The version is looked at before anything that it may have changed."""
     data = bytearray(file.read_bytes())
-    data[8:12] = struct.pack("<I", 2)
+    data[8:12] = struct.pack("<I", offline_format.VERSION + 1)
     path = tmp_path / "later.om"
     path.write_bytes(data)
-    with pytest.raises(InvalidModelError, match="version 2"):
+    with pytest.raises(InvalidModelError, match=f"version {offline_format.VERSION + 1}"):
         load(path)
 
 
@@ -216,7 +216,7 @@ def test_the_digests_in_a_file_are_those_of_its_sections(file: Path) -> None:
     """As another reader would check them: from the bytes alone."""
     data = file.read_bytes()
     magic, version, count, size = struct.unpack_from("<8sIIQ", data)
-    assert (magic, version, size) == (offline_format.MAGIC, 1, len(data))
+    assert (magic, version, size) == (offline_format.MAGIC, offline_format.VERSION, len(data))
     assert blake3(data[:32] + data[64 : 64 + 64 * count]).digest() == data[32:64]
     kinds = set()
     for each in range(count):

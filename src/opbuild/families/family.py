@@ -6,11 +6,14 @@ A family computes one thing in several *variants*. ``choose`` returns the varian
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import log2
+from math import log2, prod
 from typing import Any
 
+import numpy as np
+
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, OpDesc, Operand
 
 Variant = dict[str, Any]
@@ -26,9 +29,9 @@ Choose = Callable[..., Any]
 """Calls a family's ``choose`` with the extents that follow it, and with what it must know of the machine."""
 
 
-def for_threads(threads: int) -> Choose:
-    """Return what chooses variants for a number of threads."""
-    return lambda function, *extents: function(*extents, threads)
+def for_machine(machine: Machine) -> Choose:
+    """Return what chooses variants for a machine."""
+    return lambda function, *extents: function(*extents, machine)
 
 
 @dataclass(frozen=True)
@@ -53,17 +56,38 @@ PARALLEL = Part(lacking=3.0)
 """Whether, or how, work is divided among threads."""
 
 
+THREADS = 2
+
 SERIAL = 32768
 """Elements below which waking a second thread costs more than it saves."""
 
 
-def by_elements(elements: int, threads: int) -> Variant:
+def by_elements(elements: int, machine: Machine) -> Variant:
     """Return the variant for so many elements, of a family that only decides whether threads share them."""
-    return {"parallel": threads > 1 and elements >= SERIAL}
+    return {"parallel": THREADS > 1 and elements >= SERIAL}
 
 
 def _as_it_is(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
     return dim
+
+
+Dims = Sequence[tuple[int, int]]
+"""Extents and strides of an operand, innermost first."""
+
+BYTES = 64
+"""Bytes that one core moves in a nanosecond where most lie in its second-level cache (100 to
+200 GB/s there, 40 in memory)."""
+
+
+def moved_bytes(desc: OpDesc, shapes: Sequence[Dims], _machine: Machine) -> float:
+    """Return the nanoseconds that one core takes to read and write all operands: the work of what only moves data."""
+    return (
+        sum(
+            prod(extent for extent, stride in dims if stride) * np.dtype(operand.dtype).itemsize
+            for operand, dims in zip(desc.operands, shapes, strict=True)
+        )
+        / BYTES
+    )
 
 
 @dataclass(frozen=True)
@@ -72,7 +96,7 @@ class Family:
 
     Attributes:
         name: Its name, which is its folder's.
-        choose: Returns the variant for extents and a number of threads; None where another family is faster.
+        choose: Returns the variant for extents and a machine; None where another family is faster.
         attributes: Names of the attributes that say what it computes; one that has ``epilogue`` takes one.
         variant: The parts of its variants by name.
         types: Element types of its first operand; empty if it takes any.
@@ -82,6 +106,7 @@ class Family:
         any_stride: Whether single elements may lie at any distance.
         any_rank: Whether all operands have the same dimensions, so that some of one element may be added.
         opened: Returns one dimension of an operand without limits, from the one that was found by these rules.
+        work: Returns the nanoseconds that a call takes on one core, roughly, for its operands' extents and strides.
     """
 
     name: str
@@ -95,6 +120,7 @@ class Family:
     any_stride: bool = False
     any_rank: bool = False
     opened: Callable[[OpDesc, Operand, int, Dim], Dim] = _as_it_is
+    work: Callable[[OpDesc, Sequence[Dims], Machine], float] = moved_bytes
 
     def desc(
         self,

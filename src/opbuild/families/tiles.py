@@ -6,7 +6,8 @@ Every extent has a legal tile: that of one position by one block has no least ex
 from __future__ import annotations
 
 from opbuild.families.blocked import blocks
-from opbuild.families.family import Variant
+from opbuild.families.family import THREADS, Variant
+from opbuild.kernel.machine import Machine
 
 Pair = tuple[int, int]
 """Two numbers, x first."""
@@ -38,12 +39,12 @@ def cheapest(tiles: Tiles, width: int, count: int) -> Pair:
     return best[:2]
 
 
-def plane_variant(out: Pair, channels: int, threads: int) -> Variant:
+def plane_variant(out: Pair, channels: int, machine: Machine) -> Variant:
     """Return the variant where a tile has one block: ``width``, ``divide`` and ``parts``.
 
     ``divide``: ``rows`` or ``blocks``, a range a task; ``both``, where neither gives every core enough: a task is one
     row of one block.
     """
-    rows, parts = balance(out[1], threads), balance(blocks(channels), threads)
+    rows, parts = balance(out[1], THREADS), balance(blocks(channels), THREADS)
     divide = "both" if max(rows, parts) < LEAST_BALANCE else "blocks" if parts > rows else "rows"
-    return {"width": cheapest(SINGLE_TILES, out[0], 1)[0], "divide": divide, "parts": threads}
+    return {"width": cheapest(SINGLE_TILES, out[0], 1)[0], "divide": divide, "parts": THREADS}

@@ -13,7 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 from opbuild.families.blocked import BLOCK
 from opbuild.families.catalogue import find
-from opbuild.families.family import for_threads
+from opbuild.families.family import for_machine
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.transfer import copy, from_blocked, to_blocked
 from opbuild.program import View
@@ -123,12 +124,12 @@ def _with_rank(desc: OpDesc, views: tuple[View, ...]) -> tuple[View, ...]:
     return tuple(View(v.buffer, v.offset, (*v.dims, *((1, 0),) * (rank - len(v.dims)))) for v in views)
 
 
-def conversions(threads: int) -> tuple[OpDesc, ...]:
+def conversions(machine: Machine) -> tuple[OpDesc, ...]:
     """Return the copies and changes of layout without limits; with them any node can be left to the host."""
     element = View(0, 0, ((1, 1),))
     image, odd = View(0, 0, ((1, 1), (1, 1), (BLOCK, 1))), View(0, 0, ((1, 1), (1, 1), (1, 1)))
     blocked = View(0, 0, ((BLOCK, 1), (1, BLOCK), (1, BLOCK), (1, BLOCK)))
-    choose = for_threads(threads)
+    choose = for_machine(machine)
     calls = [copy((element, element), dtype, choose) for dtype in ("uint8", "uint16", "uint32", "uint64")]
     calls += [to_blocked((plain, blocked), "float32", choose) for plain in (image, odd)]
     calls.append(from_blocked((blocked, image), "float32", choose))

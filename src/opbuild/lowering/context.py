@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 from opbuild.errors import ShapeError
 from opbuild.families.blocked import blocks
+from opbuild.families.catalogue import find
 from opbuild.graph.constants import Constants
 from opbuild.graph.types import Array, Graph, Node, TensorType
+from opbuild.kernel.machine import machine_of
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
 from opbuild.kernel.target import Target
 from opbuild.lowering.available import Kernels
@@ -32,14 +34,12 @@ class Options:
     Attributes:
         impl_mode: ``high_performance`` or ``high_precision``; see ``Lowering.impl_mode``.
         impl_types: Operator types for which ``impl_mode`` counts; empty for all.
-        num_threads: Threads that will run the network; 1 picks serial variants.
         kernels: The kernels that may be called; None lets lowering ask for any.
         on_host: Names of nodes that the host backend takes.
     """
 
     impl_mode: str = HIGH_PERFORMANCE
     impl_types: tuple[str, ...] = ()
-    num_threads: int = 2
     kernels: Kernels | None = None
     on_host: frozenset[str] = frozenset()
 
@@ -84,6 +84,7 @@ class Lowering:
         graph: The graph that is lowered.
         target: The machine that will run it.
         options: The user's decisions.
+        machine: What all machines of the level have.
     """
 
     graph: Graph
@@ -91,6 +92,7 @@ class Lowering:
     options: Options = field(default_factory=Options)
 
     def __post_init__(self) -> None:
+        self.machine = machine_of(self.target)
         self._plain: dict[str, Plain] = {}
         self._blocked: dict[str, Blocked] = {}
         self._ordered: dict[str, tuple[Blocked, Array]] = {}
@@ -241,8 +243,8 @@ class Lowering:
         return self._constants[known]
 
     def choose(self, function: Callable[..., V], *extents: Any) -> V:
-        """Return what a family's ``choose`` returns for these extents on the machine that will run the network."""
-        kernels, arguments = self.options.kernels, (*extents, self.options.num_threads)
+        """Return what a family's ``choose`` returns for these extents on machines of the level."""
+        kernels, arguments = self.options.kernels, (*extents, self.machine)
         return function(*arguments) if kernels is None else kernels.choose(self.site, function, arguments)
 
     # -- calls --------------------------------------------------------------------------------------------------------
@@ -312,7 +314,8 @@ class Lowering:
                 f"the variant chosen for {', '.join(call.nodes)} is not legal: {desc.family}: {problem}"
             )
         names = (part for name in call.nodes for part in (name, *self._merged.get(name, ())))
-        return KernelCall(desc, views, tuple(dict.fromkeys(names)))
+        work = find(desc.family).work(desc, [view.dims for view in views], self.machine)
+        return KernelCall(desc, views, tuple(dict.fromkeys(names)), round(work))
 
     def _output_storages(self) -> list[Storage]:
         """Return the storage of each graph output; no two are one, and none is an input's or a constant's."""

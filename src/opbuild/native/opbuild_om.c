@@ -22,7 +22,8 @@
 #error "offline models are for little-endian machines"
 #endif
 
-enum { VERSION = 1, MOST_SECTIONS = 65536, MOST_ARGUMENTS = 32, ALIGNMENT = 64 };
+enum { VERSION = 2, MOST_SECTIONS = 65536, MOST_ARGUMENTS = 32, ALIGNMENT = 64 };
+enum { WAKING = 2500 }; /* nanoseconds of work from which on it pays to wake a second thread */
 enum { ABOUT = 1, MACHINE, PLAN, PROGRAM, LIBRARY, WEIGHTS };
 enum { INPUT, OUTPUT, CONSTANT, TEMPORARY };
 
@@ -58,7 +59,7 @@ typedef struct {
 } program_buffer;
 
 typedef struct {
-    uint32_t symbol, first, count, nodes;
+    uint32_t symbol, first, count, nodes, work, zero;
 } program_step;
 
 typedef struct {
@@ -114,8 +115,9 @@ struct opbuild_model {
     const uint8_t *weights;
     size_t weights_bytes;
     void *library;
-    int threads; /* with which it uses the pool; 0: it does not */
     int descriptor;
+    int threads;
+    int uses_pool;
     int count;
     program *programs;
     pthread_mutex_t lock;
@@ -257,16 +259,16 @@ static int check_machine(const opbuild_model *model, const char *path, char *mes
 }
 
 /* Let kernels use the process's threads; where there is no pool, the compiler's own are linked into the library. */
-static void share_threads(opbuild_model *model, int threads) {
+static void share_threads(opbuild_model *model) {
     int (*set_threads)(int);
     void (*use_pool)(__typeof__(opbuild_pool_run) *, int);
     *(void **)&set_threads = dlsym(model->library, "halide_set_num_threads");
     *(void **)&use_pool = dlsym(model->library, "opbuild_use_pool");
-    if (set_threads) set_threads(threads);
+    if (set_threads) set_threads(model->threads);
     if (!use_pool) return;
-    model->threads = threads;
-    opbuild_pool_open(threads);
-    use_pool(opbuild_pool_run, threads);
+    model->uses_pool = 1;
+    opbuild_pool_open(model->threads);
+    use_pool(opbuild_pool_run, model->threads);
 }
 
 /* The library is loaded from the bytes that were checked, not from a file that others could replace. */
@@ -288,7 +290,8 @@ static int load_library(opbuild_model *model, const char *path, int threads, cha
     void *(*set_handler)(void (*)(void *, const char *));
     *(void **)&set_handler = dlsym(model->library, "halide_set_error_handler");
     if (set_handler) set_handler(remember_error);
-    share_threads(model, threads > 0 ? threads : (int)sysconf(_SC_NPROCESSORS_ONLN));
+    model->threads = threads > 0 ? threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    share_threads(model);
     return 0;
 }
 
@@ -416,7 +419,7 @@ static int prepare(opbuild_model *model, program *p, char *message, size_t size)
 
 /* -- running ------------------------------------------------------------------------------------------------------ */
 
-/* A kernel takes a pointer for each argument; C has a type for each number of them. */
+/* A kernel takes the number of tasks and a pointer for each argument; C has a type for each number of them. */
 #define P argument *
 #define T1 P, P, P, P
 #define T2 T1, T1
@@ -435,18 +438,18 @@ static int prepare(opbuild_model *model, program *p, char *message, size_t size)
 #define A6 A5, A4(20)
 #define A7 A6, A4(24)
 #define A8 A7, A4(28)
-#define AS(...) ((int (*)(__VA_ARGS__))function)
+#define AS(...) ((int (*)(int32_t, __VA_ARGS__))function)
 #define FOUR(k, types, ...)                                                                                          \
-    case 4 * (k): return AS(types)(__VA_ARGS__);                                                                     \
-    case 4 * (k) + 1: return AS(types, P)(__VA_ARGS__, a + 4 * (k));                                                 \
-    case 4 * (k) + 2: return AS(types, P, P)(__VA_ARGS__, a + 4 * (k), a + 4 * (k) + 1);                             \
-    case 4 * (k) + 3: return AS(types, P, P, P)(__VA_ARGS__, a + 4 * (k), a + 4 * (k) + 1, a + 4 * (k) + 2);
+    case 4 * (k): return AS(types)(tasks, __VA_ARGS__);                                                                     \
+    case 4 * (k) + 1: return AS(types, P)(tasks, __VA_ARGS__, a + 4 * (k));                                                 \
+    case 4 * (k) + 2: return AS(types, P, P)(tasks, __VA_ARGS__, a + 4 * (k), a + 4 * (k) + 1);                             \
+    case 4 * (k) + 3: return AS(types, P, P, P)(tasks, __VA_ARGS__, a + 4 * (k), a + 4 * (k) + 1, a + 4 * (k) + 2);
 
-static int pass(kernel function, argument *a, uint32_t count) {
+static int pass(kernel function, int32_t tasks, argument *a, uint32_t count) {
     switch (count) {
-    case 1: return AS(P)(a);
-    case 2: return AS(P, P)(a, a + 1);
-    case 3: return AS(P, P, P)(a, a + 1, a + 2);
+    case 1: return AS(P)(tasks, a);
+    case 2: return AS(P, P)(tasks, a, a + 1);
+    case 3: return AS(P, P, P)(tasks, a, a + 1, a + 2);
     FOUR(1, T1, A1)
     FOUR(2, T2, A2)
     FOUR(3, T3, A3)
@@ -454,17 +457,17 @@ static int pass(kernel function, argument *a, uint32_t count) {
     FOUR(5, T5, A5)
     FOUR(6, T6, A6)
     FOUR(7, T7, A7)
-    case 32: return AS(T8)(A8);
+    case 32: return AS(T8)(tasks, A8);
     default: return -1;
     }
 }
 
 /* Call a kernel on a stack that begins with a page: kernels keep 64-byte vectors in frames that are aligned to 16 bytes, and one
  * that lies across two pages costs tens of cycles in each step of the innermost loop. */
-static int call(kernel function, argument *a, uint32_t count) {
+static int call(kernel function, int32_t tasks, argument *a, uint32_t count) {
     _Alignas(4096) volatile uint8_t page[64];
     page[0] = 0;
-    int error = pass(function, a, count);
+    int error = pass(function, tasks, a, count);
     return page[0] ? -1 : error; /* the call is not the last thing here, so the frame is still there */
 }
 
@@ -480,7 +483,8 @@ static int run(opbuild_model *model, program *p, const void *const *inputs, void
     for (uint32_t i = 0; i < p->head->steps; i++) {
         const program_step *step = &p->steps[i];
         kernel_said[0] = 0;
-        if (call(p->kernels[i], p->arguments + step->first, step->count) != 0)
+        int32_t tasks = step->work >= WAKING ? model->threads : 1;
+        if (call(p->kernels[i], tasks, p->arguments + step->first, step->count) != 0)
             return fail(message, size, "the kernel of node %s failed: %s", p->text + step->nodes,
                         kernel_said[0] ? kernel_said : "it gave no message");
     }
@@ -512,7 +516,7 @@ void opbuild_close(opbuild_model *model) {
         void (*shutdown)(void);
         *(void **)&shutdown = dlsym(model->library, "halide_shutdown_thread_pool");
         if (shutdown) shutdown(); /* threads of its own run code that is about to go */
-        if (model->threads) opbuild_pool_close(model->threads);
+        if (model->uses_pool) opbuild_pool_close(model->threads);
         dlclose(model->library);
     }
     if (model->descriptor >= 0) close(model->descriptor);

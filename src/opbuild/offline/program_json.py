@@ -7,7 +7,7 @@
     ports      inputs, then outputs: uint32 name (text), buffer, type, rank, first extent, 0; uint64 bytes
     buffers    uint32 kind (0 input, 1 output, 2 constant, 3 temporary), 0; uint64 bytes;
                uint64 place: index of the port, byte in the section of weights, byte in the arena
-    steps      uint32 symbol (text), first argument, number of arguments, nodes (text)
+    steps      uint32 symbol (text), first argument, number of arguments, nodes (text), nanoseconds of work, 0
     arguments  uint32 buffer, type, rank, first dimension; int64 first byte in the buffer
     dimensions int32 extent, int32 stride in elements, innermost first
     extents    int64
@@ -30,11 +30,12 @@ from opbuild.runtime.record import KernelStep, Record
 MOST_ARGUMENTS = 32
 """Arguments of one kernel that the C library can pass."""
 
+UINT32_MAX = 2**32 - 1
 _KINDS: tuple[BufferKind, ...] = ("input", "output", "constant", "temporary")
 _HEAD = np.dtype([("counts", "<u4", 8), ("arena", "<u8"), ("problem", "<u4"), ("zero", "<u4")])
 _PORT = np.dtype([(name, "<u4") for name in ("name", "buffer", "type", "rank", "first", "zero")] + [("nbytes", "<u8")])
 _BUFFER = np.dtype([("kind", "<u4"), ("zero", "<u4"), ("nbytes", "<u8"), ("place", "<u8")])
-_STEP = np.dtype([(name, "<u4") for name in ("symbol", "first", "count", "nodes")])
+_STEP = np.dtype([(name, "<u4") for name in ("symbol", "first", "count", "nodes", "work", "zero")])
 _ARGUMENT = np.dtype([(name, "<u4") for name in ("buffer", "type", "rank", "first")] + [("offset", "<i8")])
 
 
@@ -57,7 +58,8 @@ def tables(record: Record) -> bytes:
                  _BUFFER),
         np.array(
             [
-                (text.add(step.symbol), first, len(step.views), text.add(", ".join(step.nodes)))
+                (text.add(step.symbol), first, len(step.views), text.add(", ".join(step.nodes)),
+                 min(step.work, UINT32_MAX), 0)
                 for step, first in zip(steps, _starts(len(step.views) for step in steps), strict=True)
             ],
             _STEP,

@@ -18,6 +18,7 @@ import numpy as np
 
 from opbuild.errors import ShapeError, UnsupportedOperatorError
 from opbuild.graph.types import Array, Graph
+from opbuild.kernel.machine import machine_of
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import Target
 from opbuild.models.sizes import Sizes, make_sizes
@@ -116,7 +117,7 @@ def plan_ranges(
         for _ in alternatives.turns():
             lower_to(graph, target, options, alternatives)
     _add(needed, {desc: forms.get(form(desc), ()) for desc in alternatives.wanted})
-    _add(needed, dict.fromkeys(conversions(options.num_threads), ()))
+    _add(needed, dict.fromkeys(conversions(machine_of(target)), ()))
     graph, program = looked_at[0]
     return RangePlan(model, sizes, options, force_float32, Planned((graph,), (program,), needed, host))
 

@@ -29,9 +29,7 @@ def optimize_graph(graph: Graph, evaluate_node: Evaluate = evaluate, *, float32:
 
 def lowering_options(config: Config) -> Options:
     """Return what settings say about lowering."""
-    return Options(
-        impl_mode=config.op_select_implmode, impl_types=config.optypelist_for_implmode, num_threads=config.num_threads
-    )
+    return Options(impl_mode=config.op_select_implmode, impl_types=config.optypelist_for_implmode)
 
 
 def pack(program: Program, packer: Packer, clock: Clock, watch: Watch = unwatched) -> Packed:

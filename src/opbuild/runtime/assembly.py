@@ -49,7 +49,7 @@ def make_record(
             for index, buffer in enumerate(program.buffers)
         ),
         steps=tuple(
-            KernelStep(symbols[call.desc], call.views, call.nodes, _other_types(call, program))
+            KernelStep(symbols[call.desc], call.views, call.nodes, _other_types(call, program), call.work)
             if isinstance(call, KernelCall)
             else call
             for call in program.calls

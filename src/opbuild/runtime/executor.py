@@ -16,6 +16,7 @@ import numpy as np
 from opbuild.errors import LinkError, OpbuildError, RunError
 from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array, Node
+from opbuild.kernel.machine import WAKING
 from opbuild.platform.limits import hint_for
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
@@ -154,11 +155,14 @@ class _Arena:
         kernel: Any = owner._functions[step.symbol]
         library = cast("Library", owner._library)
         checks = step.symbol in owner._checked
+        tasks = library.num_threads if checks or step.work >= WAKING else 1
         if library.call is not None and len(addresses) <= MOST_OPERANDS and not checks:
-            called = (ctypes.c_void_p * (1 + MOST_OPERANDS))(ctypes.cast(kernel, ctypes.c_void_p).value, *addresses)
+            address = ctypes.cast(kernel, ctypes.c_void_p).value
+            called = (ctypes.c_void_p * (2 + MOST_OPERANDS))(address, tasks, *addresses)
             return library.call, (ctypes.byref(called),)
         # byref is the cheapest argument there is: 150 ns a call with two of them, c_void_p 200
-        arguments = tuple(ctypes.byref(ctypes.c_char.from_address(address)) for address in addresses)
+        operands = (ctypes.byref(ctypes.c_char.from_address(address)) for address in addresses)
+        arguments = (tasks, *operands)
         if not checks:
             return kernel, arguments
         from opbuild.runtime.order_check import OrderCheck  # only for who debugs

@@ -24,8 +24,8 @@ from opbuild.platform.limits import hint_for
 from opbuild.runtime.pool import load_pool
 
 _MESSAGE_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
-MOST_OPERANDS = 14
-"""What ``call.c`` passes to a kernel."""
+MOST_OPERANDS = 13
+"""What ``call.c`` passes to a kernel behind the number of its tasks."""
 
 _last_error = threading.local()
 _latest_error = [""]
@@ -90,7 +90,7 @@ class Library:
 
     @property
     def call(self) -> Callable[..., int] | None:
-        """What calls a kernel on a stack of its own, given the address of the kernel's address and its operands'.
+        """What calls a kernel on a stack of its own, given the address of the kernel's, its tasks and its operands'.
 
         It reads ``MOST_OPERANDS`` of them, whatever the kernel takes. None if kernels are better called themselves: one
         that runs in several threads sees to its tasks' stacks.

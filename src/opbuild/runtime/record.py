@@ -58,12 +58,14 @@ class KernelStep(NamedTuple):
         nodes: Names of the model's nodes that it computes.
         dtypes: Element types of the arguments, where some are not those of their buffers (kernels that only move
             elements take them as unsigned integers); else empty. Only kernels with checks look at them.
+        work: Nanoseconds that it takes on one core, roughly.
     """
 
     symbol: str
     views: tuple[View, ...]
     nodes: tuple[str, ...]
     dtypes: tuple[str, ...] = ()
+    work: int = 0
 
     def argument_types(self, buffers: Sequence[Storage]) -> tuple[str, ...]:
         """Return the element types of the arguments."""
@@ -310,7 +312,8 @@ def _view_from_json(parts: Any) -> View:
 def _step_to_json(step: KernelStep | HostCall) -> dict[str, Any]:
     if isinstance(step, KernelStep):
         views, types = [_view_to_json(view) for view in step.views], {"dtypes": list(step.dtypes)}
-        return {"kernel": step.symbol, "views": views, "nodes": list(step.nodes)} | (types if step.dtypes else {})
+        known = {"kernel": step.symbol, "views": views, "nodes": list(step.nodes), "work": step.work}
+        return known | (types if step.dtypes else {})
     return {
         "host": node_to_json(step.node),
         "inputs": [_view_to_json(view) for view in step.inputs],
@@ -327,7 +330,8 @@ def _step_from_json(parts: Any) -> KernelStep | HostCall:
         dtypes = tuple(map(str, parts.get("dtypes", ())))
         if (dtypes and len(dtypes) != len(views)) or not set(dtypes) <= set(DTYPES):
             raise ValueError(f"a kernel's arguments have the types {dtypes}")
-        return KernelStep(str(parts["kernel"]), views, tuple(map(str, parts["nodes"])), dtypes)
+        nodes, work = tuple(map(str, parts["nodes"])), int(parts.get("work", 0))
+        return KernelStep(str(parts["kernel"]), views, nodes, dtypes, max(work, 0))
     return HostCall(
         node=node_from_json(parts["host"]),
         inputs=tuple(None if view is None else _view_from_json(view) for view in parts["inputs"]),

@@ -15,6 +15,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import CHECKED, Definition
 from opbuild.kernel.debug import DUMP_COMPUTE
+from opbuild.kernel.machine import machine_of
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import Target
 
@@ -47,7 +48,7 @@ def compile_debug(
     if "ccec_O0" in options:
         _leave_unscheduled(definition)
     else:
-        import_module(modules[1]).schedule(definition, desc, target)
+        import_module(modules[1]).schedule(definition, desc, machine_of(target))
     wanted = {".o": hl.OutputFileType.object}
     if "dump_cce" in options:
         wanted |= _READABLE
@@ -57,7 +58,7 @@ def compile_debug(
     pipeline = outputs[0] if len(outputs) == 1 else hl.Pipeline(outputs)
     paths = {suffix: folder / f"kernel{suffix}" for suffix in wanted}
     files = {wanted[suffix]: str(path) for suffix, path in paths.items()}
-    pipeline.compile_to(files, definition.inputs, symbol, hl.Target("-".join((str(target), *_features(options)))))
+    pipeline.compile_to(files, definition.arguments, symbol, hl.Target("-".join((str(target), *_features(options)))))
     contents = {suffix: path.read_bytes() for suffix, path in paths.items()}
     if DUMP_COMPUTE in options:
         contents["_compute.json"] = _description(desc, symbol, definition)

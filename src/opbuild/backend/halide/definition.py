@@ -40,6 +40,7 @@ class Definition:
         variables: Variables of the outputs by name, for the schedule.
         functions: Intermediate functions by name, for the schedule.
         domains: Reduction domains by name, for the schedule.
+        tasks: Into how many tasks a call is to be divided, int32, at least 1: every kernel's first argument.
     """
 
     inputs: list[Any]
@@ -47,6 +48,12 @@ class Definition:
     variables: dict[str, Any] = field(default_factory=dict)
     functions: dict[str, Any] = field(default_factory=dict)
     domains: dict[str, Any] = field(default_factory=dict)
+    tasks: Any = field(default_factory=lambda: hl.Param(hl.Int(32), "tasks"))
+
+    @property
+    def arguments(self) -> list[Any]:
+        """The kernel's arguments but its outputs, in order."""
+        return [self.tasks, *self.inputs]
 
 
 def variables(names: str) -> list[Any]:

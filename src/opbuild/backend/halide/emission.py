@@ -11,6 +11,7 @@ from typing import Any
 
 import halide as hl
 
+from opbuild.kernel.machine import machine_of
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.target import Target
 
@@ -30,11 +31,11 @@ def emit_operator(desc: OpDesc, symbol: str, target: Target, modules: tuple[str,
     """
     compute, schedule = modules
     definition = import_module(compute).define(desc)
-    import_module(schedule).schedule(definition, desc, target)
+    import_module(schedule).schedule(definition, desc, machine_of(target))
     features = "-".join((str(target), *NO_CHECKS))
     outputs: list[Any] = definition.outputs
     pipeline = outputs[0] if len(outputs) == 1 else hl.Pipeline(outputs)
-    pipeline.compile_to({hl.OutputFileType.object: str(path)}, definition.inputs, symbol, hl.Target(features))
+    pipeline.compile_to({hl.OutputFileType.object: str(path)}, definition.arguments, symbol, hl.Target(features))
 
 
 def emit_runtime(target: Target, path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 TASKS = 16
@@ -16,7 +17,7 @@ LEAST_ROW = 4096
 """Elements of a single row that are worth a task."""
 
 
-def schedule(definition: Definition, desc: OpDesc, _target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
     """Vectorise the innermost loop, and run the outermost one in parallel, by ``variant``: ``width``, ``parallel``.
 
     The last vector of a row overlaps the one before it, which is right because no output is read. There are at least

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from opbuild.families.dims import VECTOR, free_dims
-from opbuild.families.family import PARALLEL, SERIAL, Family, Part, Variant
+from opbuild.families.family import PARALLEL, SERIAL, THREADS, Family, Part, Variant
 from opbuild.families.reduce.family import TYPES
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 
 
-def choose(layout: str, columns: int, elements: int, results: int, threads: int) -> Variant:
+def choose(layout: str, columns: int, elements: int, results: int, machine: Machine) -> Variant:
     """Return the variant; the arguments are those of ``reduce``."""
-    parallel = threads > 1 and elements >= SERIAL and results > 1
+    parallel = THREADS > 1 and elements >= SERIAL and results > 1
     lanes = {"lanes": VECTOR if columns >= VECTOR else 1} if layout == "outer" else {}
     return {"parallel": parallel, **lanes}
 

@@ -6,15 +6,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.lanes import parallel_columns, parallel_rows
 from opbuild.families.arg_reduce.definition import LANES
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule an ArgMax or ArgMin."""
     out = definition.outputs[0]
     buffer = out.output_buffer()

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Family, Part, Variant
+from opbuild.families.family import THREADS, Family, Part, Variant
 from opbuild.families.tiles import LEAST_BALANCE, Pair, Tiles, balance, cheapest
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 
 L1_WEIGHTS = 64 * 1024
@@ -30,7 +31,7 @@ TILES: Tiles = (
 )
 
 
-def choose(out: Pair, inputs: int, outputs: int, taps: int, threads: int) -> Variant:
+def choose(out: Pair, inputs: int, outputs: int, taps: int, machine: Machine) -> Variant:
     """Return the variant for an output.
 
     ``width`` and ``blocks`` are the register tile. ``chunk``: blocks of input channels in a chunk, 0 for all at once.
@@ -42,15 +43,15 @@ def choose(out: Pair, inputs: int, outputs: int, taps: int, threads: int) -> Var
         inputs: Input channels.
         outputs: Output channels.
         taps: Taps of the kernel.
-        threads: Threads that run it.
+        machine: What runs it.
     """
     row, count = out[0], blocks(outputs)
     width, wide = cheapest(TILES, row, count)
     weights = blocks(inputs) * taps * wide * BLOCK * BLOCK * 4
     chunk = max(1, 4 // taps) if weights >= L1_WEIGHTS and row and row % width == 0 else 0
-    shared = max(balance(out[1], threads), balance(-(-count // wide), threads))
+    shared = max(balance(out[1], THREADS), balance(-(-count // wide), THREADS))
     divide = "both" if shared < LEAST_BALANCE else "range"
-    return {"width": width, "blocks": wide, "chunk": chunk, "divide": divide, "parts": threads}
+    return {"width": width, "blocks": wide, "chunk": chunk, "divide": divide, "parts": THREADS}
 
 
 def describe(

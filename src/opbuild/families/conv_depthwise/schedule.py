@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from opbuild.backend.halide.definition import Definition
 from opbuild.families.conv_grouped.schedule import accumulate
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 UNROLLED_TAPS = 25
 """Kernels of more taps keep their loop over rows: unrolled code grows, and so does the time to compile it."""
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule by ``variant``: ``width``, ``divide`` and ``parts``."""
     kernel, r = desc.attrs["kernel"], definition.domains["r"]
     update = accumulate(definition, desc)

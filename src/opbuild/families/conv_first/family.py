@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Family, Part, Variant
+from opbuild.families.family import THREADS, Family, Part, Variant
 from opbuild.families.tiles import Pair, Tiles, cheapest
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 MOST_CHANNELS = 8
@@ -25,10 +26,10 @@ TILES: Tiles = (
 )
 
 
-def choose(width: int, outputs: int, threads: int) -> Variant:
+def choose(width: int, outputs: int, machine: Machine) -> Variant:
     """Return the variant for rows of ``width`` positions: register tile, rows taken at a time, number of tasks."""
     tile = cheapest(TILES, width, blocks(outputs))
-    return {"width": tile[0], "blocks": tile[1], "rows": 8, "parts": threads}
+    return {"width": tile[0], "blocks": tile[1], "rows": 8, "parts": THREADS}
 
 
 def describe(kernel: Pair, stride: Pair, dilation: Pair, before: Pair, epilogue: Epilogue, variant: Variant) -> OpDesc:

@@ -8,19 +8,18 @@ registers. Copying the inside of a row without a look at its edges is a loop of 
 
 from __future__ import annotations
 
-from typing import Any
-
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import divide
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 UNROLLED_TAPS = 3
 """Taps of a row that are unrolled: more code is not worth the time to compile it."""
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule by ``variant``: ``width``, ``blocks``, ``rows`` and ``parts``."""
     width, blocks, rows = desc.variant["width"], desc.variant["blocks"], desc.variant["rows"]
     out, acc, staged = definition.outputs[0], definition.functions["acc"], definition.functions["staged"]
@@ -30,7 +29,7 @@ def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
     out.split(ox, xo, xi, width, shift).split(block, bo, bi, blocks, shift)
     out.split(oy, yo, yi, rows, hl.TailStrategy.GuardWithIf)
     out.reorder(lane, bi, xi, xo, bo, yi, yo).vectorize(lane).unroll(bi).unroll(xi).never_partition_all()
-    divide(out, yo, (out.output_buffer().dim(2).extent() + (rows - 1)) // rows, desc.variant["parts"])
+    divide(out, yo, (out.output_buffer().dim(2).extent() + (rows - 1)) // rows, definition.tasks)
     staged.compute_at(out, yo).vectorize(definition.variables["column"], 16)
     r = definition.domains["r"]
     acc.compute_at(out, xo).vectorize(lane).unroll(block).unroll(ox).bound_extent(ox, width).bound_extent(block, blocks)

@@ -11,10 +11,11 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import divide_plane
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule by ``variant``: ``width``, ``divide`` and ``parts``."""
     accumulate(definition, desc)
 
@@ -27,7 +28,7 @@ def accumulate(definition: Definition, desc: OpDesc) -> Any:
     xo, xi = hl.Var("xo"), hl.Var("xi")
     out.split(ox, xo, xi, width, hl.TailStrategy.ShiftInwards).reorder(lane, xi, xo, oy, block)
     out.vectorize(lane).unroll(xi)
-    divide_plane(out, oy, block, desc.variant["divide"], desc.variant["parts"])
+    divide_plane(out, oy, block, definition.tasks)
     acc.compute_at(out, xo).vectorize(lane).unroll(ox).bound_extent(ox, width)
     loops = (r[axis] for axis in range(r.dimensions()))
     return acc.update().reorder(lane, ox, *loops).vectorize(lane).unroll(ox)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from opbuild.families.dims import inner_dim, storage_type, vector_width
-from opbuild.families.family import Family, Part, Variant
+from opbuild.families.family import THREADS, Family, Part, Variant
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 PARALLEL_BYTES = 1 << 19
@@ -15,7 +16,7 @@ def edge(itemsize: int) -> int:
     return min(16, 64 // itemsize)
 
 
-def choose(row: int, elements: int, itemsize: int, adjacent: bool, transposes: bool, threads: int) -> Variant:
+def choose(row: int, elements: int, itemsize: int, adjacent: bool, transposes: bool, machine: Machine) -> Variant:
     """Return the variant.
 
     ``kind``: ``rows`` reads along the output's rows, ``width`` elements at once; ``transpose`` goes by square blocks of
@@ -27,10 +28,10 @@ def choose(row: int, elements: int, itemsize: int, adjacent: bool, transposes: b
         itemsize: Bytes of one.
         adjacent: Whether neighbours in a row are adjacent in the output, and adjacent or one in the input.
         transposes: Whether the input's adjacent elements lie along another dimension, in blocks.
-        threads: Threads that run it.
+        machine: What runs it.
     """
     width = edge(itemsize) if transposes else vector_width(row, itemsize) if adjacent else 1
-    parallel = threads > 1 and elements * itemsize >= PARALLEL_BYTES
+    parallel = THREADS > 1 and elements * itemsize >= PARALLEL_BYTES
     return {"kind": "transpose" if transposes else "rows", "width": width, "parallel": parallel}
 
 

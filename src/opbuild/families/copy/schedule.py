@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import halide as hl
 
 from opbuild.backend.halide import rows
 from opbuild.backend.halide.definition import Definition
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Vectorise rows, or square blocks that are loaded along one dimension and stored along the other."""
     if desc.variant["kind"] == "rows":
-        rows.schedule(definition, desc, target)
+        rows.schedule(definition, desc, machine)
         return
     (out,) = definition.outputs
     index, width = list(definition.variables.values()), int(desc.variant["width"])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from opbuild.families.dims import vector_width
-from opbuild.families.family import Family, Part, Variant
+from opbuild.families.family import THREADS, Family, Part, Variant
+from opbuild.kernel.machine import Machine
 
 PARALLEL_WORK = 1 << 17
 """Work, in elements times operations, from which on waking a second thread costs less than it saves."""
 
 
-def choose(row: int, itemsize: int, adjacent: bool, work: int, threads: int) -> Variant:
+def choose(row: int, itemsize: int, adjacent: bool, work: int, machine: Machine) -> Variant:
     """Return the variant.
 
     Args:
@@ -17,10 +18,10 @@ def choose(row: int, itemsize: int, adjacent: bool, work: int, threads: int) -> 
         itemsize: Bytes of the widest operand's elements.
         adjacent: Whether neighbours in a row are adjacent in the output.
         work: Elements times operations.
-        threads: Threads that run it.
+        machine: What runs it.
     """
     width = vector_width(row, max(itemsize, 2)) if adjacent else 1
-    return {"width": width, "parallel": threads > 1 and work >= PARALLEL_WORK}
+    return {"width": width, "parallel": THREADS > 1 and work >= PARALLEL_WORK}
 
 
 FAMILY = Family(

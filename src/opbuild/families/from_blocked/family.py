@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from opbuild.families.blocked import BLOCKED_DIMS
 from opbuild.families.family import PARALLEL, Family, Part, Variant, by_elements
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 WIDTHS = (16, 8, 4, 1)
 """Positions of a vector along a row whose elements are adjacent."""
 
 
-def choose(row: int, adjacent: bool, elements: int, threads: int) -> Variant:
+def choose(row: int, adjacent: bool, elements: int, machine: Machine) -> Variant:
     """Return the variant for rows of ``row`` elements, which may be adjacent."""
     width = next(width for width in WIDTHS if width == 1 or width <= row) if adjacent else 1
-    return {"width": width, **by_elements(elements, threads)}
+    return {"width": width, **by_elements(elements, machine)}
 
 
 def describe(dtype: str, stride: int, variant: Variant) -> OpDesc:

@@ -7,17 +7,18 @@ from typing import Any
 
 from opbuild.families.copy.family import PARALLEL_BYTES
 from opbuild.families.dims import inner_dim, storage_type, vector_width
-from opbuild.families.family import PARALLEL, Family, Part, Variant
+from opbuild.families.family import PARALLEL, THREADS, Family, Part, Variant
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 Dims = tuple[tuple[int, int], ...]
 """Extents and strides, innermost first."""
 
 
-def choose(row: int, elements: int, itemsize: int, kind: str, threads: int) -> Variant:
+def choose(row: int, elements: int, itemsize: int, kind: str, machine: Machine) -> Variant:
     """Return the variant for an output of ``elements`` in rows of ``row``; single ones are gathered one by one."""
     width = 1 if kind == "elements" else vector_width(row, itemsize)
-    return {"width": width, "parallel": threads > 1 and elements * itemsize >= PARALLEL_BYTES}
+    return {"width": width, "parallel": THREADS > 1 and elements * itemsize >= PARALLEL_BYTES}
 
 
 def describe(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from opbuild.families.family import PARALLEL, Family, Variant
+from opbuild.families.family import PARALLEL, THREADS, Family, Variant
 from opbuild.families.matmul.family import SERIAL
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, Operand
 
 OPERANDS = (
@@ -12,9 +13,9 @@ OPERANDS = (
 )
 
 
-def choose(multiplications: int, threads: int) -> Variant:
+def choose(multiplications: int, machine: Machine) -> Variant:
     """Return the variant for a product of so many multiplications."""
-    return {"parallel": threads > 1 and multiplications >= SERIAL}
+    return {"parallel": THREADS > 1 and multiplications >= SERIAL}
 
 
 FAMILY = Family(

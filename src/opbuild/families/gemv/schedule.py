@@ -5,14 +5,13 @@ Variant: ``parallel``. No limits.
 
 from __future__ import annotations
 
-from typing import Any
-
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.lanes import parallel_rows, schedule_lanes
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a matrix-vector product."""
     out = definition.outputs[0]
     rows = [definition.variables[name] for name in ("r", "b0", "b1")]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from opbuild.families.blocked import CHANNEL_DIMS, IMAGE
 from opbuild.families.family import PARALLEL, Family, Part, Variant, by_elements
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc, Operand
 
 
-def choose(elements: int, threads: int) -> Variant:
+def choose(elements: int, machine: Machine) -> Variant:
     """Return the variant for an input of so many elements."""
-    return {"partials": 4, **by_elements(elements, threads)}
+    return {"partials": 4, **by_elements(elements, machine)}
 
 
 def describe(kind: str, variant: Variant, impl_mode: str = HIGH_PERFORMANCE) -> OpDesc:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opbuild.families.dims import free_dims
-from opbuild.families.family import PARALLEL, Family, Variant
+from opbuild.families.family import PARALLEL, THREADS, Family, Variant
 from opbuild.families.softmax.family import SERIAL
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 
-def choose(rows: int, elements: int, threads: int) -> Variant:
+def choose(rows: int, elements: int, machine: Machine) -> Variant:
     """Return the variant for so many rows and elements."""
-    return {"parallel": threads > 1 and elements >= SERIAL and rows > 1}
+    return {"parallel": THREADS > 1 and elements >= SERIAL and rows > 1}
 
 
 def describe(op_type: str, centered: bool, steps: Sequence[int], variant: Variant, impl_mode: str) -> OpDesc:

@@ -5,16 +5,15 @@ Variant: ``parallel``. No limits.
 
 from __future__ import annotations
 
-from typing import Any
-
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.lanes import VECTOR, parallel_rows, schedule_lanes
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a normalisation of rows."""
     out = definition.outputs[0]
     functions = definition.functions

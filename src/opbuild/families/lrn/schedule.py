@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule by ``variant``: ``parallel``."""
     out, names, squares = definition.outputs[0], definition.variables, definition.functions["squares"]
     out.vectorize(names["lane"])

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from opbuild.families.dims import VECTOR
-from opbuild.families.family import PARALLEL, Family, Part, Variant
+from opbuild.families.family import PARALLEL, THREADS, Family, Part, Variant
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 PANEL = 32
@@ -26,7 +27,7 @@ _TILES = (
 """Tiles: rows, panels side by side, cost of an element of the output (small tiles reuse little of what is loaded)."""
 
 
-def choose(layout: str, batches: int, m: int, n: int, k: int, threads: int) -> Variant:
+def choose(layout: str, batches: int, m: int, n: int, k: int, machine: Machine) -> Variant:
     """Return the variant for a product.
 
     Args:
@@ -35,7 +36,7 @@ def choose(layout: str, batches: int, m: int, n: int, k: int, threads: int) -> V
         m: Rows of the output, at least 1.
         n: Columns, at least 1; at least 16 unless ``panels``.
         k: Products to sum up.
-        threads: Threads that share the work.
+        machine: What runs it.
     """
     rows, columns = _tile(layout, m, n)
     staged = layout == "columns" or (layout == "rows" and m >= STAGED_ROWS and n >= STAGED_COLUMNS)
@@ -43,8 +44,8 @@ def choose(layout: str, batches: int, m: int, n: int, k: int, threads: int) -> V
     if staged:
         del tasks["rows"]  # every task would copy every panel
     parallel = "none"
-    if threads > 1 and batches * m * n * k >= SERIAL:
-        best = max(tasks, key=lambda way: _balance(tasks[way], threads))
+    if THREADS > 1 and batches * m * n * k >= SERIAL:
+        best = max(tasks, key=lambda way: _balance(tasks[way], THREADS))
         parallel = best if tasks[best] > 1 else "none"
     return {"rows": rows, "columns": columns, "stage": staged, "parallel": parallel}
 

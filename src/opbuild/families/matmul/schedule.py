@@ -15,6 +15,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 LANES = 16
@@ -22,7 +23,7 @@ TASKS = 64
 """A parallel loop becomes at most about as many tasks: their cost stays small against their work."""
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a matrix product."""
     out = definition.outputs[0]
     n, m = definition.variables["n"], definition.variables["m"]

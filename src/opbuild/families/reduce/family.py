@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from opbuild.families.dims import free_dims
-from opbuild.families.family import FLOATS, INTEGERS, PARALLEL, SERIAL, Family, Part, Variant
+from opbuild.families.family import FLOATS, INTEGERS, PARALLEL, SERIAL, THREADS, Family, Part, Variant
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 
 LANES = (64, 16, 1)
@@ -19,7 +20,7 @@ TYPES: dict[str, tuple[str, ...]] = {
 """Element types that the kernels of each reduction serve."""
 
 
-def choose(layout: str, columns: int, elements: int, results: int, threads: int) -> Variant:
+def choose(layout: str, columns: int, elements: int, results: int, machine: Machine) -> Variant:
     """Return the variant.
 
     Args:
@@ -27,9 +28,9 @@ def choose(layout: str, columns: int, elements: int, results: int, threads: int)
         columns: Extent of the innermost dimension that is kept.
         elements: Elements of the input.
         results: Elements of the output.
-        threads: Threads that run it.
+        machine: What runs it.
     """
-    parallel = threads > 1 and elements >= SERIAL and results > 1
+    parallel = THREADS > 1 and elements >= SERIAL and results > 1
     lanes = {"lanes": next(lanes for lanes in LANES if lanes <= max(columns, 1))} if layout == "outer" else {}
     return {"parallel": parallel, **lanes}
 

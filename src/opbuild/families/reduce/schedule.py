@@ -6,19 +6,18 @@ and ``lanes`` for ``outer``. Limits: ``lanes`` <= I.
 
 from __future__ import annotations
 
-from typing import Any
-
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.lanes import VECTOR, parallel_rows, schedule_lanes
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 TREES = ("sum", "mean", "prod", "l1", "l2", "sum_square")
 """Reductions whose lanes Halide combines as a tree; it does not see that those which keep NaN are associative."""
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a reduction."""
     if desc.attrs["layout"] == "inner":
         _inner(definition, desc)

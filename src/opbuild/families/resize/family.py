@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from opbuild.families.dims import vector_width
 from opbuild.families.family import PARALLEL, Family, Part, Variant, by_elements
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 
-def choose(row: int, elements: int, threads: int) -> Variant:
+def choose(row: int, elements: int, machine: Machine) -> Variant:
     """Return the variant for an output of ``elements`` in rows of ``row``."""
-    return {"width": vector_width(row, 4), **by_elements(elements, threads)}
+    return {"width": vector_width(row, 4), **by_elements(elements, machine)}
 
 
 def describe(taps: int, rank: int, variant: Variant) -> OpDesc:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from opbuild.families.dims import VECTOR, free_dims
-from opbuild.families.family import FLOATS, INTEGERS, PARALLEL, SERIAL, Family, Part, Variant
+from opbuild.families.family import FLOATS, INTEGERS, PARALLEL, SERIAL, THREADS, Family, Part, Variant
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc, Operand
 
 
-def choose(columns: int, axis: int, elements: int, threads: int) -> Variant:
+def choose(columns: int, axis: int, elements: int, machine: Machine) -> Variant:
     """Return the variant.
 
     Args:
         columns: Elements behind the axis, which are adjacent.
         axis: Elements along it.
         elements: Elements in all.
-        threads: Threads that run it.
+        machine: What runs it.
     """
-    parallel = threads > 1 and elements >= SERIAL and elements > axis
+    parallel = THREADS > 1 and elements >= SERIAL and elements > axis
     return {"lanes": VECTOR if columns >= VECTOR else 1, "parallel": parallel}
 
 

@@ -5,14 +5,13 @@ Variant: ``lanes`` and ``parallel``. Limits: ``lanes`` <= I.
 
 from __future__ import annotations
 
-from typing import Any
-
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.lanes import parallel_columns
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a running sum or product."""
     out, total, lanes = definition.outputs[0], definition.functions["total"], desc.variant["lanes"]
     column = parallel_columns(definition, desc)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from opbuild.families.blocked import BLOCKED_DIMS
-from opbuild.families.family import SERIAL, Family, Part, Variant
+from opbuild.families.family import SERIAL, THREADS, Family, Part, Variant
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 
-def choose(elements: int, threads: int) -> Variant:
+def choose(elements: int, machine: Machine) -> Variant:
     """Return the variant for so many elements."""
-    return {"divide": "blocks", "parts": threads if threads > 1 and elements >= SERIAL else 1}
+    return {"divide": "blocks", "parts": THREADS if THREADS > 1 and elements >= SERIAL else 1}
 
 
 def describe(dtype: str, variant: Variant) -> OpDesc:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import divide_plane
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule by ``variant``: ``divide`` and ``parts``; a vector is the 16 lanes of one position, gathered."""
     out, names = definition.outputs[0], definition.variables
     out.vectorize(names["lane"])
-    divide_plane(out, names["oy"], names["block"], desc.variant["divide"], desc.variant["parts"])
+    divide_plane(out, names["oy"], names["block"], definition.tasks)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from opbuild.families.dims import VECTOR, free_dims
-from opbuild.families.family import PARALLEL, Family, Part, Variant
+from opbuild.families.family import PARALLEL, THREADS, Family, Part, Variant
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 
 STACK_ROW = 4096
@@ -16,7 +17,7 @@ SERIAL = 8192
 """Elements below which waking a second thread costs more than it saves."""
 
 
-def choose(log: bool, inner: bool, columns: int, row: int, elements: int, threads: int) -> Variant:
+def choose(log: bool, inner: bool, columns: int, row: int, elements: int, machine: Machine) -> Variant:
     """Return the variant.
 
     Args:
@@ -25,9 +26,9 @@ def choose(log: bool, inner: bool, columns: int, row: int, elements: int, thread
         columns: Elements behind the axis.
         row: Elements along it.
         elements: Elements in all.
-        threads: Threads that run it.
+        machine: What runs it.
     """
-    parallel = threads > 1 and elements >= SERIAL and elements > row
+    parallel = THREADS > 1 and elements >= SERIAL and elements > row
     if inner:
         return {"row": "stack" if log or row <= STACK_ROW else "heap", "parallel": parallel}
     return {"lanes": VECTOR if columns >= VECTOR else 1, "parallel": parallel}

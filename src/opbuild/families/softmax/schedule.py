@@ -7,16 +7,15 @@ I.
 
 from __future__ import annotations
 
-from typing import Any
-
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.lanes import VECTOR, parallel_columns, parallel_rows, schedule_lanes
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a softmax."""
     if desc.attrs["axis"] == "inner":
         _inner(definition, desc)

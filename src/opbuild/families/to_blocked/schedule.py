@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from opbuild.backend.halide.definition import Definition
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 
-def schedule(definition: Definition, desc: OpDesc, target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule by ``variant``: ``parallel``."""
     out, names = definition.outputs[0], definition.variables
     out.vectorize(names["lane"])

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.errors import CompileError
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 VECTOR = 8
 
 
-def schedule(definition: Definition, desc: OpDesc, _target: Any) -> None:
+def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
     """Call the user's schedule; without one vectorise the innermost dimension, guarded, and share the outermost.
 
     Raises:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from opbuild.families.blocked import BIAS, BLOCK, IMAGE, LANE, blocks
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Family, Part, Variant
+from opbuild.families.family import THREADS, Family, Part, Variant
 from opbuild.families.tiles import Pair, round_up
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 KERNEL = (3, 3)
@@ -22,7 +23,7 @@ PRECISE_CHANNELS = 128
 F(4x4) has 9 to 19 times that error."""
 
 
-def choose(out: Pair, inputs: int, outputs: int, precise: bool, threads: int) -> Variant | None:
+def choose(out: Pair, inputs: int, outputs: int, precise: bool, machine: Machine) -> Variant | None:
     """Return the variant for an output, or None where the direct convolution is faster.
 
     ``tile`` is m, the outputs of a tile in each direction; ``chunk_x`` and ``chunk_y`` the tiles of a chunk;
@@ -34,7 +35,7 @@ def choose(out: Pair, inputs: int, outputs: int, precise: bool, threads: int) ->
         inputs: Input channels.
         outputs: Output channels.
         precise: Whether only algorithms are wanted whose error is about that of the direct convolution.
-        threads: Threads that run the kernel.
+        machine: What runs it.
     """
     if precise and inputs > PRECISE_CHANNELS:
         return None
@@ -47,23 +48,23 @@ def choose(out: Pair, inputs: int, outputs: int, precise: bool, threads: int) ->
         return None
     across, down, count = -(-out[0] // m), -(-out[1] // m), blocks(outputs)
     weights = (m + 2) ** 2 * inputs * outputs * 4
-    if max(across, down) <= 8 and count >= max(4, 2 * threads):
+    if max(across, down) <= 8 and count >= max(4, 2 * THREADS):
         # Weights that a core's cache keeps may be read for each row of tiles; others should be read once.
-        kept = m == 4 and weights <= threads * CACHED_WEIGHTS
-        wide = 4 if kept and count >= 4 * threads else 2
-        return _variant(m, across, 1 if kept else down, wide, threads)
+        kept = m == 4 and weights <= THREADS * CACHED_WEIGHTS
+        wide = 4 if kept and count >= 4 * THREADS else 2
+        return _variant(m, across, 1 if kept else down, wide, THREADS)
     chunk = across if across <= 8 else min(CHUNKS, key=lambda c: (round_up(across, c), -c))
     if chunk == 14 and weights <= CACHED_WEIGHTS:
         chunk = 7  # nearly as fast where weights are few, and one kernel serves more sizes
-    return _row_chunk(m, chunk, outputs, threads)
+    return _row_chunk(m, chunk, outputs, machine)
 
 
-def others(variant: Variant, out: Pair, outputs: int, threads: int) -> list[Variant]:
+def others(variant: Variant, out: Pair, outputs: int, machine: Machine) -> list[Variant]:
     """Return variants for the output that ``variant`` serves best, of its kind, the one that wastes least first."""
     m = variant["tile"]
     across = -(-out[0] // m)
     chunks = sorted((*CHUNKS, *range(1, 7)), key=lambda c: (round_up(across, c), -c))
-    return [_row_chunk(m, chunk, outputs, threads) for chunk in chunks]
+    return [_row_chunk(m, chunk, outputs, machine) for chunk in chunks]
 
 
 def rounded(variant: Variant, out: Pair) -> Pair:
@@ -87,9 +88,9 @@ def describe(epilogue: Epilogue, variant: Variant) -> OpDesc:
     return FAMILY.desc(("Conv", *epilogue.op_types), inputs, outputs, epilogue.attrs, variant, epilogue.impl_mode)
 
 
-def _row_chunk(m: int, chunk: int, outputs: int, threads: int) -> Variant:
+def _row_chunk(m: int, chunk: int, outputs: int, machine: Machine) -> Variant:
     """Return the variant whose chunk is ``chunk`` tiles of a row."""
-    return _variant(m, chunk, 1, min(4 if chunk == 7 else 2, blocks(outputs)), threads)
+    return _variant(m, chunk, 1, min(4 if chunk == 7 else 2, blocks(outputs)), THREADS)
 
 
 def _variant(m: int, across: int, down: int, wide: int, parts: int) -> Variant:

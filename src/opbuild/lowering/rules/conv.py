@@ -176,7 +176,7 @@ def _winograd_variant(lowering: Lowering, conv: Convolution) -> Variant | None:
     best = lowering.choose(winograd.choose, out, conv.inputs, conv.outputs, precise)
     if best is None or kernels is None:
         return best
-    candidates = (best, *winograd.others(best, out, conv.outputs, lowering.options.num_threads))
+    candidates = (best, *winograd.others(best, out, conv.outputs, lowering.machine))
     return next((each for each in candidates if kernels.has(winograd.describe(conv.epilogue, each))), None)
 
 
