@@ -58,14 +58,6 @@ PARALLEL = Part(lacking=3.0)
 
 THREADS = 2
 
-SERIAL = 32768
-"""Elements below which waking a second thread costs more than it saves."""
-
-
-def by_elements(elements: int, machine: Machine) -> Variant:
-    """Return the variant for so many elements, of a family that only decides whether threads share them."""
-    return {"parallel": THREADS > 1 and elements >= SERIAL}
-
 
 def _as_it_is(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
     return dim

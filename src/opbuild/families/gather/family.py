@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from opbuild.families.copy.family import PARALLEL_BYTES
 from opbuild.families.dims import inner_dim, storage_type, vector_width
-from opbuild.families.family import PARALLEL, THREADS, Family, Part, Variant
+from opbuild.families.family import Family, Part, Variant
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
@@ -15,10 +14,9 @@ Dims = tuple[tuple[int, int], ...]
 """Extents and strides, innermost first."""
 
 
-def choose(row: int, elements: int, itemsize: int, kind: str, machine: Machine) -> Variant:
-    """Return the variant for an output of ``elements`` in rows of ``row``; single ones are gathered one by one."""
-    width = 1 if kind == "elements" else vector_width(row, itemsize)
-    return {"width": width, "parallel": THREADS > 1 and elements * itemsize >= PARALLEL_BYTES}
+def choose(row: int, itemsize: int, kind: str, _machine: Machine) -> Variant:
+    """Return the variant for an output in rows of ``row``; single elements are gathered one by one."""
+    return {"width": 1 if kind == "elements" else vector_width(row, itemsize)}
 
 
 def describe(
@@ -41,7 +39,7 @@ FAMILY = Family(
     "gather",
     choose,
     attributes=("kind", "axis"),
-    variant={"width": Part(least=1), "parallel": PARALLEL},
+    variant={"width": Part(least=1)},
     least_extent=1,
     any_stride=True,
 )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from opbuild.families.blocked import CHANNEL_DIMS, IMAGE
-from opbuild.families.family import PARALLEL, Family, Part, Variant, by_elements
+from opbuild.families.family import Family, Part, Variant
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc, Operand
 
 
-def choose(elements: int, machine: Machine) -> Variant:
-    """Return the variant for an input of so many elements."""
-    return {"partials": 4, **by_elements(elements, machine)}
+def choose(_machine: Machine) -> Variant:
+    """Return the variant."""
+    return {"partials": 4}
 
 
 def describe(kind: str, variant: Variant, impl_mode: str = HIGH_PERFORMANCE) -> OpDesc:
@@ -24,7 +24,7 @@ FAMILY = Family(
     "global_pool",
     choose,
     attributes=("kind",),
-    variant={"partials": Part(), "parallel": PARALLEL},
+    variant={"partials": Part()},
     types=("float32",),
     milliseconds=65,
 )

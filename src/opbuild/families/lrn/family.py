@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opbuild.families.blocked import BLOCK, IMAGE
-from opbuild.families.family import PARALLEL, Family, Variant, by_elements
+from opbuild.families.family import Family
 from opbuild.families.pool import family as pool
 from opbuild.kernel.opdesc import OpDesc
 
@@ -14,18 +14,15 @@ MOST_CHANNELS = 2 * BLOCK + 1
 """A window reaches at most one block to each side."""
 
 
-def describe(attrs: Mapping[str, Any], variant: Variant, impl_mode: str) -> OpDesc:
+def describe(attrs: Mapping[str, Any], impl_mode: str) -> OpDesc:
     """Return the descriptor; operands x and out."""
-    return FAMILY.desc(("LRN",), (IMAGE,), (pool.OUT,), attrs, variant, impl_mode)
+    return FAMILY.desc(("LRN",), (IMAGE,), (pool.OUT,), attrs, {}, impl_mode)
 
-
-choose = by_elements
 
 FAMILY = Family(
     "lrn",
-    choose,
+    choose=dict,
     attributes=("size", "alpha", "beta", "bias"),
-    variant={"parallel": PARALLEL},
     types=("float32",),
     milliseconds=65,
 )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from opbuild.families.dims import vector_width
-from opbuild.families.family import PARALLEL, Family, Part, Variant, by_elements
+from opbuild.families.family import Family, Part, Variant
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 
-def choose(row: int, elements: int, machine: Machine) -> Variant:
-    """Return the variant for an output of ``elements`` in rows of ``row``."""
-    return {"width": vector_width(row, 4), **by_elements(elements, machine)}
+def choose(row: int, _machine: Machine) -> Variant:
+    """Return the variant for an output in rows of ``row``."""
+    return {"width": vector_width(row, 4)}
 
 
 def describe(taps: int, rank: int, variant: Variant) -> OpDesc:
@@ -30,7 +30,7 @@ FAMILY = Family(
     "resize",
     choose,
     attributes=("taps",),
-    variant={"width": Part(least=1), "parallel": PARALLEL},
+    variant={"width": Part(least=1)},
     types=("float32",),
     least_extent=1,
 )

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from opbuild.families.dims import VECTOR, free_dims
-from opbuild.families.family import FLOATS, INTEGERS, PARALLEL, SERIAL, THREADS, Family, Part, Variant
+from opbuild.families.family import FLOATS, INTEGERS, Family, Part, Variant
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc, Operand
 
 
-def choose(columns: int, axis: int, elements: int, machine: Machine) -> Variant:
-    """Return the variant.
-
-    Args:
-        columns: Elements behind the axis, which are adjacent.
-        axis: Elements along it.
-        elements: Elements in all.
-        machine: What runs it.
-    """
-    parallel = THREADS > 1 and elements >= SERIAL and elements > axis
-    return {"lanes": VECTOR if columns >= VECTOR else 1, "parallel": parallel}
+def choose(columns: int, _machine: Machine) -> Variant:
+    """Return the variant for so many elements behind the axis, which are adjacent."""
+    return {"lanes": VECTOR if columns >= VECTOR else 1}
 
 
 def describe(op_type: str, exclusive: bool, reverse: bool, dtype: str, variant: Variant, impl_mode: str) -> OpDesc:
@@ -33,7 +25,7 @@ FAMILY = Family(
     "scan",
     choose,
     attributes=("product", "exclusive", "reverse"),
-    variant={"lanes": Part(least=1), "parallel": PARALLEL},
+    variant={"lanes": Part(least=1)},
     types=(*FLOATS, *INTEGERS, "uint32", "uint64"),
     least_extent=1,
 )
