@@ -104,6 +104,16 @@ def test_any_number_of_tasks_gives_the_same_bytes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
+def test_larger_calls_are_more_work(name: str) -> None:
+    """What a call is estimated to take grows with the extents."""
+    small, large = (
+        sum(call.work for call in _lower(_graph(CASES[name], extent)[0], None).calls if isinstance(call, KernelCall))
+        for extent in (17, 170)
+    )
+    assert 5 * small < large
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_a_familys_variant_without_limits_is_right_at_every_extent(name: str) -> None:
     """The kernels of one extent's least variants serve all extents; no canary around any buffer changes."""
     asked = Unlimited()

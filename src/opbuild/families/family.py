@@ -71,6 +71,11 @@ BYTES = 64
 200 GB/s there, 40 in memory)."""
 
 
+def elements(dims: Dims) -> int:
+    """Return the elements of an operand of these extents."""
+    return prod(extent for extent, _ in dims)
+
+
 def moved_bytes(desc: OpDesc, shapes: Sequence[Dims], _machine: Machine) -> float:
     """Return the nanoseconds that one core takes to read and write all operands: the work of what only moves data."""
     return (

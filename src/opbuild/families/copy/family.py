@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opbuild.families.dims import inner_dim, storage_type, vector_width
-from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
+from opbuild.families.family import Dims, Family, Part, Variant, elements, moved_bytes
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 BLOCKS = 2.0
 """Time of going by square blocks, in that of moving as many bytes in order."""
+
+SINGLE = 0.5
+"""Nanoseconds that one core takes to move an element by itself."""
 
 
 def edge(itemsize: int) -> int:
@@ -36,6 +39,8 @@ def choose(row: int, itemsize: int, adjacent: bool, transposes: bool, _machine: 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     """Return the nanoseconds on one core."""
+    if desc.variant["width"] == 1:
+        return SINGLE * elements(shapes[-1])
     return moved_bytes(desc, shapes, machine) * (BLOCKS if desc.variant["kind"] == "transpose" else 1)
 
 

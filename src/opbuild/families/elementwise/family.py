@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
 from opbuild.families.dims import vector_width
-from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
+from opbuild.families.family import Dims, Family, Part, Variant, elements, moved_bytes
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import cost, from_json, walk
@@ -38,7 +37,8 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     parts = [part for part in walk(from_json(list(desc.attrs["expression"]))) if part[0] not in ("arg", "const")]
     each = sum(HEAVY if cost(part) == Cost.HEAVY else ORDINARY for part in parts)
     size = max(np.dtype(operand.dtype).itemsize for operand in desc.operands)
-    vectors = prod(extent for extent, _ in shapes[-1]) * size / (4 * machine.lanes)
+    lanes = 4 * machine.lanes / size if desc.variant["width"] > 1 else 1
+    vectors = elements(shapes[-1]) / lanes
     return max(vectors * each, moved_bytes(desc, shapes, machine))
 
 
