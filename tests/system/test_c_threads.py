@@ -29,9 +29,10 @@ _PROGRAM = """
 
 static float in[64 * 256], out[2][64 * 256];
 
+/* The threads of this process; one that has ended may show for a moment. */
 static int tasks(int most) {
     int count = 0;
-    for (int turn = 0; turn < 5000 && (turn == 0 || count > most); turn++, usleep(1000)) { /* one that ended may still show */
+    for (int turn = 0; turn < 5000 && (turn == 0 || count > most); turn++, usleep(1000)) {
         DIR *folder = opendir("/proc/self/task");
         count = -2;
         while (readdir(folder)) count++;
