@@ -23,10 +23,10 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import FilesState, files_state, identify
 from opbuild.kernel.interfaces import Claims, Compiler, Found, Missing, Store
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
+from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
-from opbuild.kernel.target import Target
 from opbuild.platform.background import Background
 
 
@@ -36,14 +36,14 @@ class Builder:
     Args:
         store: Where operators are kept.
         compiler: What makes objects; it works in a process of its own.
-        target: What machine the code is for.
+        level: The level that the code is for.
         config: Workers, time-outs, whether compiling is forbidden, and which device builds.
         observer: Told what happens, from the thread that compiles; it must not raise.
         runtime_store: Where the compiler's runtime library is kept; None if objects never need it.
         provided: What networks are linked with besides: symbols that need no runtime library.
         force: Compile even what is stored, and replace it.
         rebuilt: Digests of the keys that were compiled already, and are not forced again; added to.
-        others: Returns stores of other targets, to explain what ``store`` has nothing like.
+        others: Returns stores of other levels, to explain what ``store`` has nothing like.
         debug: Which operators are debugged, and how.
         write_debug: Writes the files of debugging, names and contents; returns None, or why the storage refused.
         claims: Who compiles what, where other processes may need the same operators; None asks nobody. A forced build
@@ -54,7 +54,7 @@ class Builder:
         self,
         store: Store,
         compiler: Compiler,
-        target: Target,
+        level: Level,
         config: Config,
         observer: Observer = ignore,
         *,
@@ -71,7 +71,7 @@ class Builder:
         self.runtime_store = runtime_store
         self.provided = provided
         self.compiler = compiler
-        self.target = target
+        self.level = level
         self.config = config
         self.observer = observer
         self.force = force
@@ -115,7 +115,7 @@ class Builder:
         Raises:
             BuildError: If the compiler is not installed.
         """
-        return make_key(desc, self.target, self.identity(), self.compiler.sources_digest(desc), flags_of(debug))
+        return make_key(desc, self.level, self.identity(), self.compiler.sources_digest(desc), flags_of(debug))
 
     def identity(self) -> CompilerIdentity:
         """Return which compiler makes the objects.

@@ -72,7 +72,7 @@ def forbidden_error(jobs: Sequence[Job]) -> CompileForbiddenError:
     """Return the error for operators that had to be compiled while compiling is forbidden."""
     return CompileForbiddenError(
         f"compiling is forbidden, and {_would_compile(jobs)}",
-        "build the network once without OPBUILD_FORBID_COMPILE, with the same cache path, target and compiler",
+        "build the network once without OPBUILD_FORBID_COMPILE, with the same cache path, level and compiler",
     )
 
 
@@ -80,7 +80,7 @@ def absent_error(compiler: str, jobs: Sequence[Job]) -> BuildError:
     """Return the error for operators that had to be compiled where no compiler is installed."""
     return BuildError(
         f"the compiler {compiler} is not installed, and {_would_compile(jobs)}",
-        f"pip install {compiler}, or import a bundle that was exported with this model, target and number of threads",
+        f"pip install {compiler}, or import a bundle that was exported with this model, for this level or a lower one",
     )
 
 

@@ -104,7 +104,7 @@ class RangeBinder:
         with clock("read"):
             graph = bind(self._model, shapes, self._force_float32)
         with clock("lower"):
-            program = lower_to(graph, self._offline.target, self._options, self._kernels)
+            program = lower_to(graph, self._offline.level, self._options, self._kernels)
             require_portable(host_nodes(program).values())
         packed = pack(program, self._packer, clock)
         with clock("start"):

@@ -48,7 +48,7 @@ class Images:
     """The stored networks of one build.
 
     Args:
-        setup: Settings, target and compiler, which are in every key.
+        setup: Settings, level and compiler, which are in every key.
         store: Where the networks are.
     """
 
@@ -62,12 +62,11 @@ class Images:
         components = {
             "model": model,
             "inputs": [[name, type_.dtype, list(type_.shape)] for name, type_ in inputs.items()],
-            "num_threads": config.num_threads,
             "precision": list(config.precision),
             "opbuild": __version__,
             "sources": own_sources(),
             "user_operators": user_operators.digest(),
-            "target": str(self._setup.target),
+            "target": self._setup.level.name,
         }
         return ImageKey(network, components, self._compiler_digest)
 

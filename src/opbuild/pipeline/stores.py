@@ -109,8 +109,8 @@ class Stores:
         """Return what packs the constants of one build."""
         return self._image_store.packer(stored=self._setup.stores_networks, reuse=self._setup.starts_stored)
 
-    def other_targets(self) -> list[Store]:
-        """Return where operators for other targets are kept, for explaining; none where targets share a folder."""
+    def other_levels(self) -> list[Store]:
+        """Return where operators for other levels are kept, for explaining; none where levels share a folder."""
         from opbuild.store.disk import DiskStore
 
         config = self._config
@@ -163,14 +163,14 @@ def make_builder(setup: Setup, stores: Stores) -> Builder:
     return Builder(
         operators,
         setup.compiler,
-        setup.target,
+        setup.level,
         setup.config,
         setup.observer,
         runtime_store=runtimes,
-        provided=provided_symbols(setup.target.triple),
+        provided=provided_symbols(setup.level.triple),
         force=setup.config.forces,
         rebuilt=stores.rebuilt,
-        others=stores.other_targets,
+        others=stores.other_levels,
         debug=setup.debug,
         write_debug=partial(write_debug_files, Path(setup.debug.folder)),
         claims=stores.claims,
