@@ -30,6 +30,7 @@ from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.program import KernelCall, Program, View
 from opbuild.runtime.link import support_parts
+from opbuild.runtime.pool import load_pool
 
 Array = npt.NDArray[Any]
 TASKS = (1, 7, 2)
@@ -250,6 +251,9 @@ def _support() -> None:
         path = _folder() / f"{name}.o"
         path.write_bytes(part)
         _libraries.append(_link(path))
+        if name == "tasks":
+            load_pool().opbuild_pool_open(max(TASKS))
+            _libraries[-1].opbuild_use_pool(load_pool().opbuild_pool_run, max(TASKS))
 
 
 @cache

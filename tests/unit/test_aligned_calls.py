@@ -32,7 +32,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         text += "    return (int)((unsigned long)__builtin_dwarf_cfa() % 4096);\n}\n"
     (folder / "k.c").write_text(text)
     subprocess.run([compiler, "-O1", "-fPIC", "-c", "-o", folder / "k.o", folder / "k.c"], check=True)
-    return link([(folder / "k.o").read_bytes(), parts["call"], parts["threads"]], find_linker())
+    return link([(folder / "k.o").read_bytes(), parts["call"], parts["tasks"]], find_linker())
 
 
 def called(library: Library, count: int, values: Any) -> int:

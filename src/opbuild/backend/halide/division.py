@@ -1,90 +1,85 @@
-"""Division of a loop among tasks: one contiguous range a task."""
+"""Division of loops among tasks, decided at each call: from the number of tasks wanted, and from the extents.
+
+A task is one contiguous range of a loop: the next operator is divided the same way, so that a core finds what it reads
+in its own cache. Wanted is an expression of at least 1; with 1, everything is one task.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import halide as hl
 
+LEAST_BALANCE = 0.7
+"""Share of time that cores must work for ranges of one loop to be worth their locality."""
 
-def divide(function: Any, loop: Any, extent: Any, parts: int, outermost: Any | None = None) -> None:
-    """Split ``loop`` into ``parts`` ranges of equal length and run them in parallel, as the outermost loop.
+
+def share(extent: Any, tasks: Any) -> Any:
+    """Return the length of the ranges, at least 1, where ``tasks`` of them cover ``extent`` steps, an expression."""
+    return hl.max(1, (extent + (tasks - 1)) // tasks)
+
+
+def balance(extent: Any, tasks: Any) -> Any:
+    """Return the share of time that cores work when ``tasks`` of them divide ``extent`` steps, an expression."""
+    steps = hl.max(1, extent)
+    return hl.cast(hl.Float(32), steps) / hl.cast(hl.Float(32), tasks * ((steps + (tasks - 1)) // tasks))
+
+
+def divide(function: Any, loop: Any, extent: Any, tasks: Any, outermost: Any | None = None) -> None:
+    """Split ``loop`` into ``tasks`` ranges of equal length and run them in parallel, as the outermost loop.
 
     Args:
         function: The function or stage to schedule.
         loop: The loop to divide; its name stays that of the inner loop.
         extent: Its extent, an expression.
-        parts: Number of ranges; 1 leaves the loop as it is.
+        tasks: How many tasks are wanted, an expression.
         outermost: The loop that is outermost now, if that is not ``loop``.
     """
-    if parts == 1:
-        return
-    part = hl.Var("part")
-    length = hl.max(1, (extent + (parts - 1)) // parts)
-    function.split(loop, part, loop, length, hl.TailStrategy.GuardWithIf)
+    task = hl.Var("task")
+    function.split(loop, task, loop, share(extent, tasks), hl.TailStrategy.GuardWithIf)
     if outermost is not None:
-        function.reorder(outermost, part)
-    function.parallel(part)
+        function.reorder(outermost, task)
+    function.parallel(task)
 
 
-def divide_either(
-    function: Any,
-    loops: tuple[Any, ...],
-    extents: tuple[Any, Any],
-    first: Any,
-    parts: int,
-    tail: Any | None = None,
-    last_length: Any | None = None,
-) -> None:
-    """Divide one of two loops among ``parts`` tasks, a range each; which one is decided at each call.
+def divide_two(function: Any, loops: Sequence[Any], lengths: tuple[Any, Any], tail: Any | None = None) -> None:
+    """Split the first and the last of some loops into ranges, and make each pair of ranges a task.
 
     Args:
         function: The function to schedule.
-        loops: The outermost loops, outermost last; the first or the last of them is divided.
-        extents: The extents of these two, expressions.
-        first: Whether the first one is divided, an expression over the buffers' extents.
-        parts: Number of ranges; 1 leaves the loops as they are.
+        loops: The outermost loops, outermost last.
+        lengths: Lengths of the first one's and of the last one's ranges, at least 1, expressions.
         tail: How the first one's last range ends; by default it is shorter than the others.
-        last_length: Length of the last one's ranges, an expression; by default there are ``parts`` of them.
     """
-    if parts == 1:
-        return
     guard = hl.TailStrategy.GuardWithIf
-    tasks = hl.Var("first_part"), hl.Var("last_part")
-    shares = [(extent + (parts - 1)) // parts for extent in extents]
-    if last_length is not None:
-        shares[1] = last_length
-    lengths = [hl.select(first, shares[0], extents[0]), hl.select(first, extents[1], shares[1])]
-    ends = (guard if tail is None else tail, guard)
-    for loop, task, length, end in zip((loops[0], loops[-1]), tasks, lengths, ends, strict=True):
-        function.split(loop, task, loop, hl.max(1, length), end)
-    part = hl.Var("part")
-    function.reorder(*loops, *tasks).fuse(*tasks, part).parallel(part)
+    first, last = hl.Var("first_task"), hl.Var("last_task")
+    function.split(loops[0], first, loops[0], lengths[0], guard if tail is None else tail)
+    function.split(loops[-1], last, loops[-1], lengths[1], guard)
+    task = hl.Var("task")
+    function.reorder(*loops, first, last).fuse(first, last, task).parallel(task)
 
 
-def balance(extent: Any, parts: int) -> Any:
-    """Return the share of time that cores work when ``parts`` of them divide ``extent`` steps, an expression."""
-    steps = hl.max(1, extent)
-    return hl.cast(hl.Float(32), steps) / hl.cast(hl.Float(32), parts * ((steps + (parts - 1)) // parts))
+def either(first: Any, extents: tuple[Any, Any], tasks: Any) -> tuple[Any, Any]:
+    """Return the lengths of ranges where one of two loops is divided: the first one if ``first``, an expression."""
+    whole = [hl.max(1, extent) for extent in extents]
+    return hl.select(first, share(extents[0], tasks), whole[0]), hl.select(first, whole[1], share(extents[1], tasks))
 
 
-def divide_plane(function: Any, row: Any, block: Any, what: str, parts: int) -> None:
+def divide_plane(function: Any, row: Any, block: Any, tasks: Any) -> None:
     """Divide a function of (lane, x, row, block), whose outermost loops are ``row`` and then ``block``, among tasks.
+
+    A task is a range of rows, or of blocks, whichever keeps cores busier; one row of one block where neither does.
 
     Args:
         function: The function to schedule.
         row: The loop over rows.
         block: The loop over channel blocks, the outermost.
-        what: ``rows`` or ``blocks``: a range each; ``both``: a task is one row of one block.
-        parts: Number of ranges; 1 leaves the loops as they are.
+        tasks: How many tasks are wanted, an expression.
     """
     buffer = function.output_buffer()
-    if parts == 1:
-        return
-    if what == "both":
-        task = hl.Var("task")
-        function.fuse(row, block, task).parallel(task)
-    elif what == "rows":
-        divide(function, row, buffer.dim(2).extent(), parts, outermost=block)
-    else:
-        divide(function, block, buffer.dim(3).extent(), parts)
+    rows, blocks = buffer.dim(2).extent(), buffer.dim(3).extent()
+    by_rows, by_blocks = balance(rows, tasks), balance(blocks, tasks)
+    single = hl.max(by_rows, by_blocks) < hl.f32(LEAST_BALANCE)
+    lengths = either(by_rows >= by_blocks, (rows, blocks), tasks)
+    divide_two(function, (row, block), (hl.select(single, 1, lengths[0]), hl.select(single, 1, lengths[1])))

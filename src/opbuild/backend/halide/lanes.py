@@ -15,14 +15,12 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
+from opbuild.backend.halide.rows import range_length
 from opbuild.kernel.opdesc import OpDesc
 
 VECTOR = 16
 LANES = 4 * VECTOR
 """Partial results: four AVX-512 vectors, so that four additions are under way at once."""
-
-TASKS = 16
-"""A parallel loop over rows becomes about as many tasks: the cost of a task is small against its work."""
 
 
 @dataclass(frozen=True)
@@ -116,36 +114,33 @@ def schedule_lanes(reduction: LaneReduction, consumer: Any, at: Any, tree: bool 
 
 
 def parallel_columns(definition: Definition, desc: OpDesc) -> Any:
-    """Cut an output (i, ..., z) into strips of ``lanes`` columns, perhaps parallel; return the loop over strips."""
+    """Cut an output (i, ..., z) into strips of ``lanes`` columns, divided among the tasks; return the strips' loop."""
     out, lanes = definition.outputs[0], desc.variant["lanes"]
     i, *between, z = out.args()
     io, ii = variables("io ii")
     out.split(i, io, ii, lanes, hl.TailStrategy.ShiftInwards).reorder(ii, *between, io, z).vectorize(ii)
     buffer = out.output_buffer()
     extents = [(buffer.dim(0).extent() + lanes - 1) // lanes, buffer.dim(len(between) + 1).extent()]
-    return parallel_rows(out, [io, z], extents, desc.variant["parallel"])
+    return parallel_rows(out, [io, z], extents, definition.tasks)
 
 
-def parallel_rows(function: Any, rows: list[Any], extents: list[Any], parallel: bool) -> Any:
-    """Fuse the loops over rows into one, perhaps parallel, and return its innermost variable.
+def parallel_rows(function: Any, rows: list[Any], extents: list[Any], tasks: Any) -> Any:
+    """Fuse the loops over rows into one, divided among tasks, and return its innermost variable.
 
     Args:
         function: The function whose loops they are.
         rows: Its variables, innermost first, outermost of its loops.
         extents: Their extents.
-        parallel: Whether to cut the rows into tasks.
+        tasks: Number of tasks, an expression.
     """
     fused = rows[0]
     for index, row in enumerate(rows[1:]):
         into = hl.Var(f"rows{index}")
         function.fuse(fused, row, into)
         fused = into
-    if not parallel:
-        return fused
     task, row = variables("task row")
     count = extents[0]
     for extent in extents[1:]:
         count = count * extent
-    function.split(fused, task, row, hl.max(1, (count + TASKS - 1) // TASKS), hl.TailStrategy.GuardWithIf)
-    function.parallel(task)
+    function.split(fused, task, row, range_length(count, tasks), hl.TailStrategy.GuardWithIf).parallel(task)
     return row

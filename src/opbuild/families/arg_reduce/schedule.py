@@ -20,7 +20,7 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     total = definition.functions["total"]
     if desc.attrs["layout"] == "inner":
         rows = [definition.variables["y"], definition.variables["z"]]
-        row = parallel_rows(out, rows, [buffer.dim(0).extent(), buffer.dim(1).extent()], desc.variant["parallel"])
+        row = parallel_rows(out, rows, [buffer.dim(0).extent(), buffer.dim(1).extent()], definition.tasks)
         partial = definition.functions["partial"]
         lane = partial.args()[0]
         partial.compute_at(out, row).bound_extent(lane, LANES).vectorize(lane)

@@ -18,7 +18,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
-from opbuild.backend.halide.division import balance, divide_either
+from opbuild.backend.halide.division import LEAST_BALANCE, balance, divide_two, either
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -47,10 +47,7 @@ def _whole(definition: Definition, desc: OpDesc) -> None:
     shift = hl.TailStrategy.ShiftInwards
     out.split(ox, xo, xi, width, shift).split(block, bo, bi, blocks, shift).reorder(lane, bi, xi, xo, oy, bo)
     out.vectorize(lane).unroll(bi).unroll(xi)
-    if desc.variant["divide"] == "both":
-        _fused(out, oy, bo)
-    else:
-        _divide(definition, desc, bo)
+    _divide(definition, desc, (oy, bo), rows=1)
     acc.compute_at(out, xo).vectorize(lane).unroll(block).unroll(ox).bound_extent(ox, width).bound_extent(block, blocks)
     acc.update().reorder(lane, block, ox, r[0], r[1], r[2], r[3]).vectorize(lane).unroll(block).unroll(ox)
     for function in (out, acc):
@@ -69,12 +66,8 @@ def _chunked(definition: Definition, desc: OpDesc) -> None:
 
     out.split(block, bo, bi, blocks, hl.TailStrategy.ShiftInwards).reorder(lane, bi, ox, oy, bo)
     out.vectorize(lane).unroll(bi)
-    if desc.variant["divide"] == "both":
-        out.split(oy, rows, row, ROWS, hl.TailStrategy.GuardWithIf).reorder(lane, bi, ox, row, rows, bo)
-        rows = _fused(out, rows, bo)
-    else:
-        _divide(definition, desc, bo)
-        out.split(oy, rows, row, ROWS, hl.TailStrategy.GuardWithIf).reorder(lane, bi, ox, row, rows)
+    _divide(definition, desc, (oy, bo), rows=ROWS)
+    out.split(oy, rows, row, ROWS, hl.TailStrategy.GuardWithIf).reorder(lane, bi, ox, row, rows)
 
     acc.compute_at(out, rows).bound_extent(block, blocks).reorder_storage(lane, block, ox, oy)
     acc.reorder(lane, block, ox, oy).vectorize(lane).unroll(block)
@@ -88,25 +81,21 @@ def _chunked(definition: Definition, desc: OpDesc) -> None:
         stage.never_partition_all()
 
 
-def _fused(out: Any, rows: Any, outer_block: Any) -> Any:
-    """Make each step of the two outermost loops a task; return the loop over tasks."""
-    task = hl.Var("task")
-    out.fuse(rows, outer_block, task).parallel(task)
-    return task
-
-
-def _divide(definition: Definition, desc: OpDesc, outer_block: Any) -> None:
-    """Make the outermost loop one range a task: of rows, or of tiles of channel blocks.
+def _divide(definition: Definition, desc: OpDesc, loops: tuple[Any, Any], rows: int) -> None:
+    """Make the outermost loops, over rows and over tiles of channel blocks, ranges of one of them, a task each.
 
     Rows where activations are larger than weights, so that a core keeps its rows from layer to layer; blocks where
-    weights are larger, so that one core only reads each; unless cores would wait for each other much longer.
+    weights are larger, so that one core only reads each; unless cores would wait for each other much longer. Where
+    neither keeps them busy, a task is one tile of blocks in ``rows`` rows.
     """
-    out, (x, w, *_), parts = definition.outputs[0], definition.inputs, desc.variant["parts"]
+    out, (x, w, *_), tasks = definition.outputs[0], definition.inputs, definition.tasks
     buffer, blocks = out.output_buffer(), desc.variant["blocks"]
-    rows, tiles = buffer.dim(2).extent(), (buffer.dim(3).extent() + (blocks - 1)) // blocks
-    by_rows, by_blocks, worth = balance(rows, parts), balance(tiles, parts), hl.f32(LOCALITY)
+    height, tiles = buffer.dim(2).extent(), (buffer.dim(3).extent() + (blocks - 1)) // blocks
+    by_rows, by_blocks, worth = balance(height, tasks), balance(tiles, tasks), hl.f32(LOCALITY)
     inputs, outputs = x.dim(5).extent(), buffer.dim(3).extent()
     weights = BLOCK * inputs * outputs * w.dim(2).extent() * w.dim(3).extent()
-    activations = (inputs + outputs) * buffer.dim(1).extent() * rows
+    activations = (inputs + outputs) * buffer.dim(1).extent() * height
     inner = hl.select(weights > activations, by_blocks <= by_rows * worth, by_blocks * worth <= by_rows)
-    divide_either(out, (definition.variables["oy"], outer_block), (rows, tiles), inner, parts)
+    single = hl.max(by_rows, by_blocks) < hl.f32(LEAST_BALANCE)
+    rows_each, tiles_each = either(inner, (height, tiles), tasks)
+    divide_two(out, loops, (hl.select(single, rows, rows_each), hl.select(single, 1, tiles_each)))

@@ -29,7 +29,7 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     out.split(ox, xo, xi, width, shift).split(block, bo, bi, blocks, shift)
     out.split(oy, yo, yi, rows, hl.TailStrategy.GuardWithIf)
     out.reorder(lane, bi, xi, xo, bo, yi, yo).vectorize(lane).unroll(bi).unroll(xi).never_partition_all()
-    divide(out, yo, (out.output_buffer().dim(2).extent() + (rows - 1)) // rows, desc.variant["parts"])
+    divide(out, yo, (out.output_buffer().dim(2).extent() + (rows - 1)) // rows, definition.tasks)
     staged.compute_at(out, yo).vectorize(definition.variables["column"], 16)
     r = definition.domains["r"]
     acc.compute_at(out, xo).vectorize(lane).unroll(block).unroll(ox).bound_extent(ox, width).bound_extent(block, blocks)

@@ -28,7 +28,7 @@ def accumulate(definition: Definition, desc: OpDesc) -> Any:
     xo, xi = hl.Var("xo"), hl.Var("xi")
     out.split(ox, xo, xi, width, hl.TailStrategy.ShiftInwards).reorder(lane, xi, xo, oy, block)
     out.vectorize(lane).unroll(xi)
-    divide_plane(out, oy, block, desc.variant["divide"], desc.variant["parts"])
+    divide_plane(out, oy, block, definition.tasks)
     acc.compute_at(out, xo).vectorize(lane).unroll(ox).bound_extent(ox, width)
     loops = (r[axis] for axis in range(r.dimensions()))
     return acc.update().reorder(lane, ox, *loops).vectorize(lane).unroll(ox)

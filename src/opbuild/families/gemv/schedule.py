@@ -16,5 +16,5 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     out = definition.outputs[0]
     rows = [definition.variables[name] for name in ("r", "b0", "b1")]
     extents = [out.output_buffer().dim(index).extent() for index in range(3)]
-    row = parallel_rows(out, rows, extents, desc.variant["parallel"])
+    row = parallel_rows(out, rows, extents, definition.tasks)
     schedule_lanes(definition.functions["dot"], out, row)

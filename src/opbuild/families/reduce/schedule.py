@@ -29,7 +29,7 @@ def _inner(definition: Definition, desc: OpDesc) -> None:
     out = definition.outputs[0]
     extents = [out.output_buffer().dim(index).extent() for index in (0, 1)]
     rows = [definition.variables["y"], definition.variables["z"]]
-    row = parallel_rows(out, rows, extents, desc.variant["parallel"])
+    row = parallel_rows(out, rows, extents, definition.tasks)
     for name, reduction in definition.functions.items():
         schedule_lanes(reduction, out, row, tree=name in TREES)
 
@@ -43,7 +43,7 @@ def _outer(definition: Definition, desc: OpDesc) -> None:
     out.split(i, io, ii, lanes, hl.TailStrategy.ShiftInwards).reorder(ii, io, y, z).vectorize(ii, vector).unroll(ii)
     buffer = out.output_buffer()
     extents = [(buffer.dim(0).extent() + lanes - 1) // lanes, buffer.dim(1).extent(), buffer.dim(2).extent()]
-    column = parallel_rows(out, [io, y, z], extents, desc.variant["parallel"])
+    column = parallel_rows(out, [io, y, z], extents, definition.tasks)
     domain = definition.domains["r"]
     for function in definition.functions.values():
         kept = function.args()[0]

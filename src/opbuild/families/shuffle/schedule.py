@@ -12,4 +12,4 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule by ``variant``: ``divide`` and ``parts``; a vector is the 16 lanes of one position, gathered."""
     out, names = definition.outputs[0], definition.variables
     out.vectorize(names["lane"])
-    divide_plane(out, names["oy"], names["block"], desc.variant["divide"], desc.variant["parts"])
+    divide_plane(out, names["oy"], names["block"], definition.tasks)

@@ -18,7 +18,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
-from opbuild.backend.halide.division import divide_either
+from opbuild.backend.halide.division import divide_two, either, share
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -66,17 +66,17 @@ def _output(definition: Definition, desc: OpDesc) -> Any:
 def _divide(definition: Definition, desc: OpDesc, loops: tuple[Any, Any, Any]) -> None:
     """Make the outermost loop one range a task: of channel blocks, or of rows of chunks."""
     variant, buffer = desc.variant, definition.outputs[0].output_buffer()
-    parts, m = variant["parts"], variant["tile"]
+    tasks, m = definition.tasks, variant["tile"]
     step = m * variant["chunk_y"]
     count, rows = buffer.dim(3).extent(), (buffer.dim(2).extent() + (step - 1)) // step
-    share = (count + (parts - 1)) // parts
     small = hl.max(buffer.dim(1).extent(), buffer.dim(2).extent()) <= m * SMALL
-    by_blocks = small & (count >= max(4, 2 * parts)) & (share >= variant["blocks"])
+    by_blocks = small & (count >= hl.max(4, 2 * tasks)) & (share(count, tasks) >= variant["blocks"])
     extents = [buffer.dim(axis).extent() for axis in range(4)]
     elements = extents[0] * extents[1] * extents[2] * extents[3]
-    length = hl.select(elements > CACHED, hl.max(1, rows // (parts * FINER)), (rows + (parts - 1)) // parts)
-    tail = hl.TailStrategy.ShiftInwards
-    divide_either(definition.outputs[0], loops, (count, rows), by_blocks, parts, tail, length)
+    blocks_each, rows_each = either(by_blocks, (count, rows), tasks)
+    finer = hl.max(1, rows // (tasks * FINER))
+    rows_each = hl.select(~by_blocks & (elements > CACHED) & (tasks > 1), finer, rows_each)
+    divide_two(definition.outputs[0], loops, (blocks_each, rows_each), hl.TailStrategy.ShiftInwards)
 
 
 def _transforms(definition: Definition, desc: OpDesc, chunk: Any) -> None:
