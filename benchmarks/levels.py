@@ -145,7 +145,7 @@ def mobilenet() -> onnx.ModelProto:
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "resnet50": lambda: models.network("resnet50"),
     "mobilenet_v2": mobilenet,
-    "bert": lambda: models.bert(layers=4, hidden=768, heads=12, seq=128, decomposed=False),
+    "bert": models.transformer,
 }
 
 if __name__ == "__main__":
