@@ -24,8 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from opbuild.backend.halide.driver import HalideCompiler
+from opbuild.backend.halide.emission import halide_target
+from opbuild.kernel.host import host_level
+from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.target import Target, host_target
 from opbuild.program import KernelCall, Program, View
 from opbuild.runtime.link import support_parts
 from opbuild.runtime.pool import load_pool
@@ -213,7 +215,7 @@ class HalideBuffer(ctypes.Structure):
         return buffer
 
 
-Make = Callable[[OpDesc, str, Target], bytes]
+Make = Callable[[OpDesc, str, Level], bytes]
 
 
 @cache
@@ -247,7 +249,7 @@ _holders: list[Any] = []
 @cache
 def _support() -> None:
     """Load what networks are linked with."""
-    for name, part in support_parts(host_target().triple).items():
+    for name, part in support_parts(host_level().triple).items():
         path = _folder() / f"{name}.o"
         path.write_bytes(part)
         _libraries.append(_link(path))
@@ -260,7 +262,7 @@ def _support() -> None:
 def _runtime() -> None:
     """Load the compiler's own runtime library, which kernels with checks call."""
     path = _folder() / "runtime.o"
-    hl.compile_standalone_runtime(str(path), hl.Target(str(host_target())))
+    hl.compile_standalone_runtime(str(path), halide_target(host_level()))
     _libraries.append(_link(path))
     _libraries[-1].halide_set_error_handler(_keep_error)
 
@@ -286,7 +288,7 @@ def _compile(desc: OpDesc, symbol: str, path: Path, make: Make) -> None:
     child = os.fork()
     if child == 0:
         try:
-            path.write_bytes(make(desc, symbol, host_target()))
+            path.write_bytes(make(desc, symbol, host_level()))
         except BaseException as reason:
             error.write_text(f"{type(reason).__name__}: {reason}")
         finally:

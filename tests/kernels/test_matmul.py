@@ -15,9 +15,11 @@ import pytest
 from kernels.combinations import crossed
 from kernels.harness import run_program
 from kernels.lowered import program_of, random, run_node, variants
-from opbuild.families.matmul.family import choose
+from opbuild.families.matmul.family import choose, tiles
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
+from opbuild.kernel.level import LEVELS
+from opbuild.kernel.machine import Machine
 from opbuild.lowering.context import Lowering, Options
 from opbuild.lowering.rules.matmul import matmul
 from opbuild.lowering.strided import viewed_as
@@ -89,7 +91,7 @@ def test_transposed_operands_are_read_where_they_lie(shape: tuple[int, int, int]
     types = {"at": a.shape, "bt": b.shape, "a": a.shape, "b": b.shape, "y": (2, m, n)}
     kinds = {name: TensorType("float32", extents) for name, extents in types.items()}
     kinds |= {name: TensorType("float32", value.shape) for name, value in inputs.items()}
-    lowering = Lowering(Graph("test", (NODE,), ("at", "bt"), ("y",), kinds, {}), host_target(), Options())
+    lowering = Lowering(Graph("test", (NODE,), ("at", "bt"), ("y",), kinds, {}), host_level(), Options())
     for name, transposed in (("a", left), ("b", right)):
         value = lowering.plain(f"{name}t")
         order = (0, 2, 1) if transposed else (0, 1, 2)
@@ -115,23 +117,23 @@ def test_panels_that_are_copied_first_may_be_shared_among_threads(transposed: bo
     inputs = {"a": a, "b": given if transposed else b}
     program = program_of(nodes, inputs, outputs) if transposed else program_of([NODE], inputs, {"y": outputs["y"]})
     variant = dict(variants(program))["matmul"]
-    assert (variant["stage"], variant["parallel"]) == (True, "columns")
+    assert variant["stage"]
     check(run_program(program, inputs)["y"], a.astype(np.float64) @ b)
 
 
 def test_every_variant_of_a_tile_is_chosen_for_some_shape() -> None:
-    """The cost model reaches each height of a tile, and each way to share work."""
-    chosen = [
-        choose(layout, batches, m, n, 64, 2)
-        for layout in ("panels", "rows", "columns")
-        for batches in (1, 12)
-        for m in (1, 2, 5, 6, 8, 24, 1000)
-        for n in (17, 64, 128, 500)
-    ]
-    assert {variant["rows"] for variant in chosen} == {1, 2, 4, 6, 8, 12}
-    assert {variant["columns"] for variant in chosen} == {16, 32, 64, 128}
-    assert {variant["parallel"] for variant in chosen} == {"none", "batch", "columns", "rows"}
-    assert {variant["stage"] for variant in chosen} == {True, False}
+    """The cost model reaches each tile, copied panels or not."""
+    for level in LEVELS:
+        machine = Machine.of(level)
+        chosen = [
+            choose(layout, batches, m, n, 64, machine)
+            for layout in ("panels", "rows", "columns")
+            for batches in (1, 12)
+            for m in (1, 2, 4, 5, 6, 8, 24, 1000)
+            for n in (16, 17, 64, 128, 500)
+        ]
+        assert {(v["rows"], v["columns"]) for v in chosen} == {tile[:2] for tile in tiles(machine)}, level
+        assert {v["stage"] for v in chosen} == {True, False}
 
 
 @pytest.mark.parametrize("shape", [(9, 30, 50), (2, 9, 30, 50), (9, 30, 1), (1, 30, 50)])

@@ -156,26 +156,47 @@ def test_a_loop_runs_while_all_threads_are_elsewhere(pool: Pool) -> None:
         assert (tasks.most, sum(tasks.done.values())) == (1, 10)
 
 
-def test_threads_that_become_free_join_the_loop_with_the_fewest_helpers(pool: Pool) -> None:
-    """Two that leave a loop find two others open, and go to one each."""
-    first, second, third = pool.open(3), pool.open(3), pool.open(3)
-    barriers = [threading.Barrier(2, timeout=60) for _ in range(2)]
-    begun = [threading.Event() for _ in barriers]
+def test_a_thread_that_becomes_free_joins_the_loop_with_the_fewest_helpers(pool: Pool) -> None:
+    """Two are open that have room: it leaves the one that has a helper, although that is the older one."""
+    first, helped, alone = pool.open(2), pool.open(3), pool.open(3)
+    assert all_take_part(helped, 3)
+    inside, begun, leave = threading.Semaphore(0), threading.Event(), threading.Event()
+    together = threading.Barrier(2, timeout=60)
 
-    def call(number: int, network: PooledNetwork) -> None:
-        def task(_: int) -> None:
-            begun[number].set()
-            barriers[number].wait()  # ends only where a second thread comes
+    def stay(_: int) -> None:
+        inside.release()
+        assert leave.wait(60)
 
-        assert network.run(task, 0, 2) == 0
+    def meet(_: int) -> None:
+        begun.set()
+        together.wait()  # ends only where a second thread comes
 
-    with open_loop(first, 2):
-        callers = [threading.Thread(target=call, args=each) for each in enumerate((second, third))]
-        for caller in callers:
-            caller.start()
-        assert all(each.wait(60) for each in begun)
-    for caller in callers:
-        caller.join()
+    loops = ((helped, stay, 3), (alone, meet, 2))
+    callers = [threading.Thread(target=network.run, args=(task, 0, size)) for network, task, size in loops]
+    with open_loop(first, 1):
+        callers[0].start()
+        assert inside.acquire(timeout=60)
+        assert inside.acquire(timeout=60)
+        callers[1].start()
+        assert begun.wait(60)
+    callers[1].join()
+    leave.set()
+    callers[0].join()
+    assert not together.broken
+
+
+def test_a_loop_inside_a_task_is_run_by_its_caller(pool: Pool) -> None:
+    """Also while other threads are free."""
+    network = pool.open(4)
+    assert all_take_part(network, 4)
+    where: dict[int, set[int]] = {}
+
+    def task(_: int) -> None:
+        own = where.setdefault(threading.get_ident(), set())
+        network.run(lambda _: time.sleep(0.002) or own.add(threading.get_ident()), 0, 8)
+
+    assert network.run(task, 0, 2) == 0
+    assert all(inner == {outer} for outer, inner in where.items())
 
 
 def test_more_callers_than_loops_may_be_open_are_served(pool: Pool) -> None:

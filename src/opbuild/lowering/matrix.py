@@ -232,7 +232,7 @@ def _vector_left(lowering: Lowering, part: Product) -> None:
 
 def _dot(lowering: Lowering, product: Product, matrix: Plain, vector: Plain) -> None:
     """Emit one call of the ``gemv`` family: ``matrix`` is ``(b, b, rows, K)``, ``vector`` ``(b, b, K)``."""
-    variant = lowering.choose(gemv.choose, prod(matrix.shape))
+    variant = lowering.choose(gemv.choose)
     inputs = (*gemv.OPERANDS, *_epilogue_inputs(product, inner=False))
     out = Operand("out", "float32", (Dim(), Dim(), Dim()))
     references = (with_inner_stride(matrix, 1), with_inner_stride(vector, 1))

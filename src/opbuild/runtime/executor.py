@@ -16,7 +16,7 @@ import numpy as np
 from opbuild.errors import LinkError, OpbuildError, RunError
 from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array, Node
-from opbuild.kernel.machine import WAKING
+from opbuild.kernel.host import here
 from opbuild.platform.limits import hint_for
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
@@ -155,7 +155,7 @@ class _Arena:
         kernel: Any = owner._functions[step.symbol]
         library = cast("Library", owner._library)
         checks = step.symbol in owner._checked
-        tasks = library.num_threads if checks or step.work >= WAKING else 1
+        tasks = library.num_threads if checks else here().tasks(step.work, library.num_threads)
         if library.call is not None and len(addresses) <= MOST_OPERANDS and not checks:
             address = ctypes.cast(kernel, ctypes.c_void_p).value
             called = (ctypes.c_void_p * (2 + MOST_OPERANDS))(address, tasks, *addresses)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from opbuild.families.family import PARALLEL, THREADS, Family, Variant
-from opbuild.families.matmul.family import SERIAL
+from opbuild.families.family import Family, Variant
+from opbuild.families.matmul.family import product_work
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, Operand
 
@@ -13,16 +13,16 @@ OPERANDS = (
 )
 
 
-def choose(multiplications: int, machine: Machine) -> Variant:
-    """Return the variant for a product of so many multiplications."""
-    return {"parallel": THREADS > 1 and multiplications >= SERIAL}
+def choose(machine: Machine) -> Variant:
+    """Return the variant: there is one."""
+    return {}
 
 
 FAMILY = Family(
     "gemv",
     choose,
     attributes=("epilogue",),
-    variant={"parallel": PARALLEL},
     types=("float32",),
     milliseconds=90,
+    work=product_work,
 )

@@ -1,7 +1,4 @@
-"""Products of a matrix and a vector: how they are computed: one row after the other.
-
-Variant: ``parallel``. No limits.
-"""
+"""Products of a matrix and a vector: how they are computed: one row after the other. No limits."""
 
 from __future__ import annotations
 

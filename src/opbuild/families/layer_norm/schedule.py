@@ -1,7 +1,4 @@
-"""Normalisation of rows: how it is computed: a row at a time, three passes over it.
-
-Variant: ``parallel``. No limits.
-"""
+"""Normalisation of rows: how it is computed: a row at a time, three passes over it. No limits."""
 
 from __future__ import annotations
 

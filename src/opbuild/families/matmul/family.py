@@ -2,29 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from opbuild.families.dims import VECTOR
-from opbuild.families.family import PARALLEL, THREADS, Family, Part, Variant
+from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.operations.expression import cost, from_json, walk
+from opbuild.operations.record import Cost
 
 PANEL = 32
 """Columns in a panel of packed weights."""
 
-SERIAL = 100_000
-"""Multiplications below which waking a second thread costs more than it saves: a few microseconds."""
-
 STAGED_ROWS, STAGED_COLUMNS = 64, 256
 """From so many rows and columns on, copying a panel together first beats jumping from row to row."""
 
-_TILES = (
-    (12, 1, 1.0), (8, 1, 1.02), (6, 2, 0.96), (4, 2, 1.1), (4, 1, 1.4), (2, 2, 1.6), (2, 1, 2.1),
-    (1, 4, 2.5), (1, 2, 2.6), (1, 1, 3.0),
-)  # fmt: skip
-"""Tiles: rows, panels side by side, cost of an element of the output (small tiles reuse little of what is loaded)."""
+_TILES = {
+    16: (
+        (12, 32, 1.0), (8, 32, 1.02), (6, 64, 0.96), (4, 64, 1.1), (4, 32, 1.4), (2, 64, 1.6), (2, 32, 2.1),
+        (1, 128, 2.5), (1, 64, 2.6), (1, 32, 3.0),
+        (12, 16, 1.3), (8, 16, 1.5), (4, 16, 2.0), (2, 16, 3.5), (1, 16, 5.0),
+    ),
+    8: (
+        (6, 16, 1.0), (5, 16, 1.04), (4, 16, 1.14), (2, 32, 1.17), (2, 16, 1.9), (1, 32, 2.6), (1, 16, 5.0),
+    ),
+    4: (
+        (6, 16, 1.0), (6, 8, 1.04), (4, 8, 1.14), (2, 16, 1.17), (1, 16, 2.6),
+    ),
+}  # fmt: skip
+"""Tiles by a vector's lanes: rows, columns, cost of an element of the output (small tiles reuse little of what is
+loaded, and wait for their own sums). Measured for 16 and 8 lanes; those of 4 are those of 8, half as wide."""
+
+RATE = 6
+"""Multiplications and additions of a lane in a nanosecond: two a cycle, at 3 GHz."""
+
+HEAVY = 6
+"""Nanoseconds that one operation of an epilogue takes for a vector if it is no plain instruction: 16 to 20 cycles."""
+
+
+def tiles(machine: Machine) -> tuple[tuple[int, int, float], ...]:
+    """Return the tiles for a machine: rows, columns, cost of an element relative to the best; all fit its registers."""
+    return tuple(tile for tile in _TILES[machine.lanes] if registers(*tile[:2], machine) <= machine.registers)
+
+
+def registers(rows: int, columns: int, machine: Machine) -> int:
+    """Return the registers that a tile takes: its sums, a row of the right operand, one element of the left one."""
+    return rows * machine.vectors(columns) + machine.vectors(columns) + 1
 
 
 def choose(layout: str, batches: int, m: int, n: int, k: int, machine: Machine) -> Variant:
@@ -38,23 +64,17 @@ def choose(layout: str, batches: int, m: int, n: int, k: int, machine: Machine) 
         k: Products to sum up.
         machine: What runs it.
     """
-    rows, columns = _tile(layout, m, n)
+    rows, columns = _tile(layout, m, n, machine)
     staged = layout == "columns" or (layout == "rows" and m >= STAGED_ROWS and n >= STAGED_COLUMNS)
-    tasks = {"batch": batches, "columns": -(-n // columns), "rows": -(-m // rows)}
-    if staged:
-        del tasks["rows"]  # every task would copy every panel
-    parallel = "none"
-    if THREADS > 1 and batches * m * n * k >= SERIAL:
-        best = max(tasks, key=lambda way: _balance(tasks[way], THREADS))
-        parallel = best if tasks[best] > 1 else "none"
-    return {"rows": rows, "columns": columns, "stage": staged, "parallel": parallel}
+    return {"rows": rows, "columns": columns, "stage": staged}
 
 
 def operands(layout: str, rank: int, rhs_rank: int, lhs_stride: int, variant: Variant) -> tuple[Operand, Operand]:
     """Return the operands lhs and rhs of a product whose output has ``rank``; ``lhs_stride``: 1 or ``FREE``."""
     batch = (Dim(),) * (rank - 2)
     if layout == "panels":
-        dims = (Dim(PANEL, 1), Dim(stride=PANEL), Dim(multiple=variant["columns"] // PANEL), *batch[: rhs_rank - 3])
+        side_by_side = max(1, variant["columns"] // PANEL)
+        dims = (Dim(PANEL, 1), Dim(stride=PANEL), Dim(multiple=side_by_side), *batch[: rhs_rank - 3])
     elif layout == "rows":
         dims = (Dim(stride=1, min=variant["columns"]), Dim(), *batch)
     else:
@@ -63,23 +83,38 @@ def operands(layout: str, rank: int, rhs_rank: int, lhs_stride: int, variant: Va
     return lhs, Operand("rhs", "float32", dims, "FRACTAL_Z" if layout == "panels" else "ND")
 
 
-def _tile(layout: str, m: int, n: int) -> tuple[int, int]:
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds that a product takes on one core."""
+    tile = desc.variant["rows"], desc.variant["columns"]
+    slower = next((slower for rows, columns, slower in _TILES[machine.lanes] if (rows, columns) == tile), 1.0)
+    return product_work(desc, shapes, machine, slower)
+
+
+def product_work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine, slower: float = 1.0) -> float:
+    """Return the nanoseconds of arithmetic or of moving bytes, whichever are more, and of the epilogue.
+
+    Args:
+        desc: A kernel with an epilogue, whose first operand's innermost dimension is summed up.
+        shapes: Its operands' extents and strides.
+        machine: What runs it.
+        slower: How many times as long as at the full rate its arithmetic takes.
+    """
+    elements = prod(extent for extent, _ in shapes[-1])
+    heavy = sum(cost(part) is Cost.HEAVY for part in walk(from_json(desc.attrs["epilogue"])))
+    arithmetic = slower * elements * shapes[0][0][0] / (RATE * machine.lanes)
+    return max(arithmetic, moved_bytes(desc, shapes, machine)) + heavy * elements * HEAVY / machine.lanes
+
+
+def _tile(layout: str, m: int, n: int, machine: Machine) -> tuple[int, int]:
     """Return rows and columns of the tile that costs least; what a last tile computes twice or in vain is counted."""
-    narrow = VECTOR if layout != "panels" and n < PANEL else PANEL
     panels = -(-n // PANEL)
-    best = (float("inf"), 1, narrow)
-    for rows, wide, cost in _TILES:
-        columns = wide * narrow
-        fits = panels % wide == 0 if layout == "panels" else columns <= n
+    best = (float("inf"), 1, PANEL)
+    for rows, columns, slower in tiles(machine):
+        fits = panels % max(1, columns // PANEL) == 0 if layout == "panels" else columns <= n
         if rows <= m and fits:
-            work = -(-m // rows) * rows * -(-n // columns) * columns
-            best = min(best, (work * cost, rows, columns))
+            computed = -(-m // rows) * rows * -(-n // columns) * columns
+            best = min(best, (computed * slower, rows, columns))
     return best[1:]
-
-
-def _balance(tasks: int, threads: int) -> float:
-    """Return the share of time in which threads work on equal tasks; in eighths, so that near ties are ties."""
-    return round(8 * tasks / (-(-tasks // threads) * threads)) / 8 if tasks else 0.0
 
 
 def _least_columns(attrs: Mapping[str, Any]) -> int:
@@ -97,9 +132,10 @@ FAMILY = Family(
     "matmul",
     choose,
     attributes=("rhs", "epilogue"),
-    variant={"rows": Part(least=1), "columns": Part(least=_least_columns), "stage": Part(), "parallel": PARALLEL},
+    variant={"rows": Part(least=1), "columns": Part(least=_least_columns), "stage": Part()},
     types=("float32",),
     milliseconds=105,
     least_extent=1,
     opened=_opened,
+    work=work,
 )

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from opbuild.families.dims import VECTOR, free_dims
-from opbuild.families.family import PARALLEL, THREADS, Family, Part, Variant
+from opbuild.families.family import Dims, Family, Part, Variant
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 
 STACK_ROW = 4096
 """Longest row of which the powers are kept on the stack."""
 
-SERIAL = 8192
-"""Elements below which waking a second thread costs more than it saves."""
+VECTOR_TIME = 8
+"""Nanoseconds that a vector takes: three passes over it, an exponential in one of them."""
 
 
-def choose(log: bool, inner: bool, columns: int, row: int, elements: int, machine: Machine) -> Variant:
+def choose(log: bool, inner: bool, columns: int, row: int, machine: Machine) -> Variant:
     """Return the variant.
 
     Args:
@@ -25,13 +26,11 @@ def choose(log: bool, inner: bool, columns: int, row: int, elements: int, machin
         inner: Whether the axis is the innermost dimension.
         columns: Elements behind the axis.
         row: Elements along it.
-        elements: Elements in all.
         machine: What runs it.
     """
-    parallel = THREADS > 1 and elements >= SERIAL and elements > row
     if inner:
-        return {"row": "stack" if log or row <= STACK_ROW else "heap", "parallel": parallel}
-    return {"lanes": VECTOR if columns >= VECTOR else 1, "parallel": parallel}
+        return {"row": "stack" if log or row <= STACK_ROW else "heap"}
+    return {"lanes": VECTOR if columns >= VECTOR else 1}
 
 
 def describe(log: bool, inner: bool, variant: Variant, impl_mode: str) -> OpDesc:
@@ -41,6 +40,12 @@ def describe(log: bool, inner: bool, variant: Variant, impl_mode: str) -> OpDesc
     out = Operand("out", "float32", free_dims(3, inner_stride=1))
     attrs = {"log": log, "axis": "inner" if inner else "outer"}
     return FAMILY.desc(("LogSoftmax" if log else "Softmax",), (x,), (out,), attrs, variant, impl_mode)
+
+
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds that a softmax takes on one core."""
+    lanes = machine.lanes if desc.variant.get("lanes") != 1 else 1
+    return prod(extent for extent, _ in shapes[0]) * VECTOR_TIME / lanes
 
 
 def _least_row(attrs: Mapping[str, Any]) -> str:
@@ -55,9 +60,10 @@ FAMILY = Family(
     "softmax",
     choose,
     attributes=("log", "axis"),
-    variant={"lanes": Part(least=1), "row": Part(least=_least_row), "parallel": PARALLEL},
+    variant={"lanes": Part(least=1), "row": Part(least=_least_row)},
     types=("float32",),
     milliseconds=105,
     least_extent=1,
     opened=_opened,
+    work=work,
 )

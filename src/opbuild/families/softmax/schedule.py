@@ -1,8 +1,7 @@
 """Softmax and its logarithm: how they are computed: a row (or sixteen columns) at a time, three passes over it.
 
 Variant: ``row``: ``stack`` keeps the powers of a row on the stack, as many as the greatest extent that the descriptor
-allows, ``heap`` of any row on the heap; ``lanes`` for outer axes: columns at a time; ``parallel``. Limits: ``lanes`` <=
-I.
+allows, ``heap`` of any row on the heap; ``lanes`` for outer axes: columns at a time. Limits: ``lanes`` <= I.
 """
 
 from __future__ import annotations

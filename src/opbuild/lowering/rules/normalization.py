@@ -29,7 +29,7 @@ def softmax(lowering: Lowering, node: Node) -> None:
         x = dense_as(lowering.dense(node.inputs[0]), (prod(type_.shape[:axis]), type_.shape[axis], inner))
     out = dense_as(lowering.new_plain(node.outputs[0]), x.shape)
     log = node.op_type == "LogSoftmax"
-    variant = lowering.choose(softmaxes.choose, log, inner == 1, inner, type_.shape[axis], type_.size)
+    variant = lowering.choose(softmaxes.choose, log, inner == 1, inner, type_.shape[axis])
     desc = softmaxes.describe(log, inner == 1, variant, lowering.impl_mode(node))
     lowering.emit(desc, (with_inner_stride(x, 1), with_inner_stride(out, 1)), node)
 
@@ -77,7 +77,7 @@ def _normalize(lowering: Lowering, node: Node, x: Plain, scales: list[Plain], ce
     factor = lowering.packed((), f"epsilon {epsilon!r}", (1,), "float32", lambda: np.array([epsilon], np.float32))
     out = dense_as(lowering.new_plain(node.outputs[0]), x.shape)
     name = node.op_type if node.op_type == "RMSNormalization" else "LayerNormalization"
-    variant = lowering.choose(layer_norm.choose, x.shape[0] * x.shape[1], prod(x.shape))
+    variant = lowering.choose(layer_norm.choose)
     steps = [scale.strides[-1] for scale in scales]
     desc = layer_norm.describe(name, centered, steps, variant, lowering.impl_mode(node))
     lowering.emit(desc, (with_inner_stride(x, 1), factor, *scales, with_inner_stride(out, 1)), node)
