@@ -58,16 +58,26 @@ format: $(STAMP) ## Format the sources and mend what can be mended by itself
 	$(BIN)/ruff format .
 
 # Freestanding: no functions of headers and nothing of the compiler's own libraries, so that the objects link wherever
-# networks do.
-SUPPORT := threads memory call
+# networks do, and the pool's library finds what it needs in any C library.
+SUPPORT := tasks memory call
 SUPPORT_FLAGS = -std=c11 -Wall -Wextra -Werror -O2 -fPIC -ffreestanding -fno-stack-protector \
-  -fno-asynchronous-unwind-tables -DSOURCE_DIGEST='"$(shell cat $(1) $(dir $(1))page.h | sha256sum | cut -d ' ' -f 1)"' -c $(1)
+  -fno-asynchronous-unwind-tables -DSOURCE_DIGEST='"$(shell cat $(1) $(2) | sha256sum | cut -d ' ' -f 1)"'
+LIBRARY_FLAGS := -shared -nostdlib -Wl,-Bsymbolic,-z,now,-z,noexecstack,--build-id=none,-s
+FOR_X86 := x86_64-linux-gnu-gcc -maccumulate-outgoing-args
+FOR_ARM := aarch64-linux-gnu-gcc -mno-outline-atomics
+NATIVE := src/opbuild/native
 
-support: $(SUPPORT:%=support-%) ## Compile threads.c, memory.c and call.c again after a change; needs gcc for x86-64 and for Arm
+support: $(SUPPORT:%=support-%) support-pool ## Compile what networks are linked with, and the pool of threads, again after a change; needs gcc for x86-64 and for Arm
 
-support-%: src/opbuild/native/support/%.c
-	x86_64-linux-gnu-gcc -maccumulate-outgoing-args $(call SUPPORT_FLAGS,$<) -o $(<:.c=_x86_64.o)
-	aarch64-linux-gnu-gcc -mno-outline-atomics $(call SUPPORT_FLAGS,$<) -o $(<:.c=_aarch64.o)
+support-pool: FLAGS = $(call SUPPORT_FLAGS,$(NATIVE)/opbuild_pool.c,$(NATIVE)/opbuild_pool.h) $(LIBRARY_FLAGS)
+support-pool: $(NATIVE)/opbuild_pool.c
+	$(FOR_X86) $(FLAGS) $< -o $(NATIVE)/support/pool_x86_64.so
+	$(FOR_ARM) $(FLAGS) $< -o $(NATIVE)/support/pool_aarch64.so
+
+support-%: FLAGS = $(call SUPPORT_FLAGS,$<,$(NATIVE)/support/page.h) -c
+support-%: $(NATIVE)/support/%.c
+	$(FOR_X86) $(FLAGS) $< -o $(<:.c=_x86_64.o)
+	$(FOR_ARM) $(FLAGS) $< -o $(<:.c=_aarch64.o)
 
 clean: ## Remove .venv and what the tools left behind
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info

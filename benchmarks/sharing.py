@@ -1,4 +1,4 @@
-"""Nine networks, one after another, into one empty store: operators that each needs, builds, and finds there."""
+"""Networks, one after another, into one empty store: operators that each needs, builds, and finds there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ def main() -> int:
     """Build the networks, print a table, write the results."""
     parser = measure.parser(__doc__ or "")
     parser.add_argument(
-        "networks", nargs="*", default=models.NAMES, metavar="NETWORK", help="in this order; default: all nine"
+        "networks",
+        nargs="*",
+        default=models.NAMES,
+        metavar="NETWORK",
+        help="names, or paths of ONNX files, in this order; default: the nine of the onnx package",
     )
     arguments = parser.parse_args()
     console = Console()
@@ -28,12 +32,18 @@ def main() -> int:
         folder = Path(name)
         for network in arguments.networks:
             status.update(f"{network} ...")
-            path = models.write(network, folder)
+            is_name = network in models.NAMES
+            path = models.write(network, folder) if is_name else Path(network)
             started = fresh_process.start(path, folder / "store")
-            path.unlink()
+            if is_name:
+                path.unlink()
             needed = started["built"] + started["reused"]
             rows.append(
-                {"network": network, "needed": needed, **{key: started[key] for key in ("built", "reused", "seconds")}}
+                {
+                    "network": path.stem,
+                    "needed": needed,
+                    **{key: started[key] for key in ("built", "reused", "seconds")},
+                }
             )
     table.add_column("network", "together")
     for column in ("needed", "built", "reused", "seconds"):

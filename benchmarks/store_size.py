@@ -28,9 +28,9 @@ from rich.table import Table
 
 from opbuild.backend.fake import fake_object
 from opbuild.kernel.entry import make_entry
+from opbuild.kernel.host import host_level
 from opbuild.kernel.key import CompilerIdentity, make_key
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.kernel.target import host_target
 from opbuild.store.disk import DiskStore
 
 SIZES = (100, 10_000, 50_000)
@@ -154,7 +154,7 @@ def fill(cache: Path, count: int) -> float:
         operands = [Operand(name, "float32", dims, "NC1HWC0") for name in ("x", "w", "y")]
         desc = OpDesc(op_types=(TYPES[number % len(TYPES)],), family="conv", inputs=tuple(operands[:2]),
                       outputs=tuple(operands[2:]), attrs={"kernel": [3, 3]}, variant={"tile": number})  # fmt: skip
-        key = make_key(desc, host_target(), CompilerIdentity("fake", "1.0", "0" * 64), "sources")
+        key = make_key(desc, host_level(), CompilerIdentity("fake", "1.0", "0" * 64), "sources")
         entry = make_entry(desc, key, 0, fake_object(numbers.randbytes(9000), (key.symbol,)), 50.0, nodes=("node",))
         started = time.perf_counter()
         store.publish(entry)

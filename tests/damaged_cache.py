@@ -30,7 +30,7 @@ from opbuild.cache import bundling
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import OpbuildError
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
 from opbuild.offline.build import build_offline
 from opbuild.offline.load import load
 from replayed import replayed_compiles
@@ -95,7 +95,7 @@ class World:
         for name in ("first", "second"):
             build_offline(self.path(name), self.folder / f"stored/{name}.om", config=self.config)
         bundling.export_model(
-            self.folder / "stored/first.bundle", self.path("first"), self.config, host_target(), network=True
+            self.folder / "stored/first.bundle", self.path("first"), self.config, host_level(), network=True
         )
         for path in ("first.om", "second.om", "first.bundle", "cache/rank_0/op_cache.ini"):  # no build makes them
             copy = self.folder / "sound" / path
@@ -338,7 +338,7 @@ class Walk:
             elsewhere = Config(cache_path=self._world.folder / "elsewhere", num_threads=2)
             shutil.rmtree(elsewhere.cache_path, ignore_errors=True)
             try:
-                bundling.import_bundle(stored / "first.bundle", elsewhere, host_target())
+                bundling.import_bundle(stored / "first.bundle", elsewhere, host_level())
             except OpbuildError:
                 return
             network = opbuild.compile(self._world.path("first"), cache_path=elsewhere.cache_path, num_threads=2)

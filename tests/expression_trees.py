@@ -21,9 +21,11 @@ import numpy as np
 import exact_arithmetic
 from exact_arithmetic import FLOATS, INTEGERS, Array
 from opbuild.backend.halide.definition import TYPES
+from opbuild.backend.halide.emission import halide_target
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.target import host_target, parse_target, runs_here
+from opbuild.kernel.host import runs_here
+from opbuild.kernel.level import LEVELS
 from opbuild.operations.expression import Expression, arg, children, const, dtype_of, rebuild, walk
 from opbuild.operations.table import OPERATIONS
 
@@ -53,13 +55,7 @@ MOST_OPERATIONS, MOST_FUNCTIONS = 8, 2
 
 def levels() -> dict[str, str]:
     """Return the targets of every level of instructions that this machine runs, by name."""
-    known = {
-        "sse4.1": "x86-64-linux-sse41",
-        "avx2": "x86-64-linux-avx-avx2-f16c-fma-sse41",
-        "avx512": "x86-64-linux-avx-avx2-avx512-avx512_skylake-f16c-fma-sse41",
-    }
-    found = {name: text for name, text in known.items() if runs_here(parse_target(text)) is None}
-    return {**found, "host": str(host_target())}
+    return {level.name: str(halide_target(level)) for level in LEVELS if runs_here(level) is None}
 
 
 @dataclass(frozen=True)

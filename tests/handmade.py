@@ -13,9 +13,9 @@ import numpy as np
 
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import Array, TensorType
+from opbuild.kernel.host import host_level
 from opbuild.kernel.machine import WAKING
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.kernel.target import host_target
 from opbuild.program import Buffer, KernelCall, Port, Program, View
 from opbuild.runtime.assembly import make_record
 from opbuild.runtime.executor import Evaluate, Executor
@@ -39,7 +39,7 @@ SQUARE = OpDesc(("Square",), "test", (vector("x"),), (vector("out"),))
 PARALLEL = OpDesc(("Exp",), "test", (vector("x", least=8),), (vector("out", least=8),))
 """Runs in parallel, and so needs what networks are linked with."""
 
-SUPPORT = list(support_parts(host_target().triple).values())
+SUPPORT = list(support_parts(host_level().triple).values())
 
 SYMBOLS = {ADD: "add__kernel0", SQUARE: "square__kernel0", PARALLEL: "parallel__kernel0"}
 

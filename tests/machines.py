@@ -1,8 +1,8 @@
 """The machine that tests run on, as families choose for it."""
 
 from opbuild.families.family import for_machine
-from opbuild.kernel.machine import machine_of
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
+from opbuild.kernel.machine import Machine
 
-HERE = machine_of(host_target())
+HERE = Machine.of(host_level())
 choose_here = for_machine(HERE)

@@ -12,11 +12,12 @@ from opbuild.config import Config
 from opbuild.events import Event
 from opbuild.kernel.entry import Entry, make_entry
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
+from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.kernel.target import Target
+from opbuild.kernel.soc_version import parse_level
 from opbuild.store.disk import DiskStore
 
-TARGET = Target("x86-64-linux", ("avx", "avx2", "fma", "sse41"))
+LEVEL = parse_level("x86-64-v3")
 IDENTITY = CompilerIdentity("fake", "1.0", "0" * 64)
 
 
@@ -33,9 +34,9 @@ def conv(tile: int = 1, op_types: tuple[str, ...] = ("Conv", "Relu"), **variant:
     )
 
 
-def key_of(desc: OpDesc, target: Target = TARGET, identity: CompilerIdentity = IDENTITY, sources: str = "s") -> Key:
+def key_of(desc: OpDesc, level: Level = LEVEL, identity: CompilerIdentity = IDENTITY, sources: str = "s") -> Key:
     """Return a descriptor's key with made-up surroundings."""
-    return make_key(desc, target, identity, sources)
+    return make_key(desc, level, identity, sources)
 
 
 def entry_of(desc: OpDesc, device_id: int = 0, code: bytes = b"code", milliseconds: float = 1.0) -> tuple[Key, Entry]:
@@ -66,12 +67,12 @@ class Recorder:
 def disk_builder(config: Config, observer: Any = None, **options: Any) -> Builder:
     """Return a builder with the fake compiler over the disk store of ``config``."""
     store = DiskStore(config.kernel_meta, config.device_id)
-    return Builder(store, FakeCompiler(), TARGET, config, observer or Recorder(), **options)
+    return Builder(store, FakeCompiler(), LEVEL, config, observer or Recorder(), **options)
 
 
-def stored(folder: Path, target: Target, tile: int = 1) -> str:
-    """Store an operator for a target; return its name."""
-    key = key_of(conv(tile), target=target)
+def stored(folder: Path, level: Level, tile: int = 1) -> str:
+    """Store an operator for a level; return its name."""
+    key = key_of(conv(tile), level=level)
     entry = make_entry(conv(tile), key, 0, fake_object(b"code", (key.symbol,)), 12.0, nodes=("first",))
     DiskStore(folder).publish(entry)
     return entry.name

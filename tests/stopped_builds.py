@@ -38,7 +38,7 @@ import opbuild
 from opbuild.cache import bundling
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
 from opbuild.offline.build import build_offline
 from opbuild.offline.load import load
 from opbuild.platform.digest import blake3_of
@@ -114,11 +114,11 @@ class Place:
 
     def export(self) -> None:
         """Write what the cache holds into a bundle."""
-        bundling.export_cache(self.out / "cache.bundle", self.config, host_target())
+        bundling.export_cache(self.out / "cache.bundle", self.config, host_level())
 
     def bring_in(self, source: Path) -> None:
         """Import a bundle into the cache."""
-        bundling.import_bundle(source, self.config, host_target())
+        bundling.import_bundle(source, self.config, host_level())
 
     def offline(self) -> None:
         """Write an offline model."""

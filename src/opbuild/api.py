@@ -17,10 +17,11 @@ from opbuild.config import Config, options_in
 from opbuild.errors import BuildError
 from opbuild.events import LINKING, PACKING, PREPARING, WRITING, Observer, working
 from opbuild.graph.types import Graph
-from opbuild.kernel.target import Target
+from opbuild.kernel.level import Level
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, is_surely_new, open_model
 from opbuild.pipeline.images import Wanted, start
+from opbuild.pipeline.lower_levels import plan_served, start_stored
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
 from opbuild.platform.limits import names_limits
@@ -43,20 +44,22 @@ __all__ = ["Network", "Report", "compile", "compile_graph"]
 def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[], Builder]) -> Binding:
     """Make a network ready for one input signature: start it as it is stored, or build and store it."""
     clock = Clock()
-    stored = stores.images.start(wanted.key, clock)
+    stored = start_stored(wanted, stores, clock)
     if isinstance(stored, Binding):
         return stored
-    packer = stores.packer()
     with new_builder() as builder:
-        needed = plan_graphs([wanted.read(clock)], setup, clock)
-        (network,) = build_network(needed, setup, stores, builder, packer, clock)
+        served = plan_served(stores, builder, lambda setup: plan_graphs([wanted.read(clock)], setup, clock))
+        needed, stores, setup = served.needed, served.stores, served.stores.setup
+        packer = stores.packer()
+        (network,) = build_network(needed, setup, stores, served.builder, packer, clock)
         with clock("start"):
             executor = start(network.record, network.built.library, network.constants.arrays, setup.config.num_threads)
         working(setup.observer, WRITING)
         with clock("store"):
-            if stores.images.keep(wanted, network, packer, builder) or network.built.compiled:
+            if stores.images.keep(wanted, network, packer, served.builder) or network.built.compiled:
                 stores.age()
-    return Binding(executor, make_report(network.record, network.operators, clock, stored))
+    level = setup.level_text_with(network.built.borrowed)
+    return Binding(executor, make_report(network.record, network.operators, clock, level, stored))
 
 
 def plan_graphs(graphs: Sequence[Graph], setup: Setup, clock: Clock) -> Planned:
@@ -69,7 +72,7 @@ def plan_graphs(graphs: Sequence[Graph], setup: Setup, clock: Clock) -> Planned:
     with clock("optimize"):
         optimized = [optimize_graph(graph, float32=setup.config.forces_float32) for graph in graphs]
     with clock("lower"):
-        programs = [lower(graph, setup.target, lowering_options(setup.config)) for graph in optimized]
+        programs = [lower(graph, setup.level, lowering_options(setup.config)) for graph in optimized]
     return planned(optimized, programs)
 
 
@@ -81,7 +84,7 @@ def build_network(
     from opbuild.runtime.link import find_linker
 
     # it fails before anything is compiled
-    linker = find_linker(setup.config.linker, setup.target.triple) if needed.kernels else None
+    linker = find_linker(setup.config.linker, setup.level.triple) if needed.kernels else None
     with clock("decide"):
         pending = builder.start(needed.kernels, needed.name)
     watch = working(setup.observer, PACKING)
@@ -91,7 +94,7 @@ def build_network(
         stores.count(result)
     working(setup.observer, LINKING)
     with clock("link"):
-        built = link_kernels(result, linker, setup.target)
+        built = link_kernels(result, linker, setup.level)
     with clock("start"):
         return [assemble(each, built) for each in packed]
 
@@ -110,7 +113,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
     copy_weights: bool | None = None,
     workers: int | None = None,
     forbid_compile: bool | None = None,
-    target: str | Target | None = None,
+    target: str | Level | None = None,
     op_compiler_cache_mode: str | None = None,
     op_compiler_cache_dir: str | os.PathLike[str] | None = None,
     op_debug_level: int | None = None,
@@ -137,10 +140,10 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
             instead of mapping them (default ``OPBUILD_COPY_WEIGHTS``, else not).
         workers: Operators compiled at once (default ``MS_BUILD_PROCESS_NUM``, else the cores).
         forbid_compile: Any compile is an error (default ``OPBUILD_FORBID_COMPILE``).
-        target: The machine to build for, as Halide spells it (default this one).
+        target: The level to build for, such as ``x86-64-v3`` (default this machine's).
         op_compiler_cache_mode: ``enable`` (the default) reuses and adds; ``force`` compiles every operator of this
             build again and replaces its entry; ``disable`` neither reads nor writes.
-        op_compiler_cache_dir: Folder that holds ``<target>/`` and ``op_cache.ini``, instead of ``cache_path``.
+        op_compiler_cache_dir: Folder that holds ``<level>/`` and ``op_cache.ini``, instead of ``cache_path``.
         op_debug_level: 0 to 4, as ATC's option; not 0: every operator is compiled, and the cache is left alone.
         op_debug_config: File with ATC's ``op_debug_config`` and ``op_debug_list``.
         debug_dir: Existing folder for the files of debugging (default ``./kernel_meta``).
@@ -164,7 +167,7 @@ def compile_model(
     config: Config,
     *,
     input_shapes: ShapesGiven | None = None,
-    target: str | Target | None = None,
+    target: str | Level | None = None,
     observer: Observer | None = None,
     check: Callable[[Sequence[Endpoint]], None] | None = None,
 ) -> Network:

@@ -21,8 +21,8 @@ import numpy as np
 from opbuild.config import OPTIONS, Config
 from opbuild.errors import FileError, InvalidModelError, ModelError, OpbuildError, OptionError
 from opbuild.graph.types import Graph
+from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import FREE
-from opbuild.kernel.target import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
 Extent = int | tuple[int, int]
@@ -286,12 +286,12 @@ _KINDS: Mapping[tuple[str, str], Kind] = {
     ("", "input_shapes"): Kind(as_shapes, _SHAPES),
     ("", "variants"): Kind(as_variants, _SHAPES),
     ("", "ranges"): Kind(as_ranges, _SHAPES),
-    ("", "target"): Kind(_of(str, Target), "give a target as `opbuild env` shows it, such as 'x86-64-linux-avx2'"),
+    ("", "target"): Kind(_of(str, Level), "give a level as `opbuild env` shows it, such as 'x86-64-v3'"),
     ("", "observer"): Kind(_of(Callable), "give a function that takes one event, or leave it out"),
     ("", "config"): Kind(_of(Config), "give an opbuild.config.Config, or leave it out"),
     ("", "image"): _FLAG,
     ("", "output"): _FILE,
-    ("", "soc_version"): Kind(_of(str), "give 'host', or a target such as 'x86-64-linux-avx2'"),
+    ("", "soc_version"): Kind(_of(str), "give 'host', or a level such as 'x86-64-v3'"),
     ("", "path"): _FILE,
     ("", "verify"): _FLAG,
     ("", "op_type"): Kind(_of(str), "give the operator's type as text: @opbuild.operator('MyOp')"),

@@ -107,7 +107,7 @@ class Config:
         op_compiler_cache_mode: ``enable`` (reuse and add), ``force`` (compile again and replace) or ``disable``.
         op_compiler_cache_dir: Folder that holds ``<soc_version>`` folders and ``op_cache.ini``; None for the
             ``rank_<id>`` folders of ``cache_path``.
-        soc_version: The target in full; the name of its folder in ``op_compiler_cache_dir``.
+        soc_version: The level's name, which its folder has in ``op_compiler_cache_dir``.
         op_debug_level: 0 to 4, with ATC's meanings.
         op_debug_config: File with ``op_debug_config`` and ``op_debug_list``; None for none.
         debug_dir: Existing folder for the files of debugging; None for ``debug_folder``.
@@ -153,7 +153,7 @@ class Config:
     def cache_folder(self) -> Path:
         """The folder whose size is limited, absolute; ``network_meta`` is in it.
 
-        ``rank_<id>``, or in ``op_compiler_cache_dir`` the target's folder.
+        ``rank_<id>``, or in ``op_compiler_cache_dir`` the level's folder.
         """
         if self.op_compiler_cache_dir is None:
             return Path(os.path.abspath(self.cache_path)) / f"rank_{self.rank_id}"

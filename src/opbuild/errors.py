@@ -13,7 +13,7 @@
     │   ├── CompileError           the compiler refused, crashed or hung on one operator
     │   ├── CompileForbiddenError  something had to be compiled, and compiling is forbidden
     │   ├── LinkError              objects could not be linked, or no linker was found
-    │   └── TargetError            the target is unknown or can not run here
+    │   └── TargetError            the level is unknown or can not run here
     ├── RunError                   a built network failed while it ran
     └── RankError                  the ranks of a job do not come together: one failed, hangs, or does something else
 
@@ -113,7 +113,7 @@ class LinkError(BuildError):
 
 
 class TargetError(BuildError):
-    """A target is unknown, or code for it can not run here."""
+    """A level is unknown, or code for it can not run here."""
 
 
 class RunError(OpbuildError):

@@ -32,7 +32,7 @@ from fuzzing import CAMPAIGN
 from kernels.harness import run_program
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.graph.passes.pipeline import optimize
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.operations.evaluation import evaluate_expression
@@ -86,12 +86,12 @@ def test_random_trees_give_what_their_operations_give_one_by_one(level: str) -> 
 def test_networks_of_trees_give_what_their_operations_give_one_by_one() -> None:
     """Passes that fuse, fold and choose kernels change no bit either; numbers that are not literals become operands."""
     options = {mode: Options(impl_mode=mode) for mode in ("high_performance", "high_precision")}
-    reference = Reference(LEVELS["host"])
+    reference = Reference(LEVELS[host_level().name])
     alive = (one for one in map(tree, count(START + 90_000_000)) if is_alive(one))
     for one in islice(alive, CAMPAIGN // 20 or 6):
         graph, feeds = as_graph(one)
         mode = "high_precision" if one.refined else "high_performance"
-        program = lower(optimize(graph, evaluate), host_target(), options[mode])
+        program = lower(optimize(graph, evaluate), host_level(), options[mode])
         (got,) = run_program(program, feeds).values()
         assert not differences(got, reference.values(one)[one.expression]).size, one
 

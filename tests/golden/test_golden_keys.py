@@ -8,7 +8,7 @@ from typing import Any
 from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.kernel.runtime_desc import runtime_desc
-from samples import IDENTITY, TARGET, conv, entry_of
+from samples import IDENTITY, LEVEL, conv, entry_of
 
 SQUARE = OpDesc(
     op_types=("Square",),
@@ -23,7 +23,7 @@ SQUARE = OpDesc(
 def test_keys_are_what_they_were(golden: Callable[[str, Any], None]) -> None:
     """Digest, name and components of a few keys are those of the golden file; see ``--update-golden``."""
     descs = {"square": SQUARE, "conv_relu": conv(7), "runtime": runtime_desc()}
-    keys = {name: make_key(desc, TARGET, IDENTITY, "sources") for name, desc in descs.items()}
+    keys = {name: make_key(desc, LEVEL, IDENTITY, "sources") for name, desc in descs.items()}
     golden(
         "keys",
         {

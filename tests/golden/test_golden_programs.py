@@ -19,7 +19,7 @@ from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Array, Graph
-from opbuild.kernel.target import parse_target
+from opbuild.kernel.soc_version import parse_level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.mindspore import context, execution, nn, ops
@@ -31,13 +31,13 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "system"))
 
 Golden = Callable[[str, Any], None]
 
-TARGET = parse_target("x86-64-linux-avx512_skylake")
+LEVEL = parse_level("x86-64-linux-avx512_skylake")
 OPTIONS = Options()
 
 
 def lowered(graph: Graph) -> Program:
     """Return the program of a graph for a machine and a number of threads that do not depend on where this runs."""
-    return lower(optimize(graph, evaluate), TARGET, OPTIONS)
+    return lower(optimize(graph, evaluate), LEVEL, OPTIONS)
 
 
 def of_model(model: onnx.ModelProto) -> Program:

@@ -24,10 +24,13 @@ import numpy as np
 import numpy.typing as npt
 
 from opbuild.backend.halide.driver import HalideCompiler
+from opbuild.backend.halide.emission import halide_target
+from opbuild.kernel.host import host_level
+from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.target import Target, host_target
 from opbuild.program import KernelCall, Program, View
 from opbuild.runtime.link import support_parts
+from opbuild.runtime.pool import load_pool
 
 Array = npt.NDArray[Any]
 TASKS = (1, 7, 2)
@@ -210,7 +213,7 @@ class HalideBuffer(ctypes.Structure):
         return buffer
 
 
-Make = Callable[[OpDesc, str, Target], bytes]
+Make = Callable[[OpDesc, str, Level], bytes]
 
 
 @cache
@@ -244,17 +247,20 @@ _holders: list[Any] = []
 @cache
 def _support() -> None:
     """Load what networks are linked with."""
-    for name, part in support_parts(host_target().triple).items():
+    for name, part in support_parts(host_level().triple).items():
         path = _folder() / f"{name}.o"
         path.write_bytes(part)
         _libraries.append(_link(path))
+        if name == "tasks":
+            load_pool().opbuild_pool_open(max(TASKS))
+            _libraries[-1].opbuild_use_pool(load_pool().opbuild_pool_run, max(TASKS))
 
 
 @cache
 def _runtime() -> None:
     """Load the compiler's own runtime library, which kernels with checks call."""
     path = _folder() / "runtime.o"
-    hl.compile_standalone_runtime(str(path), hl.Target(str(host_target())))
+    hl.compile_standalone_runtime(str(path), halide_target(host_level()))
     _libraries.append(_link(path))
     _libraries[-1].halide_set_error_handler(_keep_error)
 
@@ -280,7 +286,7 @@ def _compile(desc: OpDesc, symbol: str, path: Path, make: Make) -> None:
     child = os.fork()
     if child == 0:
         try:
-            path.write_bytes(make(desc, symbol, host_target()))
+            path.write_bytes(make(desc, symbol, host_level()))
         except BaseException as reason:
             error.write_text(f"{type(reason).__name__}: {reason}")
         finally:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from kernels.harness import run_program
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
@@ -49,7 +49,7 @@ def program_of(
     types = {name: TensorType(str(value.dtype), value.shape) for name, value in {**inputs, **known}.items()}
     types |= {name: TensorType(dtype, tuple(shape)) for name, (dtype, shape) in outputs.items()}
     graph = Graph("test", tuple(nodes), tuple(inputs), (list(outputs)[-1],), types, known, 21)
-    return lower(graph, host_target(), Options(impl_mode=impl_mode))
+    return lower(graph, host_level(), Options(impl_mode=impl_mode))
 
 
 def run_node(

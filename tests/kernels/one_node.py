@@ -11,7 +11,7 @@ import numpy.typing as npt
 from kernels.harness import run_program
 from opbuild.graph.passes.fuse import PRODUCTS
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
 
@@ -37,7 +37,7 @@ def lower_node(
     types["y"] = TensorType(str(inputs[0].dtype), tuple(out_shape))
     node = Node(op_type, tuple(names), ("y",), attrs, "node")
     graph = Graph("one", (node,), tuple(given), ("y",), types, known)
-    return lower(graph, host_target())
+    return lower(graph, host_level())
 
 
 def run_node(

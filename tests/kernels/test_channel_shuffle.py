@@ -15,8 +15,8 @@ from machines import choose_here
 from opbuild.families.family import SERIAL
 from opbuild.graph.passes.shuffle import fuse_channel_shuffle
 from opbuild.graph.types import Graph, Node, TensorType
+from opbuild.kernel.host import host_level
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.target import host_target
 from opbuild.lowering.lower import lower
 from opbuild.lowering.transfer import channel_table, in_order
 from opbuild.program import View
@@ -51,12 +51,12 @@ def graph_of(
 
 def families(graph: Graph) -> list[str]:
     """Return the families that a graph's program calls."""
-    return [call.desc.family for call in lower(graph, host_target()).calls]  # type: ignore[union-attr]
+    return [call.desc.family for call in lower(graph, host_level()).calls]  # type: ignore[union-attr]
 
 
 def run(graph: Graph, x: Array) -> Array:
     """Return a graph's only output."""
-    return run_program(lower(graph, host_target()), {"x": x})[graph.outputs[0]]
+    return run_program(lower(graph, host_level()), {"x": x})[graph.outputs[0]]
 
 
 def convolution(inputs: str, output: str, group: int, pads: int = 0, **attrs: Any) -> Node:

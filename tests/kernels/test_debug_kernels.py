@@ -23,9 +23,9 @@ from opbuild.config import Config
 from opbuild.errors import RunError
 from opbuild.graph import user_operators
 from opbuild.kernel.debug import LEVELS
+from opbuild.kernel.host import host_level
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.kernel.runtime_desc import runtime_desc
-from opbuild.kernel.target import host_target
 from opbuild.report import Report
 from opbuild.runtime.library import Library, last_error
 from opbuild.runtime.link import find_linker, link, support_parts
@@ -88,7 +88,7 @@ def in_child(folder: Path, function: Callable[[], dict[str, bytes]]) -> dict[str
 
 def inspect(desc: OpDesc, folder: Path, options: Collection[str]) -> dict[str, bytes]:
     """Compile a descriptor with debug options."""
-    return in_child(folder, lambda: dict(HalideCompiler.inspect(desc, "kernel", host_target(), options)))
+    return in_child(folder, lambda: dict(HalideCompiler.inspect(desc, "kernel", host_level(), options)))
 
 
 @cache
@@ -97,14 +97,14 @@ def runtime_object() -> bytes:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        built = in_child(Path(folder) / "r", lambda: {".o": HalideCompiler.compile(runtime_desc(), "", host_target())})
+        built = in_child(Path(folder) / "r", lambda: {".o": HalideCompiler.compile(runtime_desc(), "", host_level())})
     return built[".o"]
 
 
 def call(object_: bytes, *operands: Guarded | np.ndarray) -> int:
     """Link an object and call its kernel; return what it returns."""
     library = Library(
-        link([object_, *support_parts(host_target().triple).values(), runtime_object()], find_linker("")), 2
+        link([object_, *support_parts(host_level().triple).values(), runtime_object()], find_linker("")), 2
     )
     views = [operand.view if isinstance(operand, Guarded) else operand for operand in operands]
     buffers = [HalideBuffer.of(view, dims_of(view)) for view in views]
@@ -113,7 +113,7 @@ def call(object_: bytes, *operands: Guarded | np.ndarray) -> int:
 
 def test_level_one_delivers_the_object_that_every_build_gets(tmp_path: Path) -> None:
     """What is read is what runs: dumping changes no byte of the object, and each dump is the same (F54)."""
-    plain = in_child(tmp_path / "plain", lambda: {".o": HalideCompiler.compile(DOUBLE, "kernel", host_target())})
+    plain = in_child(tmp_path / "plain", lambda: {".o": HalideCompiler.compile(DOUBLE, "kernel", host_level())})
     first, second = (inspect(DOUBLE, tmp_path / name, LEVELS[1]) for name in ("first", "second"))
     assert set(first) == {".o", ".stmt", ".ll"}
     assert first == second

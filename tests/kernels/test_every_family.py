@@ -25,8 +25,9 @@ from opbuild.families import catalogue
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
+from opbuild.kernel.host import host_level
+from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.target import Target, host_target
 from opbuild.lowering.available import Available, Kernels, Unlimited
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
@@ -111,8 +112,8 @@ def test_checked_bounds_raise_no_false_alarm(name: str, monkeypatch: pytest.Monk
     _check(CASES[name], 17, 2)
 
 
-def _checked(desc: OpDesc, symbol: str, target: Target) -> bytes:
-    return HalideCompiler.inspect(desc, symbol, target, ("oom",))[".o"]
+def _checked(desc: OpDesc, symbol: str, level: Level) -> bytes:
+    return HalideCompiler.inspect(desc, symbol, level, ("oom",))[".o"]
 
 
 def test_every_family_has_a_case() -> None:
@@ -137,7 +138,7 @@ def _check(case: Case, extent: int, threads: int, kernels: Kernels | None = None
 
 
 def _lower(graph: Graph, threads: int, kernels: Kernels | None) -> Program:
-    return lower(graph, host_target(), Options(kernels=kernels))
+    return lower(graph, host_level(), Options(kernels=kernels))
 
 
 def _graph(case: Case, extent: int) -> tuple[Graph, onnx.ModelProto, np.ndarray]:

@@ -13,7 +13,7 @@ from kernels.harness import run_program
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 
@@ -31,7 +31,7 @@ def graph_of(nodes: Sequence[Node], inputs: Mapping[str, Array], constants: Mapp
 
 def built(graph: Graph, inputs: Mapping[str, Array]) -> Array:
     """Return a graph's output as kernels compute it."""
-    (result,) = run_program(lower(optimize(graph, evaluate), host_target(), Options()), inputs).values()
+    (result,) = run_program(lower(optimize(graph, evaluate), host_level(), Options()), inputs).values()
     return result
 
 

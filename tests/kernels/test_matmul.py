@@ -17,9 +17,9 @@ from kernels.harness import run_program
 from kernels.lowered import program_of, random, run_node, variants
 from opbuild.families.matmul.family import choose, tiles
 from opbuild.graph.types import Graph, Node, TensorType
+from opbuild.kernel.host import host_level
 from opbuild.kernel.level import LEVELS
 from opbuild.kernel.machine import Machine
-from opbuild.kernel.target import host_target
 from opbuild.lowering.context import Lowering, Options
 from opbuild.lowering.rules.matmul import matmul
 from opbuild.lowering.strided import viewed_as
@@ -91,7 +91,7 @@ def test_transposed_operands_are_read_where_they_lie(shape: tuple[int, int, int]
     types = {"at": a.shape, "bt": b.shape, "a": a.shape, "b": b.shape, "y": (2, m, n)}
     kinds = {name: TensorType("float32", extents) for name, extents in types.items()}
     kinds |= {name: TensorType("float32", value.shape) for name, value in inputs.items()}
-    lowering = Lowering(Graph("test", (NODE,), ("at", "bt"), ("y",), kinds, {}), host_target(), Options())
+    lowering = Lowering(Graph("test", (NODE,), ("at", "bt"), ("y",), kinds, {}), host_level(), Options())
     for name, transposed in (("a", left), ("b", right)):
         value = lowering.plain(f"{name}t")
         order = (0, 2, 1) if transposed else (0, 1, 2)

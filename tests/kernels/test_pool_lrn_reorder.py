@@ -11,7 +11,7 @@ from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, run_node
 from machines import choose_here
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
 from opbuild.lowering.lower import lower
 from opbuild.lowering.transfer import from_blocked, to_blocked
 from opbuild.program import HostCall, View
@@ -101,7 +101,7 @@ def test_maximum_with_indices_is_left_to_the_host() -> None:
     types = {"x": image, "y": pooled, "i": TensorType("int64", pooled.shape)}
     for outputs, host in ((("y", "i"), True), (("y",), False)):
         node = Node("MaxPool", ("x",), outputs, {"kernel_shape": (2, 2), "strides": (2, 2)}, "pool")
-        program = lower(Graph("one", (node,), ("x",), outputs, types, {}), host_target())
+        program = lower(Graph("one", (node,), ("x",), outputs, types, {}), host_level())
         assert any(isinstance(call, HostCall) for call in program.calls) == host
 
 

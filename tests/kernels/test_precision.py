@@ -24,7 +24,7 @@ from opbuild.backend.host.evaluate import evaluate
 from opbuild.graph.passes.float32 import force_float32
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
 from opbuild.lowering.lower import lower
 from opbuild.operations.expression import Expression, arg, const
 from opbuild.operations.table import OPERATIONS
@@ -314,7 +314,7 @@ def test_forced_float32_networks_have_kernels(dtype: str) -> None:
     types = {name: TensorType(dtype, array.shape) for name, array in kinds.items()}
     nodes = (Node("MatMul", ("x", "w"), ("p",), {}, "product"), Node("Tanh", ("p",), ("y",), {}, "tanh"))
     graph = force_float32(Graph("g", nodes, ("x",), ("y",), types, {"w": w}))
-    actual = run_program(lower(optimize(graph, evaluate), host_target()), {"x": x})["y"]
+    actual = run_program(lower(optimize(graph, evaluate), host_level()), {"x": x})["y"]
     assert actual.dtype == np.dtype(dtype)
     expected = np.tanh(x.astype(np.float64) @ w.astype(np.float64))
     np.testing.assert_allclose(actual, expected, rtol=1e-3 if dtype == "float16" else 1e-5, atol=1e-6)

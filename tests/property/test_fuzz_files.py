@@ -17,10 +17,10 @@ from opbuild.files.mapping import digest_of, map_file
 from opbuild.files.sealed import seal, seal_text, unseal
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.elf import NotAnObjectError, read_symbols
+from opbuild.kernel.host import host_level
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.networks import ImageKey, Weight
-from opbuild.kernel.target import host_target
 from opbuild.offline.file import PackedWeights, read_offline, write_offline
 from opbuild.offline.format import LIBRARY, Section, open_container, write_container
 from opbuild.platform.digest import blake3_of
@@ -143,7 +143,7 @@ def test_offline_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     built = build(chain(64))
     record = built.record.__class__(**{**vars(built.record), "constants": weights.place(built.constants.arrays)})
     write_offline(
-        sound, name="chain", target=host_target(), num_threads=1, records=[record], library=built.library,
+        sound, name="chain", level=host_level(), records=[record], library=built.library,
         weights=weights, build={"model": "m", "operators": []},
     )  # fmt: skip
     content, container = sound.read_bytes(), open_container(sound)

@@ -22,7 +22,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
-from samples import TARGET, conv, delivered, needed
+from samples import LEVEL, conv, delivered, needed
 
 networks = st.lists(st.lists(st.integers(0, 9), unique=True, max_size=6), min_size=1, max_size=5)
 damages = st.sampled_from(["none", "delete", "empty", "cut", "evict"])
@@ -102,13 +102,13 @@ def test_incremental_builds_equal_clean_ones_and_compile_only_missing_keys(
                 sound.discard(lost or "")
                 wanted = needed(*(conv(tile) for tile in tiles))
                 InstantServer.compiled.clear()
-                with Builder(store, FakeCompiler(), TARGET, config) as builder:
+                with Builder(store, FakeCompiler(), LEVEL, config) as builder:
                     result = builder.build(wanted, "net")
                     names = {desc: builder.key(desc).name(0) for desc in wanted}
                 missing = [name for name in names.values() if name not in sound]
                 assert len(InstantServer.compiled) == result.built == len(missing)
                 sound.update(names.values())
-                with Builder(MemoryStore(), FakeCompiler(), TARGET, config) as builder:
+                with Builder(MemoryStore(), FakeCompiler(), LEVEL, config) as builder:
                     clean = builder.build(wanted, "net")
                 assert objects(result.entries) == objects(clean.entries)
     finally:

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from fuzzing import CAMPAIGN
 from opbuild.kernel.debug import OPTIONS, flags_of
 from opbuild.kernel.key import make_key
+from opbuild.kernel.level import LEVELS
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
-from opbuild.kernel.target import Target
 from opbuild.text.canonical import canonical_json
 from samples import IDENTITY, key_of
 
 EXAMPLES = min(CAMPAIGN, 1000) or 30
-FEATURES = ("avx", "avx2", "avx512", "avx512_skylake", "avxvnni", "f16c", "fma", "sse41")
 
 words = st.text("abcdefxyz_", min_size=1, max_size=8)
 scalars = st.one_of(st.integers(-(2**31), 2**31), st.booleans(), st.none(), words, st.floats(allow_nan=False, width=32))
@@ -121,15 +120,13 @@ def test_canonical_json_is_one_text_for_equal_values(value: Any) -> None:
 
 
 @settings(max_examples=EXAMPLES)
-@given(descs, st.sets(st.sampled_from(FEATURES), min_size=1), st.data())
-def test_every_feature_of_the_target_changes_the_key(desc: OpDesc, features: set[str], data: st.DataObject) -> None:
+@given(descs)
+def test_every_level_has_keys_of_its_own(desc: OpDesc) -> None:
     """Code for one machine more or less capable, or of another kind, is another object (F25, F38)."""
-    target = Target("x86-64-linux", tuple(sorted(features)))
-    changed = data.draw(st.sampled_from(FEATURES))
-    other = Target(target.triple, tuple(sorted(features ^ {changed})))
-    keys = {key_of(desc, each).sha256 for each in (target, other, Target("arm-64-linux", target.features))}
-    assert len(keys) == 3
-    assert changed in str(key_of(desc, target).first_difference(key_of(desc, other)))
+    keys = {level.name: key_of(desc, level) for level in LEVELS}
+    assert len({key.sha256 for key in keys.values()}) == len(LEVELS)
+    difference = keys["x86-64-v3"].first_difference(keys["x86-64-v4-bf16"])
+    assert difference == "target x86-64-v3 -> x86-64-v4-bf16"
 
 
 @settings(max_examples=EXAMPLES)
@@ -137,5 +134,5 @@ def test_every_feature_of_the_target_changes_the_key(desc: OpDesc, features: set
 def test_debug_options_that_decide_code_are_in_the_key(desc: OpDesc, some: set[str], others: set[str]) -> None:
     """Keys differ exactly if the options that decide the code do (F27)."""
     one, other = flags_of(sorted(some)), flags_of(sorted(others))
-    keys = [make_key(desc, Target("x86-64-linux"), IDENTITY, "s", flags).sha256 for flags in (one, other)]
+    keys = [make_key(desc, LEVELS[0], IDENTITY, "s", flags).sha256 for flags in (one, other)]
     assert (keys[0] == keys[1]) == (one == other)

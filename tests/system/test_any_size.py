@@ -21,7 +21,7 @@ from fuzzing import CAMPAIGN
 from opbuild.config import Config
 from opbuild.errors import BuildError, OptionError, ShapeError, UnsupportedOperatorError
 from opbuild.frontend.onnx_model import load_model
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
 from opbuild.lowering.context import Options
 from opbuild.models.sizes import make_sizes
 from opbuild.offline.build import build_offline
@@ -241,7 +241,7 @@ def test_a_file_has_the_kernel_that_each_size_would_choose(
     model: Callable[[], onnx.ModelProto], ranges: Ranges
 ) -> None:
     """Sizes that were not looked at get their own variants too, not only ones that are legal: none is left to luck."""
-    portable, target, options = load_model(model()).portable(), host_target(), Options(num_threads=2)
+    portable, target, options = load_model(model()).portable(), host_level(), Options()
     known = plan_ranges(portable, [ranges], target, options).needed.kernels
     chance = random.Random(7)
     for _ in range(500 if CAMPAIGN else 24):
@@ -254,7 +254,7 @@ def test_a_network_without_kernels_has_ranges_too() -> None:
     """Nothing is asked of any family where the host computes all; the file has its program all the same."""
     pool = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2, 2])
     model = load_model(graph_model([pool], ["n", 1, 4, 4, 4], {})).portable()
-    plan = plan_ranges(model, [[(1, 9), 1, 4, 4, 4]], host_target(), Options(num_threads=2))
+    plan = plan_ranges(model, [[(1, 9), 1, 4, 4, 4]], host_level(), Options())
     assert len(plan.first.calls) == 1
 
 

@@ -1,18 +1,25 @@
-"""The target that opbuild detects is the one that Halide itself would detect."""
+"""Levels as Halide knows them: this machine's is one that Halide itself would make code for, and each is understood."""
 
 from __future__ import annotations
 
 import halide as hl
+import pytest
 
-from opbuild.kernel.target import host_target, parse_target
+from opbuild.backend.halide.emission import halide_target
+from opbuild.kernel.host import host_level
+from opbuild.kernel.level import LEVELS, Level
+from opbuild.kernel.soc_version import parse_level
 
 
 def test_halide_detects_the_same_machine() -> None:
-    """Triple and features are those of Halide, but for its tuning hints, which need nothing (F38, F45)."""
+    """The features that Halide detects here, but for its tuning hints, mean this machine's level (F38, F45)."""
     parts = [part for part in str(hl.get_host_target()).split("-") if not part.startswith("tune_")]
-    assert host_target() == parse_target("-".join(parts))
+    assert host_level() == parse_level("-".join(parts))
 
 
-def test_halide_understands_the_spelling() -> None:
-    """Halide parses the target and gives it back unchanged."""
-    assert parse_target(str(hl.Target(str(host_target())))) == host_target()
+@pytest.mark.parametrize("level", LEVELS, ids=str)
+def test_halide_understands_a_level_and_a_user_its_spelling_of_it(level: Level) -> None:
+    """Halide takes a level's features and adds none, and what it shows means no higher level."""
+    shown = str(halide_target(level))
+    assert shown.split("-")[3:] == list(level.features)
+    assert parse_level(shown).runs_on(level)

@@ -14,8 +14,8 @@ from fuzzing import CAMPAIGN
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
+from opbuild.kernel.host import host_level
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.target import host_target
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from processes import build_and_run
@@ -58,7 +58,7 @@ def test_a_light_network_with_random_weights_agrees_with_onnxruntime_in_two_proc
 def descriptors(name: str) -> set[OpDesc]:
     """Return the operators of a light network: equal ones have one key, so a store holds them once."""
     graph = load_model(networks.light(name, random_weights=False)).bind({}, evaluate)
-    return set(lower(optimize(graph, evaluate), host_target(), Options(num_threads=2)).descriptors())
+    return set(lower(optimize(graph, evaluate), host_level(), Options()).descriptors())
 
 
 def test_networks_share_operators_and_a_later_one_finds_most_of_its_own() -> None:

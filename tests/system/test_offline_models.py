@@ -22,8 +22,8 @@ from comparison import onnxruntime_output, relative_error
 from fuzzing import CAMPAIGN
 from opbuild.config import Config
 from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOperatorError
+from opbuild.kernel.host import runs_here
 from opbuild.kernel.soc_version import resolve_soc_version
-from opbuild.kernel.target import runs_here
 from processes import WITHOUT_COMPILER, environment
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -89,7 +89,7 @@ from opbuild.platform.digest import sha256
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.claims import FolderClaims
 from opbuild.store.disk import DiskStore
-from samples import TARGET, conv, delivered, disk_builder, needed
+from samples import LEVEL, conv, delivered, disk_builder, needed
 
 class Instant:
     alive, worked, kind = True, True, None
@@ -110,7 +110,7 @@ config = Config(cache_path=base, workers=1)
 wanted = needed(conv(1))
 with disk_builder(config) as builder:
     expected = [entry.sha256 for entry in builder.build(wanted, "net").entries.values()]
-export_cache(base / "bundle", config, TARGET)
+export_cache(base / "bundle", config, LEVEL)
 go, done, added, built, failures = threading.Barrier(2), threading.Barrier(2), 0, 0, []
 
 def importing():
@@ -118,7 +118,7 @@ def importing():
     for _ in range(rounds):
         go.wait()
         try:
-            added += import_bundle(base / "bundle", config, TARGET).added
+            added += import_bundle(base / "bundle", config, LEVEL).added
         except BaseException as error:
             failures.append(repr(error))
         done.wait()

@@ -26,7 +26,7 @@ from opbuild.store.disk import DiskStore
 from opbuild.store.peers import Peers, announce, claims_folder
 from opbuild.store.shared import rank_stores
 from processes import environment
-from samples import TARGET, Recorder, conv, needed
+from samples import LEVEL, Recorder, conv, needed
 
 WANTED = tuple(conv(tile) for tile in range(6))
 
@@ -35,7 +35,7 @@ def rank_builder(config: Config) -> Builder:
     """Return a rank's builder with the fake compiler."""
     operators, runtimes = rank_stores(config, lambda folder: DiskStore(folder, config.device_id))
     claims = FolderClaims(claims_folder(config), config.rank_id)
-    return Builder(operators, FakeCompiler(), TARGET, config, Recorder(), runtime_store=runtimes, claims=claims)
+    return Builder(operators, FakeCompiler(), LEVEL, config, Recorder(), runtime_store=runtimes, claims=claims)
 
 
 def build(config: Config, *descs: OpDesc) -> BuildResult:
@@ -171,7 +171,7 @@ def test_force_in_one_rank_leaves_the_others_files_alone(ranks: list[Config]) ->
         build(config, *WANTED)
     before = files(ranks[1])
     store = DiskStore(ranks[0].kernel_meta)
-    with Builder(store, FakeCompiler(), TARGET, ranks[0], force=True) as builder:
+    with Builder(store, FakeCompiler(), LEVEL, ranks[0], force=True) as builder:
         assert builder.build(needed(*WANTED), "net").built == 6
     assert files(ranks[1]) == before
     with rank_builder(ranks[1]) as builder:

@@ -31,7 +31,7 @@ from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.events import ignore
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
 from opbuild.mindspore import Tensor, ops
 from opbuild.mindspore.communication import get_rank, init
 from opbuild.ranks.progress import report_progress
@@ -43,7 +43,7 @@ config = Config.from_environment()
 milliseconds = 4000 if rank == 1 else 1
 x = Operand("x", "float32", (Dim(stride=1),))
 desc = OpDesc(("SlowOne",), "elementwise", (x,), (x,), variant={"milliseconds": milliseconds})
-with Builder(MemoryStore(), FakeCompiler(), host_target(), config, report_progress(config, ignore)) as builder:
+with Builder(MemoryStore(), FakeCompiler(), host_level(), config, report_progress(config, ignore)) as builder:
     builder.build({desc: ("node",)}, "slow_net")
 total = ops.AllReduce()(Tensor([1.0, float(rank)]))
 print("total", total.asnumpy().tolist())

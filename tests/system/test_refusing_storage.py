@@ -15,7 +15,7 @@ import pytest
 from opbuild.cache.bundling import export_cache
 from opbuild.config import Config
 from opbuild.errors import OptionError
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
 from opbuild.offline.build import build_offline
 from refusing_storage import REFUSALS, RefusingStorage, watched
 from small_network import SHAPE, SmallNetwork
@@ -71,7 +71,7 @@ def test_every_step_of_writing_a_file_may_be_refused(small_network: SmallNetwork
     config = Config.from_environment(cache_path=small_network.cache)
     writers: dict[str, Callable[[Path], object]] = {
         "model.om": lambda path: build_offline(small_network.path, path, input_shapes={"x": SHAPE}, config=config),
-        "cache.bundle": lambda path: export_cache(path, config, host_target()),
+        "cache.bundle": lambda path: export_cache(path, config, host_level()),
     }
     for name, write in writers.items():
         with small_network.replayed():

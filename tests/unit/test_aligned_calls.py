@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
 from opbuild.runtime.library import MOST_OPERANDS, Library
 from opbuild.runtime.link import find_linker, link, support_parts
 
@@ -20,7 +20,7 @@ COUNTS = (1, 2, 4, 5, 6, 7, 12, 13)
 def data(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A library with a kernel for each number of operands, which says where its frame is and what it was given."""
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    parts = support_parts(host_target().triple)
+    parts = support_parts(host_level().triple)
     if compiler is None or not parts:
         pytest.skip("no C compiler, or no object for this machine")
     folder = tmp_path_factory.mktemp("calls")
@@ -32,7 +32,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         text += "    return (int)((unsigned long)__builtin_dwarf_cfa() % 4096);\n}\n"
     (folder / "k.c").write_text(text)
     subprocess.run([compiler, "-O1", "-fPIC", "-c", "-o", folder / "k.o", folder / "k.c"], check=True)
-    return link([(folder / "k.o").read_bytes(), parts["call"], parts["threads"]], find_linker())
+    return link([(folder / "k.o").read_bytes(), parts["call"], parts["tasks"]], find_linker())
 
 
 def called(library: Library, count: int, values: Any) -> int:

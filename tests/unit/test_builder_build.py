@@ -18,7 +18,7 @@ from opbuild.kernel.interfaces import Found
 from opbuild.kernel.reason import Reason
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
-from samples import TARGET, Recorder, conv, disk_builder, needed
+from samples import LEVEL, Recorder, conv, disk_builder, needed
 
 
 def test_deciding_is_a_function_of_the_answer() -> None:
@@ -26,11 +26,11 @@ def test_deciding_is_a_function_of_the_answer() -> None:
     store = MemoryStore()
 
     def decided(*, force: bool = False) -> Found | Reason:
-        (job,) = Builder(store, FakeCompiler(), TARGET, Config(), force=force).plan(needed(conv()))
+        (job,) = Builder(store, FakeCompiler(), LEVEL, Config(), force=force).plan(needed(conv()))
         return job.decision
 
     assert decided() == Reason("absent", "not in the store")
-    with Builder(store, FakeCompiler(), TARGET, Config()) as builder:
+    with Builder(store, FakeCompiler(), LEVEL, Config()) as builder:
         built = builder.build(needed(conv()), "net").entries[conv()]
     found = decided()
     assert isinstance(found, Found)
@@ -206,7 +206,7 @@ def test_a_compiler_that_is_not_installed_is_an_error_that_says_so(config: Confi
             return None
 
     with pytest.raises(BuildError, match="the compiler fake is not installed"):
-        Builder(MemoryStore(), Absent(), TARGET, config).build(needed(conv()), "net")
+        Builder(MemoryStore(), Absent(), LEVEL, config).build(needed(conv()), "net")
 
 
 def test_a_distrusted_store_is_a_warning(config: Config) -> None:

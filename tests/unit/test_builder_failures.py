@@ -21,7 +21,7 @@ from opbuild.config import Config
 from opbuild.errors import BuildError, CompileError
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.memory import MemoryStore
-from samples import TARGET, Recorder, conv, disk_builder, needed
+from samples import LEVEL, Recorder, conv, disk_builder, needed
 from until import children_of, is_gone, until
 
 
@@ -72,7 +72,7 @@ def test_a_compiler_that_can_not_be_loaded_is_an_error_with_its_story(config: Co
     class Broken(FakeCompiler):
         import_string = "opbuild.backend.fake:NoSuchCompiler"
 
-    with Builder(MemoryStore(), Broken(), TARGET, config) as builder, pytest.raises(BuildError, match="NoSuchCompiler"):
+    with Builder(MemoryStore(), Broken(), LEVEL, config) as builder, pytest.raises(BuildError, match="NoSuchCompiler"):
         builder.build(needed(conv()), "net")
 
 
@@ -176,7 +176,7 @@ class EditedCompiler(FakeCompiler):
 def test_sources_edited_while_building_are_used_once_and_not_stored(config: Config) -> None:
     """An object that may come from other sources than its key says is not stored (F34)."""
     store = MemoryStore()
-    with Builder(store, EditedCompiler(), TARGET, config) as builder:
+    with Builder(store, EditedCompiler(), LEVEL, config) as builder:
         result = builder.build(needed(conv()), "net")
     assert result.built == 1
     assert store.names() == ()

@@ -18,14 +18,14 @@ from opbuild.files.sealed import seal, unseal
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.networks import StoredNetwork
-from opbuild.kernel.target import Target, parse_target
+from opbuild.kernel.soc_version import parse_level
 from opbuild.platform.digest import blake3_of
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
 from opbuild.store.networks import DiskNetworks
-from samples import IDENTITY, TARGET, conv, entry_of, key_of
+from samples import IDENTITY, LEVEL, conv, entry_of, key_of
 
-OTHER = Target("arm-64-linux")
+OTHER = parse_level("armv8-a")
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def bundle(config: Config, tmp_path: Path) -> Path:
     for tile in (1, 2, 3):
         store.publish(entry_of(conv(tile))[1])
     (config.kernel_meta / f"{entry_of(conv(3))[1].name}.o").write_bytes(b"damaged")
-    key = key_of(conv(1), target=OTHER)
+    key = key_of(conv(1), level=OTHER)
     store.publish(make_entry(conv(1), key, 0, entry_of_object(key.symbol), 1.0))
-    done = export_cache(tmp_path / "ops.bundle", config, TARGET)
+    done = export_cache(tmp_path / "ops.bundle", config, LEVEL)
     assert (done.operators, done.networks, len(done.left_out), done.others) == (2, 0, 1, {str(OTHER): 1})
     return tmp_path / "ops.bundle"
 
@@ -62,37 +62,37 @@ def files_in(config: Config) -> list[Path]:
 
 def test_a_round_trip_finds_every_operator(bundle: Path, elsewhere: Config) -> None:
     """Operators are looked up by the same keys where they were imported; importing again adds nothing."""
-    done = import_bundle(bundle, elsewhere, TARGET)
+    done = import_bundle(bundle, elsewhere, LEVEL)
     assert (done.added, done.present) == (2, 0)
     for tile in (1, 2):
         key, entry = entry_of(conv(tile))
         found = DiskStore(elsewhere.kernel_meta).lookup(key)
         assert isinstance(found, Found)
         assert found.entry.object == entry.object
-    again = import_bundle(bundle, elsewhere, TARGET)
+    again = import_bundle(bundle, elsewhere, LEVEL)
     assert (again.added, again.present) == (0, 2)
 
 
 def test_importing_mends_a_damaged_entry(bundle: Path, elsewhere: Config) -> None:
     """What is there but damaged is replaced."""
-    import_bundle(bundle, elsewhere, TARGET)
+    import_bundle(bundle, elsewhere, LEVEL)
     (elsewhere.kernel_meta / f"{entry_of(conv(1))[1].name}.o").write_bytes(b"x")
-    assert import_bundle(bundle, elsewhere, TARGET).added == 1
+    assert import_bundle(bundle, elsewhere, LEVEL).added == 1
     assert list(Cache.of(elsewhere).problems()) == []
 
 
 def test_the_same_cache_gives_the_same_bytes(bundle: Path, config: Config, tmp_path: Path) -> None:
     """No time, path or order of the folder is in a bundle."""
-    export_cache(tmp_path / "again.bundle", config, TARGET)
+    export_cache(tmp_path / "again.bundle", config, LEVEL)
     assert (tmp_path / "again.bundle").read_bytes() == bundle.read_bytes()
-    import_bundle(bundle, replace(config, cache_path=tmp_path / "moved"), TARGET)
-    export_cache(tmp_path / "moved.bundle", replace(config, cache_path=tmp_path / "moved"), TARGET)
+    import_bundle(bundle, replace(config, cache_path=tmp_path / "moved"), LEVEL)
+    export_cache(tmp_path / "moved.bundle", replace(config, cache_path=tmp_path / "moved"), LEVEL)
     assert (tmp_path / "moved.bundle").read_bytes() == bundle.read_bytes()
 
 
 def test_another_targets_bundle_is_refused(bundle: Path, elsewhere: Config) -> None:
     """Both targets are named, and nothing is written."""
-    with pytest.raises(TargetError, match="is for x86-64-linux-avx-avx2-fma-sse41, and the cache is for arm-64-linux"):
+    with pytest.raises(TargetError, match="is for x86-64-v3, and the cache is for armv8-a"):
         import_bundle(bundle, elsewhere, OTHER)
     assert files_in(elsewhere) == []
 
@@ -110,7 +110,7 @@ def test_any_changed_byte_is_refused_and_nothing_is_imported(bundle: Path, elsew
     ]:
         bundle.write_bytes(damaged)
         with pytest.raises((BuildError, OptionError)):
-            import_bundle(bundle, elsewhere, TARGET)
+            import_bundle(bundle, elsewhere, LEVEL)
     assert files_in(elsewhere) == []
 
 
@@ -121,7 +121,7 @@ def test_a_damaged_content_is_named(bundle: Path, elsewhere: Config) -> None:
     place = data.index(content)
     bundle.write_bytes(data[:place] + b"!" + data[place + 1 :])
     with pytest.raises(BuildError, match=f"kernel_meta/{name}.info"):
-        import_bundle(bundle, elsewhere, TARGET)
+        import_bundle(bundle, elsewhere, LEVEL)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_a_damaged_content_is_named(bundle: Path, elsewhere: Config) -> None:
 def test_a_name_that_no_cache_has_is_refused(tmp_path: Path, elsewhere: Config, name: str) -> None:
     """F58: a bundle with right digests can not name a place outside, or a file that an import does not bring."""
     path = tmp_path / "evil.bundle"
-    write_bundle(path, str(TARGET), [IDENTITY], [(name, b"x")])
+    write_bundle(path, LEVEL.name, [IDENTITY], [(name, b"x")])
     with pytest.raises(BuildError, match="the name"):
-        import_bundle(path, elsewhere, TARGET)
+        import_bundle(path, elsewhere, LEVEL)
     assert files_in(elsewhere) == []
 
 
@@ -153,7 +153,7 @@ def test_a_sealed_bundle_of_unusable_entries_is_refused_whole(tmp_path: Path, el
     files = {f"kernel_meta/{name}": data for name, data in good.files()}
     other = {f"kernel_meta/{name}": data for name, data in bad.files()}
     if lie == "foreign":
-        key = key_of(conv(2), target=OTHER)
+        key = key_of(conv(2), level=OTHER)
         bad = make_entry(conv(2), key, 0, entry_of_object(key.symbol), 1.0)
         other = {f"kernel_meta/{name}": data for name, data in bad.files()}
     elif lie == "torn":
@@ -163,21 +163,21 @@ def test_a_sealed_bundle_of_unusable_entries_is_refused_whole(tmp_path: Path, el
     else:
         other = {f"network_meta/weights/{blake3_of(b'x')}.bin": b"x"}
     path = tmp_path / "lie.bundle"
-    write_bundle(path, str(TARGET), [IDENTITY], [*files.items(), *other.items()])
+    write_bundle(path, LEVEL.name, [IDENTITY], [*files.items(), *other.items()])
     with pytest.raises(BuildError, match="nothing of the bundle") as caught:
-        import_bundle(path, elsewhere, TARGET)
+        import_bundle(path, elsewhere, LEVEL)
     assert (blake3_of(b"x") if lie == "stray" else bad.name) in caught.value.message
     assert good.name not in caught.value.message
     assert files_in(elsewhere) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"opbuild bundle 2 " + b"0" * 64 + b" 2\n{}", b"PK\x03\x04", b"\0" * 500])
+@pytest.mark.parametrize("content", [b"", b"opbuild bundle 3 " + b"0" * 64 + b" 2\n{}", b"PK\x03\x04", b"\0" * 500])
 def test_what_is_no_bundle_is_said(tmp_path: Path, elsewhere: Config, content: bytes) -> None:
     """Another file, or another release's bundle, is an error of the option."""
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(OptionError):
-        import_bundle(path, elsewhere, TARGET)
+        import_bundle(path, elsewhere, LEVEL)
 
 
 def test_a_list_that_is_no_list_is_refused(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_list_that_is_no_list_is_refused(tmp_path: Path) -> None:
         {"target": "t", "compilers": [], "files": [["kernel_meta/conv_1_0.o", -1, "d"]]}
     ).encode()):  # fmt: skip
         path = tmp_path / "file"
-        path.write_bytes(f"opbuild bundle 1 {blake3_of(listing)} {len(listing)}\n".encode() + listing)
+        path.write_bytes(f"opbuild bundle 2 {blake3_of(listing)} {len(listing)}\n".encode() + listing)
         with pytest.raises(BuildError):
             read_bundle(path)
 
@@ -194,17 +194,17 @@ def test_a_list_that_is_no_list_is_refused(tmp_path: Path) -> None:
 def test_an_empty_cache_can_not_be_exported(elsewhere: Config, tmp_path: Path) -> None:
     """The error says so, and no file is written."""
     with pytest.raises(BuildError, match="has no operator"):
-        export_cache(tmp_path / "x.bundle", elsewhere, TARGET)
+        export_cache(tmp_path / "x.bundle", elsewhere, LEVEL)
     assert not (tmp_path / "x.bundle").exists()
 
 
 def test_a_bundle_that_can_not_be_written_leaves_nothing(config: Config, tmp_path: Path, bundle: Path) -> None:
     """The error names the file; no private file stays."""
     with pytest.raises(OpbuildError, match="can not be written"):
-        export_cache(tmp_path / "absent" / "x.bundle", config, TARGET)
+        export_cache(tmp_path / "absent" / "x.bundle", config, LEVEL)
     (tmp_path / "folder").mkdir()
     with pytest.raises(OpbuildError, match="can not be written"):
-        export_cache(tmp_path / "folder", config, TARGET)
+        export_cache(tmp_path / "folder", config, LEVEL)
     assert not list(tmp_path.glob(".*"))
 
 
@@ -224,7 +224,7 @@ def network_bundle(tmp_path: Path, name: str = stored_network.KEY.stem, target: 
 
 def test_a_network_is_imported_into_the_stores_and_its_weights_are_known(tmp_path: Path, elsewhere: Config) -> None:
     """It is found by its key, and a first start need not read the weights again, which were just compared."""
-    done = import_bundle(network_bundle(tmp_path), elsewhere, parse_target(stored_network.TARGET))
+    done = import_bundle(network_bundle(tmp_path), elsewhere, parse_level(stored_network.TARGET))
     assert (done.added, done.networks) == (0, 1)
     found = DiskNetworks(elsewhere.network_meta).lookup(stored_network.KEY)
     assert isinstance(found, StoredNetwork)
@@ -238,7 +238,7 @@ def test_a_network_under_another_keys_name_is_not_imported(tmp_path: Path, elsew
     """F58: sealed under a name that is not its key's it would lie where nobody finds it, or replace another."""
     path = network_bundle(tmp_path, "other_1")
     with pytest.raises(BuildError, match=r"other_1: its key belongs to other_[0-9]{10}"):
-        import_bundle(path, elsewhere, parse_target(stored_network.TARGET))
+        import_bundle(path, elsewhere, parse_level(stored_network.TARGET))
     assert files_in(elsewhere) == []
 
 

@@ -14,7 +14,7 @@ import pytest
 from opbuild.cli.cache_options import read_size, read_span, span
 from opbuild.cli.main import main
 from opbuild.errors import OptionError
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
 from opbuild.text.plural import size
 from samples import stored
 from small_network import SmallNetwork
@@ -25,7 +25,7 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Two operators for this machine in the working folder's cache."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MS_COMPILER_CACHE_PATH", ".")
-    return sorted(stored(tmp_path / "rank_0" / "kernel_meta", host_target(), tile) for tile in (1, 2))
+    return sorted(stored(tmp_path / "rank_0" / "kernel_meta", host_level(), tile) for tile in (1, 2))
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
@@ -44,7 +44,7 @@ def test_ls_lists_names_variants_and_sizes(names: list[str], capsys: pytest.Capt
     text = said(capsys, "cache", "ls")
     assert all(f"{name} " in text for name in names)
     assert "tile=2" in text
-    assert "2 operators (40.0 KiB), 0 networks (0 B), 0 packed weights (0 B)" in text
+    assert "2 operators (32.0 KiB), 0 networks (0 B), 0 packed weights (0 B)" in text
     assert sorted(row["name"] for row in as_json(capsys, "cache", "ls")) == names
 
 
@@ -120,7 +120,7 @@ def test_a_bundle_goes_from_folder_to_folder(
     assert as_json(capsys, "cache", "export", "all.bundle")["operators"] == 2
     assert as_json(capsys, "cache", "import", "all.bundle", "--cache_path", "b")["added"] == 2
     assert as_json(capsys, "cache", "import", "all.bundle", "--op-compiler-cache-dir", "c")["added"] == 2
-    assert (tmp_path / "c" / str(host_target()) / f"{names[0]}.o").is_file()
+    assert (tmp_path / "c" / str(host_level()) / f"{names[0]}.o").is_file()
     assert {row["name"] for row in as_json(capsys, "cache", "ls", "--op_compiler_cache_dir", "c")} == set(names)
 
 

@@ -69,8 +69,8 @@ def test_a_cache_dir_holds_a_folder_for_each_target(tmp_path: Path) -> None:
     """``<dir>/<soc_version>/`` holds entries and networks, ``op_cache.ini`` lies above."""
     config = Config.from_environment(op_compiler_cache_dir=tmp_path, environ={"RANK_ID": "3"})
     setup = set_up(config, "x86-64-linux-sse41", None)
-    assert setup.config.kernel_meta == tmp_path / "x86-64-linux-sse41"
-    assert setup.config.network_meta == tmp_path / "x86-64-linux-sse41" / "network_meta"
+    assert setup.config.kernel_meta == tmp_path / "x86-64-v2"
+    assert setup.config.network_meta == tmp_path / "x86-64-v2" / "network_meta"
     assert setup.config.policy_file == tmp_path / "op_cache.ini"
 
 

@@ -236,7 +236,8 @@ def test_everything_that_is_loaded_to_compile_is_in_the_digest() -> None:
     sources = Modules()
     for family, loaded in json.loads(ran.stdout).items():
         inside = sources.closure((EMISSION, *modules_of(family)))
-        assert set(loaded) - set(inside) == {"opbuild", "opbuild.version"}, family
+        outside = set(loaded) - set(inside) - {"opbuild.errors"}  # what is raised is no part of an object
+        assert outside == {"opbuild", "opbuild.version"}, family
 
 
 def test_nothing_is_imported_where_the_digest_does_not_look() -> None:
@@ -261,6 +262,5 @@ def test_nothing_is_imported_where_the_digest_does_not_look() -> None:
 REVIEWED = {
     ("opbuild.backend.halide.emission", "import_module"),  # the family's two modules, from which the digest starts
     ("opbuild.backend.halide.user_source", "exec"),  # the operator's own text, which is in the key
-    ("opbuild.kernel.target", "read_text"),  # /proc/cpuinfo, whose meaning for code is the target
 }
 """What reaches for code or files by other means than an import statement, with why the key has it all the same."""

@@ -16,7 +16,7 @@ from opbuild.errors import CompileForbiddenError
 from opbuild.events import Warned
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import Stores, make_builder
-from samples import TARGET, Recorder, conv, needed
+from samples import LEVEL, Recorder, conv, needed
 
 STORED = conv(op_types=("Conv", "Relu"))
 NEW = conv(op_types=("ReduceSum",))
@@ -89,7 +89,7 @@ def table() -> list[Any]:
 
 def set_up_with_fake(config: Config, recorder: Recorder) -> Setup:
     """Return a setup whose compiler is the fake one."""
-    return set_up(config, TARGET, recorder, runs_elsewhere=True, compiler=FakeCompiler())
+    return set_up(config, LEVEL, recorder, runs_elsewhere=True, compiler=FakeCompiler())
 
 
 def build(config: Config, *descs: Any, recorder: Recorder | None = None) -> BuildResult:

@@ -20,7 +20,7 @@ from opbuild.kernel.debug import (
 )
 from opbuild.kernel.key import make_key
 from opbuild.pipeline.setup import set_up
-from samples import IDENTITY, TARGET, conv
+from samples import IDENTITY, LEVEL, conv
 
 FILE = """
 # op_debug_config=dump_bin
@@ -116,12 +116,12 @@ def test_an_operator_is_selected_by_node_or_by_type() -> None:
 def test_only_what_decides_the_code_is_in_the_key() -> None:
     """Keys of code that is debugged differ from each other and from the plain one; files beside it change nothing."""
     keys = {
-        options: make_key(conv(), TARGET, IDENTITY, "s", flags_of(options)).sha256
+        options: make_key(conv(), LEVEL, IDENTITY, "s", flags_of(options)).sha256
         for options in ((), ("dump_bin", "dump_cce", "dump_loc"), ("oom",), ("ccec_O0",), ("ccec_g", "ccec_O0"))
     }
     assert keys[()] == keys["dump_bin", "dump_cce", "dump_loc"]
     assert len(set(keys.values())) == len(keys) - 1
-    plain = make_key(conv(), TARGET, IDENTITY, "s")
-    checked = make_key(conv(), TARGET, IDENTITY, "s", ("oom",))
+    plain = make_key(conv(), LEVEL, IDENTITY, "s")
+    checked = make_key(conv(), LEVEL, IDENTITY, "s", ("oom",))
     assert plain.first_difference(checked) == 'debug none -> ["oom"]'
     assert checked.first_difference(plain) == 'debug ["oom"] -> none'

@@ -13,11 +13,11 @@ from opbuild.graph.constants import Constants, Deferred
 from opbuild.graph.passes import batchnorm
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Array, Graph, TensorType
-from opbuild.kernel.target import parse_target
+from opbuild.kernel.soc_version import parse_level
 from opbuild.lowering.lower import lower
 from opbuild.program import Buffer
 
-TARGET = parse_target("x86-64-linux-avx-avx2-f16c-fma-sse41")
+LEVEL = parse_level("x86-64-linux-avx-avx2-f16c-fma-sse41")
 
 
 def deferred(value: Array, *made_of: Array, recipe: str = "r") -> Deferred:
@@ -42,7 +42,7 @@ def network(scale: float) -> Graph:
 
 def constants_of(graph: Graph) -> list[Buffer]:
     """Return the constants of the program that a graph becomes."""
-    return [buffer for buffer in lower(optimize(graph, evaluate), TARGET).buffers if buffer.kind == "constant"]
+    return [buffer for buffer in lower(optimize(graph, evaluate), LEVEL).buffers if buffer.kind == "constant"]
 
 
 def test_weights_are_not_folded_before_they_are_packed() -> None:

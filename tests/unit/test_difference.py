@@ -10,11 +10,11 @@ from opbuild.families.catalogue import with_implied
 from opbuild.kernel.difference import distance, fields, first_change
 from opbuild.kernel.key import CompilerIdentity, Key
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.target import Target
-from samples import IDENTITY, TARGET, conv, key_of
+from opbuild.kernel.soc_version import parse_level
+from samples import IDENTITY, conv, key_of
 
 OLD = key_of(conv())
-ARM = Target("arm-64-linux")
+ARM = parse_level("armv8-a")
 
 
 def typed(dtype: str, **variant: int) -> OpDesc:
@@ -33,11 +33,8 @@ def typed(dtype: str, **variant: int) -> OpDesc:
         (key_of(conv(4)), "variant tile 1 -> 4"),
         (key_of(conv(), sources="newer"), "source of Conv s -> newer"),
         (key_of(replace(conv(), impl_mode="high_precision")), "impl_mode high_performance -> high_precision"),
-        (key_of(conv(), target=ARM), "target x86-64-linux -> arm-64-linux"),
-        (
-            key_of(conv(), target=replace(TARGET, features=("avx", "avx512", "fma", "sse41"))),
-            "target x86-64-linux-avx2 -> x86-64-linux-avx512",
-        ),
+        (key_of(conv(), level=ARM), "target x86-64-v3 -> armv8-a"),
+        (key_of(conv(), level=parse_level("x86-64-v4")), "target x86-64-v3 -> x86-64-v4"),
         (key_of(conv(), identity=replace(IDENTITY, version="2.0", digest="1" * 64)), "compiler fake 1.0 -> 2.0"),
         (key_of(conv(), identity=replace(IDENTITY, name="tvm")), "compiler fake 1.0 -> tvm 1.0"),
         (

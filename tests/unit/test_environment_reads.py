@@ -106,9 +106,9 @@ REVIEWED = {
     ("files/private.py", "os.getpid"): "names of temporary files",
     ("files/private.py", "os.urandom"): "names of temporary files",
     ("files/private.py", "time.time"): "whether a temporary file is old",
-    ("kernel/target.py", "platform"): "the target, which is in the key",
-    ("kernel/target.py", "platform.machine"): "the target, which is in the key",
-    ("kernel/target.py", "platform.system"): "the target, which is in the key",
+    ("kernel/host.py", "platform"): "the level, which is in the key",
+    ("kernel/host.py", "platform.machine"): "the level, which is in the key",
+    ("kernel/host.py", "platform.system"): "the level, which is in the key",
 }
 """What the code between model and object asks of its surroundings, each with why no object's bytes depend on it, or
 where the key has it. Whoever adds a line here has asked which of the two it is.

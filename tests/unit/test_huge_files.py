@@ -13,7 +13,7 @@ from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.files import trust as limits
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
 from opbuild.offline.build import build_offline
 from opbuild.offline.load import load
 from opbuild.store.disk import DiskStore
@@ -64,13 +64,13 @@ def test_a_huge_bundle_or_offline_model_is_refused(small_network: SmallNetwork, 
     """What follows the contents is not read; the message says that the file is damaged, or none."""
     config = Config.from_environment(cache_path=small_network.cache)
     bundle, model = tmp_path / "cache.bundle", tmp_path / "small.om"
-    bundling.export_cache(bundle, config, host_target())
+    bundling.export_cache(bundle, config, host_level())
     with small_network.replayed():
         build_offline(small_network.path, model, input_shapes={"x": small_network.x.shape}, config=config)
     for path in (bundle, model):
         grow(path, keep=keep)
     with pytest.raises(OpbuildError, match="is damaged" if keep else "is not a bundle"):
-        bundling.import_bundle(bundle, Config(cache_path=tmp_path / "cache"), host_target())
+        bundling.import_bundle(bundle, Config(cache_path=tmp_path / "cache"), host_level())
     with pytest.raises(InvalidModelError, match="is damaged" if keep else "is not an offline model"):
         load(model)
 

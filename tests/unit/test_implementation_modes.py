@@ -17,8 +17,8 @@ from opbuild.graph.operator_types import check_types, known_types
 from opbuild.graph.passes.infer import infer_node
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Array, Graph, Node, TensorType
+from opbuild.kernel.host import host_level
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.target import host_target
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.pipeline.setup import set_up
@@ -49,7 +49,7 @@ def graph_of(steps: Sequence[Step], x: Array = IMAGE, constants: Mapping[str, Ar
 def descriptors(graph: Graph, mode: str = "high_precision", types: tuple[str, ...] = ()) -> list[OpDesc]:
     """Return the descriptors that a graph needs, in order."""
     options = Options(impl_mode=mode, impl_types=types)
-    return list(lower(optimize(graph, evaluate), host_target(), options).descriptors())
+    return list(lower(optimize(graph, evaluate), host_level(), options).descriptors())
 
 
 def modes(graph: Graph, types: tuple[str, ...] = ()) -> dict[str, bool]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import subprocess
@@ -122,18 +121,6 @@ def test_linking_removes_what_a_killed_link_left_and_nothing_else(
         os.utime(folder, (0, 0))
     link([kernel_object(SQUARE)], find_linker())
     assert sorted(tmp_path.iterdir()) == sorted(others)
-
-
-def test_each_library_has_its_own_number_of_threads() -> None:
-    """Two networks from the same bytes keep their own thread counts: nothing is shared or interposed."""
-    one = build(parallel_program(), threads=1)
-    two = Library(one.library, 3)
-    first = one.executor._library
-    assert first is not None
-    counts = []
-    for loaded in (first, two):
-        counts.append(loaded._library.halide_set_num_threads(ctypes.c_int(loaded.num_threads)))
-    assert counts == [1, 3]
 
 
 def test_a_parallel_kernel_computes_what_it_should() -> None:

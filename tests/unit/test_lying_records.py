@@ -20,8 +20,8 @@ import numpy as np
 from handmade import build, chain, image_store
 from opbuild.errors import OpbuildError
 from opbuild.files.sealed import seal_text, unseal
+from opbuild.kernel.host import host_level
 from opbuild.kernel.networks import ImageKey
-from opbuild.kernel.target import host_target
 from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.offline.format import PLAN, Section, open_container, write_container
 from opbuild.offline.load import load
@@ -125,7 +125,7 @@ def write_model(path: Path) -> Path:
     weights = PackedWeights()
     built = build(chain(SIZE))
     record = replace(built.record, constants=weights.place(built.constants.arrays))
-    write_offline(path, name="lies", target=host_target(), num_threads=1, records=[record],
+    write_offline(path, name="lies", level=host_level(), records=[record],
                   library=built.library, weights=weights, build={"model": "m"})  # fmt: skip
     return path
 

@@ -6,6 +6,7 @@ import json
 import os
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,9 @@ from blake3 import blake3
 from forked import in_fork
 from handmade import Built, build, chain, expected_chain
 from opbuild.errors import InvalidModelError, OptionError, ShapeError, TargetError
-from opbuild.kernel.soc_version import resolve_soc_version
-from opbuild.kernel.target import Target, host_target, needed_of_machine, runs_here
+from opbuild.kernel.host import host_level, needed_of_machine, runs_here
+from opbuild.kernel.level import BY_NAME, LEVELS, Level
+from opbuild.kernel.soc_version import parse_level, resolve_soc_version
 from opbuild.offline import format as offline_format
 from opbuild.offline.file import PackedWeights, read_offline, write_offline
 from opbuild.offline.format import ABOUT, LIBRARY, MACHINE, PLAN, WEIGHTS, Section, open_container
@@ -32,15 +34,14 @@ def _record(built: Built, weights: PackedWeights) -> Record:
     return dataclasses.replace(built.record, constants=weights.place(built.constants.arrays))
 
 
-def write_chain(path: Path, sizes: Sequence[int] = SIZES, target: Target | None = None) -> Path:
+def write_chain(path: Path, sizes: Sequence[int] = SIZES, level: Level | None = None) -> Path:
     """Write ``chain`` for one or several sizes; the weights of a size are equal wherever it stands."""
     weights = PackedWeights()
     each = [build(chain(size)) for size in sizes]
     write_offline(
         path,
         name="chain",
-        target=target or host_target(),
-        num_threads=2,
+        level=level or host_level(),
         records=[_record(built, weights) for built in each],
         library=each[0].library,
         weights=weights,
@@ -159,7 +160,7 @@ def test_sections_that_are_sealed_but_wrong_are_refused(tmp_path: Path) -> None:
     """Sound digests do not make a model: what it says is checked as well."""
     path = tmp_path / "wrong.om"
     about = {
-        "name": "n", "target": str(host_target()), "num_threads": 1, "inputs": [["x", "float32"]], "outputs": ["y"],
+        "name": "n", "target": host_level().name, "inputs": [["x", "float32"]], "outputs": ["y"],
         "signatures": [[[4]]], "build": {},
     }  # fmt: skip
     wrong = [
@@ -183,16 +184,18 @@ def test_sections_that_are_sealed_but_wrong_are_refused(tmp_path: Path) -> None:
             load(path)
 
 
-def test_a_model_for_another_machine_says_what_is_missing(tmp_path: Path) -> None:
+def test_a_model_for_another_machine_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another architecture, and a feature that this processor lacks."""
-    missing = "avx512_sapphirerapids" if "avx512_zen4" in host_target().features else "avx512_zen4"
-    foreign = Target("arm-64-linux" if host_target().triple != "arm-64-linux" else "x86-64-linux")
-    for target, text in (
+    host = host_level()
+    foreign = next(level for level in LEVELS if level.triple != host.triple)
+    higher = replace(host, name="next", flags=host.flags | {"avx1024"})
+    monkeypatch.setitem(BY_NAME, "next", higher)
+    for level, text in (
         (foreign, "this machine is"),
-        (Target("x86-64-linux", (missing, "avx512_zen5")), "lacks|is for"),
+        (higher, f"is for next, this machine is {host}: it lacks avx1024"),
     ):
-        path = write_chain(tmp_path / "other.om", target=target)
-        assert runs_here(target)
+        path = write_chain(tmp_path / "other.om", level=level)
+        assert runs_here(level)
         with pytest.raises(TargetError, match=text):
             load(path)
 
@@ -226,32 +229,23 @@ def test_the_digests_in_a_file_are_those_of_its_sections(file: Path) -> None:
     assert {ABOUT, MACHINE, PLAN, LIBRARY, WEIGHTS} <= kinds
 
 
-def test_a_soc_version_names_a_target_with_all_that_it_implies() -> None:
-    """A processor with AVX2 has FMA too, and code that leaves it out is half as fast."""
-    assert resolve_soc_version("host") == host_target()
-    assert resolve_soc_version("x86-64-linux-avx2").features == ("avx", "avx2", "f16c", "fma", "sse41")
-    assert resolve_soc_version("x86-64-linux").features == ()
-    assert set(resolve_soc_version("x86-64-linux-avx512_zen4").features) >= {"avx512_skylake", "avx2", "fma"}
-    assert str(resolve_soc_version("arm-64-linux")) == "arm-64-linux"
-
-
 @pytest.mark.parametrize(
-    "text", ["Ascend310P3", "Ascend910B1", "x86-64-linux-mmx", "riscv-64-linux", "x86", "", "arm-64-windows"]
+    "text", ["Ascend310P3", "Ascend910B1", "x86-64-linux-mmx", "riscv-64-linux", "rv64gc", "x86", "", "arm-64-windows"]
 )
 def test_a_soc_version_that_can_not_be_built_lists_what_can(text: str) -> None:
     """An NPU's name, a feature that does not exist, another system: the value, and what is allowed."""
     with pytest.raises(OptionError) as caught:
         resolve_soc_version(text)
     assert repr(text) in caught.value.message
-    assert "x86-64-linux" in caught.value.hint
-    assert "arm-64-linux" in caught.value.hint
+    assert "x86-64-v3" in caught.value.hint
+    assert "armv8-a" in caught.value.hint
 
 
-def test_what_a_target_needs_is_in_the_words_of_the_system() -> None:
+def test_what_a_level_needs_is_in_the_words_of_the_system() -> None:
     """``uname -m`` and flags of ``/proc/cpuinfo``: what a reader without opbuild's tables compares."""
-    assert needed_of_machine(Target("arm-64-linux", ("arm_dot_prod",))) == ("aarch64", "asimddp")
-    assert needed_of_machine(Target("x86-64-linux")) == ("x86_64",)
-    assert {"avx2", "fma"} <= set(needed_of_machine(resolve_soc_version("x86-64-linux-avx2")))
+    assert needed_of_machine(parse_level("armv8.2-a-dotprod")) == ("aarch64", "asimddp", "asimdhp", "fphp")
+    assert needed_of_machine(parse_level("x86-64")) == ("x86_64",)
+    assert {"avx2", "fma"} <= set(needed_of_machine(parse_level("x86-64-v3")))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

@@ -15,7 +15,8 @@ from opbuild.cli.env import write_problem
 from opbuild.cli.main import main
 from opbuild.config import Config
 from opbuild.files.trust import Trust
-from opbuild.kernel.target import host_target, parse_target
+from opbuild.kernel.host import host_level
+from opbuild.kernel.soc_version import parse_level
 from samples import Recorder, stored
 from small_network import SHAPE, SmallNetwork
 
@@ -156,17 +157,17 @@ def test_env_marks_only_a_store_that_can_not_be_written(user_store: Path, capsys
 def test_targets_lie_together_and_are_told_apart(user_store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """``ls`` counts what is for other machines, ``export`` takes one target's, and nothing is cleared by target."""
     config = Config.from_environment()
-    host, other = host_target(), parse_target("arm-64-linux")
+    host, other = host_level(), parse_level("arm-64-linux")
     here, there = stored(config.kernel_meta, host), stored(config.kernel_meta, other)
     assert here != there
     assert main(["cache", "ls"]) == 0
-    assert "for another machine: 1 operator for arm-64-linux\n" in capsys.readouterr().out
+    assert "for another level: 1 operator for armv8-a\n" in capsys.readouterr().out
     assert main(["cache", "export", str(user_store / "arm.bundle"), "--soc_version", "arm-64-linux"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].startswith("1 operator in ")
     assert shown[1:] == [f"not exported: 1 operator for {host}"]
-    assert main(["cache", "clear", "--soc_version", "arm-64-linux"]) == 2
-    assert "is for all targets together" in capsys.readouterr().err
+    assert main(["cache", "clear", "--soc_version", "armv8-a"]) == 2
+    assert "is for all levels together" in capsys.readouterr().err
     assert main(["cache", "verify"]) == 0
     assert capsys.readouterr().out == "2 checked, 0 damaged\n"
 
@@ -180,8 +181,8 @@ def test_other_places_that_hold_something_are_said(
     (tmp_path / "rank_1" / "kernel_meta").mkdir(parents=True)
     assert main(["cache", "ls"]) == 0
     assert capsys.readouterr().err == ""
-    stored(tmp_path / "rank_1" / "kernel_meta", host_target())
-    stored(tmp_path / "ascend" / "kernel_cache" / str(host_target()), host_target())
+    stored(tmp_path / "rank_1" / "kernel_meta", host_level())
+    stored(tmp_path / "ascend" / "kernel_cache" / str(host_level()), host_level())
     assert main(["cache", "ls", "--json"]) == 0
     said = capsys.readouterr()
     assert said.out == "[]\n"

@@ -18,7 +18,7 @@ from opbuild.config import Config
 from opbuild.kernel.identity import files_state, identify
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.store.memory import MemoryStore
-from samples import TARGET, conv, key_of, needed
+from samples import LEVEL, conv, key_of, needed
 
 FILES = ("lib64/libHalide.so", "halide_.cpython-311-x86_64-linux-gnu.so", "__init__.py", "_generator_helpers.py")
 
@@ -141,7 +141,7 @@ def resting(monkeypatch: pytest.MonkeyPatch) -> Resting:
 def test_an_object_of_a_compiler_that_was_replaced_meanwhile_is_not_stored(config: Config, resting: Resting) -> None:
     """The server says which files it loaded; if they are not those of the key, the object is used once (F28, F34)."""
     store = MemoryStore()
-    with Builder(store, Replaced(), TARGET, config) as builder:
+    with Builder(store, Replaced(), LEVEL, config) as builder:
         result = builder.build(needed(conv()), "net")
     assert result.built == 1
     assert not result.certain

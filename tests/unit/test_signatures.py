@@ -32,7 +32,7 @@ from opbuild.runtime.image import Image, ImageStore
 from opbuild.store import inspect
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
-from samples import IDENTITY, TARGET, Recorder, conv, disk_builder, entry_of, needed
+from samples import IDENTITY, LEVEL, Recorder, conv, disk_builder, entry_of, needed
 
 SECRET = "a secret of many letters"
 MINE, THEIRS = Trust(key=SECRET.encode()), Trust(key=b"another secret of theirs")
@@ -236,13 +236,13 @@ def test_a_cache_signs_what_it_imports(tmp_path: Path) -> None:
     key, entry = entry_of(conv())
     DiskStore(plain.kernel_meta).publish(entry)
     with pytest.raises(BuildError, match="no operator"):
-        export_cache(tmp_path / "bundle", replace(plain, signing_key=SECRET), TARGET)
-    export_cache(tmp_path / "bundle", plain, TARGET)
+        export_cache(tmp_path / "bundle", replace(plain, signing_key=SECRET), LEVEL)
+    export_cache(tmp_path / "bundle", plain, LEVEL)
     with pytest.raises(BuildError, match="not signed"):
-        import_bundle(tmp_path / "bundle", signing, TARGET)
+        import_bundle(tmp_path / "bundle", signing, LEVEL)
     DiskStore(plain.kernel_meta, trust=MINE).publish(entry)
-    export_cache(tmp_path / "bundle", replace(plain, signing_key=SECRET), TARGET)
-    assert import_bundle(tmp_path / "bundle", signing, TARGET).added == 1
+    export_cache(tmp_path / "bundle", replace(plain, signing_key=SECRET), LEVEL)
+    assert import_bundle(tmp_path / "bundle", signing, LEVEL).added == 1
     assert reason(DiskStore(signing.kernel_meta, trust=MINE), key) == ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import platform
+import struct
 import subprocess
 import sys
 import threading
@@ -17,38 +18,67 @@ from opbuild import native
 from opbuild.kernel.elf import read_symbols
 from opbuild.runtime.link import find_linker, link, provided_symbols, support_objects, support_parts
 
+SUPPORT = Path(native.__file__).parent / "support"
 TRIPLES = ("x86-64-linux", "arm-64-linux")
 HERE = {"x86_64": "x86-64-linux", "aarch64": "arm-64-linux"}.get(platform.machine(), "")
-THREADS = ("do_par_for", "set_custom_do_par_for", "set_num_threads", "get_num_threads", "shutdown_thread_pool")
+POOL = ("opbuild_pool_open", "opbuild_pool_close", "opbuild_pool_run")
+
+
+def dynamic_symbols(library: Path) -> tuple[set[str], set[str]]:
+    """Return the names that a library looks for elsewhere, and those that it offers."""
+    data = library.read_bytes()
+    place, size, count = *struct.unpack_from("<Q", data, 40), *struct.unpack_from("<HH", data, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, place + number * size) for number in range(count)]
+    table = next(each for each in sections if each[1] == 11)  # SHT_DYNSYM
+    names = sections[table[6]][4]
+    found: tuple[set[str], set[str]] = set(), set()
+    for start in range(table[4] + 24, table[4] + table[5], 24):  # the first has no name
+        name, _, _, section = struct.unpack_from("<IBBH", data, start)
+        found[section != 0].add(data[names + name : data.index(b"\0", names + name)].decode())
+    return found
 
 
 @pytest.mark.parametrize("triple", TRIPLES)
 def test_the_objects_define_what_kernels_call_and_need_only_the_c_library(triple: str) -> None:
     """The linker finds everything in them, and no helper of a compiler is missing."""
-    threads, memory = (read_symbols(support_parts(triple)[name]) for name in ("threads", "memory"))
-    assert {f"halide_{name}" for name in THREADS} <= set(threads.defined)
+    tasks, memory = (read_symbols(support_parts(triple)[name]) for name in ("tasks", "memory"))
+    assert {"halide_do_par_for", "halide_set_custom_do_par_for", "opbuild_use_pool"} <= set(tasks.defined)
+    assert not tasks.undefined
     assert {"halide_malloc", "halide_free"} <= set(memory.defined)
     assert set(memory.undefined) == {"malloc", "free"}
-    assert set(threads.undefined) == {
-        *("pthread_create", "pthread_join", "sched_yield", "sched_getcpu", "sched_getaffinity"),
-        *("sched_setaffinity", "getpid", "sysconf", "syscall"),
-    }
+
+
+def test_the_pool_needs_only_the_c_library() -> None:
+    """Each name that it does not define is one of the C library's, in which also musl agrees with glibc."""
+    for machine in ("x86_64", "aarch64"):
+        undefined, defined = dynamic_symbols(SUPPORT / f"pool_{machine}.so")
+        assert set(POOL) <= defined
+        assert undefined <= {
+            *("pthread_create", "pthread_join", "sched_yield", "sched_getcpu", "sched_getaffinity"),
+            *("sched_setaffinity", "getpid", "syscall", "mmap", "munmap", "madvise", "__tls_get_addr"),
+        }
 
 
 @pytest.mark.parametrize("triple", TRIPLES)
-@pytest.mark.parametrize("part", ["threads", "memory", "call"])
+@pytest.mark.parametrize("part", ["tasks", "memory", "call"])
 def test_the_objects_were_compiled_from_the_sources_beside_them(triple: str, part: str) -> None:
     """``make support`` puts a source's digest into its objects; one that was forgotten is noticed here."""
-    folder = Path(native.__file__).parent / "support"
-    source = (folder / f"{part}.c").read_bytes() + (folder / "page.h").read_bytes()
+    source = (SUPPORT / f"{part}.c").read_bytes() + (SUPPORT / "page.h").read_bytes()
     assert hashlib.sha256(source).hexdigest().encode() in support_parts(triple)[part]
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_pool_was_compiled_from_the_source_beside_it(machine: str) -> None:
+    """As the objects were."""
+    source = b"".join((SUPPORT.parent / f"opbuild_pool.{kind}").read_bytes() for kind in "ch")
+    assert hashlib.sha256(source).hexdigest().encode() in (SUPPORT / f"pool_{machine}.so").read_bytes()
 
 
 def test_only_what_is_called_is_linked() -> None:
     """A network of kernels that run in one thread and need no memory has neither; all have what calls kernels."""
     parts = support_parts("x86-64-linux")
     assert support_objects("x86-64-linux", {"tanhf"}) == [parts["call"]]
-    assert support_objects("x86-64-linux", {"halide_do_par_for"}) == [parts["threads"], parts["call"]]
+    assert support_objects("x86-64-linux", {"halide_do_par_for"}) == [parts["tasks"], parts["call"]]
     assert support_objects("x86-64-linux", {"halide_free", "halide_do_par_for"}) == list(parts.values())
     assert {"halide_do_par_for", "halide_malloc", "halide_free"} <= provided_symbols("x86-64-linux")
 

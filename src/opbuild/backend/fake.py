@@ -14,8 +14,8 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.target import Target
 from opbuild.platform.digest import sha256
 
 
@@ -45,9 +45,9 @@ class FakeCompiler:
     def prepare(self) -> None:
         """Load nothing."""
 
-    def inspect(self, desc: OpDesc, symbol: str, target: Target, options: Collection[str]) -> Mapping[str, bytes]:
+    def inspect(self, desc: OpDesc, symbol: str, level: Level, options: Collection[str]) -> Mapping[str, bytes]:
         """Return the object and made-up files for the options that have some."""
-        files = {".o": self.compile(desc, symbol, target)}
+        files = {".o": self.compile(desc, symbol, level)}
         if "dump_cce" in options:
             files |= {".stmt": b"produce y {\n}\n", ".ll": b"; code\n"}
         if "ccec_g" in options:
@@ -56,7 +56,7 @@ class FakeCompiler:
             files["_compute.json"] = desc.canonical().encode()
         return files
 
-    def compile(self, desc: OpDesc, symbol: str, target: Target) -> bytes:
+    def compile(self, desc: OpDesc, symbol: str, level: Level) -> bytes:
         """Return an object that defines ``symbol``, after ``variant["milliseconds"]`` if given."""
         time.sleep(float(desc.variant.get("milliseconds", 0)) / 1e3)
         mode = desc.variant.get("fake", "")
@@ -73,7 +73,7 @@ class FakeCompiler:
             os.write(1, b"the compiler says something\n" * 1000)
         if mode in ("empty", "garbage"):
             return b"" if mode == "empty" else b"not an object"
-        code = sha256(f"{desc.canonical()} {target}".encode()).encode()
+        code = sha256(f"{desc.canonical()} {level}".encode()).encode()
         needed = ("halide_do_par_for",) if mode == "runtime" else ()
         return fake_object(code, (symbol,) if desc.operands else ("halide_do_par_for",), needed)
 

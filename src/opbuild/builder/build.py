@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import cast
+from typing import NamedTuple, cast
 
 from opbuild.builder.client import CompileServer
 from opbuild.builder.explain import Explainer
@@ -23,11 +23,27 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import FilesState, files_state, identify
 from opbuild.kernel.interfaces import Claims, Compiler, Found, Missing, Store
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
+from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
-from opbuild.kernel.target import Target
 from opbuild.platform.background import Background
+
+
+class LowerLevel(NamedTuple):
+    """A level below a builder's own, whose operators serve where nothing can be compiled.
+
+    Attributes:
+        level: The level.
+        operators: Where its operators are kept.
+        runtimes: Where its runtime library is kept.
+        text: What to call it and why it serves.
+    """
+
+    level: Level
+    operators: Store
+    runtimes: Store
+    text: str
 
 
 class Builder:
@@ -36,25 +52,26 @@ class Builder:
     Args:
         store: Where operators are kept.
         compiler: What makes objects; it works in a process of its own.
-        target: What machine the code is for.
+        level: The level that the code is for.
         config: Workers, time-outs, whether compiling is forbidden, and which device builds.
         observer: Told what happens, from the thread that compiles; it must not raise.
         runtime_store: Where the compiler's runtime library is kept; None if objects never need it.
         provided: What networks are linked with besides: symbols that need no runtime library.
         force: Compile even what is stored, and replace it.
         rebuilt: Digests of the keys that were compiled already, and are not forced again; added to.
-        others: Returns stores of other targets, to explain what ``store`` has nothing like.
+        others: Returns stores of other levels, to explain what ``store`` has nothing like.
         debug: Which operators are debugged, and how.
         write_debug: Writes the files of debugging, names and contents; returns None, or why the storage refused.
         claims: Who compiles what, where other processes may need the same operators; None asks nobody. A forced build
             never asks.
+        lower: Returns the levels below whose operators serve where nothing can be compiled, the highest first.
     """
 
     def __init__(
         self,
         store: Store,
         compiler: Compiler,
-        target: Target,
+        level: Level,
         config: Config,
         observer: Observer = ignore,
         *,
@@ -66,12 +83,13 @@ class Builder:
         debug: Debug = NO_DEBUG,
         write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None = None,
         claims: Claims | None = None,
+        lower: Callable[[], Sequence[LowerLevel]] = tuple,
     ) -> None:
         self.store = store
         self.runtime_store = runtime_store
         self.provided = provided
         self.compiler = compiler
-        self.target = target
+        self.level = level
         self.config = config
         self.observer = observer
         self.force = force
@@ -80,6 +98,7 @@ class Builder:
         self.debug = debug
         self.write_debug = write_debug
         self.claims = None if force else claims
+        self.lower = lower
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
         self._identity: Background[CompilerIdentity] | None = None
@@ -115,7 +134,7 @@ class Builder:
         Raises:
             BuildError: If the compiler is not installed.
         """
-        return make_key(desc, self.target, self.identity(), self.compiler.sources_digest(desc), flags_of(debug))
+        return make_key(desc, self.level, self.identity(), self.compiler.sources_digest(desc), flags_of(debug))
 
     def identity(self) -> CompilerIdentity:
         """Return which compiler makes the objects.
@@ -139,6 +158,18 @@ class Builder:
             BuildError: If the compiler is not installed.
         """
         return tuple(self._decide(desc, nodes, self.store) for desc, nodes in needed.items())
+
+    def found(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Job, ...] | None:
+        """Return a network's operators if nothing must be compiled for it, else None.
+
+        Args:
+            needed: Each distinct operator with the nodes that need it (``Program.descriptors()``).
+
+        Raises:
+            BuildError: If the compiler is not installed.
+        """
+        jobs = self.plan(needed)
+        return None if any(job.must_compile for job in jobs) or self._missing_runtime(jobs) else jobs
 
     def start(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> Work:
         """Decide now, compile in the background.
@@ -228,9 +259,21 @@ class Builder:
     def _decide(self, desc: OpDesc, nodes: tuple[str, ...], store: Store) -> Job:
         options = self.debug.options(desc.op_types, nodes) if desc.operands else None
         key = self.key(desc, options or ())
-        return Job(
+        job = Job(
             desc, key, key.name(self.config.device_id), nodes, store, self._decision(key, store, options), options
         )
+        if job.must_compile and options is None and not self.force:
+            self._borrow(job)
+        return job
+
+    def _borrow(self, job: Job) -> None:
+        """Give an operator that can not be compiled a lower level's entry, if there is one."""
+        for lower in self.lower():
+            key = make_key(job.desc, lower.level, self.identity(), job.key.components["sources"])
+            found = (lower.operators if job.desc.operands else lower.runtimes).lookup(key)
+            if isinstance(found, Found):
+                job.borrow(found, lower.text)
+                return
 
     def _decision(self, key: Key, store: Store, debug: Sequence[str] | None) -> Found | Reason:
         """Return the entry that serves, or why the operator must be compiled."""

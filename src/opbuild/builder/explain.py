@@ -53,7 +53,7 @@ class Explainer:
 
     Args:
         store: Where to look.
-        others: Returns stores of other targets, where to look if ``store`` has nothing of an operator's type.
+        others: Returns stores of other levels, where to look if ``store`` has nothing of an operator's type.
         effort: How much to look at.
     """
 

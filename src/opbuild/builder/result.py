@@ -25,8 +25,9 @@ class BuildResult:
         decisions: What became of each operator and why, in the order given; the runtime library is not among them.
         seconds: Wall time from the start of the build to its end.
         warnings: What the user should know, e.g. that nothing could be stored.
-        certain: Whether every object is what its key says. If a source or the compiler changed while it was built, an
-            object may be used, but neither it nor what is made of it may be kept.
+        certain: Whether every object is what its key says, and for the level that was asked for. If a source or the
+            compiler changed while it was built, an object may be used, but neither it nor what is made of it may be
+            kept; of a lower level's objects no network may be kept that is taken for one of this level.
     """
 
     entries: Mapping[OpDesc, Entry]
@@ -72,7 +73,7 @@ def forbidden_error(jobs: Sequence[Job]) -> CompileForbiddenError:
     """Return the error for operators that had to be compiled while compiling is forbidden."""
     return CompileForbiddenError(
         f"compiling is forbidden, and {_would_compile(jobs)}",
-        "build the network once without OPBUILD_FORBID_COMPILE, with the same cache path, target and compiler",
+        "build the network once without OPBUILD_FORBID_COMPILE, with the same cache path, level and compiler",
     )
 
 
@@ -80,7 +81,7 @@ def absent_error(compiler: str, jobs: Sequence[Job]) -> BuildError:
     """Return the error for operators that had to be compiled where no compiler is installed."""
     return BuildError(
         f"the compiler {compiler} is not installed, and {_would_compile(jobs)}",
-        f"pip install {compiler}, or import a bundle that was exported with this model, target and number of threads",
+        f"pip install {compiler}, or import a bundle that was exported with this model, for this level or a lower one",
     )
 
 

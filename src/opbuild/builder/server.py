@@ -43,8 +43,8 @@ from opbuild.builder.wire import Unpacker, pack, write_all
 from opbuild.errors import OpbuildError
 from opbuild.kernel.identity import FilesState, files_state
 from opbuild.kernel.interfaces import Compiler
+from opbuild.kernel.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.target import parse_target
 from opbuild.platform.limits import hint_for, hint_for_signal, suspected
 
 _CHUNK = 1 << 16
@@ -315,11 +315,11 @@ def run_child(compiler: Compiler, request: dict[str, Any], pipe: int, server: in
 def _compile(compiler: Compiler, request: dict[str, Any]) -> bytes:
     try:
         desc = OpDesc.from_components(request["desc"])
-        symbol, target = request["symbol"], parse_target(request["target"])
+        symbol, level = request["symbol"], BY_NAME[request["target"]]
         if request["debug"]:
-            files = dict(compiler.inspect(desc, symbol, target, request["debug"]))
+            files = dict(compiler.inspect(desc, symbol, level, request["debug"]))
         else:
-            files = {".o": compiler.compile(desc, symbol, target)}
+            files = {".o": compiler.compile(desc, symbol, level)}
     except OpbuildError as error:
         return pack({"kind": "error", "step": "compile", "text": str(error)})
     except Exception as error:

@@ -20,8 +20,8 @@ from opbuild.families.catalogue import find
 from opbuild.kernel.elf import NotAnObjectError
 from opbuild.kernel.entry import Entry, make_entry
 from opbuild.kernel.interfaces import Claims, Found, Store
+from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.target import Target
 from opbuild.platform.background import Background
 from opbuild.text.plural import counted, verb
 
@@ -44,7 +44,7 @@ class Owner(Protocol):
     """What a build under way asks of its ``Builder``, which describes it."""
 
     config: Config
-    target: Target
+    level: Level
     claims: Claims | None
     others: Callable[[], Sequence[Store]]
     write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None
@@ -131,7 +131,8 @@ class Work:
         runtime = self._builder.finish(self._all)
         entries = {job.desc: cast("Entry", job.entry) for job in self._all}
         warned = (*self._own_warnings(), *self._warnings, *(runtime.warnings if runtime else ()))
-        certain = self._certain and (runtime is None or runtime.certain)
+        own = not any(job.is_borrowed for job in self._all)
+        certain = self._certain and own and (runtime is None or runtime.certain)
         return BuildResult(entries, runtime, self._all, perf_counter() - self._started, warned, certain)
 
     def _own_warnings(self) -> tuple[str, ...]:
@@ -213,7 +214,7 @@ class Work:
             "id": self._numbers[job],
             "desc": job.desc.components(),
             "symbol": job.key.symbol,
-            "target": str(self._builder.target),
+            "target": self._builder.level.name,
             "sources": job.key.components["sources"],
             "timeout": self._config.compile_timeout,
             "debug": job.debug or (),

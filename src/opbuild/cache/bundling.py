@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from opbuild.kernel.entry import SUFFIXES, Entry
 from opbuild.kernel.identity import identify, remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import CompilerIdentity, file_op_type
+from opbuild.kernel.level import Level
 from opbuild.kernel.networks import StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import runtime_desc
-from opbuild.kernel.target import Target
+from opbuild.kernel.soc_version import parse_level
 from opbuild.models.endpoints import inputs_of
 from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.setup import set_up
@@ -52,7 +53,7 @@ Files = dict[str, bytes]
 class Exported:
     """What was exported: numbers of operators and networks, bytes of the bundle, and what was left out and why.
 
-    ``others`` says how many operators there are for each other target, which were not asked for.
+    ``others`` says how many operators there are for each other level, which were not asked for.
     """
 
     operators: int
@@ -72,16 +73,16 @@ class Imported:
     warnings: tuple[str, ...] = ()
 
 
-def export_cache(path: Path, config: Config, target: Target) -> Exported:
-    """Write every sound operator of one target into a bundle; the same cache gives the same bytes.
+def export_cache(path: Path, config: Config, level: Level) -> Exported:
+    """Write every sound operator of one level into a bundle; the same cache gives the same bytes.
 
     Args:
         path: The bundle.
         config: Says which cache.
-        target: The machine that the operators are for.
+        level: The level that the operators are for.
 
     Raises:
-        BuildError: If the cache has no operator for the target, or others can write to it.
+        BuildError: If the cache has no operator for the level, or others can write to it.
         OptionError: If the bundle can not be written.
     """
     trust = _trust_of(config)
@@ -92,14 +93,14 @@ def export_cache(path: Path, config: Config, target: Target) -> Exported:
         entry = operators.read(folder_of(item), item.name, trust)
         if isinstance(entry, Reason):
             left_out.append((item.name, entry.text))
-        elif _target_of(entry) != str(target):
+        elif _target_of(entry) != level.name:
             others[_target_of(entry)] += 1
         else:
             entries.append(entry)
     if not entries:
         hint = f"--soc_version names another: {', '.join(sorted(others))}" if others else "build a model there first"
-        raise BuildError(f"{config.kernel_meta} has no operator for {target}", hint)
-    nbytes = write_bundle(path, str(target), map(_compiler_of, entries), _entry_files(entries).items(), trust)
+        raise BuildError(f"{config.kernel_meta} has no operator for {level}", hint)
+    nbytes = write_bundle(path, level.name, map(_compiler_of, entries), _entry_files(entries).items(), trust)
     return Exported(len(entries), 0, nbytes, tuple(left_out), others)
 
 
@@ -107,7 +108,7 @@ def export_model(
     path: Path,
     model: Path,
     config: Config,
-    target: Target,
+    level: Level,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     network: bool = False,
@@ -118,7 +119,7 @@ def export_model(
         path: The bundle.
         model: The model's file.
         config: Says which cache.
-        target: The machine that the operators are for.
+        level: The level that the operators are for.
         input_shapes: Shapes by input name.
         network: Whether to add the stored network and its weights, which starts without linking and packing too.
 
@@ -128,7 +129,7 @@ def export_model(
         OptionError: If a shape is open, or the bundle can not be written.
     """
     _trust_of(config)
-    setup = set_up(config, target, None, runs_elsewhere=True)
+    setup = set_up(config, level, None, runs_elsewhere=True)
     stores = Stores(setup)
     source = open_model(model, stores.models)
     _, shapes = inputs_of(source.declaration, input_shapes or {})
@@ -140,21 +141,21 @@ def export_model(
     if network:
         key = stores.images.key(source.declaration.name, source.digest, source.types(shapes))
         files |= _network_files(config.network_meta, key.stem, source, setup.trust)
-    nbytes = write_bundle(path, str(target), map(_compiler_of, entries), files.items(), setup.trust)
+    nbytes = write_bundle(path, level.name, map(_compiler_of, entries), files.items(), setup.trust)
     return Exported(len(entries), int(network), nbytes)
 
 
-def import_bundle(path: Path, config: Config, target: Target) -> Imported:
-    """Put what a bundle holds into a cache. It is checked whole before anything is written.
+def import_bundle(path: Path, config: Config, level: Level) -> Imported:
+    """Put what a bundle holds into a cache, under its own level. It is checked whole before anything is written.
 
     Args:
         path: The bundle.
         config: Says which cache.
-        target: The machine that the cache is for.
+        level: The level that the cache is for.
 
     Raises:
         OptionError: If there is no such file, or it is no bundle.
-        TargetError: If it is for another target.
+        TargetError: If it is for a level that does not run on the cache's.
         BuildError: If anything in it is not what was exported, or the cache can not be written; names each.
     """
     try:
@@ -163,11 +164,7 @@ def import_bundle(path: Path, config: Config, target: Target) -> Imported:
         raise OptionError(error.message, "give a file that 'opbuild cache export' wrote") from error
     trust = _trust_of(config)
     bundle = read_bundle(path, trust)
-    if bundle.target != str(target):
-        raise TargetError(
-            f"the bundle {str(path)!r} is for {bundle.target}, and the cache is for {target}",
-            "export it on a machine of this kind, or import it where the target is built for (--soc_version)",
-        )
+    config = replace(config, soc_version=_checked_level(path, bundle, level).name)
     entries, networks, memos, problems = _unpack(bundle)
     if problems:
         raise BuildError(
@@ -189,6 +186,20 @@ def import_bundle(path: Path, config: Config, target: Target) -> Imported:
     return Imported(added, len(entries) - added, len(networks), _note_compilers(bundle, config, trust))
 
 
+def _checked_level(path: Path, bundle: Bundle, level: Level) -> Level:
+    """Return the level of a bundle whose code runs on a level."""
+    try:
+        found = parse_level(bundle.target)
+    except TargetError as error:
+        raise BuildError(f"the bundle {str(path)!r} is for {bundle.target!r}: {error.message}", error.hint) from error
+    if not found.runs_on(level):
+        raise TargetError(
+            f"the bundle {str(path)!r} is for {found}, and the cache is for {level}",
+            "export it for this level or a lower one (--soc_version), or import it where its level is used",
+        )
+    return found
+
+
 def _trust_of(config: Config) -> Trust:
     """Return whose files are believed; refuse a cache that others can write to."""
     trust = make_trust(config)
@@ -200,6 +211,7 @@ def _trust_of(config: Config) -> Trust:
 
 def _entries_of(needed: Planned, builder: Builder) -> list[Entry]:
     """Return the entries that a network needs, all of them stored."""
+    builder.lower = tuple  # a bundle has one level's operators
     plans = builder.plan(needed.kernels)
     entries = [plan.entry for plan in plans if plan.entry is not None]
     missing = [plan.name for plan in plans if plan.must_compile]
@@ -214,7 +226,7 @@ def _entries_of(needed: Planned, builder: Builder) -> list[Entry]:
         raise BuildError(
             f"the cache lacks {len(missing)} of the operators that the model needs: {', '.join(missing[:5])}"
             + (" ..." if len(missing) > 5 else ""),
-            "build the model first, with the same shapes, target and number of threads; 'opbuild explain' says more",
+            "build the model first, with the same shapes and level; 'opbuild explain' says more",
         )
     return entries
 
@@ -231,7 +243,7 @@ def _network_files(folder: Path, name: str, source: ModelSource, trust: Trust) -
     stored = check_network(folder, name, trust)
     if isinstance(stored, Reason):
         message = f"the network {name} can not be exported: {stored.text}"
-        raise BuildError(message, "build the model first, with the same shapes and number of threads")
+        raise BuildError(message, "build the model first, with the same shapes")
     source.remember()
     files = [*stored.files, source.declaration_file.name]
     return {NETWORKS + file: trust.read(folder / file, (folder / file).stat().st_size) for file in files}

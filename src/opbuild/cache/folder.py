@@ -281,8 +281,7 @@ class Description:
 
     Attributes:
         network: The network's own name.
-        target: The machine that it is for.
-        num_threads: How many threads it was built for; 0 if it does not say.
+        target: The level that it is for.
         inputs: Name and type of each input.
         outputs: Name and type of each output.
         operators: Name of each operator, and the nodes that it computes.
@@ -293,7 +292,6 @@ class Description:
 
     network: str
     target: str
-    num_threads: int
     inputs: tuple[tuple[str, TensorType], ...]
     outputs: tuple[tuple[str, TensorType], ...]
     operators: tuple[tuple[str, tuple[str, ...]], ...]
@@ -311,12 +309,10 @@ def describe(name: str, stored: Contents) -> Description | Reason:
     """
     try:
         record = from_json(stored.record)
-        threads = stored.key.components.get("num_threads")
         weights = {each.digest: each.nbytes for each in record.constants if each.digest}
         return Description(
             network=record.name,
             target=str(stored.key.components["target"]),
-            num_threads=threads if isinstance(threads, int) else 0,
             inputs=tuple((port.name, port.type) for port in record.inputs),
             outputs=tuple((port.name, port.type) for port in record.outputs),
             operators=tuple(

@@ -71,7 +71,7 @@ class BuildLog:
             output_console().print(operators_table(report))
         if self._shows("info"):
             size = path.stat().st_size / 2**20
-            say(f"{path}: {size:.1f} MiB for {built.target}; {counted(report.built, 'operator')} built, "
+            say(f"{path}: {size:.1f} MiB for {built.level}; {counted(report.built, 'operator')} built, "
                 f"{report.reused} reused{remark}, {seconds:.2f} s", soft_wrap=True)  # fmt: skip
 
     def tell(self, line: str) -> None:

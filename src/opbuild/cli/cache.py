@@ -24,7 +24,7 @@ def cache() -> None:
     """List, check, clean, export and import what is stored. All commands are safe beside builds.
 
     Without options they work on your own store, the one of 'opbuild build', 'run' and 'compile' and of Python.
-    MindSpore-style scripts keep ./rank_<id>/ (--cache_path .), and 'opbuild atc' a folder for each target
+    MindSpore-style scripts keep ./rank_<id>/ (--cache_path .), and 'opbuild atc' a folder for each level
     (--op_compiler_cache_dir).
     """
 

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from opbuild.cli.cache_options import json_option, locate, print_json, target_options
-from opbuild.cli.option_values import OnePath, Whole
-from opbuild.cli.options import THREADS
+from opbuild.cli.option_values import OnePath
+from opbuild.cli.options import unused_threads_option
 from opbuild.errors import OptionError
 from opbuild.files.writing import same_file, unwritable
 from opbuild.frontend.input_shape import parse_input_shape
@@ -23,13 +23,12 @@ from opbuild.text.plural import counted, size
 )
 @click.option("--network", is_flag=True, help="With --model: its stored network and weights too.")
 @click.option("--input_shape", metavar="SHAPES", help='With --model: shapes that it leaves open, "data:1,3,224,224".')
-@click.option("--num_threads", metavar="N", type=Whole(1, 1024),
-              help=f"With --model: threads that will run it.  [default: {THREADS}]")  # fmt: skip
+@unused_threads_option
 @target_options
 @json_option
-def export(bundle: Path, model: Path | None, network: bool, input_shape: str | None, num_threads: int | None,
+def export(bundle: Path, model: Path | None, network: bool, input_shape: str | None,
            as_json: bool, **place: Any) -> None:  # fmt: skip
-    """Write the operators of one target into the file BUNDLE; the same operators give the same bytes.
+    """Write the operators of one level into the file BUNDLE; the same operators give the same bytes.
 
     Where it is imported, they are found without a compiler: bake it into an image.
     """
@@ -41,14 +40,14 @@ def export(bundle: Path, model: Path | None, network: bool, input_shape: str | N
         raise OptionError(f"the bundle {str(bundle)!r} can not be written: {problem}", "name another file")
     if model is not None and same_file(model, bundle):
         raise OptionError(f"the bundle {str(bundle)!r} can not be written: it is the model", "name another file")
-    config, target = locate(**place, num_threads=num_threads)
+    config, target = locate(**place)
     if model is None:
         done = export_cache(bundle, config, target)
     else:
         shapes = parse_input_shape(input_shape) if input_shape else {}
         done = export_model(bundle, model, config, target, input_shapes=shapes, network=network)
     if as_json:
-        print_json({"bundle": str(bundle), "target": str(target), "operators": done.operators,
+        print_json({"bundle": str(bundle), "target": target.name, "operators": done.operators,
                     "networks": done.networks, "bytes": done.nbytes, "left_out": dict(done.left_out)})  # fmt: skip
         return
     for name, why in done.left_out:
@@ -66,8 +65,8 @@ def export(bundle: Path, model: Path | None, network: bool, input_shape: str | N
 def import_(bundle: Path, as_json: bool, **place: Any) -> None:
     """Put what BUNDLE holds into the cache.
 
-    It is checked whole first: if it is for another target, or anything in it is not what was exported, nothing is
-    imported.
+    It is checked whole first: if it is for a higher level or another architecture, or anything in it is not what was
+    exported, nothing is imported.
     """
     from opbuild.cache.bundling import import_bundle
 

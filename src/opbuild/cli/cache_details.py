@@ -47,7 +47,6 @@ def _of_network(network: Description) -> dict[str, Any]:
     return {
         "network": network.network,
         "target": network.target,
-        "threads": network.num_threads,
         "inputs": ports(network.inputs),
         "outputs": ports(network.outputs),
         "weights": {"count": len(network.weights), "bytes": sum(network.weights.values())},

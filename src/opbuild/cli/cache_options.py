@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from opbuild.files.writing import same_file
 
 if TYPE_CHECKING:
     from opbuild.config import Config
-    from opbuild.kernel.target import Target
+    from opbuild.kernel.level import Level
 
 KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo": "memo", "settings": "settings"}
 """What each kind of item is called."""
@@ -35,7 +36,7 @@ cache_options = option_group(
         "--op_compiler_cache_dir",
         metavar="DIR",
         type=OnePath(FOLDER, folder=True),
-        help="Instead of it: folder with a folder of operators for each target, as 'opbuild atc' has it.",
+        help="Instead of it: folder with a folder of operators for each level, as 'opbuild atc' has it.",
     ),
 )
 """The options that say which cache is meant."""
@@ -44,16 +45,16 @@ place_options = option_group(
     cache_options,
     click.option(
         "--soc_version",
-        metavar="TARGET",
-        help="Whose folder in --op_compiler_cache_dir is meant, which has one for each target.  [default: host]",
+        metavar="LEVEL",
+        help="Whose folder in --op_compiler_cache_dir is meant, which has one for each level.  [default: host]",
     ),
 )
 """The same, for commands that see everything in a folder."""
 
 target_options = option_group(
-    cache_options, click.option("--soc_version", metavar="TARGET", help="The target.  [default: host]")
+    cache_options, click.option("--soc_version", metavar="LEVEL", help="The level: x86-64-v3, ...  [default: host]")
 )
-"""The same, for commands that are for one target."""
+"""The same, for commands that are for one level."""
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -61,8 +62,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 def locate(
     cache_path: Path | None, op_compiler_cache_dir: Path | None, soc_version: str | None, **more: Any
-) -> tuple[Config, Target]:
-    """Return the settings of a cache and its target.
+) -> tuple[Config, Level]:
+    """Return the settings of a cache and its level.
 
     Args:
         cache_path: The option.
@@ -73,16 +74,14 @@ def locate(
     Raises:
         OptionError: If an option is at fault.
     """
-    from dataclasses import replace
-
     from opbuild.config import Config
     from opbuild.kernel.soc_version import resolve_soc_version
 
     if cache_path is not None and op_compiler_cache_dir is not None:
         raise OptionError("--cache_path and --op_compiler_cache_dir name two caches", "give one of them")
-    target = resolve_soc_version(soc_version or "host")
+    level = resolve_soc_version(soc_version or "host")
     config = Config.from_environment(cache_path=cache_path, op_compiler_cache_dir=op_compiler_cache_dir, **more)
-    return replace(config, soc_version=str(target)), target
+    return replace(config, soc_version=level.name), level
 
 
 def locate_place(soc_version: str | None, **place: Path | None) -> Config:
@@ -93,17 +92,24 @@ def locate_place(soc_version: str | None, **place: Path | None) -> Config:
         place: The other options of the place; where they name none, other known places are looked at.
 
     Raises:
-        OptionError: If an option is at fault, or a target is named where all lie together.
+        OptionError: If an option is at fault, or a level is named where all lie together.
     """
-    config, _ = locate(soc_version=soc_version, **place)
+    config, level = locate(soc_version=soc_version, **place)
+    if soc_version is not None and soc_version != level.name and _has_folder(config, soc_version):
+        config = replace(config, soc_version=soc_version)  # what a release without levels stored
     if soc_version is not None and config.op_compiler_cache_dir is None:
         raise OptionError(
-            f"--soc_version is {soc_version!r}, and {config.cache_folder} is for all targets together",
-            "leave it out, or name a folder that has one for each target: --op_compiler_cache_dir",
+            f"--soc_version is {soc_version!r}, and {config.cache_folder} is for all levels together",
+            "leave it out, or name a folder that has one for each level: --op_compiler_cache_dir",
         )
     if not any(place.values()):
         _tell_other_places(config)
     return config
+
+
+def _has_folder(config: Config, name: str) -> bool:
+    """Return whether ``op_compiler_cache_dir`` has a folder of this name."""
+    return config.op_compiler_cache_dir is not None and (config.op_compiler_cache_dir / name).is_dir()
 
 
 def _tell_other_places(config: Config) -> None:

@@ -10,7 +10,7 @@ import click
 
 from opbuild.cli.cache_options import json_option, locate_place, place_options, print_json
 from opbuild.errors import OptionError
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
 from opbuild.text.plural import counted, size
 
 if TYPE_CHECKING:
@@ -55,10 +55,15 @@ def ls(as_json: bool, **place: Any) -> None:
     if not rows and not weights:
         click.echo(f"nothing is stored in {config.cache_folder}")
         return
-    host = str(host_target())
+    host = host_level().name
     print_rows(rows, host)
-    for target, number in sorted(Counter(row["target"] for row in rows if row["target"] not in ("", host)).items()):
-        click.echo(f"for another machine: {counted(number, 'operator')} for {target}")
+    old = sum(row["other_release"] for row in rows)
+    current = Counter(row["target"] for row in rows if not row["other_release"])
+    for level, number in sorted(current.items()):
+        if level not in ("", host):
+            click.echo(f"for another level: {counted(number, 'operator')} for {level}")
+    if old:
+        click.echo(f"of another release of opbuild: {counted(old, 'operator')}, which no build of this one finds")
     click.echo(f"{_sum(cache.stats())} together in {cache.folder}")
 
 

@@ -33,11 +33,12 @@ def row_of(item: Item, weights: Mapping[str, Item]) -> dict[str, Any]:
     from opbuild.store.networks import weights_of
 
     row: dict[str, Any] = {"name": item.name, "kind": KINDS[item.kind]}
-    row |= {"types": "", "target": "", "variant": "", "milliseconds": 0.0}
+    row |= {"types": "", "target": "", "variant": "", "milliseconds": 0.0, "other_release": False}
     if item.kind == "operator":
         summary = summarize(folder_of(item), item.name)
         row |= {"types": summary.op_types, "target": summary.target, "variant": summary.variant}
         row["milliseconds"] = summary.milliseconds
+        row["other_release"] = summary.is_of_another_release
     elif item.kind == "image":
         mapped = [weights[digest].nbytes for digest in weights_of(item) if digest in weights]
         row |= {"weights": len(mapped), "weights_bytes": sum(mapped)}
@@ -49,7 +50,7 @@ def print_rows(rows: Sequence[dict[str, Any]], host: str) -> None:
 
     Args:
         rows: What ``row_of`` returned.
-        host: The target that need not be said.
+        host: The level that need not be said.
     """
     now = time.time()
     cells = [_cells(row, now, host) for row in rows]
@@ -84,6 +85,8 @@ def _cells(row: dict[str, Any], now: float, host: str) -> tuple[str, ...]:
     variant = row["variant"]
     if row["kind"] == "network" and row["weights"]:
         variant = f"with {counted(row['weights'], 'packed weight')} of {size(row['weights_bytes'])}"
+    elif row["other_release"]:
+        variant = f"of another release, for {row['target']}: {variant}"
     elif row["target"] not in ("", host):
         variant = f"for {row['target']}: {variant}"
     return row["name"], row["kind"], variant, milliseconds, size(row["bytes"]), idle

@@ -172,8 +172,7 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
     ("framework", _FRAMEWORK.read, "5", "The model's framework: 5 is ONNX.", "5"),
     ("output", lambda o, t: values.new_file(o, t, "the name of the file to write", ".om"), "FILE",
      "The file to write; .om is added.", "the model's name, here"),
-    ("soc_version", _soc_version, "TARGET",
-     "The machine to build for: host, or a target such as x86-64-linux-avx2 or arm-64-linux.", "host"),
+    ("soc_version", _soc_version, "LEVEL", f"The level to build for: {BUILDABLE}.", "host"),
     ("input_shape", _shapes, "SHAPES",
      'Shapes of the inputs: "data:1,3,224,224;mask:1,128"; -1 is any extent, 1~640 a range.', "the model's"),
     ("dynamic_batch_size", parse_sizes, '"1,2,4,8"',
@@ -197,7 +196,7 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
     ("cache_path", values.folder, "DIR",
      "Folder that holds rank_<id>/, the store of 'opbuild build' and 'opbuild run'.", ""),
     ("op_compiler_cache_dir", values.folder, "DIR",
-     "Instead of it: folder with a folder of operators for each target, as ATC has it.", ""),
+     "Instead of it: folder with a folder of operators for each level, as ATC has it.", ""),
     ("op_debug_level", lambda o, t: int(_LEVEL.read(o, t)), "0|1|2|3|4",
      "Files for debugging operators; not 0: everything is compiled.", "0"),
     ("op_debug_config", lambda o, t: values.existing_file(o, t, "an existing file"), "FILE",
@@ -206,7 +205,7 @@ _OPTIONS: tuple[tuple[str, Parse, str, str, str], ...] = (
      "Existing folder for the files of debugging.", "$ASCEND_WORK_PATH/kernel_meta, else ./kernel_meta"),
     ("log", Choice(LEVELS).read, "LEVEL", "What is printed: debug, info, warning, error or null.", ""),
     ("workers", Whole(1).read, "N", "Operators compiled at once.", CORES),
-    ("num_threads", Whole(1, 1024).read, "N", "Threads that the model is built for.", THREADS),
+    ("num_threads", Whole(1, 1024).read, "N", "Without effect: a file serves any number of threads.", THREADS),
 )  # fmt: skip
 """Name, parser, metavar, help and usual default of each option that takes a value."""
 

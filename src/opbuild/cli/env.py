@@ -14,18 +14,19 @@ import click
 
 from opbuild.backend.compilers import make_compiler
 from opbuild.config import Config
-from opbuild.errors import BuildError, OpbuildError
+from opbuild.errors import BuildError, OpbuildError, TargetError
 from opbuild.files.private import private_path
 from opbuild.files.trust import trusted
 from opbuild.files.writing import write_new
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import here, host_flags, host_level
 from opbuild.runtime.link import find_linker
+from opbuild.text.plural import counted, size
 from opbuild.version import __version__
 
 
 @click.command()
 def env() -> None:
-    """Show the target, the compiler, the linker and the store, and whether it can be used.
+    """Show the level, the compiler, the linker and the store, and whether it can be used.
 
     Fails, after showing everything, where something is missing without which nothing new can be built.
     """
@@ -34,7 +35,8 @@ def env() -> None:
     for name, value in (
         ("opbuild", __version__),
         ("python", f"{platform.python_version()} ({sys.executable})"),
-        ("target", _or_problem(lambda: str(host_target()), missing)),
+        ("level", _or_problem(_level, missing)),
+        ("machine", _machine()),
         ("compiler", _or_problem(_compiler, missing)),
         ("linker", _or_problem(lambda: _linker(config), missing)),
         ("onnx", metadata.version("onnx")),
@@ -48,6 +50,27 @@ def env() -> None:
         click.echo(f"{name:<10} {value}")
     if missing:
         raise missing[0]
+
+
+def _level() -> str:
+    """Return this machine's level, and what it lacks of the next higher one."""
+    level = host_level()
+    above = level.higher()
+    if above is None:
+        return f"{level}, the highest of its architecture"
+    return f"{level} (not {above}: this machine lacks {', '.join(sorted(above.flags - host_flags()))})"
+
+
+def _machine() -> str:
+    """Return what is known of this machine, as far as building for it and running on it depend on it."""
+    try:
+        machine = here()
+    except TargetError:
+        return "unknown"
+    return (
+        f"{counted(machine.cores, 'core')}, {machine.registers} vector registers of {machine.lanes} float32, "
+        f"L1 {size(machine.l1)}, L2 {size(machine.l2)}; threads are woken for {machine.waking / 1e3:.1f} us of work"
+    )
 
 
 def _or_problem(look: Callable[[], str], missing: list[OpbuildError]) -> str:

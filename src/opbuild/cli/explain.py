@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from opbuild.cli.cache_options import json_option, locate, print_json, target_options
-from opbuild.cli.options import model_arguments, model_of, num_threads_option
+from opbuild.cli.options import model_arguments, model_of, unused_threads_option
 from opbuild.frontend.input_shape import parse_open_shape, split_shapes
 from opbuild.text.plural import counted
 
@@ -20,10 +20,10 @@ from opbuild.text.plural import counted
     metavar="SHAPES",
     help='Shapes that the model leaves open: "data:1,3,224,224"; 1~640 is a range, as for an .om file.',
 )
-@num_threads_option
+@unused_threads_option
 @target_options
 @json_option
-def explain(path: Path | None, model: Path | None, input_shape: str | None, num_threads: int | None, as_json: bool,
+def explain(path: Path | None, model: Path | None, input_shape: str | None, as_json: bool,
             **place: Any) -> None:  # fmt: skip
     """Say for each operator of MODEL.onnx whether a build would reuse it, and if not, why.
 
@@ -35,13 +35,13 @@ def explain(path: Path | None, model: Path | None, input_shape: str | None, num_
     from opbuild.offline.preview import preview
 
     model = model_of(path, model)
-    config, target = locate(**place, num_threads=num_threads)
+    config, target = locate(**place)
     fixed, ranges = split_shapes(parse_open_shape(input_shape) if input_shape else {})
     shapes: Any = {"input_shapes": fixed, "ranges": ranges}
     report = preview(model, soc_version=str(target), **shapes, config=config, portable=False, observer=make_warner())
     if as_json:
         print_json([{"name": each.name, "reused": each.status != "built", "why": each.reason,
-                     "nodes": list(each.nodes)} for each in report.operators])  # fmt: skip
+                     "nodes": list(each.nodes), "level": report.level} for each in report.operators])  # fmt: skip
         return
     show_report(report, planned=True)
-    say(f"{counted(report.built, 'operator')} to build, {report.reused} to reuse")
+    say(f"{counted(report.built, 'operator')} to build, {report.reused} to reuse, level {report.level}")

@@ -40,7 +40,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("explain", "Say of each operator of a model whether it would be reused, and if not, why."),
         ("cache", "List, check, clean, export and import what is stored."),
         ("operators", "Show which ONNX operators have kernels, and for which types."),
-        ("env", "Show the target, the compiler, the linker and the folders of the store."),
+        ("env", "Show the level, the compiler, the linker and the folders of the store."),
     ),
 }
 """For whom each command is: what ``opbuild --help`` shows, a command in each group whose users need it."""

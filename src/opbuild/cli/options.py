@@ -81,6 +81,15 @@ cache_path_option = click.option(
     help=f"Folder that holds rank_<id>/, where what was built is stored.  [default: {DEFAULT_PLACE}]",
 )
 
+unused_threads_option = click.option(
+    "--num_threads",
+    metavar="N",
+    type=Whole(1, 1024),
+    expose_value=False,
+    help="Without effect: operators and stored networks serve any number of threads.",
+)
+"""What scripts may still give where nothing is run."""
+
 num_threads_option = click.option(
     "--num_threads",
     metavar="N",

@@ -13,6 +13,7 @@ from opbuild.cli.tables import output_console, plain_table
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.files.trust import make_trust
+from opbuild.kernel.host import compared
 from opbuild.offline.file import OfflineModel, read_offline
 from opbuild.offline.format import GRAPH, LIBRARY, PLAN, PROGRAM, WEIGHTS
 
@@ -51,8 +52,7 @@ def _rows(model: OfflineModel) -> list[tuple[str, str]]:
         signatures.append(f"stored whole, and run from C: {model.served[0]}")
     rows = [
         ("network", model.name),
-        ("target", str(model.target)),
-        ("threads", str(model.num_threads)),
+        ("level", compared(model.level)),
         ("inputs", ", ".join(map(" ".join, model.inputs))),
         ("shapes", "\n".join(signatures)),
         ("outputs", ", ".join(model.outputs)),
@@ -112,8 +112,7 @@ def _describe(model: OfflineModel) -> dict[str, Any]:
     plans = [json.loads(model.container.section(PLAN, index).tobytes()) for index in range(len(model.signatures))]
     return {
         "name": model.name,
-        "target": str(model.target),
-        "num_threads": model.num_threads,
+        "target": model.level.name,
         "inputs": [{"name": name, "type": dtype} for name, dtype in model.inputs],
         "outputs": list(model.outputs),
         "signatures": model.served,

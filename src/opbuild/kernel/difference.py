@@ -122,16 +122,6 @@ def _short(text: str) -> str:
     return blake3_of(text.encode())[:8]
 
 
-def _target(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Name the machines' kinds, or, if they are the same, only the features that one has and the other has not."""
-    before, after = str(old.get("target")).split("-"), str(new.get("target")).split("-")
-    if before[:3] != after[:3]:
-        return f"target {'-'.join(before[:3])} -> {'-'.join(after[:3])}"
-    only_before = [feature for feature in before[3:] if feature not in after]
-    only_after = [feature for feature in after[3:] if feature not in before]
-    return f"target {'-'.join([*before[:3], *only_before])} -> {'-'.join([*after[:3], *only_after])}"
-
-
 def _compiler(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     before, after = old.get("compiler") or {}, new.get("compiler") or {}
     if (before.get("name"), before.get("version")) != (after.get("name"), after.get("version")):
@@ -157,7 +147,6 @@ def _first_type(components: Mapping[str, Any]) -> str:
 
 
 _SPECIAL: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]] = {
-    "target": _target,
     "compiler": _compiler,
     "sources": _sources,
     "source": _own_source,

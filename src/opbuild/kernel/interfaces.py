@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.key import Key
+from opbuild.kernel.level import Level
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
-from opbuild.kernel.target import Target
 
 
 @dataclass(frozen=True)
@@ -170,22 +170,22 @@ class Compiler(Protocol):
     def prepare(self) -> None:
         """Load the compiler; called once in the server process, before it forks."""
 
-    def compile(self, desc: OpDesc, symbol: str, target: Target) -> bytes:
+    def compile(self, desc: OpDesc, symbol: str, level: Level) -> bytes:
         """Return the object file of one operator; called in a fresh process each time.
 
         Args:
             desc: What to compile.
             symbol: The name of the kernel's symbol.
-            target: What machine the code is for.
+            level: The level that the code is for.
         """
 
-    def inspect(self, desc: OpDesc, symbol: str, target: Target, options: Collection[str]) -> Mapping[str, bytes]:
+    def inspect(self, desc: OpDesc, symbol: str, level: Level, options: Collection[str]) -> Mapping[str, bytes]:
         """Return the object of one operator compiled with debug options, and the files that they ask for, by suffix.
 
         Args:
             desc: What to compile.
             symbol: The name of the kernel's symbol.
-            target: What machine the code is for.
+            level: The level that the code is for.
             options: Of ``kernel.debug``.
 
         Returns:

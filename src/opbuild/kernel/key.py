@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.target import Target
 from opbuild.platform.digest import sha256
 from opbuild.text.canonical import canonical_json
 
-KEY_FORMAT = 1
+KEY_FORMAT = 2
 """Raise this whenever the meaning of a component, the form of an entry or the call convention of kernels changes; old
 and new releases then share a folder without reading each other's entries."""
 
@@ -84,19 +84,19 @@ class Key:
         return first_change(self.components, components)
 
 
-def make_key(desc: OpDesc, target: Target, compiler: CompilerIdentity, sources: str, debug: Sequence[str] = ()) -> Key:
+def make_key(desc: OpDesc, level: Level, compiler: CompilerIdentity, sources: str, debug: Sequence[str] = ()) -> Key:
     """Return the key of an operator.
 
     Args:
         desc: What to compute and how.
-        target: What machine the code is for.
+        level: The level that the code is for.
         compiler: Which compiler makes it.
         sources: Digest of the source files that define the operator's family (``Compiler.sources_digest``).
         debug: Debug options that decide the code (``kernel.debug.flags_of``); none: no such component.
     """
     components: dict[str, Any] = {
         **desc.components(),
-        "target": str(target),
+        "target": level.name,
         "compiler": {"name": compiler.name, "version": compiler.version, "digest": compiler.digest},
         "sources": sources,
         **({"debug": list(debug)} if debug else {}),

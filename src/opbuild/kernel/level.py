@@ -38,6 +38,18 @@ class Level:
     def __str__(self) -> str:
         return self.name
 
+    def runs_on(self, machine: Level) -> bool:
+        """Return whether code for this level runs on every machine of another."""
+        return self.triple == machine.triple and self.flags <= machine.flags
+
+    def lower(self) -> tuple[Level, ...]:
+        """Return the lower levels of the architecture, the highest first."""
+        return tuple(each for each in reversed(LEVELS) if each.runs_on(self) and each.name != self.name)
+
+    def higher(self) -> Level | None:
+        """Return the next higher level of the architecture; None if this is the highest."""
+        return next((each for each in LEVELS if self.runs_on(each) and each.name != self.name), None)
+
 
 LEVELS: tuple[Level, ...] = (
     Level("x86-64", "x86-64-linux"),
@@ -47,21 +59,19 @@ LEVELS: tuple[Level, ...] = (
     Level(
         "x86-64-v4-bf16",
         "x86-64-linux",
-        tuple(sorted((*_HALIDE_V4, "avx512_cannonlake", "avx512_zen4"))),
+        tuple(sorted((*_HALIDE_V4, "avx512_cannonlake"))),
         _BF16,
     ),
     Level("armv8-a", "arm-64-linux"),
-    Level("armv8.2-a-dotprod", "arm-64-linux", ("arm_dot_prod", "arm_fp16"), frozenset({"asimddp", "asimdhp"})),
+    Level("armv8.2-a-dotprod", "arm-64-linux", ("arm_dot_prod", "arm_fp16"), frozenset({"asimddp", "asimdhp", "fphp"})),
     Level("rv64gc", "riscv-64-linux"),
 )
 """All levels; those of one architecture from the lowest to the highest."""
+
+BY_NAME = {level.name: level for level in LEVELS}
+"""All levels by the names that keys and files hold."""
 
 
 def best_level(triple: str, flags: frozenset[str]) -> Level:
     """Return the highest level of an architecture whose flags a machine has."""
     return next(level for level in reversed(LEVELS) if level.triple == triple and level.flags <= flags)
-
-
-def level_of_features(triple: str, features: frozenset[str]) -> Level:
-    """Return the highest level of an architecture whose code uses none but these features of Halide's."""
-    return next(level for level in reversed(LEVELS) if level.triple == triple and features.issuperset(level.features))

@@ -1,15 +1,14 @@
 """Machine: what schedules and choices look at; nothing else knows a processor.
 
 What reaches a key depends on ``Machine.of(level)`` alone, so that all machines of a level share kernels. What this host
-adds (its caches, its cores, what waking a thread costs) decides only when a kernel is called.
+adds (``kernel.host.here``: its caches, its cores, what waking a thread costs) decides only when a kernel is called.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from opbuild.kernel.level import Level, level_of_features
-from opbuild.kernel.target import Target
+from opbuild.kernel.level import Level
 
 WAKING = 2500
 """Nanoseconds of work on one core from which on it pays to wake a second thread, where nothing better is known."""
@@ -25,6 +24,7 @@ class Machine:
         l1: Bytes of a core's first-level data cache.
         l2: Bytes of a core's second-level cache.
         waking: Nanoseconds of work on one core from which on waking a second thread pays.
+        cores: Cores that this process may use; 1 where only the level is known.
     """
 
     lanes: int
@@ -32,6 +32,7 @@ class Machine:
     l1: int
     l2: int
     waking: int = WAKING
+    cores: int = 1
 
     @staticmethod
     def of(level: Level) -> Machine:
@@ -63,8 +64,3 @@ _OF_LEVEL = {
     "armv8.2-a-dotprod": _NEON,
     "rv64gc": _SSE,
 }
-
-
-def machine_of(target: Target) -> Machine:
-    """Return what all machines of a target's level have."""
-    return Machine.of(level_of_features(target.triple, frozenset(target.features)))

@@ -12,9 +12,9 @@ from opbuild.families.blocked import blocks
 from opbuild.families.catalogue import find
 from opbuild.graph.constants import Constants
 from opbuild.graph.types import Array, Graph, Node, TensorType
-from opbuild.kernel.machine import machine_of
+from opbuild.kernel.level import Level
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
-from opbuild.kernel.target import Target
 from opbuild.lowering.available import Kernels
 from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, dense_strides
 from opbuild.lowering.transfer import channel_table, copy, from_blocked, in_order, to_blocked
@@ -82,17 +82,17 @@ class Lowering:
 
     Attributes:
         graph: The graph that is lowered.
-        target: The machine that will run it.
+        level: The level that it is for.
         options: The user's decisions.
         machine: What all machines of the level have.
     """
 
     graph: Graph
-    target: Target
+    level: Level
     options: Options = field(default_factory=Options)
 
     def __post_init__(self) -> None:
-        self.machine = machine_of(self.target)
+        self.machine = Machine.of(self.level)
         self._plain: dict[str, Plain] = {}
         self._blocked: dict[str, Blocked] = {}
         self._ordered: dict[str, tuple[Blocked, Array]] = {}

@@ -10,7 +10,7 @@ from opbuild.errors import ShapeError
 from opbuild.graph.elementwise import split_epilogue
 from opbuild.graph.types import Graph, Node
 from opbuild.graph.user_operators import find
-from opbuild.kernel.target import Target
+from opbuild.kernel.level import Level
 from opbuild.lowering import rules
 from opbuild.lowering.context import RULES, Lowering, NotServedError, Options
 from opbuild.lowering.rules.user import lower_user
@@ -24,12 +24,12 @@ def load_rules() -> None:
         import_module(f"{rules.__name__}.{module.name}")
 
 
-def lower(graph: Graph, target: Target, options: Options | None = None) -> Program:
+def lower(graph: Graph, level: Level, options: Options | None = None) -> Program:
     """Lower a graph to a program of operator descriptors.
 
     Args:
         graph: An optimized graph; every value has a concrete shape.
-        target: The machine that will run the network.
+        level: The level that the network is for.
         options: The user's decisions.
 
     Raises:
@@ -38,7 +38,7 @@ def lower(graph: Graph, target: Target, options: Options | None = None) -> Progr
     """
     load_rules()
     _check_sizes(graph)
-    lowering = Lowering(graph, target, options or Options())
+    lowering = Lowering(graph, level, options or Options())
     for node in graph.nodes:
         _lower_node(lowering, node)
     return lowering.finish()

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "opbuild_digest.h"
+#include "opbuild_pool.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "offline models are for little-endian machines"
@@ -116,6 +117,7 @@ struct opbuild_model {
     void *library;
     int descriptor;
     int threads;
+    int uses_pool;
     int count;
     program *programs;
     pthread_mutex_t lock;
@@ -256,6 +258,19 @@ static int check_machine(const opbuild_model *model, const char *path, char *mes
     return 0;
 }
 
+/* Let kernels use the process's threads; where there is no pool, the compiler's own are linked into the library. */
+static void share_threads(opbuild_model *model) {
+    int (*set_threads)(int);
+    void (*use_pool)(__typeof__(opbuild_pool_run) *, int);
+    *(void **)&set_threads = dlsym(model->library, "halide_set_num_threads");
+    *(void **)&use_pool = dlsym(model->library, "opbuild_use_pool");
+    if (set_threads) set_threads(model->threads);
+    if (!use_pool) return;
+    model->uses_pool = 1;
+    opbuild_pool_open(model->threads);
+    use_pool(opbuild_pool_run, model->threads);
+}
+
 /* The library is loaded from the bytes that were checked, not from a file that others could replace. */
 static int load_library(opbuild_model *model, const char *path, int threads, char *message, size_t size) {
     const section *code = find(model, LIBRARY, 0);
@@ -272,13 +287,11 @@ static int load_library(opbuild_model *model, const char *path, int threads, cha
     snprintf(name, sizeof name, "/proc/self/fd/%d", model->descriptor);
     model->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!model->library) return fail(message, size, "the library of %s can not be loaded: %s", path, dlerror());
-    int (*set_threads)(int);
     void *(*set_handler)(void (*)(void *, const char *));
-    *(void **)&set_threads = dlsym(model->library, "halide_set_num_threads");
     *(void **)&set_handler = dlsym(model->library, "halide_set_error_handler");
-    model->threads = threads > 0 ? threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    if (set_threads) set_threads(model->threads);
     if (set_handler) set_handler(remember_error);
+    model->threads = threads > 0 ? threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    share_threads(model);
     return 0;
 }
 
@@ -502,7 +515,8 @@ void opbuild_close(opbuild_model *model) {
     if (model->library) {
         void (*shutdown)(void);
         *(void **)&shutdown = dlsym(model->library, "halide_shutdown_thread_pool");
-        if (shutdown) shutdown(); /* its threads run code that is about to go */
+        if (shutdown) shutdown(); /* threads of its own run code that is about to go */
+        if (model->uses_pool) opbuild_pool_close(model->threads);
         dlclose(model->library);
     }
     if (model->descriptor >= 0) close(model->descriptor);

@@ -49,7 +49,7 @@ def build_offline(
     Args:
         model: A path, the bytes of a file, an ``onnx.ModelProto``, or a graph.
         output: The file to write; ``.om`` is added if it is not there. It is written whole or not at all.
-        soc_version: The machine to build for: ``host``, or a target such as ``x86-64-linux-avx2``.
+        soc_version: The level to build for: ``host``, or one such as ``x86-64-v3``.
         input_shapes: Shapes by input name, where the model leaves them open or another is wanted.
         variants: Several input signatures for one file, each the shapes that differ from ``input_shapes``. They share
             operators, library and equal weights; a call picks by the shapes of its inputs.
@@ -125,8 +125,7 @@ def _write(path: Path, plan: FilePlan, networks: Sequence[Assembled], setup: Set
     write_offline(
         path,
         name=plan.needed.name,
-        target=setup.target,
-        num_threads=setup.config.num_threads,
+        level=setup.level,
         records=records,
         library=built.library,
         weights=weights,

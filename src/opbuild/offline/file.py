@@ -15,7 +15,9 @@ from opbuild.events import Watch, unwatched
 from opbuild.files.trust import PRIVATE, Trust, parse_json
 from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import DTYPES, Array, TensorType
-from opbuild.kernel.target import Target, needed_of_machine, parse_target
+from opbuild.kernel.host import needed_of_machine
+from opbuild.kernel.level import Level
+from opbuild.kernel.soc_version import parse_level
 from opbuild.offline.format import (
     ABOUT,
     LIBRARY,
@@ -66,8 +68,7 @@ def write_offline(
     path: Path,
     *,
     name: str,
-    target: Target,
-    num_threads: int,
+    level: Level,
     records: Sequence[Record],
     library: bytes,
     weights: PackedWeights,
@@ -81,8 +82,7 @@ def write_offline(
     Args:
         path: The file.
         name: The network's name.
-        target: The machine that it is for.
-        num_threads: Threads that its kernels were chosen for.
+        level: The level that it is for.
         records: How each input signature runs; all have the same inputs but for their shapes.
         library: The linked kernels of all of them; empty if there are none.
         weights: The constants that the records refer to.
@@ -98,8 +98,7 @@ def write_offline(
     first = records[0]
     about = {
         "name": name,
-        "target": str(target),
-        "num_threads": num_threads,
+        "target": level.name,
         "inputs": [[port.name, port.type.dtype] for port in first.inputs],
         "outputs": [port.name for port in first.outputs],
         "signatures": [[list(port.type.shape) for port in record.inputs] for record in records],
@@ -107,7 +106,7 @@ def write_offline(
     }
     sections = [
         Section(ABOUT, 0, [canonical_json(about).encode()]),
-        Section(MACHINE, 0, [" ".join(needed_of_machine(target)).encode()]),
+        Section(MACHINE, 0, [" ".join(needed_of_machine(level)).encode()]),
         *(Section(PLAN, i, [canonical_json(to_json(record)).encode()]) for i, record in enumerate(records)),
         *(Section(PROGRAM, i, [tables(record)]) for i, record in enumerate(records)),
         *more,
@@ -124,8 +123,7 @@ class OfflineModel:
     Attributes:
         container: The file.
         name: The network's name.
-        target: The machine that it is for.
-        num_threads: Threads that its kernels were chosen for.
+        level: The level that it is for.
         inputs: Name and element type of each input.
         outputs: Names of the outputs.
         signatures: The input shapes that it serves.
@@ -134,8 +132,7 @@ class OfflineModel:
 
     container: Container
     name: str
-    target: Target
-    num_threads: int
+    level: Level
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]
     signatures: tuple[Shapes, ...]
@@ -229,8 +226,7 @@ def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, cop
         return OfflineModel(
             container=container,
             name=str(about["name"]),
-            target=parse_target(str(about["target"])),
-            num_threads=int(about["num_threads"]),
+            level=parse_level(str(about["target"])),
             inputs=inputs,
             outputs=tuple(map(str, about["outputs"])),
             signatures=signatures,

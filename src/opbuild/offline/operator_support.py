@@ -20,7 +20,7 @@ from opbuild.config import Config
 from opbuild.errors import ModelError, OptionError, RunError
 from opbuild.events import ignore
 from opbuild.graph.types import Graph
-from opbuild.kernel.target import host_target
+from opbuild.kernel.host import host_level
 from opbuild.pipeline.setup import Setup
 from opbuild.program import HostCall
 from opbuild.report import Clock
@@ -120,7 +120,7 @@ def outcome(example: Example) -> _Outcome:
     if example.model is None:
         return _Outcome("refused", False, "opbuild has no sequences, optional values or text")
     try:
-        setup = Setup(Config(num_threads=2), host_target(), ignore)
+        setup = Setup(Config(), host_level(), ignore)
         needed = plan_graphs([load_model(example.model).bind({}, evaluate)], setup, Clock())
     except ModelError as error:
         return _Outcome("refused", False, error.message.partition("node 'node'")[2].lstrip(": ") or error.message)

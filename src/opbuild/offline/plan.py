@@ -44,8 +44,8 @@ class FilePlan:
 
 def set_up_file(soc_version: str, config: Config | None, observer: Observer | None) -> Setup:
     """Check what the build of an offline model was asked for."""
-    target = resolve_soc_version(soc_version)
-    return set_up(config or Config.from_environment(), target, observer, stores_networks=False, runs_elsewhere=True)
+    level = resolve_soc_version(soc_version)
+    return set_up(config or Config.from_environment(), level, observer, stores_networks=False, runs_elsewhere=True)
 
 
 def plan_file(
@@ -117,7 +117,7 @@ def _plan_ranges(source: ModelSource, setup: Setup, input_shapes: ShapeMap, rang
     names = [name for name, _, _ in source.declaration.inputs]
     whole = [ranges.get(name, shape) for name, shape in zip(names, shapes, strict=True)]
     options = lowering_options(setup.config)
-    return plan_ranges(source.portable(), whole, setup.target, options, force_float32=setup.config.forces_float32)
+    return plan_ranges(source.portable(), whole, setup.level, options, force_float32=setup.config.forces_float32)
 
 
 def _check_ranks(source: ModelSource, ranges: Mapping[str, Sequence[int | tuple[int, int]]]) -> None:

@@ -18,9 +18,9 @@ import numpy as np
 
 from opbuild.errors import ShapeError, UnsupportedOperatorError
 from opbuild.graph.types import Array, Graph
-from opbuild.kernel.machine import machine_of
+from opbuild.kernel.level import Level
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.target import Target
 from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.offline.file import PackedWeights
 from opbuild.offline.format import GRAPH, Section
@@ -72,7 +72,7 @@ class RangePlan:
 def plan_ranges(
     model: PortableModel,
     ranges: Sequence[Sequence[int | tuple[int, int]]],
-    target: Target,
+    level: Level,
     options: Options,
     *,
     force_float32: bool = False,
@@ -82,7 +82,7 @@ def plan_ranges(
     Args:
         model: The network.
         ranges: For each input its dimensions, as ``make_sizes`` takes them.
-        target: The machine that will run it.
+        level: The level that it is for.
         options: How it is lowered.
         force_float32: Whether other floating-point types are computed in float32.
 
@@ -103,7 +103,7 @@ def plan_ranges(
     for graph in _graphs(model, sizes, force_float32):
         known = len(forms)
         alternatives.begin()
-        programs = [lower_to(graph, target, options, kernels) for kernels in (alternatives, unlimited)]
+        programs = [lower_to(graph, level, options, kernels) for kernels in (alternatives, unlimited)]
         for program in programs:
             host.update(host_nodes(program))
             _add(needed, program.descriptors())
@@ -115,9 +115,9 @@ def plan_ranges(
             break
     for graph, _ in looked_at:
         for _ in alternatives.turns():
-            lower_to(graph, target, options, alternatives)
+            lower_to(graph, level, options, alternatives)
     _add(needed, {desc: forms.get(form(desc), ()) for desc in alternatives.wanted})
-    _add(needed, dict.fromkeys(conversions(machine_of(target)), ()))
+    _add(needed, dict.fromkeys(conversions(Machine.of(level)), ()))
     graph, program = looked_at[0]
     return RangePlan(model, sizes, options, force_float32, Planned((graph,), (program,), needed, host))
 
@@ -155,7 +155,7 @@ def bind(model: PortableModel, shapes: Shapes, force_float32: bool) -> Graph:
     return optimize_graph(model.bind(shapes, evaluate_native), evaluate_native, float32=force_float32)
 
 
-def lower_to(graph: Graph, target: Target, options: Options, kernels: Kernels | None) -> Program:
+def lower_to(graph: Graph, level: Level, options: Options, kernels: Kernels | None) -> Program:
     """Return the program of a graph that calls the given kernels only; the host takes what none of them may compute.
 
     Raises:
@@ -167,7 +167,7 @@ def lower_to(graph: Graph, target: Target, options: Options, kernels: Kernels | 
     options = replace(options, kernels=kernels)
     while True:
         try:
-            return lower(graph, target, options)
+            return lower(graph, level, options)
         except NoKernelError as error:
             missing = {node.name for node in graph.nodes} & {*error.nodes} - options.on_host
             if not missing:

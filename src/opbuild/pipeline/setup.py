@@ -13,7 +13,10 @@ from opbuild.errors import OptionError, TargetError
 from opbuild.events import Observer, Warned, log_warnings
 from opbuild.files.trust import PRIVATE, Trust, trusted
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
-from opbuild.kernel.target import Target, host_target, parse_target, runs_here
+from opbuild.kernel.host import compared, host_level, runs_here
+from opbuild.kernel.level import Level
+from opbuild.kernel.soc_version import parse_level
+from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
     from opbuild.kernel.interfaces import Compiler
@@ -25,31 +28,61 @@ class Setup:
 
     Attributes:
         config: Settings.
-        target: The machine that code is made for.
+        level: The level that code is made for.
         observer: Told what happens.
         stores_networks: Whether networks are stored whole, and started from what is stored.
         debug: Which operators are debugged, and how.
         trust: Whose files are believed.
         compiler: Makes the operators; nothing of it is loaded yet.
+        asked: The level that was asked for, where ``level`` is a lower one that serves instead.
     """
 
     config: Config
-    target: Target
+    level: Level
     observer: Observer
     stores_networks: bool = True
     debug: Debug = NO_DEBUG
     trust: Trust = PRIVATE
     compiler: Compiler = field(default_factory=make_compiler)
+    asked: Level | None = None
 
     @property
     def starts_stored(self) -> bool:
         """Whether a network is started from its stored image if there is one."""
         return self.stores_networks and not self.config.forces
 
+    @property
+    def why_not_compiled(self) -> str:
+        """Why nothing can be compiled; empty if something can."""
+        if self.config.forbid_compile:
+            return "compiling is forbidden"
+        return "" if self.compiler.library() is not None else f"the compiler {self.compiler.name} is not installed"
+
+    @property
+    def level_text(self) -> str:
+        """The level, and if it is lower than the one that was asked for, that one and why it does not serve."""
+        return compared(self.level, self.asked or self.level, self.why_not_compiled if self.asked else "")
+
+    def level_text_with(self, borrowed: int) -> str:
+        """Return the same for a network of whose operators so many are lower levels'."""
+        more = f", with {counted(borrowed, 'operator')} of lower levels ({self.why_not_compiled})" if borrowed else ""
+        return self.level_text + more
+
+    def lower(self) -> list[Setup]:
+        """Return the setups of the lower levels whose code may serve, the highest first: none if code can be made."""
+        if not self.config.uses_cache or self.config.forces or self.debug.active or not self.why_not_compiled:
+            return []
+        setups = []
+        for level in self.level.lower():
+            config, trust = trusted(replace(self.config, soc_version=level.name))
+            if config.uses_cache:
+                setups.append(replace(self, config=config, level=level, trust=trust, asked=self.asked or self.level))
+        return setups
+
 
 def set_up(
     config: Config,
-    target: str | Target | None,
+    target: str | Level | None,
     observer: Observer | None,
     *,
     stores_networks: bool = True,
@@ -62,18 +95,18 @@ def set_up(
     Without an observer warnings are logged, and without a compiler it is the usual one.
 
     Raises:
-        TargetError: If the target is unknown, or its code can not run on this machine.
+        TargetError: If the level is unknown, or its code can not run on this machine.
         OptionError: If what is said about debugging or the signing key is wrong, or an operator type that is named
             does not exist.
     """
-    machine = _machine(target, runs_elsewhere=runs_elsewhere)
+    level = _level(target, runs_elsewhere=runs_elsewhere)
     if config.optypelist_for_implmode:
         from opbuild.graph.operator_types import check_types
 
         check_types(config.optypelist_for_implmode)
     debug = make_debug(config.op_debug_level, config.op_debug_config, config.debug_dir, config.debug_folder)
     config = _placed(config) if debug.caching else replace(config, op_compiler_cache_mode="disable")
-    config = replace(config, soc_version=str(machine))
+    config = replace(config, soc_version=level.name)
     if debug.active and debug.folder.resolve() == config.kernel_meta.resolve():
         raise OptionError(f"debug_dir is {str(debug.folder)!r}, a folder of the cache", "choose another folder")
     config, trust = trusted(config)
@@ -81,16 +114,16 @@ def set_up(
     config, observer = _joined(config, observer or log_warnings)
     for warning in config.warnings:
         observer(Warned(warning))
-    return Setup(config, machine, observer, stores_networks, debug, trust, compiler or make_compiler())
+    return Setup(config, level, observer, stores_networks, debug, trust, compiler or make_compiler())
 
 
-def _machine(target: str | Target | None, *, runs_elsewhere: bool) -> Target:
-    machine = host_target() if target is None else parse_target(target) if isinstance(target, str) else target
-    problem = runs_here(machine)
+def _level(target: str | Level | None, *, runs_elsewhere: bool) -> Level:
+    level = host_level() if target is None else parse_level(target) if isinstance(target, str) else target
+    problem = runs_here(level)
     if problem and not runs_elsewhere:
-        message = f"code for {machine} can not run here: {problem}"
+        message = f"code for {level} can not run here: {problem}"
         raise TargetError(message, "leave the target out to build for this machine")
-    return machine
+    return level
 
 
 def _joined(config: Config, observer: Observer) -> tuple[Config, Observer]:

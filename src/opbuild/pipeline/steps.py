@@ -10,7 +10,7 @@ from opbuild.graph.passes.float32 import force_float32
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
-from opbuild.kernel.target import Target
+from opbuild.kernel.level import Level
 from opbuild.lowering.context import Options
 from opbuild.pipeline.stages import Assembled, Built, Packed
 from opbuild.program import Program
@@ -40,7 +40,7 @@ def pack(program: Program, packer: Packer, clock: Clock, watch: Watch = unwatche
         return Packed(program, constants, plan(program))
 
 
-def link_kernels(result: BuildResult, linker: Linker | None, target: Target) -> Built:
+def link_kernels(result: BuildResult, linker: Linker | None, level: Level) -> Built:
     """Return the kernels of a build in one library; ``linker`` is None if there are none.
 
     Raises:
@@ -54,19 +54,20 @@ def link_kernels(result: BuildResult, linker: Linker | None, target: Target) -> 
     }
     return Built(
         {desc: entry.symbol for desc, entry in result.entries.items()},
-        link(_objects(result, target), linker) if linker is not None else b"",
+        link(_objects(result, level), linker) if linker is not None else b"",
         operators,
         result.checked_order,
         certain=result.certain,
+        borrowed=sum(job.is_borrowed for job in result.decisions),
         warned=bool(result.warnings),
     )
 
 
-def _objects(result: BuildResult, target: Target) -> list[bytes]:
+def _objects(result: BuildResult, level: Level) -> list[bytes]:
     """Return all that is linked: kernels, what they call of the runtime, and the compiler's runtime library."""
     entries = list(result.entries.values())
     objects = [entry.object for entry in entries]
-    objects += support_objects(target.triple, {symbol for entry in entries for symbol in entry.undefined})
+    objects += support_objects(level.triple, {symbol for entry in entries for symbol in entry.undefined})
     if result.runtime is not None:
         objects += [entry.object for entry in result.runtime.entries.values()]
     return objects

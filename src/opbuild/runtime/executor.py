@@ -8,8 +8,6 @@ and runs a list of ``function(*arguments)``; ctypes releases the interpreter whi
 from __future__ import annotations
 
 import ctypes
-import os
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -18,7 +16,7 @@ import numpy as np
 from opbuild.errors import LinkError, OpbuildError, RunError
 from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array, Node
-from opbuild.kernel.machine import WAKING
+from opbuild.kernel.host import here
 from opbuild.platform.limits import hint_for
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
@@ -32,9 +30,6 @@ Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
 new_output: Callable[[tuple[int, ...], np.dtype[Any]], Array] = np.empty
 """Makes an array for an output, with any contents; tests fill it with a pattern, which shows what is not written."""
-
-_renewal = threading.Lock()
-os.register_at_fork(before=_renewal.acquire, after_in_parent=_renewal.release, after_in_child=_renewal.release)
 
 
 class Executor:
@@ -59,10 +54,12 @@ class Executor:
         self._headers, self._dimensions = make_headers(zip(views, types, strict=True))
         self._symbols = [step.symbol for step in kernels]
         self._views = views
-        self._functions: dict[str, Callable[..., int]] = {}
+        if library is None and self._symbols:
+            raise LinkError(f"the network {record.name} calls kernels and has no library", "build it again")
+        self._functions = {symbol: library.kernel(symbol) for symbol in self._symbols} if library is not None else {}
+        self._library = library
         self._checked = frozenset(record.notes.get(CHECKED_ORDER, ()))
-        self._pool: list[_Arena] = []
-        self._prepare(library)
+        self._pool = [_Arena(self)]
         self._outputs = [(port.type.shape, np.dtype(port.type.dtype)) for port in record.outputs]
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
@@ -77,8 +74,6 @@ class Executor:
         Raises:
             RunError: If a kernel or the host backend fails.
         """
-        if self._library is not None and self._library.inherited:
-            self._renew()
         try:
             arena = self._pool.pop()
         except IndexError:
@@ -91,20 +86,6 @@ class Executor:
         arena.detach()
         self._pool.append(arena)
         return outputs
-
-    def _prepare(self, library: Library | None) -> None:
-        """Take the kernels from a library, and make the arguments of one call ready."""
-        if library is None and self._symbols:
-            raise LinkError(f"the network {self.record.name} calls kernels and has no library", "build it again")
-        self._functions = {symbol: library.kernel(symbol) for symbol in self._symbols} if library is not None else {}
-        self._library = library
-        self._pool = [_Arena(self)]
-
-    def _renew(self) -> None:
-        """Load the library again in a child of the process that loaded it; its threads did not survive the fork."""
-        with _renewal:
-            if self._library is not None and self._library.inherited:
-                self._prepare(self._library.renewed())
 
     def _failure(self, arena: _Arena, arguments: tuple[Any, ...]) -> RunError:
         failed = next(index for index, (_, each) in enumerate(arena.steps) if each is arguments)
@@ -174,7 +155,7 @@ class _Arena:
         kernel: Any = owner._functions[step.symbol]
         library = cast("Library", owner._library)
         checks = step.symbol in owner._checked
-        tasks = library.num_threads if checks or step.work >= WAKING else 1
+        tasks = library.num_threads if checks else here().tasks(step.work, library.num_threads)
         if library.call is not None and len(addresses) <= MOST_OPERANDS and not checks:
             address = ctypes.cast(kernel, ctypes.c_void_p).value
             called = (ctypes.c_void_p * (2 + MOST_OPERANDS))(address, tasks, *addresses)

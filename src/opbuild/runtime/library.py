@@ -3,7 +3,7 @@
 The library is loaded from the bytes that were checked, through an anonymous file in memory: what was verified is what
 runs, a file that another process replaces or truncates can not harm a running network, nothing has to be written
 where the store is read-only, and each network gets its own copy, so that its number of threads is its own
-(``docs/decisions``).
+(``docs/decisions``). The threads themselves are the process's (``runtime.pool``).
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import errno
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from opbuild.errors import LinkError
 from opbuild.platform.limits import hint_for
+from opbuild.runtime.pool import load_pool
 
 _MESSAGE_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
 MOST_OPERANDS = 13
@@ -29,25 +30,16 @@ MOST_OPERANDS = 13
 _last_error = threading.local()
 _latest_error = [""]
 """What was said last in any thread: tasks of a kernel run in threads of their own."""
-_forks = [0]
-"""How many forks lie between the first process and this one."""
-
-
-def _count_fork() -> None:
-    _forks[0] += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)
 
 
 class Library:
     """A loaded shared library of kernels.
 
-    It stays loaded as long as this object lives; then its threads end and it is unloaded.
+    It stays loaded as long as this object lives; then it is unloaded, and threads that only it needed end.
 
     Args:
         data: The library's bytes.
-        num_threads: Threads that its parallel kernels use.
+        num_threads: Threads that its parallel kernels use, the caller's among them.
 
     Raises:
         LinkError: If it can not be loaded, e.g. because a symbol is missing.
@@ -57,30 +49,31 @@ class Library:
         show_mathematics()
         self._library, descriptor = _load(data)
         self.num_threads = num_threads
-        self._descriptor = descriptor
-        self._loaded_after = _forks[0]
         self._runtime("halide_set_num_threads", num_threads)
         self._runtime("halide_set_error_handler", _handler)
         self._runtime("halide_set_custom_print", _printer)
-        shutdown = getattr(self._library, "halide_shutdown_thread_pool", None)
-        finalizer = weakref.finalize(self, _unload, self._library._handle, descriptor, shutdown, _forks[0])
-        finalizer.atexit = False  # at exit other threads may still be inside a kernel; the process takes all with it
+        leave = self._share_threads() or getattr(self._library, "halide_shutdown_thread_pool", None)
+        self._finalizer = weakref.finalize(self, _unload, self._library._handle, descriptor, leave)
+        self._finalizer.atexit = (
+            False  # at exit other threads may still be inside a kernel; the process takes all with it
+        )
 
-    @property
-    def inherited(self) -> bool:
-        """Whether the process forked since the library was loaded: its threads are not in this process then."""
-        return self._loaded_after != _forks[0]
+    def _share_threads(self) -> Callable[[], Any] | None:
+        """Let kernels use the process's threads; return what ends that. None if they use none or the compiler's own."""
+        use_pool = getattr(self._library, "opbuild_use_pool", None)
+        if use_pool is None and self.has_tasks:
+            _with_own_threads.add(self)
+        if use_pool is None or self.num_threads == 1:
+            return None
+        pool = load_pool()
+        pool.opbuild_pool_open(self.num_threads)
+        use_pool(pool.opbuild_pool_run, self.num_threads)
+        return partial(pool.opbuild_pool_close, self.num_threads)
 
-    def renewed(self) -> Library:
-        """Return the library loaded again, with threads of its own, for a process that inherited this one.
-
-        Raises:
-            LinkError: If it can not be loaded.
-        """
-        if self._descriptor < 0:  # its bytes are gone; the calling thread does all the work
-            self._loaded_after = _forks[0]
-            return self
-        return Library(os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0), self.num_threads)
+    def _forget_threads(self) -> None:
+        """Run tasks one after the other in the child of a fork: threads of the library's own stayed in the parent."""
+        self._finalizer.detach()  # it would wait for them
+        self._runtime("halide_set_custom_do_par_for", _in_order)
 
     def kernel(self, symbol: str) -> Callable[..., int]:
         """Return a kernel; called with pointers to its buffers it returns 0 or an error code.
@@ -156,18 +149,31 @@ def _print(_context: int | None, text: bytes | None) -> None:
 _printer = _MESSAGE_HANDLER(_print)
 
 
-def _run_reversed(context: int | None, task: Callable[..., int], least: int, count: int, closure: int | None) -> int:
-    """Run a kernel's tasks one after the other, the last one first; stand in for ``halide_do_par_for``."""
-    for index in reversed(range(least, least + count)):
-        status = task(context, index, closure)
-        if status:
-            return status
-    return 0
+def _run(context: int | None, task: Callable[..., int], indices: Iterable[int], closure: int | None) -> int:
+    """Run a kernel's tasks one after the other; return the first error."""
+    return next((status for index in indices if (status := task(context, index, closure))), 0)
 
 
 _TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 _DO_PAR_FOR = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, _TASK, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
-_reversed = _DO_PAR_FOR(_run_reversed)
+_in_order = _DO_PAR_FOR(
+    lambda context, task, least, size, closure: _run(context, task, range(least, least + size), closure)
+)
+_reversed = _DO_PAR_FOR(
+    lambda context, task, least, size, closure: _run(context, task, reversed(range(least, least + size)), closure)
+)
+"""They stand in for ``halide_do_par_for``."""
+
+_with_own_threads: weakref.WeakSet[Library] = weakref.WeakSet()
+"""Libraries with the compiler's own pool of threads, which does not survive a fork."""
+
+
+def _forget_parents_threads() -> None:
+    for library in list(_with_own_threads):
+        library._forget_threads()
+
+
+os.register_at_fork(after_in_child=_forget_parents_threads)
 
 
 def _load(data: bytes) -> tuple[ctypes.CDLL, int]:
@@ -228,13 +234,11 @@ def _shared_memory_file(data: bytes) -> tuple[str, int]:
     return _temporary_file(data, "/dev/shm")  # noqa: S108  a private file is made there
 
 
-def _unload(handle: int, descriptor: int, shutdown: Callable[[], Any] | None, loaded_after: int) -> None:
+def _unload(handle: int, descriptor: int, leave: Callable[[], Any] | None) -> None:
     import _ctypes
 
-    if loaded_after != _forks[0]:
-        return  # its threads stayed in the parent: to wait for them would never end
-    if shutdown is not None:
-        shutdown()  # its threads run code that is about to go
+    if leave is not None:
+        leave()
     _ctypes.dlclose(handle)
     if descriptor >= 0:
         os.close(descriptor)

@@ -1,6 +1,6 @@
 """Linking: the objects of one network become one shared library.
 
-Each network's library holds its own copy of the compiler's runtime and binds it to itself (``-Bsymbolic``): the
+Each network's library holds its own copy of what its kernels call and binds it to itself (``-Bsymbolic``): the
 number of threads is exact for each network, and no library takes another's symbols. All symbols are bound when the
 library is opened (``-z now``), so that a missing one is an error there and not in the middle of a run. Mathematical
 functions of libm come from the process, as ``runtime.library`` makes them visible.
@@ -240,7 +240,7 @@ def _linked(library: bytes, linker: Linker) -> bytes:
     return library
 
 
-_PARTS = ("threads", "memory", "call")
+_PARTS = ("tasks", "memory", "call")
 _SUPPORT_FOR = {"x86-64-linux": "x86_64", "arm-64-linux": "aarch64"}
 
 

@@ -1,7 +1,7 @@
 """Bundle: files of a cache in one file, sealed by digests, the same bytes for the same contents.
 
-    opbuild bundle 1 <BLAKE3 of the list> <bytes of the list>, a line
-    the list: JSON, the target, the compilers, and name, size and BLAKE3 of each file, sorted by name
+    opbuild bundle 2 <BLAKE3 of the list> <bytes of the list>, a line
+    the list: JSON, the level, the compilers, and name, size and BLAKE3 of each file, sorted by name
     the files' contents, one after the other
 
 Nothing of it is unpacked by an archiver: names are compared with the forms that a cache's files have, so that no name
@@ -41,7 +41,7 @@ _FORMS = {
 """What may lie in each folder."""
 
 _HEADER = re.compile(rb"opbuild bundle ([0-9]{1,9}) ([0-9a-f]{64}) ([0-9]{1,12})\n")
-_FORMAT = 1
+_FORMAT = 2
 _HEADER_LIMIT = 128
 
 
@@ -50,7 +50,7 @@ class Bundle:
     """What a bundle holds.
 
     Attributes:
-        target: The machine that all operators are for.
+        target: The level that all operators are for.
         compilers: What compiled them.
         files: Contents by name.
     """
@@ -71,7 +71,7 @@ def write_bundle(
 
     Args:
         path: The file.
-        target: The machine that the operators are for.
+        target: The level that the operators are for.
         compilers: What compiled them.
         files: Names and contents.
         trust: What the bundle is signed with.

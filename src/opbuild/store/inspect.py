@@ -21,7 +21,7 @@ class Summary:
 
     Attributes:
         op_types: The operator's types, joined.
-        target: The machine that it is for.
+        target: The level that it is for.
         variant: How it is computed.
         milliseconds: How long compiling took.
         components: The key's components.
@@ -34,6 +34,11 @@ class Summary:
     milliseconds: float
     components: dict[str, Any]
     node: str
+
+    @property
+    def is_of_another_release(self) -> bool:
+        """Whether a release of opbuild stored it whose keys mean something else, so that no build finds it."""
+        return bool(self.components) and self.components.get("format") != KEY_FORMAT
 
 
 def summarize(folder: Path, name: str) -> Summary:

@@ -25,7 +25,7 @@ MEGABYTE = 2**20
 NO_AGEING = -1
 
 FOLDER_MEGABYTES = 500
-"""ATC's limit of the folder of one target."""
+"""ATC's limit of the folder of one level."""
 
 STORE_MEGABYTES = 5000
 """That of a store in which all that a user builds lies, with packed weights as large as the models."""
@@ -42,7 +42,7 @@ _CONTENT = f"""\
 # the folder. Otherwise {_VARIABLES[SIZE]} and {_VARIABLES[RATIO]} count, then the values
 # below.
 [{SECTION}]
-# Megabytes of this folder, or of each target's if targets have folders; -1: no limit, and times of use are not kept.
+# Megabytes of this folder, or of each level's if levels have folders; -1: no limit, and times of use are not kept.
 #{SIZE}=%d
 # When it is larger, what nobody used for half an hour goes, least recently used first, until this percentage remains.
 #{RATIO}={_DEFAULTS[RATIO]}

@@ -14,10 +14,11 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import CHECKED, Definition
+from opbuild.backend.halide.emission import halide_target
 from opbuild.kernel.debug import DUMP_COMPUTE
-from opbuild.kernel.machine import machine_of
+from opbuild.kernel.level import Level
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.target import Target
 
 _READABLE = {".stmt": hl.OutputFileType.stmt, ".ll": hl.OutputFileType.llvm_assembly}
 _ASSEMBLY = {".s": hl.OutputFileType.assembly}
@@ -25,14 +26,14 @@ _EXPRESSION = re.compile(r"<halide\.Expr of type \S+: (.*)>", re.DOTALL)
 
 
 def compile_debug(
-    desc: OpDesc, symbol: str, target: Target, options: Collection[str], *, modules: tuple[str, str], folder: Path
+    desc: OpDesc, symbol: str, level: Level, options: Collection[str], *, modules: tuple[str, str], folder: Path
 ) -> dict[str, bytes]:
     """Compile one operator with debug options.
 
     Args:
         desc: What to compile.
         symbol: The kernel's symbol.
-        target: The machine to compile for.
+        level: What to compile for.
         options: Of ``kernel.debug.OPTIONS``, and ``dump_compute``.
         modules: The modules that define and that schedule its family.
         folder: Where the compiler may write.
@@ -48,7 +49,13 @@ def compile_debug(
     if "ccec_O0" in options:
         _leave_unscheduled(definition)
     else:
-        import_module(modules[1]).schedule(definition, desc, machine_of(target))
+        tasks = definition.tasks
+        if "oom" in options:
+            # Halide derives what is touched before the loops run, and of work that is divided by extents too much: it
+            # would refuse sound calls.
+            definition.tasks = hl.Expr(1)
+        import_module(modules[1]).schedule(definition, desc, Machine.of(level))
+        definition.tasks = tasks
     wanted = {".o": hl.OutputFileType.object}
     if "dump_cce" in options:
         wanted |= _READABLE
@@ -58,7 +65,7 @@ def compile_debug(
     pipeline = outputs[0] if len(outputs) == 1 else hl.Pipeline(outputs)
     paths = {suffix: folder / f"kernel{suffix}" for suffix in wanted}
     files = {wanted[suffix]: str(path) for suffix, path in paths.items()}
-    pipeline.compile_to(files, definition.arguments, symbol, hl.Target("-".join((str(target), *_features(options)))))
+    pipeline.compile_to(files, definition.arguments, symbol, halide_target(level, _features(options)))
     contents = {suffix: path.read_bytes() for suffix, path in paths.items()}
     if DUMP_COMPUTE in options:
         contents["_compute.json"] = _description(desc, symbol, definition)
@@ -66,13 +73,8 @@ def compile_debug(
 
 
 def _checkable(desc: OpDesc) -> OpDesc:
-    """Return a descriptor whose bounds Halide finds out exactly.
-
-    Halide derives what is touched before the loops run. Of work that is divided among tasks by extents it finds out too
-    much and would refuse sound calls, so all is one task.
-    """
-    undivided = {"parts": 1} if "parts" in desc.variant else {}
-    return replace(desc, variant={**desc.variant, **undivided, CHECKED: True})
+    """Return a descriptor whose definition reads nothing beyond the operands' extents."""
+    return replace(desc, variant={**desc.variant, CHECKED: True})
 
 
 def _features(options: Collection[str]) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbuild.errors import CompileError, OpbuildError
+from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.target import Target
 
 if TYPE_CHECKING:
     from opbuild.platform.imports import Modules
@@ -80,13 +80,13 @@ class HalideCompiler:
             import_module(module)
 
     @staticmethod
-    def compile(desc: OpDesc, symbol: str, target: Target) -> bytes:
+    def compile(desc: OpDesc, symbol: str, level: Level) -> bytes:
         """Compile one operator.
 
         Args:
             desc: What to compile.
             symbol: The kernel's symbol.
-            target: The machine to compile for.
+            level: What to compile for.
 
         Returns:
             The bytes of a relocatable object; equal arguments give equal bytes in a fresh process.
@@ -99,19 +99,19 @@ class HalideCompiler:
 
         with _compiling(desc), object_file() as path:
             if desc.family == "runtime":
-                emit_runtime(target, path)
+                emit_runtime(level, path)
             else:
-                emit_operator(desc, symbol, target, _modules(desc), path)
+                emit_operator(desc, symbol, level, _modules(desc), path)
             return path.read_bytes()
 
     @staticmethod
-    def inspect(desc: OpDesc, symbol: str, target: Target, options: Collection[str]) -> Mapping[str, bytes]:
+    def inspect(desc: OpDesc, symbol: str, level: Level, options: Collection[str]) -> Mapping[str, bytes]:
         """Compile one operator with debug options.
 
         Args:
             desc: What to compile.
             symbol: The kernel's symbol.
-            target: The machine to compile for.
+            level: What to compile for.
             options: What is asked for, of ``kernel.debug``.
 
         Returns:
@@ -125,7 +125,7 @@ class HalideCompiler:
         from opbuild.backend.halide.debug import compile_debug
 
         with _compiling(desc), tempfile.TemporaryDirectory(prefix="opbuild-") as folder:
-            return compile_debug(desc, symbol, target, options, modules=_modules(desc), folder=Path(folder))
+            return compile_debug(desc, symbol, level, options, modules=_modules(desc), folder=Path(folder))
 
 
 @contextmanager

@@ -1,0 +1,79 @@
+"""One network in this process, called for a while for each line that arrives: other benchmarks let such take turns.
+
+It needs numpy and what it measures, so that any installed revision can run it. It writes a line of JSON once the
+network can be called, and then the median seconds of a call for each line that it reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RUNTIMES = ("opbuild", "onnxruntime")
+
+
+def main() -> None:
+    """Load the network, say so, and answer each line with a measurement."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runtime", choices=RUNTIMES)
+    parser.add_argument("model", help="an ONNX file")
+    parser.add_argument("output", type=Path, help="where to write what the network returned, a .npy file")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=0.3, help="length of a turn")
+    parser.add_argument("--cache", help="opbuild's cache folder")
+    parser.add_argument("--target", help="what opbuild makes code for; default: this machine")
+    arguments = parser.parse_args()
+    load = onnxruntime_network if arguments.runtime == "onnxruntime" else opbuild_network
+    call, facts = load(arguments)
+    np.save(arguments.output, call())
+    print(json.dumps(facts), flush=True)
+    for _ in sys.stdin:
+        print(turn(call, arguments.seconds), flush=True)
+
+
+def opbuild_network(arguments: Any) -> tuple[Callable[[], np.ndarray], dict[str, int]]:
+    """Return the call of a network that opbuild built, and what the build had to do."""
+    import opbuild
+
+    options = {"target": arguments.target} if arguments.target else {}
+    network = opbuild.compile(arguments.model, cache_path=arguments.cache, num_threads=arguments.threads, **options)
+    inputs = [values(each.shape) for each in network.inputs]
+    return lambda: np.asarray(network(*inputs)), {"built": network.report.built, "reused": network.report.reused}
+
+
+def onnxruntime_network(arguments: Any) -> tuple[Callable[[], np.ndarray], dict[str, int]]:
+    """Return the call of ONNX Runtime's session, and nothing more."""
+    import measure
+
+    session = measure.ort_session(arguments.model, arguments.threads)
+    inputs = {each.name: values(each.shape) for each in session.get_inputs()}
+    return lambda: np.asarray(session.run(None, inputs)[0]), {}
+
+
+def values(shape: tuple[int, ...]) -> np.ndarray:
+    """Return an input: normally distributed, the same in each process."""
+    return np.random.default_rng(0).standard_normal(tuple(shape)).astype(np.float32)
+
+
+def turn(call: Callable[[], object], seconds: float) -> float:
+    """Return the median seconds of a call, after two that bring caches and threads back."""
+    call()
+    call()
+    times: list[float] = []
+    while sum(times) < seconds or len(times) < 4:
+        started = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""This machine: its level, whether code for a level runs on it, and what of it decides when a kernel is called.
+
+The level is read from ``/proc/cpuinfo`` rather than by asking Halide, because a network that is already built starts
+without importing it. The operating system's list is also the safer one: it leaves out what the kernel or the hypervisor
+disabled.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from opbuild.config import available_cores
+from opbuild.errors import TargetError
+from opbuild.kernel.level import Level, best_level
+from opbuild.kernel.machine import KIB, Machine
+
+_TRIPLES = {
+    "x86_64": "x86-64-linux",
+    "amd64": "x86-64-linux",
+    "aarch64": "arm-64-linux",
+    "arm64": "arm-64-linux",
+    "riscv64": "riscv-64-linux",
+}
+"""Halide's names of the machines that ``uname -m`` names, the kernel's own spelling before others."""
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+"""https://docs.kernel.org/admin-guide/abi-testing.html, ``cpuX/cache/indexX``; of the first core, which is a guess
+where cores are of several kinds."""
+_DESCRIBED = ("type", "level", "size")
+_CACHE_SIZES = {1: (4 * KIB, 16 * KIB * KIB), 2: (16 * KIB, 1024 * KIB * KIB)}
+"""Bytes that a cache of a level may have; other numbers are not believed."""
+
+
+@lru_cache(maxsize=1)
+def host_level() -> Level:
+    """Return the level of this machine.
+
+    Raises:
+        TargetError: If opbuild makes no code for this architecture or operating system.
+    """
+    return best_level(_triple(), host_flags())
+
+
+@lru_cache(maxsize=1)
+def host_flags() -> frozenset[str]:
+    """Return what ``/proc/cpuinfo`` lists for all cores."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""  # a sandbox without /proc: the base instruction set always runs
+    return flags_in(text)
+
+
+def flags_in(cpuinfo: str) -> frozenset[str]:
+    """Return what the text of a ``/proc/cpuinfo`` lists; cores of several kinds give what all have."""
+    lists = re.findall(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
+    return frozenset.intersection(*(frozenset(line.split()) for line in lists)) if lists else frozenset()
+
+
+def runs_here(level: Level) -> str | None:
+    """Return why code for a level can not run on this machine, or None if it can.
+
+    Code that uses an instruction that this machine lacks dies with SIGILL, so this is asked before an object is loaded.
+    """
+    host = host_level()
+    if level.runs_on(host):
+        return None
+    if level.triple != host.triple:
+        return f"it is for {level}, this machine is {host}"
+    return f"it is for {level}, this machine is {host}: it lacks {', '.join(sorted(level.flags - host_flags()))}"
+
+
+def needed_of_machine(level: Level) -> tuple[str, ...]:
+    """Return what code for a level needs: the machine as ``uname -m`` calls it, then words of ``/proc/cpuinfo``."""
+    machine = next(name for name, triple in _TRIPLES.items() if triple == level.triple)
+    return (machine, *sorted(level.flags))
+
+
+def compared(level: Level, asked: Level | None = None, why: str = "") -> str:
+    """Return a level's name, and where code for a higher one could have served, which one and why it does not.
+
+    Args:
+        level: The level of the code that serves.
+        asked: The level that was asked for; None: this machine's.
+        why: Why it is not that one's code.
+    """
+    host = host_level()
+    wanted = asked or host
+    if level == wanted:
+        return level.name
+    said = f"this machine has {wanted}" if wanted == host else f"{wanted} was asked for"
+    return f"{level} ({'; '.join(filter(None, (said, why)))})"
+
+
+@lru_cache(maxsize=1)
+def here() -> Machine:
+    """Return this machine, as far as it is known; what is not is what its level has.
+
+    Only what is called may depend on it, never what a key holds.
+    """
+    return machine_with_caches(Machine.of(host_level()), _CACHES, available_cores())
+
+
+def machine_with_caches(machine: Machine, folder: Path, cores: int) -> Machine:
+    """Return a machine with the caches that a folder of sysfs describes, as far as it does, and a number of cores."""
+    sizes = _cache_sizes(folder)
+    return replace(machine, l1=sizes.get(1, machine.l1), l2=sizes.get(2, machine.l2), cores=cores)
+
+
+def _cache_sizes(folder: Path) -> dict[int, int]:
+    """Return the bytes of a core's caches for data, by their level."""
+    sizes: dict[int, int] = {}
+    try:
+        for index in sorted(folder.glob("index[0-9]*")):
+            kind, level, size = ((index / name).read_text(encoding="ascii").strip() for name in _DESCRIBED)
+            found = re.fullmatch(r"([0-9]{1,9})K", size)
+            if kind not in ("Data", "Unified") or found is None or level not in ("1", "2"):
+                continue
+            least, most = _CACHE_SIZES[int(level)]
+            nbytes = int(found[1]) * KIB
+            if least <= nbytes <= most:
+                sizes.setdefault(int(level), nbytes)
+    except (OSError, ValueError):
+        pass  # what was read counts
+    return sizes
+
+
+def _triple() -> str:
+    machine, system = platform.machine().lower(), platform.system().lower()
+    if machine not in _TRIPLES or system != "linux":
+        raise TargetError(
+            f"no code can be made for {machine} under {system}", "opbuild runs on Linux: x86-64, Arm, RISC-V"
+        )
+    return _TRIPLES[machine]
