@@ -98,7 +98,7 @@ def test_a_familys_variant_without_limits_is_right_at_every_extent(name: str) ->
     """The kernels of one extent's least variants serve all extents; no canary around any buffer changes."""
     asked = Unlimited()
     for extent in (13, 1):  # a large one and the one at which dimensions fall away
-        _lower(_graph(CASES[name], extent)[0], 2, asked)
+        _lower(graph_of(CASES[name], extent)[0], 2, asked)
     kernels = Available(asked.descs)
     for extent in sorted({*CHOSEN[1], *CHOSEN[2]}):
         if extent >= CASES[name].least:
@@ -123,7 +123,7 @@ def test_every_family_has_a_case() -> None:
 
 def _check(case: Case, extent: int, threads: int, kernels: Kernels | None = None) -> set[str]:
     """Compare one extent with ONNX Runtime; return the families that served it."""
-    graph, model, x = _graph(case, extent)
+    graph, model, x = graph_of(case, extent)
     result = graph.types["y"]
     expected = onnxruntime_output(model, {"x": x}) if result.size else np.zeros(result.shape, result.dtype)
     program = _lower(graph, threads, kernels)
@@ -141,7 +141,8 @@ def _lower(graph: Graph, threads: int, kernels: Kernels | None) -> Program:
     return lower(graph, host_level(), Options(kernels=kernels))
 
 
-def _graph(case: Case, extent: int) -> tuple[Graph, onnx.ModelProto, np.ndarray]:
+def graph_of(case: Case, extent: int) -> tuple[Graph, onnx.ModelProto, np.ndarray]:
+    """Return a case's network for an extent, its model and an input."""
     model, x = _model(case, extent)
     return optimize(load_model(model).bind({}, evaluate), evaluate), model, x
 
