@@ -12,7 +12,7 @@ import onnx
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from networks import conv_to_5x5, light
+from networks import bert, conv_to_5x5, light
 
 NAMES = (
     "resnet50",
@@ -30,6 +30,11 @@ NAMES = (
 def network(name: str) -> onnx.ModelProto:
     """Return a network with random He weights and without its final Softmax, which would hide errors."""
     return light(name, random_weights=True, without_softmax=True)
+
+
+def transformer() -> onnx.ModelProto:
+    """Return four layers of BERT-base's structure with random weights, for 128 tokens."""
+    return bert(layers=4, hidden=768, heads=12, seq=128, decomposed=False)
 
 
 def one_layer_changed(model: onnx.ModelProto) -> onnx.ModelProto:

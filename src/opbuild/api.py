@@ -21,6 +21,7 @@ from opbuild.kernel.level import Level
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, is_surely_new, open_model
 from opbuild.pipeline.images import Wanted, start
+from opbuild.pipeline.lower_levels import plan_served, start_stored
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
 from opbuild.platform.limits import names_limits
@@ -43,20 +44,22 @@ __all__ = ["Network", "Report", "compile", "compile_graph"]
 def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[], Builder]) -> Binding:
     """Make a network ready for one input signature: start it as it is stored, or build and store it."""
     clock = Clock()
-    stored = stores.images.start(wanted.key, clock)
+    stored = start_stored(wanted, stores, clock)
     if isinstance(stored, Binding):
         return stored
-    packer = stores.packer()
     with new_builder() as builder:
-        needed = plan_graphs([wanted.read(clock)], setup, clock)
-        (network,) = build_network(needed, setup, stores, builder, packer, clock)
+        served = plan_served(stores, builder, lambda setup: plan_graphs([wanted.read(clock)], setup, clock))
+        needed, stores, setup = served.needed, served.stores, served.stores.setup
+        packer = stores.packer()
+        (network,) = build_network(needed, setup, stores, served.builder, packer, clock)
         with clock("start"):
             executor = start(network.record, network.built.library, network.constants.arrays, setup.config.num_threads)
         working(setup.observer, WRITING)
         with clock("store"):
-            if stores.images.keep(wanted, network, packer, builder) or network.built.compiled:
+            if stores.images.keep(wanted, network, packer, served.builder) or network.built.compiled:
                 stores.age()
-    return Binding(executor, make_report(network.record, network.operators, clock, stored))
+    level = setup.level_text_with(network.built.borrowed)
+    return Binding(executor, make_report(network.record, network.operators, clock, level, stored))
 
 
 def plan_graphs(graphs: Sequence[Graph], setup: Setup, clock: Clock) -> Planned:

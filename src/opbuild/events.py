@@ -47,6 +47,13 @@ class Taken(NamedTuple):
     to_compile: int
 
 
+class LowerServes(NamedTuple):
+    """The network runs a lower level's code, since none can be made; ``level`` says which, and why."""
+
+    network: str
+    level: str
+
+
 class BuildFinished(NamedTuple):
     """A build ended: ``built`` operators were compiled, ``reused`` came from the store or from others."""
 
@@ -82,7 +89,9 @@ class Warned(NamedTuple):
     not_stored: int = 0
 
 
-Event = BuildStarted | CompileStarted | CompileFinished | Waiting | Taken | BuildFinished | Working | Warned
+Event = (
+    BuildStarted | CompileStarted | CompileFinished | Waiting | Taken | BuildFinished | Working | LowerServes | Warned
+)
 Observer = Callable[[Event], None]
 
 

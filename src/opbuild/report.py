@@ -60,6 +60,7 @@ class Report:
 
     Attributes:
         network: The network's name.
+        level: The level of its code; if that is lower than was asked for, or than this machine's, which and why.
         operators: Its distinct operators in order of first use.
         host: Number of calls that the host backend evaluates, by operator type.
         steps: Milliseconds of each step of the data path, in order.
@@ -79,6 +80,7 @@ class Report:
     notes: Mapping[str, Any] = field(default_factory=dict)
     arena: int = 0
     constants: int = 0
+    level: str = ""
 
     @property
     def built(self) -> int:
@@ -111,6 +113,7 @@ class Report:
         if not self.steps:
             return titled(f"Build of {self.network}: {UNBOUND}")
         rows = [
+            ("level", self.level),
             ("operators built", self.built),
             ("operators reused", self.reused),
             (
@@ -142,6 +145,7 @@ class Report:
             f"  {operator.status:<6}  {operator.name:<{width}}  {len(operator.nodes):>3} x  {operator.reason}"
             for operator in self.operators
         ]
+        lines.append(f"level {self.level}")
         if self.host:
             lines.append("on the host: " + ", ".join(f"{count} x {name}" for name, count in sorted(self.host.items())))
         lines.append("steps: " + ", ".join(f"{name} {time:.1f} ms" for name, time in self.steps.items()))

@@ -86,7 +86,7 @@ def test_random_trees_give_what_their_operations_give_one_by_one(level: str) -> 
 def test_networks_of_trees_give_what_their_operations_give_one_by_one() -> None:
     """Passes that fuse, fold and choose kernels change no bit either; numbers that are not literals become operands."""
     options = {mode: Options(impl_mode=mode) for mode in ("high_performance", "high_precision")}
-    reference = Reference(LEVELS["host"])
+    reference = Reference(LEVELS[host_level().name])
     alive = (one for one in map(tree, count(START + 90_000_000)) if is_alive(one))
     for one in islice(alive, CAMPAIGN // 20 or 6):
         graph, feeds = as_graph(one)

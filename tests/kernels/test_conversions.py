@@ -23,11 +23,12 @@ from expression_trees import (
     values,
 )
 from fuzzing import CAMPAIGN
+from opbuild.kernel.host import host_level
 from opbuild.operations.evaluation import cast as host_cast
 from opbuild.operations.expression import Expression, arg, const
 from opbuild.operations.table import OPERATIONS
 
-LEVELS = {name: level for name, level in levels().items() if CAMPAIGN or name in ("sse4.1", "host")}
+LEVELS = {name: level for name, level in levels().items() if CAMPAIGN or name in ("x86-64-v2", host_level().name)}
 LARGE = frozenset(("acosh", "asinh", "atan2", "atanh", "gelu_tanh", "mish", "pow", "sinh", "softplus", "tan"))
 """Functions that take the compiler long; their conversions are the same."""
 

@@ -89,7 +89,7 @@ def test_nan_stays_within_the_tiles_that_read_it() -> None:
 
 def test_fewer_blocks_than_a_tile_needs_are_refused() -> None:
     """All output blocks together must hold a register tile; ranges that would not are not made."""
-    tile = {"tile": 4, "chunk_x": 4, "chunk_y": 4, "width": 4, "height": 2, "blocks": 2, "parts": 2}
+    tile = {"tile": 4, "chunk_x": 4, "chunk_y": 4, "width": 8, "blocks": 2}
     blocks = winograd.describe(Epilogue(), tile).outputs[0].dims[3]
     assert blocks.problem(1, 1) is not None
     assert blocks.problem(2, 1) is None
@@ -97,7 +97,7 @@ def test_fewer_blocks_than_a_tile_needs_are_refused() -> None:
 
 def test_extents_that_are_not_whole_chunks_are_refused() -> None:
     """The descriptor demands rounded extents: the last chunk writes all of its tiles."""
-    tile = {"tile": 4, "chunk_x": 7, "chunk_y": 1, "width": 7, "height": 1, "blocks": 2, "parts": 2}
+    tile = {"tile": 4, "chunk_x": 7, "chunk_y": 1, "width": 7, "blocks": 2}
     desc = winograd.describe(Epilogue(), tile)
     assert desc.outputs[0].dims[1].problem(28, 16) is None
     assert desc.outputs[0].dims[1].problem(27, 16) is not None

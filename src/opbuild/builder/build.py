@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import cast
+from typing import NamedTuple, cast
 
 from opbuild.builder.client import CompileServer
 from opbuild.builder.explain import Explainer
@@ -30,6 +30,22 @@ from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
 from opbuild.platform.background import Background
 
 
+class LowerLevel(NamedTuple):
+    """A level below a builder's own, whose operators serve where nothing can be compiled.
+
+    Attributes:
+        level: The level.
+        operators: Where its operators are kept.
+        runtimes: Where its runtime library is kept.
+        text: What to call it and why it serves.
+    """
+
+    level: Level
+    operators: Store
+    runtimes: Store
+    text: str
+
+
 class Builder:
     """Builds operators. Close it, or use it in a ``with`` statement, to let go of its compile server.
 
@@ -48,6 +64,7 @@ class Builder:
         write_debug: Writes the files of debugging, names and contents; returns None, or why the storage refused.
         claims: Who compiles what, where other processes may need the same operators; None asks nobody. A forced build
             never asks.
+        lower: Returns the levels below whose operators serve where nothing can be compiled, the highest first.
     """
 
     def __init__(
@@ -66,6 +83,7 @@ class Builder:
         debug: Debug = NO_DEBUG,
         write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None = None,
         claims: Claims | None = None,
+        lower: Callable[[], Sequence[LowerLevel]] = tuple,
     ) -> None:
         self.store = store
         self.runtime_store = runtime_store
@@ -80,6 +98,7 @@ class Builder:
         self.debug = debug
         self.write_debug = write_debug
         self.claims = None if force else claims
+        self.lower = lower
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
         self._identity: Background[CompilerIdentity] | None = None
@@ -139,6 +158,18 @@ class Builder:
             BuildError: If the compiler is not installed.
         """
         return tuple(self._decide(desc, nodes, self.store) for desc, nodes in needed.items())
+
+    def found(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Job, ...] | None:
+        """Return a network's operators if nothing must be compiled for it, else None.
+
+        Args:
+            needed: Each distinct operator with the nodes that need it (``Program.descriptors()``).
+
+        Raises:
+            BuildError: If the compiler is not installed.
+        """
+        jobs = self.plan(needed)
+        return None if any(job.must_compile for job in jobs) or self._missing_runtime(jobs) else jobs
 
     def start(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> Work:
         """Decide now, compile in the background.
@@ -228,9 +259,21 @@ class Builder:
     def _decide(self, desc: OpDesc, nodes: tuple[str, ...], store: Store) -> Job:
         options = self.debug.options(desc.op_types, nodes) if desc.operands else None
         key = self.key(desc, options or ())
-        return Job(
+        job = Job(
             desc, key, key.name(self.config.device_id), nodes, store, self._decision(key, store, options), options
         )
+        if job.must_compile and options is None and not self.force:
+            self._borrow(job)
+        return job
+
+    def _borrow(self, job: Job) -> None:
+        """Give an operator that can not be compiled a lower level's entry, if there is one."""
+        for lower in self.lower():
+            key = make_key(job.desc, lower.level, self.identity(), job.key.components["sources"])
+            found = (lower.operators if job.desc.operands else lower.runtimes).lookup(key)
+            if isinstance(found, Found):
+                job.borrow(found, lower.text)
+                return
 
     def _decision(self, key: Key, store: Store, debug: Sequence[str] | None) -> Found | Reason:
         """Return the entry that serves, or why the operator must be compiled."""

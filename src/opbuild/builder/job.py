@@ -40,6 +40,7 @@ class Job:
         entry: What serves, once there is something.
         failure: How it failed, if it did.
         claim: The right to compile it, while this process has it.
+        is_borrowed: Whether a lower level's entry serves.
     """
 
     desc: OpDesc
@@ -54,6 +55,7 @@ class Job:
     entry: Entry | None = None
     failure: Failure | None = None
     claim: Claim | None = None
+    is_borrowed: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.decision, Reason):
@@ -82,6 +84,11 @@ class Job:
         """Take what another process built; ``holder`` says which, if no store does."""
         text = f"taken from {found.source}" if found.source else f"built by {holder} meanwhile"
         self._serve(found.entry, "shared", Reason("shared", text))
+
+    def borrow(self, found: Found, level: str) -> None:
+        """Take a lower level's entry; ``level`` says which, and why."""
+        self.decision, self.is_borrowed = found, True
+        self._serve(found.entry, "reused", Reason("stored", f"in the store, for level {level}"))
 
     def release(self) -> None:
         """Let others compile it who still need to."""

@@ -25,8 +25,9 @@ class BuildResult:
         decisions: What became of each operator and why, in the order given; the runtime library is not among them.
         seconds: Wall time from the start of the build to its end.
         warnings: What the user should know, e.g. that nothing could be stored.
-        certain: Whether every object is what its key says. If a source or the compiler changed while it was built, an
-            object may be used, but neither it nor what is made of it may be kept.
+        certain: Whether every object is what its key says, and for the level that was asked for. If a source or the
+            compiler changed while it was built, an object may be used, but neither it nor what is made of it may be
+            kept; of a lower level's objects no network may be kept that is taken for one of this level.
     """
 
     entries: Mapping[OpDesc, Entry]

@@ -131,7 +131,8 @@ class Work:
         runtime = self._builder.finish(self._all)
         entries = {job.desc: cast("Entry", job.entry) for job in self._all}
         warned = (*self._own_warnings(), *self._warnings, *(runtime.warnings if runtime else ()))
-        certain = self._certain and (runtime is None or runtime.certain)
+        own = not any(job.is_borrowed for job in self._all)
+        certain = self._certain and own and (runtime is None or runtime.certain)
         return BuildResult(entries, runtime, self._all, perf_counter() - self._started, warned, certain)
 
     def _own_warnings(self) -> tuple[str, ...]:

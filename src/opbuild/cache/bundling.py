@@ -211,6 +211,7 @@ def _trust_of(config: Config) -> Trust:
 
 def _entries_of(needed: Planned, builder: Builder) -> list[Entry]:
     """Return the entries that a network needs, all of them stored."""
+    builder.lower = tuple  # a bundle has one level's operators
     plans = builder.plan(needed.kernels)
     entries = [plan.entry for plan in plans if plan.entry is not None]
     missing = [plan.name for plan in plans if plan.must_compile]

@@ -41,7 +41,7 @@ def explain(path: Path | None, model: Path | None, input_shape: str | None, as_j
     report = preview(model, soc_version=str(target), **shapes, config=config, portable=False, observer=make_warner())
     if as_json:
         print_json([{"name": each.name, "reused": each.status != "built", "why": each.reason,
-                     "nodes": list(each.nodes)} for each in report.operators])  # fmt: skip
+                     "nodes": list(each.nodes), "level": report.level} for each in report.operators])  # fmt: skip
         return
     show_report(report, planned=True)
-    say(f"{counted(report.built, 'operator')} to build, {report.reused} to reuse")
+    say(f"{counted(report.built, 'operator')} to build, {report.reused} to reuse, level {report.level}")

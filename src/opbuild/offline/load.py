@@ -10,7 +10,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
 from opbuild.errors import BuildError, ShapeError, TargetError
 from opbuild.files.trust import make_trust
-from opbuild.kernel.host import runs_here
+from opbuild.kernel.host import compared, runs_here
 from opbuild.offline.file import OfflineModel, read_offline
 from opbuild.offline.format import GRAPH
 from opbuild.offline.range_binder import RangeBinder
@@ -103,7 +103,7 @@ class _Loaded:
         with clock("load"):
             record = self._model.record(self._model.signatures.index(shapes))
             executor = Executor(record, self._library, self._model.constants(record), evaluate)
-        return Binding(executor, stored_report(record, clock))
+        return Binding(executor, stored_report(record, clock, compared(self._model.level)))
 
     def check(self, shapes: Shapes) -> None:
         """Refuse shapes that the file does not serve."""

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from opbuild.config import Config
 from opbuild.events import Observer
 from opbuild.models.source import Model
 from opbuild.offline.plan import RangeMap, ShapeMap, plan_file, set_up_file
+from opbuild.pipeline.lower_levels import plan_served
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Planned, require_portable
 from opbuild.pipeline.stores import Stores, deciding_builder
 from opbuild.report import OperatorReport, Report
+
+if TYPE_CHECKING:
+    from opbuild.builder.build import Builder
+    from opbuild.builder.job import Job
 
 
 def preview(
@@ -28,8 +34,9 @@ def preview(
 ) -> Report:
     """Return what ``build_offline`` with these arguments would compile and reuse, and why.
 
-    With ``portable`` operators that run only where onnx is installed are refused, as ``build_offline`` does. Operators
-    are reported as ``built`` if they would be; their milliseconds are 0.
+    With ``portable`` operators that run only where onnx is installed are refused, as ``build_offline`` does. Without
+    it is what ``compile`` would do, which takes a lower level's operators where nothing can be compiled. Operators are
+    reported as ``built`` if they would be; their milliseconds are 0.
 
     Raises:
         ModelError: If the model is at fault.
@@ -38,19 +45,24 @@ def preview(
     """
     setup = set_up_file(soc_version, config, observer)
     stores = Stores(setup)
-    needed = plan_file(model, setup, stores, input_shapes=input_shapes, variants=variants, ranges=ranges).needed
+
+    def plan(setup: Setup) -> Planned:
+        return plan_file(model, setup, stores, input_shapes=input_shapes, variants=variants, ranges=ranges).needed
+
     if portable:
+        needed = plan(setup)
         require_portable(needed.host.values())
+        builder = deciding_builder(setup, stores)
+    else:
+        needed, stores, builder = plan_served(stores, deciding_builder(setup, stores), plan)
     host = Counter(each.node.op_type for each in needed.host.values())
-    return Report(network=needed.name, operators=_decided(needed, setup, stores), host=host)
+    jobs = builder.plan(needed.kernels)
+    level = stores.setup.level_text_with(sum(job.is_borrowed for job in jobs))
+    return Report(needed.name, _explained(jobs, builder), host, level=level)
 
 
-def _decided(needed: Planned, setup: Setup, stores: Stores) -> tuple[OperatorReport, ...]:
+def _explained(jobs: Sequence[Job], builder: Builder) -> tuple[OperatorReport, ...]:
     from opbuild.builder.explain import WHEN_ASKED, Explainer
 
-    builder = deciding_builder(setup, stores)
     explain = Explainer(builder.store, builder.others, WHEN_ASKED).explain
-    return tuple(
-        OperatorReport(job.name, job.outcome, str(explain(job.key, job.reason)), job.nodes)
-        for job in builder.plan(needed.kernels)
-    )
+    return tuple(OperatorReport(job.name, job.outcome, str(explain(job.key, job.reason)), job.nodes) for job in jobs)

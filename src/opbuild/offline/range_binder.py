@@ -9,6 +9,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, InvalidModelError, ShapeError
 from opbuild.files.trust import parse_json
 from opbuild.graph.types import Array, TensorType
+from opbuild.kernel.host import compared
 from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.models.endpoints import outputs_of_any
 from opbuild.models.sizes import make_sizes
@@ -110,7 +111,7 @@ class RangeBinder:
         with clock("start"):
             network = assemble(packed, Built(self._symbols, operators=self._operators(program)))
             executor = Executor(network.record, self._library, network.constants.arrays, evaluate)
-        return Binding(executor, stored_report(network.record, clock))
+        return Binding(executor, stored_report(network.record, clock, compared(self._offline.level)))
 
     def _operators(self, program: Program) -> dict[OpDesc, OperatorReport]:
         return {

@@ -89,12 +89,12 @@ class Images:
         if not self._setup.starts_stored:
             return "a rebuild was asked for" if self._setup.stores_networks else "stored networks are not used here"
         with clock("load"):
-            image = self._store.load(key)
+            image = self._store.load(self._own(key))
             if isinstance(image, Reason):
                 return image.text
             try:
                 executor = start(image.record, image.library, image.constants, self._setup.config.num_threads)
-                return Binding(executor, stored_report(image.record, clock))
+                return Binding(executor, stored_report(image.record, clock, self._setup.level_text))
             except (OpbuildError, ValueError, LookupError, TypeError, ArithmeticError, OSError, MemoryError) as error:
                 return f"it can not be started: {error}"
 
@@ -109,12 +109,16 @@ class Images:
         if key.compiler not in ("", builder.identity().digest) or own_sources_edited():
             return False
         try:
-            self._store.save(key, network.record, network.built.library, network.constants, packer)
+            self._store.save(self._own(key), network.record, network.built.library, network.constants, packer)
         except ValueError as error:
             if not network.built.warned:  # a store that can not be written is said once
                 message = f"the network {network.record.name} was built but not stored: {error}"
                 self._setup.observer(Warned(message, 1))
         return True
+
+    def _own(self, key: ImageKey) -> ImageKey:
+        """Return a network's key for this level, which may be lower than the one that was asked for."""
+        return key._replace(components={**key.components, "target": self._setup.level.name})
 
     @cached_property
     def _compiler_digest(self) -> str:

@@ -13,9 +13,10 @@ from opbuild.errors import OptionError, TargetError
 from opbuild.events import Observer, Warned, log_warnings
 from opbuild.files.trust import PRIVATE, Trust, trusted
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
-from opbuild.kernel.host import host_level, runs_here
+from opbuild.kernel.host import compared, host_level, runs_here
 from opbuild.kernel.level import Level
 from opbuild.kernel.soc_version import parse_level
+from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
     from opbuild.kernel.interfaces import Compiler
@@ -33,6 +34,7 @@ class Setup:
         debug: Which operators are debugged, and how.
         trust: Whose files are believed.
         compiler: Makes the operators; nothing of it is loaded yet.
+        asked: The level that was asked for, where ``level`` is a lower one that serves instead.
     """
 
     config: Config
@@ -42,11 +44,40 @@ class Setup:
     debug: Debug = NO_DEBUG
     trust: Trust = PRIVATE
     compiler: Compiler = field(default_factory=make_compiler)
+    asked: Level | None = None
 
     @property
     def starts_stored(self) -> bool:
         """Whether a network is started from its stored image if there is one."""
         return self.stores_networks and not self.config.forces
+
+    @property
+    def why_not_compiled(self) -> str:
+        """Why nothing can be compiled; empty if something can."""
+        if self.config.forbid_compile:
+            return "compiling is forbidden"
+        return "" if self.compiler.library() is not None else f"the compiler {self.compiler.name} is not installed"
+
+    @property
+    def level_text(self) -> str:
+        """The level, and if it is lower than the one that was asked for, that one and why it does not serve."""
+        return compared(self.level, self.asked or self.level, self.why_not_compiled if self.asked else "")
+
+    def level_text_with(self, borrowed: int) -> str:
+        """Return the same for a network of whose operators so many are lower levels'."""
+        more = f", with {counted(borrowed, 'operator')} of lower levels ({self.why_not_compiled})" if borrowed else ""
+        return self.level_text + more
+
+    def lower(self) -> list[Setup]:
+        """Return the setups of the lower levels whose code may serve, the highest first: none if code can be made."""
+        if not self.config.uses_cache or self.config.forces or self.debug.active or not self.why_not_compiled:
+            return []
+        setups = []
+        for level in self.level.lower():
+            config, trust = trusted(replace(self.config, soc_version=level.name))
+            if config.uses_cache:
+                setups.append(replace(self, config=config, level=level, trust=trust, asked=self.asked or self.level))
+        return setups
 
 
 def set_up(

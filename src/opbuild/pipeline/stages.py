@@ -80,6 +80,7 @@ class Built:
         checked_order: Symbols of the kernels whose order of tasks is checked while they run.
         certain: Whether every kernel is what its key says; otherwise nothing made of them may be kept.
         warned: Whether the user was told that something can not be stored.
+        borrowed: How many of them are lower levels'.
     """
 
     symbols: Mapping[OpDesc, str]
@@ -88,6 +89,7 @@ class Built:
     checked_order: tuple[str, ...] = ()
     certain: bool = True
     warned: bool = False
+    borrowed: int = 0
 
     @property
     def compiled(self) -> bool:

@@ -58,6 +58,7 @@ def link_kernels(result: BuildResult, linker: Linker | None, level: Level) -> Bu
         operators,
         result.checked_order,
         certain=result.certain,
+        borrowed=sum(job.is_borrowed for job in result.decisions),
         warned=bool(result.warnings),
     )
 

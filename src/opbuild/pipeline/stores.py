@@ -17,7 +17,7 @@ from opbuild.platform.sources import own_sources
 from opbuild.runtime.image import ImageStore
 
 if TYPE_CHECKING:
-    from opbuild.builder.build import Builder
+    from opbuild.builder.build import Builder, LowerLevel
     from opbuild.builder.result import BuildResult
     from opbuild.kernel.interfaces import Claims, Store
     from opbuild.runtime.weights import Packer
@@ -32,13 +32,19 @@ class Stores:
         setup: Says where they are, whether they are used, and whose files are believed.
 
     Attributes:
+        setup: The same.
         rebuilt: Digests of the keys that this build was forced to compile, and need not compile again.
     """
 
     def __init__(self, setup: Setup) -> None:
-        self._setup = setup
+        self.setup = setup
         self._config = setup.config
         self.rebuilt: set[str] = set()
+
+    @cached_property
+    def lower(self) -> tuple[Stores, ...]:
+        """The stores of lower levels whose code may serve, the highest first; none if code can be made."""
+        return tuple(map(Stores, self.setup.lower()))
 
     @cached_property
     def policy(self) -> Policy:
@@ -47,10 +53,10 @@ class Stores:
 
         config = self._config
         policy, warnings = read_policy(
-            config.policy_file, quota_environment(), self._setup.trust, usual_megabytes(config)
+            config.policy_file, quota_environment(), self.setup.trust, usual_megabytes(config)
         )
         for warning in warnings:
-            self._setup.observer(Warned(warning))
+            self.setup.observer(Warned(warning))
         return policy
 
     @cached_property
@@ -72,15 +78,15 @@ class Stores:
     @cached_property
     def images(self) -> Images:
         """The networks that are stored whole."""
-        return Images(self._setup, self._image_store)
+        return Images(self.setup, self._image_store)
 
     @cached_property
     def _image_store(self) -> ImageStore:
         from opbuild.store.networks import DiskNetworks
         from opbuild.store.weights import DiskWeights
 
-        trust, folder, copies = self._setup.trust, self._config.network_meta, self._config.copy_weights
-        times = self._setup.stores_networks and self.policy.ages
+        trust, folder, copies = self.setup.trust, self._config.network_meta, self._config.copy_weights
+        times = self.setup.stores_networks and self.policy.ages
         networks = DiskNetworks(folder, keep_times=times, trust=trust, copies=copies)
         weights = DiskWeights(folder / "weights", trust=trust, copies=copies)
         return ImageStore(networks, weights, own_sources(), copies=copies)
@@ -88,7 +94,7 @@ class Stores:
     @cached_property
     def models(self) -> ModelMemory:
         """What is remembered of models that were built."""
-        setup = self._setup
+        setup = self.setup
         return ModelMemory(
             self._config.network_meta,
             setup.trust,
@@ -107,7 +113,7 @@ class Stores:
 
     def packer(self) -> Packer:
         """Return what packs the constants of one build."""
-        return self._image_store.packer(stored=self._setup.stores_networks, reuse=self._setup.starts_stored)
+        return self._image_store.packer(stored=self.setup.stores_networks, reuse=self.setup.starts_stored)
 
     def other_levels(self) -> list[Store]:
         """Return where operators for other levels are kept, for explaining; none where levels share a folder."""
@@ -120,7 +126,7 @@ class Stores:
             folders = sorted(path for path in config.cache_folder.parent.iterdir() if path.is_dir())
         except OSError:
             return []
-        return [DiskStore(folder, trust=self._setup.trust) for folder in folders if folder != config.cache_folder]
+        return [DiskStore(folder, trust=self.setup.trust) for folder in folders if folder != config.cache_folder]
 
     def count(self, result: BuildResult) -> None:
         """Add what a build found in the store to the counters that ``opbuild cache stats`` shows."""
@@ -145,12 +151,12 @@ class Stores:
 
             sweep_claims(claims_folder(config))
             create_policy_file(config.policy_file, usual_megabytes(config))
-            age_after_build(config.kernel_meta, config.network_meta, self.policy, self._setup.trust)
+            age_after_build(config.kernel_meta, config.network_meta, self.policy, self.setup.trust)
 
     def _on_disk(self, folder: Path) -> DiskStore:
         from opbuild.store.disk import DiskStore
 
-        return DiskStore(folder, self._config.device_id, keep_times=self.policy.ages, trust=self._setup.trust)
+        return DiskStore(folder, self._config.device_id, keep_times=self.policy.ages, trust=self.setup.trust)
 
 
 def make_builder(setup: Setup, stores: Stores) -> Builder:
@@ -174,7 +180,14 @@ def make_builder(setup: Setup, stores: Stores) -> Builder:
         debug=setup.debug,
         write_debug=partial(write_debug_files, Path(setup.debug.folder)),
         claims=stores.claims,
+        lower=partial(_lower_levels, stores),
     )
+
+
+def _lower_levels(stores: Stores) -> list[LowerLevel]:
+    from opbuild.builder.build import LowerLevel
+
+    return [LowerLevel(each.setup.level, *each.operators_and_runtimes, each.setup.level_text) for each in stores.lower]
 
 
 def deciding_builder(setup: Setup, stores: Stores) -> Builder:

@@ -21,17 +21,17 @@ def record_notes(
     }
 
 
-def stored_report(record: Record, clock: Clock) -> Report:
-    """Return the report of a network that was built before."""
+def stored_report(record: Record, clock: Clock, level: str) -> Report:
+    """Return the report of a network that was built before, for a level."""
     operators = tuple(
         OperatorReport(str(name), "reused", "in the stored network", tuple(map(str, nodes)), float(milliseconds))
         for name, nodes, milliseconds in record.notes["operators"]
     )
-    return make_report(record, operators, clock)
+    return make_report(record, operators, clock, level)
 
 
 def make_report(
-    record: Record, operators: Sequence[OperatorReport], clock: Clock, not_stored: str | None = None
+    record: Record, operators: Sequence[OperatorReport], clock: Clock, level: str, not_stored: str | None = None
 ) -> Report:
     """Return a report.
 
@@ -39,6 +39,7 @@ def make_report(
         record: The network.
         operators: What became of its operators.
         clock: How long each step took.
+        level: The level of its code, as readers are told.
         not_stored: Why the network did not start from its image; None: it did.
     """
     return Report(
@@ -50,5 +51,6 @@ def make_report(
         image_reason=not_stored or "",
         notes=record.notes["lowering"],
         arena=record.arena_size,
+        level=level,
         constants=sum(constant.nbytes for constant in record.constants),
     )

@@ -49,7 +49,13 @@ def compile_debug(
     if "ccec_O0" in options:
         _leave_unscheduled(definition)
     else:
+        tasks = definition.tasks
+        if "oom" in options:
+            # Halide derives what is touched before the loops run, and of work that is divided by extents too much: it
+            # would refuse sound calls.
+            definition.tasks = hl.Expr(1)
         import_module(modules[1]).schedule(definition, desc, Machine.of(level))
+        definition.tasks = tasks
     wanted = {".o": hl.OutputFileType.object}
     if "dump_cce" in options:
         wanted |= _READABLE
@@ -67,13 +73,8 @@ def compile_debug(
 
 
 def _checkable(desc: OpDesc) -> OpDesc:
-    """Return a descriptor whose bounds Halide finds out exactly.
-
-    Halide derives what is touched before the loops run. Of work that is divided among tasks by extents it finds out too
-    much and would refuse sound calls, so all is one task.
-    """
-    undivided = {"parts": 1} if "parts" in desc.variant else {}
-    return replace(desc, variant={**desc.variant, **undivided, CHECKED: True})
+    """Return a descriptor whose definition reads nothing beyond the operands' extents."""
+    return replace(desc, variant={**desc.variant, CHECKED: True})
 
 
 def _features(options: Collection[str]) -> tuple[str, ...]:

@@ -43,43 +43,46 @@ def define(desc: OpDesc) -> Definition:
 
     With ``variant["checked"]``, zeros stand for what lies beyond the extents of ``x``: the halo is not part of them.
     """
-    m = desc.variant["tile"]
+    m, across, down = (desc.variant[name] for name in ("tile", "chunk_x", "chunk_y"))
     n = m + 2
     params = {operand.name: parameter(operand) for operand in desc.inputs}
     x, u, bias = params["x"], params["u"], params["bias"]
     source = hl.BoundaryConditions.constant_exterior(x, hl.f32(0)) if desc.variant.get(CHECKED) else x
-    lane, block, tx, ty, a, b, i, j, point, ox, oy = variables("lane block tx ty a b i j point ox oy")
+    lane, block, t, cx, cy, a, b, i, j, point, ox, oy = variables("lane block t cx cy a b i j point ox oy")
     columns, v, acc, product, half, tile, out = (
         hl.Func(name) for name in ("columns", "v", "acc", "product", "half", "tile", "out")
     )
     taps = range(n)
-    columns[lane, block, tx, ty, i, a] = hl.mux(
-        a, [combine(row, [source[lane, tx * m + i, ty * m + k, block] for k in taps]) for row in INPUT[m]]
+    left, top = (cx * across + t % across) * m, (cy * down + t // across) * m
+    columns[lane, block, t, i, a, cx, cy] = hl.mux(
+        a, [combine(row, [source[lane, left + i, top + k, block] for k in taps]) for row in INPUT[m]]
     )
-    v[lane, block, tx, ty, b, a] = hl.mux(
-        b, [combine(row, [columns[lane, block, tx, ty, k, a] for k in taps]) for row in INPUT[m]]
+    v[lane, block, t, b, a, cx, cy] = hl.mux(
+        b, [combine(row, [columns[lane, block, t, k, a, cx, cy] for k in taps]) for row in INPUT[m]]
     )
     r = hl.RDom([(0, 16), (0, x.dim(3).extent())], "r")
-    acc[lane, block, tx, ty, point] = hl.f32(0)
-    acc[lane, block, tx, ty, point] += (
-        v[r[0], r[1], tx, ty, point % n, point // n] * u[lane, r[1] * 16 + r[0], block, point]
+    acc[lane, block, t, point, cx, cy] = hl.f32(0)
+    acc[lane, block, t, point, cx, cy] += (
+        v[r[0], r[1], t, point % n, point // n, cx, cy] * u[lane, r[1] * 16 + r[0], block, point]
     )
-    product[lane, block, tx, ty, point] = acc[lane, block, tx, ty, point]
-    half[lane, block, tx, ty, b, j] = hl.mux(
-        j, [combine(row, [product[lane, block, tx, ty, b + n * k] for k in taps]) for row in OUTPUT[m]]
+    product[lane, block, t, point, cx, cy] = acc[lane, block, t, point, cx, cy]
+    half[lane, block, t, b, j, cx, cy] = hl.mux(
+        j, [combine(row, [product[lane, block, t, b + n * k, cx, cy] for k in taps]) for row in OUTPUT[m]]
     )
-    tile[lane, block, tx, ty, i, j] = hl.mux(
-        i, [combine(row, [half[lane, block, tx, ty, k, j] for k in taps]) for row in OUTPUT[m]]
+    tile[lane, block, t, i, j, cx, cy] = hl.mux(
+        i, [combine(row, [half[lane, block, t, k, j, cx, cy] for k in taps]) for row in OUTPUT[m]]
     )
-    total = tile[lane, block, ox // m, oy // m, ox % m, oy % m] + bias[lane, block]
+    chunk = (ox // (m * across), oy // (m * down))
+    # Halide finds the one tile that a position needs from differences, not from remainders.
+    number = (oy // m - chunk[1] * down) * across + (ox // m - chunk[0] * across)
+    total = tile[lane, block, number, ox % m, oy % m, chunk[0], chunk[1]] + bias[lane, block]
     result = apply_epilogue(desc, params, total, (lane, ox, oy, block))
     valid = (ox < x.dim(1).extent() - 2) & (oy < x.dim(2).extent() - 2)
     out[lane, ox, oy, block] = hl.select(valid, result, hl.f32(0))
     constrain_output(out, desc.outputs[0])
     functions = {"columns": columns, "v": v, "acc": acc, "product": product, "half": half, "tile": tile}
-    return Definition(
-        list(params.values()), [out], named((lane, block, tx, ty, a, b, i, j, point, ox, oy)), functions, {"r": r}
-    )
+    names = named((lane, block, t, cx, cy, a, b, i, j, point, ox, oy))
+    return Definition(list(params.values()), [out], names, functions, {"r": r})
 
 
 def combine(coefficients: Sequence[int], values: Sequence[Any]) -> Any:

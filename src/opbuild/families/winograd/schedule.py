@@ -1,24 +1,27 @@
 """Winograd's convolution: the schedule.
 
-Tiles are taken in chunks of ``chunk_x`` by ``chunk_y`` tiles, a constant, so that scratch has constant strides.
-Everything of a chunk is computed by one task, and nothing crosses cores:
+Tiles are taken in chunks of ``chunk_x`` by ``chunk_y`` tiles, constants, so that scratch has constant strides.
+Nothing crosses cores: a task computes for itself all that it needs. It has a range of rows of chunks, of rows of tiles
+in each chunk, and of channel blocks:
 
-* For images with many tiles, a task is a range of rows of chunks.
-* For small images with many channels, a task is a range of the output's channel blocks in all chunks: each task
-  transforms the input for itself, and each core reads only its part of the weights.
+* In images with many tiles, tasks share the rows of chunks.
+* In small images, which are one chunk, tasks share the channel blocks: each transforms the input for itself, and each
+  core reads only its part of the weights. Where blocks are fewer than tasks, rows of tiles are shared as well.
 
-Each of the n * n products is a matrix product of a register tile ``width`` x ``height`` tiles by ``blocks`` channel
-blocks.
+Each of the n * n products is a matrix product of a register tile of ``width`` tiles by ``blocks`` channel blocks. Its
+tiles are counted along all rows of the chunk, so that few are computed twice at its end.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
-from opbuild.backend.halide.division import divide_two, either, share
+from opbuild.backend.halide.division import share
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -52,8 +55,7 @@ def _output(definition: Definition, desc: OpDesc) -> Any:
     whole = hl.TailStrategy.RoundUp
     out.split(ox, xo, xi, m, whole).split(oy, yo, yi, m, whole)
     out.split(xo, chunk, xo, variant["chunk_x"], whole).split(yo, row, yo, variant["chunk_y"], whole)
-    out.reorder(lane, xi, yi, xo, yo, block, chunk, row)
-    _divide(definition, desc, (block, chunk, row))
+    _divide(definition, desc, (lane, xi, yi, xo), (yo, block, chunk, row))
     out.vectorize(lane).unroll(xi).unroll(yi)
     tile, half = definition.functions["tile"], definition.functions["half"]
     tile.compute_at(out, xo).vectorize(lane).unroll(names["i"]).unroll(names["j"])
@@ -63,46 +65,106 @@ def _output(definition: Definition, desc: OpDesc) -> Any:
     return chunk
 
 
-def _divide(definition: Definition, desc: OpDesc, loops: tuple[Any, Any, Any]) -> None:
-    """Make the outermost loop one range a task: of channel blocks, or of rows of chunks."""
-    variant, buffer = desc.variant, definition.outputs[0].output_buffer()
-    tasks, m = definition.tasks, variant["tile"]
-    step = m * variant["chunk_y"]
-    count, rows = buffer.dim(3).extent(), (buffer.dim(2).extent() + (step - 1)) // step
-    small = hl.max(buffer.dim(1).extent(), buffer.dim(2).extent()) <= m * SMALL
-    by_blocks = small & (count >= hl.max(4, 2 * tasks)) & (share(count, tasks) >= variant["blocks"])
-    extents = [buffer.dim(axis).extent() for axis in range(4)]
-    elements = extents[0] * extents[1] * extents[2] * extents[3]
-    blocks_each, rows_each = either(by_blocks, (count, rows), tasks)
-    finer = hl.max(1, rows // (tasks * FINER))
-    rows_each = hl.select(~by_blocks & (elements > CACHED) & (tasks > 1), finer, rows_each)
-    divide_two(definition.outputs[0], loops, (blocks_each, rows_each), hl.TailStrategy.ShiftInwards)
+def _divide(definition: Definition, desc: OpDesc, inner: tuple[Any, ...], loops: tuple[Any, ...]) -> None:
+    """Divide the output among tasks: ranges of rows of chunks, of rows of tiles in a chunk, and of channel blocks."""
+    out, (yo, block, chunk, row) = definition.outputs[0], loops
+    division = _division(definition, desc)
+    part, blocks, rows, task = (hl.Var(name) for name in ("part", "blocks", "rows", "task"))
+    shift = hl.TailStrategy.ShiftInwards
+    out.split(yo, part, yo, division.part, shift)
+    out.split(block, blocks, block, division.blocks, shift)
+    out.split(row, rows, row, division.rows, hl.TailStrategy.GuardWithIf)
+    out.reorder(*inner, yo, block, chunk, row, blocks, part, rows)
+    out.fuse(part, rows, task).fuse(blocks, task, task).parallel(task)
+
+
+@dataclass(frozen=True)
+class _Extents:
+    """What is divided: rows of chunks, channel blocks, and the most that a chunk and a register tile hold of them."""
+
+    rows: Any
+    blocks: Any
+    variant: Mapping[str, Any]
+
+    @property
+    def sets(self) -> Any:
+        """Sets of as many channel blocks as a register tile has."""
+        return share(self.blocks, self.variant["blocks"])
+
+    def divided(self, ways: Any, ranges: Any) -> _Task:
+        """Divide rows of tiles in so many ways, and sets of channel blocks into so many ranges."""
+        down, least = self.variant["chunk_y"], -(-self.variant["width"] // self.variant["chunk_x"])
+        part = share(down, hl.clamp(ways // self.rows, 1, down))
+        blocks = hl.min(share(self.sets, ranges) * self.variant["blocks"], self.blocks)
+        return _Task(share(self.rows, ways), hl.max(part, least), blocks)
+
+    def steps(self, task: _Task, tasks: Any) -> Any:
+        """Return what the busiest of some threads computes, where all is divided into tasks like this one."""
+        down = self.variant["chunk_y"]
+        number = share(self.rows, task.rows) * share(down, task.part) * share(self.blocks, task.blocks)
+        return share(number, tasks) * task.rows * task.part * task.blocks
+
+
+@dataclass(frozen=True)
+class _Task:
+    """The extents of a task: rows of chunks, rows of tiles of each chunk, and channel blocks; expressions."""
+
+    rows: Any
+    part: Any
+    blocks: Any
+
+    def where(self, condition: Any, other: _Task) -> _Task:
+        """Return this task where ``condition`` holds, else ``other``."""
+        pairs = ((self.rows, other.rows), (self.part, other.part), (self.blocks, other.blocks))
+        return _Task(*(hl.select(condition, *pair) for pair in pairs))
+
+
+def _division(definition: Definition, desc: OpDesc) -> _Task:
+    """Return how a call is divided: by channel blocks first, or by rows first, whichever keeps cores busier.
+
+    In a small image blocks come first unless that is 1.125 times worse: each core reads its weights only.
+    """
+    variant, buffer, tasks = desc.variant, definition.outputs[0].output_buffer(), definition.tasks
+    m, down, extents = variant["tile"], variant["chunk_y"], [buffer.dim(axis).extent() for axis in range(4)]
+    every = _Extents(share(extents[2], m * down), hl.max(1, extents[3]), variant)
+    most = hl.min(tasks, every.sets)
+    by_blocks = every.divided(tasks // most, most)
+    most = hl.min(tasks, every.rows * down)
+    by_rows = every.divided(most, tasks // most)
+    costs = every.steps(by_blocks, tasks), every.steps(by_rows, tasks)
+    small = hl.max(extents[1], extents[2]) <= m * SMALL
+    better = hl.select(small, costs[0] * 8 <= costs[1] * 9, costs[0] * 9 < costs[1] * 8)
+    large = (extents[0] * extents[1] * extents[2] * extents[3] > CACHED) & (tasks > 1)
+    finer = replace(by_rows, rows=hl.max(1, every.rows // (tasks * FINER)))
+    return by_blocks.where(better, finer.where(large, by_rows))
 
 
 def _transforms(definition: Definition, desc: OpDesc, chunk: Any) -> None:
     """Schedule the input's transform."""
     n, names, out = desc.variant["tile"] + 2, definition.variables, definition.outputs[0]
-    lane, block, tx, ty, a, b, i = (names[name] for name in ("lane", "block", "tx", "ty", "a", "b", "i"))
+    lane, block, t, a, b, i = (names[name] for name in ("lane", "block", "t", "a", "b", "i"))
     v, columns = definition.functions["v"], definition.functions["columns"]
-    v.compute_at(out, chunk).reorder_storage(lane, tx, ty, b, a, block).reorder(lane, b, a, tx, ty, block)
+    v.compute_at(out, chunk).reorder_storage(lane, t, b, a, block).reorder(lane, b, a, t, block)
     v.vectorize(lane).unroll(b).unroll(a).bound(lane, 0, 16).bound(b, 0, n).bound(a, 0, n)
-    v.bound_extent(tx, desc.variant["chunk_x"]).bound_extent(ty, desc.variant["chunk_y"])
-    columns.compute_at(v, tx).vectorize(lane).unroll(i).unroll(a).bound(a, 0, n).bound_extent(i, n)
+    v.bound_storage(t, desc.variant["chunk_x"] * desc.variant["chunk_y"])
+    v.bound_extent(names["cx"], 1).bound_extent(names["cy"], 1)
+    columns.compute_at(v, t).vectorize(lane).unroll(i).unroll(a).bound(a, 0, n).bound_extent(i, n)
 
 
 def _products(definition: Definition, desc: OpDesc, chunk: Any) -> None:
     """Schedule the matrix products."""
     variant, names, out, r = desc.variant, definition.variables, definition.outputs[0], definition.domains["r"]
     n = variant["tile"] + 2
-    lane, block, tx, ty, point = (names[name] for name in ("lane", "block", "tx", "ty", "point"))
-    xo, xi, yo, yi, bo, bi = (hl.Var(name) for name in ("pxo", "pxi", "pyo", "pyi", "pbo", "pbi"))
+    lane, block, t, point = (names[name] for name in ("lane", "block", "t", "point"))
+    to, ti, bo, bi = (hl.Var(name) for name in ("pto", "pti", "pbo", "pbi"))
     product, acc = definition.functions["product"], definition.functions["acc"]
     shift = hl.TailStrategy.ShiftInwards
-    product.compute_at(out, chunk).reorder_storage(lane, tx, ty, point, block).bound(lane, 0, 16).bound(point, 0, n * n)
-    product.bound_extent(tx, variant["chunk_x"]).bound_extent(ty, variant["chunk_y"])
-    product.split(tx, xo, xi, variant["width"], shift).split(ty, yo, yi, variant["height"], shift)
-    product.split(block, bo, bi, variant["blocks"], shift).reorder(lane, bi, xi, yi, xo, yo, bo, point)
-    product.vectorize(lane).unroll(bi).unroll(xi).unroll(yi)
-    acc.compute_at(product, xo).vectorize(lane).unroll(block).unroll(tx).unroll(ty)
-    acc.bound_extent(tx, variant["width"]).bound_extent(ty, variant["height"]).bound_extent(block, variant["blocks"])
-    acc.update().reorder(lane, block, tx, ty, r[0], r[1]).vectorize(lane).unroll(block).unroll(tx).unroll(ty)
+    product.compute_at(out, chunk).reorder_storage(lane, t, point, block).bound(lane, 0, 16).bound(point, 0, n * n)
+    product.bound_storage(t, variant["chunk_x"] * variant["chunk_y"])
+    product.bound_extent(names["cx"], 1).bound_extent(names["cy"], 1)
+    product.split(t, to, ti, variant["width"], shift)
+    product.split(block, bo, bi, variant["blocks"], shift).reorder(lane, bi, ti, to, bo, point)
+    product.vectorize(lane).unroll(bi).unroll(ti)
+    acc.compute_at(product, to).vectorize(lane).unroll(block).unroll(t)
+    acc.bound_extent(t, variant["width"]).bound_extent(block, variant["blocks"])
+    acc.update().reorder(lane, block, t, r[0], r[1]).vectorize(lane).unroll(block).unroll(t)

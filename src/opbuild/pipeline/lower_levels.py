@@ -1,0 +1,100 @@
+"""Lower levels: whose operators and networks serve where nothing can be compiled.
+
+A network runs code of its own level, or of the level below, never of a higher one. What a lower level serves is stored
+as that level's, so it never hides the own level's build where compiling is possible again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from opbuild.errors import BuildError
+from opbuild.events import LowerServes
+from opbuild.pipeline.images import Wanted
+from opbuild.pipeline.setup import Setup
+from opbuild.pipeline.stores import Stores, deciding_builder
+from opbuild.report import Clock
+from opbuild.runtime.network import Binding
+
+if TYPE_CHECKING:
+    from opbuild.builder.build import Builder
+    from opbuild.builder.job import Job
+    from opbuild.pipeline.stages import Planned
+
+
+class Served(NamedTuple):
+    """What a network needs at the level that serves it.
+
+    Attributes:
+        needed: Programs and kernels.
+        stores: Where they are.
+        builder: Finds them, or builds them.
+    """
+
+    needed: Planned
+    stores: Stores
+    builder: Builder
+
+
+def start_stored(wanted: Wanted, stores: Stores, clock: Clock) -> Binding | str:
+    """Return a network started as it is stored, at its own level or one that may serve, or why it can not be."""
+    own = stores.images.start(wanted.key, clock)
+    if isinstance(own, Binding):
+        return own
+    for lower in stores.lower:
+        started = lower.images.start(wanted.key, clock)
+        if isinstance(started, Binding):
+            stores.setup.observer(LowerServes(started.report.network, lower.setup.level_text))
+            return started
+    return own
+
+
+def plan_served(stores: Stores, builder: Builder, plan: Callable[[Setup], Planned]) -> Served:
+    """Return what a network needs: at its own level, or if nothing can be compiled, at the highest that has it all.
+
+    A level has it if single operators of lower levels serve beside its own, too; one without any of its own has it only
+    if no lower level has.
+
+    Args:
+        stores: Of its own level.
+        builder: The same.
+        plan: Returns what it needs, lowered for the level of a setup.
+    """
+    own = Served(plan(stores.setup), stores, builder)
+    if not stores.lower:
+        return own
+    of_others: list[Served] = []
+    for served in chain([own], _lower(stores, plan)):
+        jobs = _jobs(served)
+        if jobs is None:
+            continue
+        if jobs and all(job.is_borrowed for job in jobs):
+            of_others.append(served)
+            continue
+        return _told(served, own)
+    return _told(of_others[0], own) if of_others else own
+
+
+def _lower(stores: Stores, plan: Callable[[Setup], Planned]) -> Iterator[Served]:
+    for lower in stores.lower:
+        try:
+            builder = deciding_builder(lower.setup, lower)
+        except BuildError:  # it is not known which compiler made what is there
+            continue
+        yield Served(plan(lower.setup), lower, builder)
+
+
+def _jobs(served: Served) -> tuple[Job, ...] | None:
+    """Return a network's operators; None if one must be compiled, or it is not known which compiler made them."""
+    try:
+        return served.builder.found(served.needed.kernels)
+    except BuildError:  # where nothing else serves either, the build says it
+        return None
+
+
+def _told(served: Served, own: Served) -> Served:
+    if served is not own:
+        own.stores.setup.observer(LowerServes(served.needed.name, served.stores.setup.level_text))
+    return served
