@@ -115,7 +115,7 @@ def test_what_is_chosen_for_other_machines_is_right(name: str, level: Level) -> 
 def test_larger_calls_are_more_work(name: str) -> None:
     """What a call is estimated to take grows with the extents."""
     small, large = (
-        sum(call.work for call in _lower(_graph(CASES[name], extent)[0], None).calls if isinstance(call, KernelCall))
+        sum(call.work for call in _lower(graph_of(CASES[name], extent)[0], None).calls if isinstance(call, KernelCall))
         for extent in (17, 170)
     )
     assert 5 * small < large
@@ -126,7 +126,7 @@ def test_a_familys_variant_without_limits_is_right_at_every_extent(name: str) ->
     """The kernels of one extent's least variants serve all extents; no canary around any buffer changes."""
     asked = Unlimited()
     for extent in (13, 1):  # a large one and the one at which dimensions fall away
-        _lower(_graph(CASES[name], extent)[0], asked)
+        _lower(graph_of(CASES[name], extent)[0], asked)
     kernels = Available(asked.descs)
     for extent in CHOSEN:
         if extent >= CASES[name].least:
@@ -157,7 +157,7 @@ def _check(
     level: Level | None = None,
 ) -> set[str]:
     """Compare one extent, in several numbers of tasks, with ONNX Runtime; return the families that served it."""
-    graph, model, x = _graph(case, extent)
+    graph, model, x = graph_of(case, extent)
     result = graph.types["y"]
     expected = onnxruntime_output(model, {"x": x}) if result.size else np.zeros(result.shape, result.dtype)
     program = _lower(graph, kernels, level)
@@ -175,7 +175,8 @@ def _lower(graph: Graph, kernels: Kernels | None, level: Level | None = None) ->
     return lower(graph, level or host_level(), Options(kernels=kernels))
 
 
-def _graph(case: Case, extent: int) -> tuple[Graph, onnx.ModelProto, np.ndarray]:
+def graph_of(case: Case, extent: int) -> tuple[Graph, onnx.ModelProto, np.ndarray]:
+    """Return a case's network for an extent, its model and an input."""
     model, x = _model(case, extent)
     return optimize(load_model(model).bind({}, evaluate), evaluate), model, x
 
