@@ -99,11 +99,15 @@ def run_desc(desc: OpDesc, *operands: Array | Guarded) -> None:
         operands: Row-major arrays of any strides: their last axis is the descriptor's dimension 0.
     """
     views = [operand.view if isinstance(operand, Guarded) else operand for operand in operands]
-    _call(desc, views, [dims_of(view) for view in views])
+    _call(desc, views, [dims_of(view) for view in views], TASKS)
 
 
 def _call(
-    desc: OpDesc, views: Sequence[Array], dims: Sequence[Sequence[tuple[int, int]]], level: Level | None = None
+    desc: OpDesc,
+    views: Sequence[Array],
+    dims: Sequence[Sequence[tuple[int, int]]],
+    counts: Sequence[int],
+    level: Level | None = None,
 ) -> None:
     problem = desc.problem(dims)
     assert problem is None, problem
@@ -112,18 +116,20 @@ def _call(
     buffers = [HalideBuffer.of(view, given) for view, given in zip(views, dims, strict=True)]
     call = kernel(desc) if level is None else kernel(desc, level=level)
     outputs, first = views[len(desc.inputs) :], list[bytes]()
-    for tasks in TASKS:
+    for tasks in counts:
         for view in outputs:
             view[...] = _canary(view.dtype)
         status = call(tasks, *(ctypes.byref(buffer) for buffer in buffers))
         assert status == 0, f"the kernel returned {status}: {_said[-1:]}"
         found = [view.tobytes() for view in outputs]
         first = first or found
-        assert found == first, f"{desc.family} computes something else in {tasks} tasks than in {TASKS[0]}"
+        assert found == first, f"{desc.family} computes something else in {tasks} tasks than in {counts[0]}"
 
 
-def run_program(program: Program, inputs: Mapping[str, Array], level: Level | None = None) -> dict[str, Array]:
-    """Run a program of kernel calls, every buffer in memory of its own between canaries.
+def run_program(
+    program: Program, inputs: Mapping[str, Array], counts: Sequence[int] = TASKS, level: Level | None = None
+) -> dict[str, Array]:
+    """Run a program of kernel calls, each in ``counts`` tasks, every buffer in memory of its own between canaries.
 
     Temporaries start as NaN (floats), so that a read of what nobody wrote shows; those that keep zeros around planes
     start as zeros, and after the run the zeros are checked. Kernels are compiled for this machine's level unless
@@ -146,7 +152,7 @@ def run_program(program: Program, inputs: Mapping[str, Array], level: Level | No
         assert isinstance(call, KernelCall), f"{call.nodes} runs on the host: {dict(program.notes)}"
         operands = zip(call.views, call.desc.operands, strict=True)
         arrays = [_view_array(memory[view.buffer], view, operand.dtype) for view, operand in operands]
-        _call(call.desc, arrays, [view.dims for view in call.views], level)
+        _call(call.desc, arrays, [view.dims for view in call.views], counts, level)
     check_canaries(*memory)
     for index, buffer in enumerate(program.buffers):
         if buffer.kind in ("input", "constant"):

@@ -131,7 +131,7 @@ def test_the_tiles_of_every_level_that_this_machine_runs_compute_the_same(level:
         given = {"a": left} if constant else {"a": left, "b": right}
         expected = left.astype(np.float64) @ right
         program = program_of([NODE], given, {"y": ("float32", expected.shape)}, known, level=level)
-        check(run_program(program, given, level)["y"], expected)
+        check(run_program(program, given, level=level)["y"], expected)
 
 
 def test_every_variant_of_a_tile_is_chosen_for_some_shape() -> None:
