@@ -114,11 +114,12 @@ def _call(
     for view, operand in zip(views, desc.operands, strict=True):
         assert view.dtype == np.dtype(operand.dtype), f"{operand.name} is {view.dtype}"
     buffers = [HalideBuffer.of(view, given) for view, given in zip(views, dims, strict=True)]
+    call = kernel(desc) if level is None else kernel(desc, level=level)
     outputs, first = views[len(desc.inputs) :], list[bytes]()
     for tasks in counts:
         for view in outputs:
             view[...] = _canary(view.dtype)
-        status = kernel(desc, level=level)(tasks, *(ctypes.byref(buffer) for buffer in buffers))
+        status = call(tasks, *(ctypes.byref(buffer) for buffer in buffers))
         assert status == 0, f"the kernel returned {status}: {_said[-1:]}"
         found = [view.tobytes() for view in outputs]
         first = first or found
