@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from opbuild.families.blocked import BIAS, BLOCK, IMAGE, LANE, blocks
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Family, Part, Variant
-from opbuild.families.tiles import Pair, Tiles, cheapest, round_up
+from opbuild.families.tiles import Pair, Tiles, cheapest, fitting, round_up
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
@@ -73,9 +73,8 @@ def others(variant: Variant, out: Pair, outputs: int, machine: Machine) -> list[
 
 
 def tiles(machine: Machine) -> Tiles:
-    """Return the register tiles that a machine's registers hold: sums, weights of one input channel, and one input."""
-    each = machine.vectors(BLOCK)
-    return tuple(tile for tile in TILES[each] if (tile[0] + 1) * tile[1] * each + 1 <= machine.registers)
+    """Return the register tiles that a machine may use, with their costs."""
+    return fitting(TILES, machine)
 
 
 def rounded(variant: Variant, out: Pair) -> Pair:
