@@ -91,32 +91,43 @@ def check_canaries(*arrays: Guarded) -> None:
         assert not touched.size, f"{touched.size} elements outside the array were written, at {touched[:8].tolist()}"
 
 
-def run_desc(desc: OpDesc, *operands: Array | Guarded) -> None:
+def run_desc(
+    desc: OpDesc, *operands: Array | Guarded, level: Level | None = None, tasks: Sequence[int] = TASKS
+) -> None:
     """Run a descriptor's kernel on arrays given in argument order, inputs first; outputs are written in place.
 
     Args:
         desc: What to run; it is compiled once a session.
         operands: Row-major arrays of any strides: their last axis is the descriptor's dimension 0.
+        level: What it is compiled for; None: this machine's own level.
+        tasks: Into how many tasks it is divided, one after the other: all must give the same bytes.
     """
     views = [operand.view if isinstance(operand, Guarded) else operand for operand in operands]
-    _call(desc, views, [dims_of(view) for view in views])
+    _call(desc, views, [dims_of(view) for view in views], level, tasks)
 
 
-def _call(desc: OpDesc, views: Sequence[Array], dims: Sequence[Sequence[tuple[int, int]]]) -> None:
+def _call(
+    desc: OpDesc,
+    views: Sequence[Array],
+    dims: Sequence[Sequence[tuple[int, int]]],
+    level: Level | None = None,
+    several: Sequence[int] = TASKS,
+) -> None:
     problem = desc.problem(dims)
     assert problem is None, problem
     for view, operand in zip(views, desc.operands, strict=True):
         assert view.dtype == np.dtype(operand.dtype), f"{operand.name} is {view.dtype}"
     buffers = [HalideBuffer.of(view, given) for view, given in zip(views, dims, strict=True)]
     outputs, first = views[len(desc.inputs) :], list[bytes]()
-    for tasks in TASKS:
+    function = kernel(desc, level=level)
+    for tasks in several:
         for view in outputs:
             view[...] = _canary(view.dtype)
-        status = kernel(desc)(tasks, *(ctypes.byref(buffer) for buffer in buffers))
+        status = function(tasks, *(ctypes.byref(buffer) for buffer in buffers))
         assert status == 0, f"the kernel returned {status}: {_said[-1:]}"
         found = [view.tobytes() for view in outputs]
         first = first or found
-        assert found == first, f"{desc.family} computes something else in {tasks} tasks than in {TASKS[0]}"
+        assert found == first, f"{desc.family} computes something else in {tasks} tasks than in {several[0]}"
 
 
 def run_program(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -217,14 +228,14 @@ Make = Callable[[OpDesc, str, Level], bytes]
 
 
 @cache
-def kernel(desc: OpDesc, make: Make = HalideCompiler.compile) -> Any:
+def kernel(desc: OpDesc, make: Make = HalideCompiler.compile, level: Level | None = None) -> Any:
     """Return the callable of a descriptor's kernel, compiled and linked once a session by each ``make``."""
     _support()
     if make != HalideCompiler.compile:
         _runtime()
     symbol = f"kernel_{next(_numbers)}"
     path = _folder() / f"{symbol}.o"
-    _compile(desc, symbol, path, make)
+    _compile(desc, symbol, path, make, level or host_level())
     library = _link(path)
     _libraries.append(library)
     return getattr(library, symbol)
@@ -280,13 +291,13 @@ def _link(path: Path) -> Any:
     return ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 
-def _compile(desc: OpDesc, symbol: str, path: Path, make: Make) -> None:
+def _compile(desc: OpDesc, symbol: str, path: Path, make: Make, level: Level) -> None:
     """Compile in a forked child: a crash of the compiler becomes an error here."""
     error = path.with_suffix(".error")
     child = os.fork()
     if child == 0:
         try:
-            path.write_bytes(make(desc, symbol, host_level()))
+            path.write_bytes(make(desc, symbol, level))
         except BaseException as reason:
             error.write_text(f"{type(reason).__name__}: {reason}")
         finally:

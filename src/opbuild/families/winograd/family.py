@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, IMAGE, LANE, blocks
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import BYTES, Dims, Family, Part, Variant
-from opbuild.families.tiles import Pair, Tiles, cheapest, round_up
+from opbuild.families.tiles import Pair, Tiles, cheapest, fitting, round_up
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
@@ -76,9 +77,8 @@ def others(variant: Variant, out: Pair, outputs: int, machine: Machine) -> list[
 
 
 def tiles(machine: Machine) -> Tiles:
-    """Return the register tiles that a machine's registers hold: sums, weights of one input channel, and one input."""
-    each = machine.vectors(BLOCK)
-    return tuple(tile for tile in TILES[each] if (tile[0] + 1) * tile[1] * each + 1 <= machine.registers)
+    """Return the register tiles that a machine may use, with their costs."""
+    return fitting(TILES, machine)
 
 
 def rounded(variant: Variant, out: Pair) -> Pair:
@@ -104,9 +104,9 @@ def describe(epilogue: Epilogue, variant: Variant) -> OpDesc:
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     """Return the nanoseconds that a call takes on one core: products, and transforms that pass through its cache."""
-    points, outputs, inputs = (desc.variant["tile"] + 2) ** 2, shapes[1][2][0] * BLOCK, shapes[1][1][0]
-    across, down = (-(-(shapes[0][axis][0] - 2) // desc.variant["tile"]) for axis in (1, 2))
-    count = across * down
+    m: int = desc.variant["tile"]
+    points, outputs, inputs = (m + 2) ** 2, shapes[1][2][0] * BLOCK, shapes[1][1][0]
+    count = prod(-(-(shapes[0][axis][0] - 2) // m) for axis in (1, 2))
     products = count * inputs * outputs / (machine.lanes * PER_NANOSECOND)
     elements = 2 * count * (inputs + outputs) + inputs * outputs
     return points * (products + elements * 4 / BYTES)
