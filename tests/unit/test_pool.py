@@ -147,6 +147,22 @@ def test_loops_are_open_at_once_and_both_get_help(pool: Pool) -> None:
     assert all_take_part(other, 4)
 
 
+def test_each_thread_has_the_same_share_in_each_loop(pool: Pool) -> None:
+    """What it wrote in the loop before lies in its core's cache; also after it has slept."""
+    network = pool.open(4)
+    shares: dict[int, set[int]] = {}
+    for pause in (0.0, 0.0, 0.05, 0.0):
+        together = threading.Barrier(4, timeout=60)
+        time.sleep(pause)
+
+        def task(index: int, together: threading.Barrier = together) -> None:
+            shares.setdefault(threading.get_ident(), set()).add(index)
+            together.wait()  # so that each thread runs one
+
+        assert network.run(task, 0, 4) == 0
+    assert sorted(shares.values(), key=min) == [{0}, {1}, {2}, {3}]
+
+
 def test_a_loop_runs_while_all_threads_are_elsewhere(pool: Pool) -> None:
     """Its caller does all the work, and waits for nobody."""
     one, other = pool.open(3), pool.open(3)
@@ -331,3 +347,18 @@ def test_fifty_networks_of_the_process_share_one_thread() -> None:
     for network in networks:
         np.testing.assert_array_equal(network.run([x])[0], x * 2 + 1)
     assert len(tasks_of_process() - before) <= 1
+
+
+def test_many_callers_of_several_networks_get_their_own_results() -> None:
+    """Eight at once on four networks of the process, which have two to five threads."""
+    networks = [build(parallel_program(), threads=2 + number).executor for number in range(4)]
+    wrong: list[int] = []
+
+    def call(number: int) -> None:
+        x = np.full(4096, number, np.float32)
+        for _ in range(100):
+            if not np.array_equal(networks[number % 4].run([x])[0], x * 2 + 1):
+                wrong.append(number)
+
+    assert run_together(call, 8) == []
+    assert wrong == []
