@@ -47,8 +47,9 @@ def main() -> int:
     parser.add_argument("networks", nargs="*", default=[*NETWORKS], metavar="NETWORK", help=", ".join(NETWORKS))
     parser.add_argument("--rounds", type=int, default=15, help="turns of each; the median of their ratios counts")
     parser.add_argument("--seconds", type=float, default=0.3, help="length of a turn")
+    parser.add_argument("--levels", type=int, help="how many levels, from this machine's own down; default: all")
     arguments = parser.parse_args()
-    levels = (host_level(), *host_level().lower())
+    levels = (host_level(), *host_level().lower())[: arguments.levels]
     with tempfile.TemporaryDirectory() as cache:
         rows = [
             one_network(name, levels, Path(cache), arguments.rounds, arguments.seconds) for name in arguments.networks

@@ -99,31 +99,40 @@ def run_desc(desc: OpDesc, *operands: Array | Guarded) -> None:
         operands: Row-major arrays of any strides: their last axis is the descriptor's dimension 0.
     """
     views = [operand.view if isinstance(operand, Guarded) else operand for operand in operands]
-    _call(desc, views, [dims_of(view) for view in views])
+    _call(desc, views, [dims_of(view) for view in views], TASKS)
 
 
-def _call(desc: OpDesc, views: Sequence[Array], dims: Sequence[Sequence[tuple[int, int]]]) -> None:
+def _call(
+    desc: OpDesc,
+    views: Sequence[Array],
+    dims: Sequence[Sequence[tuple[int, int]]],
+    counts: Sequence[int],
+    level: Level | None = None,
+) -> None:
     problem = desc.problem(dims)
     assert problem is None, problem
     for view, operand in zip(views, desc.operands, strict=True):
         assert view.dtype == np.dtype(operand.dtype), f"{operand.name} is {view.dtype}"
     buffers = [HalideBuffer.of(view, given) for view, given in zip(views, dims, strict=True)]
     outputs, first = views[len(desc.inputs) :], list[bytes]()
-    for tasks in TASKS:
+    for tasks in counts:
         for view in outputs:
             view[...] = _canary(view.dtype)
-        status = kernel(desc)(tasks, *(ctypes.byref(buffer) for buffer in buffers))
+        status = kernel(desc, level=level)(tasks, *(ctypes.byref(buffer) for buffer in buffers))
         assert status == 0, f"the kernel returned {status}: {_said[-1:]}"
         found = [view.tobytes() for view in outputs]
         first = first or found
-        assert found == first, f"{desc.family} computes something else in {tasks} tasks than in {TASKS[0]}"
+        assert found == first, f"{desc.family} computes something else in {tasks} tasks than in {counts[0]}"
 
 
-def run_program(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Run a program of kernel calls, every buffer in memory of its own between canaries.
+def run_program(
+    program: Program, inputs: Mapping[str, Array], counts: Sequence[int] = TASKS, level: Level | None = None
+) -> dict[str, Array]:
+    """Run a program of kernel calls, each in ``counts`` tasks, every buffer in memory of its own between canaries.
 
     Temporaries start as NaN (floats), so that a read of what nobody wrote shows; those that keep zeros around planes
-    start as zeros, and after the run the zeros are checked.
+    start as zeros, and after the run the zeros are checked. Kernels are compiled for this machine's level unless
+    another is given, for which the program was lowered.
     """
     names = {port.buffer: port.name for port in program.inputs}
     memory = []
@@ -142,7 +151,7 @@ def run_program(program: Program, inputs: Mapping[str, Array]) -> dict[str, Arra
         assert isinstance(call, KernelCall), f"{call.nodes} runs on the host: {dict(program.notes)}"
         operands = zip(call.views, call.desc.operands, strict=True)
         arrays = [_view_array(memory[view.buffer], view, operand.dtype) for view, operand in operands]
-        _call(call.desc, arrays, [view.dims for view in call.views])
+        _call(call.desc, arrays, [view.dims for view in call.views], counts, level)
     check_canaries(*memory)
     for index, buffer in enumerate(program.buffers):
         if buffer.kind in ("input", "constant"):
@@ -217,14 +226,14 @@ Make = Callable[[OpDesc, str, Level], bytes]
 
 
 @cache
-def kernel(desc: OpDesc, make: Make = HalideCompiler.compile) -> Any:
-    """Return the callable of a descriptor's kernel, compiled and linked once a session by each ``make``."""
+def kernel(desc: OpDesc, make: Make = HalideCompiler.compile, level: Level | None = None) -> Any:
+    """Return the callable of a descriptor's kernel, compiled and linked once a session by each ``make`` for a level."""
     _support()
     if make != HalideCompiler.compile:
         _runtime()
     symbol = f"kernel_{next(_numbers)}"
     path = _folder() / f"{symbol}.o"
-    _compile(desc, symbol, path, make)
+    _compile(desc, symbol, path, make, level or host_level())
     library = _link(path)
     _libraries.append(library)
     return getattr(library, symbol)
@@ -280,13 +289,13 @@ def _link(path: Path) -> Any:
     return ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 
-def _compile(desc: OpDesc, symbol: str, path: Path, make: Make) -> None:
+def _compile(desc: OpDesc, symbol: str, path: Path, make: Make, level: Level) -> None:
     """Compile in a forked child: a crash of the compiler becomes an error here."""
     error = path.with_suffix(".error")
     child = os.fork()
     if child == 0:
         try:
-            path.write_bytes(make(desc, symbol, host_level()))
+            path.write_bytes(make(desc, symbol, level))
         except BaseException as reason:
             error.write_text(f"{type(reason).__name__}: {reason}")
         finally:

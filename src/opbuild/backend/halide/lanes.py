@@ -15,7 +15,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
-from opbuild.backend.halide.rows import range_length
+from opbuild.backend.halide.rows import alone, divide_loops
 from opbuild.kernel.opdesc import OpDesc
 
 VECTOR = 16
@@ -121,26 +121,18 @@ def parallel_columns(definition: Definition, desc: OpDesc) -> Any:
     out.split(i, io, ii, lanes, hl.TailStrategy.ShiftInwards).reorder(ii, *between, io, z).vectorize(ii)
     buffer = out.output_buffer()
     extents = [(buffer.dim(0).extent() + lanes - 1) // lanes, buffer.dim(len(between) + 1).extent()]
+    alone(out, definition.tasks)
     return parallel_rows(out, [io, z], extents, definition.tasks)
 
 
 def parallel_rows(function: Any, rows: list[Any], extents: list[Any], tasks: Any) -> Any:
-    """Fuse the loops over rows into one, divided among tasks, and return its innermost variable.
+    """Divide the loops over rows among tasks, the two innermost of them, and return the innermost variable.
 
     Args:
-        function: The function whose loops they are.
+        function: The function whose loops they are; what else is scheduled of it must be scheduled before.
         rows: Its variables, innermost first, outermost of its loops.
         extents: Their extents.
         tasks: Number of tasks, an expression.
     """
-    fused = rows[0]
-    for index, row in enumerate(rows[1:]):
-        into = hl.Var(f"rows{index}")
-        function.fuse(fused, row, into)
-        fused = into
-    task, row = variables("task row")
-    count = extents[0]
-    for extent in extents[1:]:
-        count = count * extent
-    function.split(fused, task, row, range_length(count, tasks), hl.TailStrategy.GuardWithIf).parallel(task)
-    return row
+    divide_loops(function, [(row, extent, 1) for row, extent in zip(rows, extents, strict=True)], tasks)
+    return rows[0]

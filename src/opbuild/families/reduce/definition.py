@@ -111,7 +111,10 @@ def _reduced(name: str, reduce: Reduce, extents: list[Any], kind: Any) -> Any:
     if name == "log_sum":
         return hl.strict_float(log(reduce(name, lambda x: x, _add_strictly, zero)))
     total = reduce(name, lambda x: x, add, zero)
-    return total / (hl.cast(kind, extents[0]) * hl.cast(kind, extents[1])) if name == "mean" else total
+    if name != "mean":
+        return total
+    # Strictly: a compiler that expects no NaN makes 0 of the mean of nothing.
+    return hl.strict_float(total / (hl.cast(kind, extents[0]) * hl.cast(kind, extents[1])))
 
 
 def _power(x: Any, kind: Any) -> Any:
