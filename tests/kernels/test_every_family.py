@@ -106,12 +106,12 @@ def test_any_number_of_tasks_gives_the_same_bytes(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_larger_calls_are_more_work(name: str) -> None:
-    """What a call is estimated to take grows with the extents."""
+    """What a call is estimated to take grows with the extents, if less than they do where a row costs something too."""
     small, large = (
         sum(call.work for call in _lower(graph_of(CASES[name], extent)[0], None).calls if isinstance(call, KernelCall))
         for extent in (17, 170)
     )
-    assert 5 * small < large
+    assert 1.5 * small < large
 
 
 @pytest.mark.parametrize("name", CASES)
