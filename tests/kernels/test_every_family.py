@@ -27,7 +27,7 @@ from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
 from opbuild.kernel.host import host_level
-from opbuild.kernel.level import Level
+from opbuild.kernel.level import LEVELS, Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.available import Available, Kernels, Unlimited
 from opbuild.lowering.context import Options
@@ -104,6 +104,13 @@ def test_any_number_of_tasks_gives_the_same_bytes(name: str) -> None:
         _check(CASES[name], extent, counts=counts)
 
 
+@pytest.mark.parametrize("level", [level for level in LEVELS if level.name in ("x86-64-v3", "armv8-a")], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_chosen_for_other_machines_is_right(name: str, level: Level) -> None:
+    """Tiles and vectors of machines with other registers give the same on this one, and write nothing outside."""
+    _check(CASES[name], 33, level=level)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_larger_calls_are_more_work(name: str) -> None:
     """What a call is estimated to take grows with the extents, if less than they do where a row costs something too."""
@@ -142,12 +149,18 @@ def test_every_family_has_a_case() -> None:
     assert {name.split()[0] for name in CASES} | set(ELSEWHERE) == set(catalogue.names())
 
 
-def _check(case: Case, extent: int, kernels: Kernels | None = None, counts: Sequence[int] = harness.TASKS) -> set[str]:
+def _check(
+    case: Case,
+    extent: int,
+    kernels: Kernels | None = None,
+    counts: Sequence[int] = harness.TASKS,
+    level: Level | None = None,
+) -> set[str]:
     """Compare one extent, in several numbers of tasks, with ONNX Runtime; return the families that served it."""
     graph, model, x = graph_of(case, extent)
     result = graph.types["y"]
     expected = onnxruntime_output(model, {"x": x}) if result.size else np.zeros(result.shape, result.dtype)
-    program = _lower(graph, kernels)
+    program = _lower(graph, kernels, level)
     families = {call.desc.family for call in program.calls if isinstance(call, KernelCall)}
     if _on_host(program):
         assert extent == 0, f"no kernel serves an extent of {extent}"
@@ -158,8 +171,8 @@ def _check(case: Case, extent: int, kernels: Kernels | None = None, counts: Sequ
     return families
 
 
-def _lower(graph: Graph, kernels: Kernels | None) -> Program:
-    return lower(graph, host_level(), Options(kernels=kernels))
+def _lower(graph: Graph, kernels: Kernels | None, level: Level | None = None) -> Program:
+    return lower(graph, level or host_level(), Options(kernels=kernels))
 
 
 def graph_of(case: Case, extent: int) -> tuple[Graph, onnx.ModelProto, np.ndarray]:
