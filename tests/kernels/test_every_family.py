@@ -136,7 +136,7 @@ def test_a_familys_variant_without_limits_is_right_at_every_extent(name: str) ->
 @pytest.mark.parametrize("name", [name for name in CASES if CAMPAIGN or " " not in name])
 def test_checked_bounds_raise_no_false_alarm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled with the debug option oom, each family runs where it may run, and is right."""
-    monkeypatch.setattr(harness, "kernel", lambda desc: kernel(desc, _checked))
+    monkeypatch.setattr(harness, "kernel", lambda desc, level=None: kernel(desc, _checked))
     _check(CASES[name], 17)
 
 

@@ -71,7 +71,7 @@ class Running:
 
 def all_take_part(network: PooledNetwork, threads: int) -> bool:
     """Return whether a loop of tasks that wait for each other ends: only if so many threads run it."""
-    together = threading.Barrier(threads, timeout=60)
+    together = threading.Barrier(threads, timeout=30)
     return network.run(lambda _: together.wait() and None, 0, threads) == 0
 
 
@@ -82,12 +82,12 @@ def open_loop(network: PooledNetwork, helpers: int) -> Iterator[None]:
 
     def task(_: int) -> None:
         inside.release()
-        assert leave.wait(60)
+        assert leave.wait(30)
 
     caller = threading.Thread(target=network.run, args=(task, 0, helpers + 1))
     caller.start()
     for _ in range(helpers + 1):
-        assert inside.acquire(timeout=60)
+        assert inside.acquire(timeout=30)
     yield
     leave.set()
     caller.join()
@@ -151,9 +151,10 @@ def test_each_thread_has_the_same_share_in_each_loop(pool: Pool) -> None:
     """What it wrote in the loop before lies in its core's cache; also after it has slept."""
     network = pool.open(4)
     shares: dict[int, set[int]] = {}
-    for pause in (0.0, 0.0, 0.05, 0.0):
-        together = threading.Barrier(4, timeout=60)
-        time.sleep(pause)
+    for sleeps in (False, False, True, False):
+        together = threading.Barrier(4, timeout=30)
+        if sleeps:
+            pool.wait_for_sleep()
 
         def task(index: int, together: threading.Barrier = together) -> None:
             shares.setdefault(threading.get_ident(), set()).add(index)
@@ -177,11 +178,11 @@ def test_a_thread_that_becomes_free_joins_the_loop_with_the_fewest_helpers(pool:
     first, helped, alone = pool.open(2), pool.open(3), pool.open(3)
     assert all_take_part(helped, 3)
     inside, begun, leave = threading.Semaphore(0), threading.Event(), threading.Event()
-    together = threading.Barrier(2, timeout=60)
+    together = threading.Barrier(2, timeout=30)
 
     def stay(_: int) -> None:
         inside.release()
-        assert leave.wait(60)
+        assert leave.wait(30)
 
     def meet(_: int) -> None:
         begun.set()
@@ -191,10 +192,10 @@ def test_a_thread_that_becomes_free_joins_the_loop_with_the_fewest_helpers(pool:
     callers = [threading.Thread(target=network.run, args=(task, 0, size)) for network, task, size in loops]
     with open_loop(first, 1):
         callers[0].start()
-        assert inside.acquire(timeout=60)
-        assert inside.acquire(timeout=60)
+        assert inside.acquire(timeout=30)
+        assert inside.acquire(timeout=30)
         callers[1].start()
-        assert begun.wait(60)
+        assert begun.wait(30)
     callers[1].join()
     leave.set()
     callers[0].join()
@@ -224,9 +225,9 @@ def test_more_callers_than_loops_may_be_open_are_served(pool: Pool) -> None:
 
 
 def test_an_idle_pool_takes_no_processor_time(pool: Pool) -> None:
-    """Half a second after the last call all threads sleep, and nothing wakes them."""
+    """Soon after the last call all threads sleep, and nothing wakes them."""
     assert all_take_part(pool.open(5), 5)
-    time.sleep(0.5)
+    pool.wait_for_sleep()
     before = time.process_time()
     switches = sum(map(switches_of, pool.threads()))
     time.sleep(0.5)
@@ -323,9 +324,9 @@ def test_a_fork_in_a_task_ends_in_the_child_with_an_error(forked_pool: Pool) -> 
     def task(_: int) -> None:
         if threading.get_ident() != caller:
             other.set()
-            leave.wait(60)
+            leave.wait(30)
         elif os.getpid() == parent and not children:
-            assert other.wait(60)
+            assert other.wait(30)
             children.append(os.fork())
             if children[0] == 0:
                 signal.alarm(20)

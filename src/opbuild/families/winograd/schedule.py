@@ -14,7 +14,7 @@ tiles are counted along all rows of the chunk, so that few are computed twice at
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,12 +68,13 @@ def _output(definition: Definition, desc: OpDesc) -> Any:
 def _divide(definition: Definition, desc: OpDesc, inner: tuple[Any, ...], loops: tuple[Any, ...]) -> None:
     """Divide the output among tasks: ranges of rows of chunks, of rows of tiles in a chunk, and of channel blocks."""
     out, (yo, block, chunk, row) = definition.outputs[0], loops
-    division = _division(definition, desc)
+    buffer = out.output_buffer()
+    each = division(desc.variant, [buffer.dim(axis).extent() for axis in range(4)], definition.tasks)
     part, blocks, rows, task = (hl.Var(name) for name in ("part", "blocks", "rows", "task"))
     shift = hl.TailStrategy.ShiftInwards
-    out.split(yo, part, yo, division.part, shift)
-    out.split(block, blocks, block, division.blocks, shift)
-    out.split(row, rows, row, division.rows, hl.TailStrategy.GuardWithIf)
+    out.split(yo, part, yo, each.part, shift)
+    out.split(block, blocks, block, each.blocks, shift)
+    out.split(row, rows, row, each.rows, hl.TailStrategy.GuardWithIf)
     out.reorder(*inner, yo, block, chunk, row, blocks, part, rows)
     out.fuse(part, rows, task).fuse(blocks, task, task).parallel(task)
 
@@ -91,14 +92,14 @@ class _Extents:
         """Sets of as many channel blocks as a register tile has."""
         return share(self.blocks, self.variant["blocks"])
 
-    def divided(self, ways: Any, ranges: Any) -> _Task:
+    def divided(self, ways: Any, ranges: Any) -> Task:
         """Divide rows of tiles in so many ways, and sets of channel blocks into so many ranges."""
         down, least = self.variant["chunk_y"], -(-self.variant["width"] // self.variant["chunk_x"])
         part = share(down, hl.clamp(ways // self.rows, 1, down))
         blocks = hl.min(share(self.sets, ranges) * self.variant["blocks"], self.blocks)
-        return _Task(share(self.rows, ways), hl.max(part, least), blocks)
+        return Task(share(self.rows, ways), hl.max(part, least), blocks)
 
-    def steps(self, task: _Task, tasks: Any) -> Any:
+    def steps(self, task: Task, tasks: Any) -> Any:
         """Return what the busiest of some threads computes, where all is divided into tasks like this one."""
         down = self.variant["chunk_y"]
         number = share(self.rows, task.rows) * share(down, task.part) * share(self.blocks, task.blocks)
@@ -106,37 +107,44 @@ class _Extents:
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """The extents of a task: rows of chunks, rows of tiles of each chunk, and channel blocks; expressions."""
 
     rows: Any
     part: Any
     blocks: Any
 
-    def where(self, condition: Any, other: _Task) -> _Task:
+    def where(self, condition: Any, other: Task) -> Task:
         """Return this task where ``condition`` holds, else ``other``."""
         pairs = ((self.rows, other.rows), (self.part, other.part), (self.blocks, other.blocks))
-        return _Task(*(hl.select(condition, *pair) for pair in pairs))
+        return Task(*(hl.select(condition, *pair) for pair in pairs))
 
 
-def _division(definition: Definition, desc: OpDesc) -> _Task:
-    """Return how a call is divided: by channel blocks first, or by rows first, whichever keeps cores busier.
+def division(variant: Mapping[str, Any], extents: Sequence[Any], tasks: Any) -> Task:
+    """Return how a call is divided: by channel blocks first, by rows first, or by both, whichever keeps cores busiest.
 
-    In a small image blocks come first unless that is 1.125 times worse: each core reads its weights only.
+    In a small image blocks are preferred, since each core then reads its weights only, in others rows, since each core
+    then transforms its input only: the other ways must be better by an eighth.
+
+    Args:
+        variant: The kernel's variant.
+        extents: Of the output: lane, x, y, block; expressions, as what is returned.
+        tasks: How many tasks are wanted, an expression.
     """
-    variant, buffer, tasks = desc.variant, definition.outputs[0].output_buffer(), definition.tasks
-    m, down, extents = variant["tile"], variant["chunk_y"], [buffer.dim(axis).extent() for axis in range(4)]
-    every = _Extents(share(extents[2], m * down), hl.max(1, extents[3]), variant)
-    most = hl.min(tasks, every.sets)
-    by_blocks = every.divided(tasks // most, most)
-    most = hl.min(tasks, every.rows * down)
-    by_rows = every.divided(most, tasks // most)
-    costs = every.steps(by_blocks, tasks), every.steps(by_rows, tasks)
-    small = hl.max(extents[1], extents[2]) <= m * SMALL
-    better = hl.select(small, costs[0] * 8 <= costs[1] * 9, costs[0] * 9 < costs[1] * 8)
+    down = variant["chunk_y"]
+    every = _Extents(share(extents[2], variant["tile"] * down), hl.max(1, extents[3]), variant)
+    by_blocks, by_rows = hl.min(tasks, every.sets), hl.min(tasks, every.rows * down)
+    half = hl.max(1, by_blocks // 2)
+    small = hl.max(extents[1], extents[2]) <= variant["tile"] * SMALL
+    rows = every.divided(by_rows, tasks // by_rows)
     large = (extents[0] * extents[1] * extents[2] * extents[3] > CACHED) & (tasks > 1)
-    finer = replace(by_rows, rows=hl.max(1, every.rows // (tasks * FINER)))
-    return by_blocks.where(better, finer.where(large, by_rows))
+    finer = replace(rows, rows=hl.max(1, every.rows // (tasks * FINER)))
+    best, least = finer.where(large, rows), every.steps(rows, tasks) * hl.select(small, 9, 8)
+    for ranges, weight in ((half, 9), (by_blocks, hl.select(small, 8, 9))):
+        other = every.divided(tasks // ranges, ranges)
+        steps = every.steps(other, tasks) * weight
+        best, least = other.where(steps < least, best), hl.min(steps, least)
+    return best
 
 
 def _transforms(definition: Definition, desc: OpDesc, chunk: Any) -> None:
