@@ -115,12 +115,12 @@ def test_code_for_a_lower_level_is_right(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_larger_calls_are_more_work(name: str) -> None:
-    """What a call is estimated to take grows with the extents."""
+    """What a call is estimated to take grows with the extents, if less than they do where a row costs something too."""
     small, large = (
         sum(call.work for call in _lower(graph_of(CASES[name], extent)[0], None).calls if isinstance(call, KernelCall))
         for extent in (17, 170)
     )
-    assert 2 * small < large
+    assert 1.5 * small < large
 
 
 @pytest.mark.parametrize("name", CASES)
