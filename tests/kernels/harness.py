@@ -91,15 +91,19 @@ def check_canaries(*arrays: Guarded) -> None:
         assert not touched.size, f"{touched.size} elements outside the array were written, at {touched[:8].tolist()}"
 
 
-def run_desc(desc: OpDesc, *operands: Array | Guarded) -> None:
+def run_desc(
+    desc: OpDesc, *operands: Array | Guarded, level: Level | None = None, tasks: Sequence[int] = TASKS
+) -> None:
     """Run a descriptor's kernel on arrays given in argument order, inputs first; outputs are written in place.
 
     Args:
         desc: What to run; it is compiled once a session.
         operands: Row-major arrays of any strides: their last axis is the descriptor's dimension 0.
+        level: What it is compiled for; None: this machine's own level.
+        tasks: Into how many tasks it is divided, one after the other: all must give the same bytes.
     """
     views = [operand.view if isinstance(operand, Guarded) else operand for operand in operands]
-    _call(desc, views, [dims_of(view) for view in views], TASKS)
+    _call(desc, views, [dims_of(view) for view in views], tasks, level)
 
 
 def _call(
@@ -114,11 +118,12 @@ def _call(
     for view, operand in zip(views, desc.operands, strict=True):
         assert view.dtype == np.dtype(operand.dtype), f"{operand.name} is {view.dtype}"
     buffers = [HalideBuffer.of(view, given) for view, given in zip(views, dims, strict=True)]
+    call = kernel(desc, level=level)
     outputs, first = views[len(desc.inputs) :], list[bytes]()
     for tasks in counts:
         for view in outputs:
             view[...] = _canary(view.dtype)
-        status = kernel(desc, level=level)(tasks, *(ctypes.byref(buffer) for buffer in buffers))
+        status = call(tasks, *(ctypes.byref(buffer) for buffer in buffers))
         assert status == 0, f"the kernel returned {status}: {_said[-1:]}"
         found = [view.tobytes() for view in outputs]
         first = first or found

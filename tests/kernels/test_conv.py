@@ -1,22 +1,27 @@
 """Direct convolution: every geometry, every register tile, epilogues, and the first layer.
 
-A campaign runs every tile with every division and number of threads, the suite a part of the combinations.
+Tiles are those of every level that this machine runs. A campaign runs every level with every tile.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fuzzing import CAMPAIGN, SEED
 from kernels.combinations import crossed
-from kernels.harness import check_canaries, guarded, run_desc
+from kernels.harness import TASKS, check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
+from machines import RUNNABLE, has_own
 from opbuild.families.conv import family as direct
 from opbuild.families.conv_first import family as first_layer
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Variant
+from opbuild.kernel.level import Level
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.conv_weights import pack_direct
@@ -89,22 +94,26 @@ def test_first_layer_reads_a_plain_image(
     assert_close(run_node("Conv", [x], [w, bias], expected.shape, threads, **attrs), expected)
 
 
-DIVISIONS = [("range", 1), ("range", 2), ("range", 3), ("both", 2)]
+TILES = [
+    (level, *tile[:2]) for level in RUNNABLE for tile in direct.tiles(Machine.of(level)) if CAMPAIGN or has_own(level)
+]
+"""Levels with their register tiles; in the suite one level of those that have the same machine."""
+
+FIRST_TILES = [
+    (level, *tile[:2])
+    for level in RUNNABLE
+    for tile in first_layer.tiles(Machine.of(level))
+    if CAMPAIGN or has_own(level)
+]
 
 
-def tiled(width: int, blocks: int, chunk: int, divide: str, parts: int) -> Variant:
-    """Return a variant of the direct convolution."""
-    return {"width": width, "blocks": blocks, "chunk": chunk, "divide": divide, "parts": parts}
-
-
-@pytest.mark.parametrize(("size", "way"), crossed(3, sorted({tile[:2] for tile in direct.TILES}), DIVISIONS))
-def test_every_tile_writes_its_output_and_nothing_else(size: tuple[int, int], way: tuple[str, int]) -> None:
+@pytest.mark.parametrize(("level", "width", "blocks"), TILES)
+def test_every_tile_writes_its_output_and_nothing_else(level: Level, width: int, blocks: int) -> None:
     """At the least extents of a tile, and where it does not divide them, nothing outside the output changes.
 
-    There are extents of which ranges are rows, and some of which they are blocks.
+    There are extents of which ranges are rows, and some of which they are blocks or both.
     """
-    (width, blocks), (divide, parts) = size, way
-    tile = tiled(width, blocks, 0, divide, parts)
+    tile = {"width": width, "blocks": blocks, "chunked": False}
     desc = direct.describe("Conv", (1, 1), (1, 1), (1, 1), Epilogue(RELU), tile)
     several = (
         (width + 1, 3, blocks + 1),
@@ -113,38 +122,63 @@ def test_every_tile_writes_its_output_and_nothing_else(size: tuple[int, int], wa
         (width, 2, 6 * blocks),
     )
     for columns, rows, count in ((width, 1, blocks), *several):
-        _check_direct(desc, (columns, rows), 1, count, 1)
+        _check_direct(desc, (columns, rows), 1, count, 1, level)
 
 
-@pytest.mark.parametrize(("divide", "parts"), [("range", 1), ("range", 2), ("both", 2)])
-@pytest.mark.parametrize(("kernel", "chunk"), [(1, 4), (1, 2), (3, 1)])
-def test_chunks_of_input_channels_add_up(kernel: int, chunk: int, divide: str, parts: int) -> None:
-    """Channels that a chunk does not divide, more rows than pass over a chunk at once, and blocks beyond a tile."""
-    tile = tiled(4, 2, chunk, divide, parts)
+@pytest.mark.parametrize("level", [level for level in RUNNABLE if CAMPAIGN or has_own(level)], ids=str)
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_chunks_of_input_channels_add_up(kernel: int, level: Level) -> None:
+    """Several chunks or one, more rows than pass over a chunk at once, and blocks beyond a tile."""
+    width, blocks = (4, 2) if Machine.of(level).lanes == 16 else (2, 1)
+    tile = {"width": width, "blocks": blocks, "chunked": True}
     desc = direct.describe("Conv", (kernel, kernel), (1, 1), (1, 1), Epilogue(RELU), tile)
-    for columns, rows, inputs, count in ((4, 1, 1, 2), (8, 9, 5, 3), (12, 17, chunk, 5), (4, 18, 2, 2)):
-        _check_direct(desc, (columns, rows), inputs, count, kernel)
-    assert desc.outputs[0].dims[1].problem(6, 16) is not None
+    for columns, rows, inputs, count in ((1, 1, 1, 2), (2, 9, 5, 3), (3, 17, 4, 5), (1, 18, 2, 2)):
+        _check_direct(desc, (columns * width, rows), inputs, count, kernel, level)
+    assert desc.outputs[0].dims[1].problem(width + 1, 16) is not None
 
 
-def _check_direct(desc: OpDesc, size: tuple[int, int], inputs: int, count: int, kernel: int) -> None:
+@pytest.mark.parametrize("level", RUNNABLE, ids=str)
+def test_any_shape_in_any_number_of_tasks_writes_its_output_and_nothing_else(level: Level) -> None:
+    """The variant that is chosen for an output at random is right in any number of tasks, more than rows and blocks."""
+    draw, machine = Random(f"{SEED} {level}"), Machine.of(level)
+    for _ in range(CAMPAIGN // 10 if CAMPAIGN else 4):
+        columns, rows, inputs, count = draw.randint(1, 30), draw.randint(1, 9), draw.randint(1, 3), draw.randint(1, 9)
+        kernel, depth = draw.choice((1, 1, 3)), draw.choice((inputs, 100))
+        variant = direct.choose((columns, rows), 16 * depth, 16 * count, kernel * kernel, machine)
+        desc = direct.describe("Conv", (kernel, kernel), (1, 1), (1, 1), Epilogue(RELU), variant)
+        tasks = (1, *(draw.choice((2, 3, 5, 16, 64)) for _ in range(2)))
+        _check_direct(desc, (columns, rows), inputs, count, kernel, level, tasks)
+
+
+def _check_direct(
+    desc: OpDesc,
+    size: tuple[int, int],
+    inputs: int,
+    count: int,
+    kernel: int,
+    level: Level | None = None,
+    tasks: Sequence[int] = TASKS,
+) -> None:
     """Run a descriptor on ``inputs`` and ``count`` blocks of channels and ``size`` (x, y) outputs, between canaries."""
     columns, rows = size
-    x = numbers(1, 16 * inputs, rows + kernel - 1, columns + kernel - 1)
+    image = numbers(1, 16 * inputs, rows + kernel - 1, columns + kernel - 1)
     w = numbers(16 * count, 16 * inputs, kernel, kernel, seed=1)
     out = guarded((count, rows, columns, 16))
-    blocked = np.ascontiguousarray(x[0].reshape(inputs, 16, *x.shape[2:]).transpose(0, 2, 3, 1))
+    blocked = np.ascontiguousarray(image[0].reshape(inputs, 16, *image.shape[2:]).transpose(0, 2, 3, 1))
     windows = np.lib.stride_tricks.sliding_window_view(blocked, (kernel, kernel), axis=(1, 2))
-    run_desc(desc, windows.transpose(0, 4, 5, 1, 2, 3), pack_direct(w), np.zeros((count, 16), np.float32), out)
+    x, bias = windows.transpose(0, 4, 5, 1, 2, 3), np.zeros((count, 16), np.float32)
+    run_desc(desc, x, pack_direct(w), bias, out, level=level, tasks=tasks)
     check_canaries(out)
-    expected = np.maximum(convolve(x, w), 0)[0].reshape(count, 16, rows, columns).transpose(0, 2, 3, 1)
+    expected = np.maximum(convolve(image, w), 0)[0].reshape(count, 16, rows, columns).transpose(0, 2, 3, 1)
     assert_close(out.view, expected)
 
 
-@pytest.mark.parametrize(("width", "blocks"), sorted({tile[:2] for tile in direct.TILES}))
+@pytest.mark.parametrize(("width", "blocks"), [(1, 1), (1, 4), (2, 2), (7, 3), (14, 2)])
 def test_extents_below_a_tile_are_refused(width: int, blocks: int) -> None:
     """An extent below a tile is not legal; a tile of one position by one block has no least extent."""
-    desc = direct.describe("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiled(width, blocks, 0, "range", 1))
+    desc = direct.describe(
+        "Conv", (1, 1), (1, 1), (1, 1), Epilogue(), {"width": width, "blocks": blocks, "chunked": False}
+    )
 
     def problem(columns: int, count: int) -> str | None:
         image = [(16, 1), (columns, 16), (1, 16 * columns), (1, 16), (1, 16), (1, 16 * columns)]
@@ -159,7 +193,7 @@ def test_extents_below_a_tile_are_refused(width: int, blocks: int) -> None:
 
 def test_no_position_and_no_block_are_legal_for_the_smallest_tile() -> None:
     """Extents of 0 write nothing."""
-    desc = direct.describe("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), tiled(1, 1, 0, "range", 2))
+    desc = direct.describe("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), {"width": 1, "blocks": 1, "chunked": False})
     for shape in ((0, 2, 3, 16), (2, 0, 3, 16), (2, 2, 0, 16)):
         out = guarded(shape)
         x = np.zeros((1, 1, 1, shape[1], shape[2], 16), np.float32)
@@ -168,28 +202,19 @@ def test_no_position_and_no_block_are_legal_for_the_smallest_tile() -> None:
         check_canaries(out)
 
 
-@pytest.mark.parametrize(("size", "parts"), crossed(2, [tile[:2] for tile in first_layer.TILES], (1, 3)))
-def test_every_tile_of_a_first_layer_writes_its_output_and_nothing_else(size: tuple[int, int], parts: int) -> None:
+@pytest.mark.parametrize(("level", "width", "count"), FIRST_TILES)
+def test_every_tile_of_a_first_layer_writes_its_output_and_nothing_else(level: Level, width: int, count: int) -> None:
     """At its least extents, with more tasks than rows and with a last group of rows that is not full."""
-    width, count = size
-    tile = {"width": width, "blocks": count, "rows": 8, "parts": parts}
+    tile = {"width": width, "blocks": count, "rows": 8}
     desc = first_layer.describe((3, 3), (2, 1), (1, 1), (1, 1), Epilogue(), tile)
     w = numbers(16 * count, 2, 3, 3, seed=1)
     for columns, rows in ((width, 1), (width + 1, 3), (2 * width, 21)):
         x, out = numbers(2, rows, 2 * columns), guarded((count, rows, columns, 16))
-        run_desc(desc, x, packing.pack_first(w), np.zeros((count, 16), np.float32), out)
+        bias = np.zeros((count, 16), np.float32)
+        run_desc(desc, x, packing.pack_first(w), bias, out, level=level, tasks=(1, 2, 3, 16, 64))
         check_canaries(out)
         expected = convolve(x[None], w, strides=(1, 2), pads=(1, 1, 1, 1))
         assert_close(out.view.transpose(0, 3, 1, 2).reshape(expected.shape), expected)
-
-
-def test_cost_model_reaches_every_tile() -> None:
-    """Each register tile of the tables is the cheapest somewhere, and so is each division, with chunks and without."""
-    sizes = [(width, channels) for width in (*range(1, 60), 112, 224) for channels in range(16, 144, 16)]
-    chosen = [direct.choose((width, 14), 64, channels, 1, 2) for width, channels in sizes]
-    assert {(tile["width"], tile["blocks"]) for tile in chosen} == {tile[:2] for tile in direct.TILES}
-    chosen = [first_layer.choose(width, channels, 2) for width, channels in sizes]
-    assert {(tile["width"], tile["blocks"]) for tile in chosen} == {tile[:2] for tile in first_layer.TILES}
 
 
 def test_epilogue_reads_residuals_channels_and_scalars() -> None:
@@ -246,16 +271,21 @@ def test_equal_geometry_of_other_extents_is_one_descriptor() -> None:
     assert descs[0] == descs[1]
 
 
-def test_stride_is_not_in_the_key() -> None:
-    """Strides and dilations are those of the buffers, where input channels are not taken in chunks."""
-    descs = set()
-    for attrs in ({"strides": (1, 1)}, {"strides": (3, 2)}, {"dilations": (2, 1), "pads": (1, 0, 1, 0)}):
-        x, w = numbers(1, 16, 16, 16), numbers(16, 16, 2, 2)
+def test_only_distances_along_a_row_are_in_the_key() -> None:
+    """Strides and dilations down the image are those of the buffers; along a row they are worth 4% of the time."""
+    keys = {}
+    for name, attrs in {
+        "plain": {},
+        "down": {"strides": (3, 1), "dilations": (2, 1)},
+        "across": {"strides": (1, 2)},
+        "spread": {"dilations": (1, 2)},
+    }.items():
+        x, w = numbers(1, 16, 16, 32), numbers(16, 16, 2, 2)
         shape = convolve(x, w, **attrs).shape
-        descs |= {
-            call.desc for call in lower_node("Conv", [x], [w], shape, **attrs).calls if call.desc.family == "conv"
-        }
-    assert len({(desc.attrs["kernel"], desc.inputs) for desc in descs}) == 1
+        program = lower_node("Conv", [x], [w], shape, **attrs)
+        keys[name] = next(call.desc for call in program.calls if call.desc.family == "conv").inputs  # type: ignore[union-attr]
+    assert keys["plain"] == keys["down"]
+    assert len({keys["plain"], keys["across"], keys["spread"]}) == 3
 
 
 def test_dilation_of_a_single_tap_is_not_in_the_key() -> None:

@@ -1,6 +1,6 @@
 """Depthwise and grouped convolution: any division of channels into groups.
 
-A campaign runs every tile with every division and number of groups, the suite a part of the combinations.
+Tiles are those of every level that this machine runs. A campaign runs every level with every tile.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fuzzing import CAMPAIGN
 from kernels.combinations import crossed
 from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
-from opbuild.families import tiles
+from machines import RUNNABLE, has_own
 from opbuild.families.conv_depthwise import family as depthwise
 from opbuild.families.conv_grouped import family as grouped
 from opbuild.families.epilogue import Epilogue
+from opbuild.kernel.level import Level
+from opbuild.kernel.machine import Machine
 from opbuild.lowering import conv_weights as packing
 from opbuild.operations.expression import ACC
 
@@ -47,21 +50,22 @@ def test_depthwise_equals_numpy(data: tuple[int, ...], kernel: tuple[int, int], 
     assert_close(run_node("Conv", [x], [w, bias], expected.shape, group=channels, **attrs), expected)
 
 
-DIVISIONS = [("rows", 1), ("rows", 2), ("blocks", 3), ("both", 2)]
-WIDTHS = sorted({tile[0] for tile in tiles.SINGLE_TILES})
+DEPTHWISE, GROUPED_TILES = (
+    [(level, tile[0]) for level in RUNNABLE for tile in family.tiles(Machine.of(level)) if CAMPAIGN or has_own(level)]
+    for family in (depthwise, grouped)
+)
+TASKS = (1, 2, 3, 16, 64)
 
 
-@pytest.mark.parametrize(("width", "way"), crossed(2, WIDTHS, DIVISIONS))
-def test_every_depthwise_tile_writes_its_output_and_nothing_else(width: int, way: tuple[str, int]) -> None:
+@pytest.mark.parametrize(("level", "width"), DEPTHWISE)
+def test_every_depthwise_tile_writes_its_output_and_nothing_else(level: Level, width: int) -> None:
     """At the least extent of a tile, and where it does not divide the row, nothing outside the output changes."""
-    divide, parts = way
     epilogue = Epilogue(("clip", ACC, ("const", "float32", "0.0"), ("const", "float32", "6.0")))
-    tile = {"width": width, "divide": divide, "parts": parts}
-    desc = depthwise.describe((3, 3), (1, 1), (1, 1), epilogue, tile)
+    desc = depthwise.describe((3, 3), (1, 1), (1, 1), epilogue, {"width": width})
     for columns, rows, count in ((width, 1, 1), (width + 1, 3, 2), (2 * width - 1, 0, 2), (width, 5, 4)):
         x, w = numbers(count, rows + 2, columns + 2, 16), numbers(count, 3, 3, 16, seed=1)
         out = guarded((count, rows, columns, 16))
-        run_desc(desc, x, w, np.zeros((count, 16), np.float32), out)
+        run_desc(desc, x, w, np.zeros((count, 16), np.float32), out, level=level, tasks=TASKS)
         check_canaries(out)
         expected = sum(
             x[:, j : j + rows, i : i + columns].astype(np.float64) * w[:, j, i][:, None, None]
@@ -71,15 +75,13 @@ def test_every_depthwise_tile_writes_its_output_and_nothing_else(width: int, way
         assert_close(out.view, np.clip(expected, 0, 6))
 
 
-@pytest.mark.parametrize(("width", "way", "groups"), crossed(4, WIDTHS, DIVISIONS, (1, 2, 5)))
-def test_every_grouped_tile_writes_its_output_and_nothing_else(width: int, way: tuple[str, int], groups: int) -> None:
+@pytest.mark.parametrize(("tile", "groups"), crossed(2, GROUPED_TILES, (1, 2, 5)))
+def test_every_grouped_tile_writes_its_output_and_nothing_else(tile: tuple[Level, int], groups: int) -> None:
     """For groups of a block and of parts of blocks, channels in any order, nothing outside the output changes."""
-    divide, parts = way
+    level, width = tile
     outputs, inputs = 48 if groups == 1 else 40, 10 * groups
     masked = outputs // groups % 16 != 0
-    desc = grouped.describe(
-        "Conv", (1, 1), (1, 1), (1, 1), Epilogue(), {"width": width, "divide": divide, "parts": parts}, masked
-    )
+    desc = grouped.describe("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), {"width": width}, masked)
     lanes, segments = packing.group_lanes(outputs, groups)
     order = np.random.default_rng(2).permutation(inputs).astype(np.int32)
     weights = numbers(outputs, inputs // groups, 1, 1, seed=1)
@@ -87,7 +89,8 @@ def test_every_grouped_tile_writes_its_output_and_nothing_else(width: int, way: 
         x = numbers(-(-inputs // 16), rows, columns, 16)
         out = guarded((3, rows, columns, 16))
         bias = np.zeros((3, 16), np.float32)
-        run_desc(desc, x, packing.pack_grouped(weights), bias, order, lanes, segments, out)
+        tables = (order, lanes, segments)
+        run_desc(desc, x, packing.pack_grouped(weights), bias, *tables, out, level=level, tasks=TASKS)
         check_canaries(out)
         plain = x.transpose(0, 3, 1, 2).reshape(len(x) * 16, rows, columns)[order]
         result = out.view.transpose(0, 3, 1, 2).reshape(48, rows, columns)

@@ -5,13 +5,24 @@ A campaign runs each case with one thread and with two.
 
 from __future__ import annotations
 
+from random import Random
+
+import halide as hl
 import numpy as np
 import pytest
 
+from fuzzing import CAMPAIGN, SEED
 from kernels.combinations import crossed
+from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
+from machines import RUNNABLE, has_own
+from opbuild.families.blocked import blocks
 from opbuild.families.epilogue import Epilogue
+from opbuild.families.family import Variant
 from opbuild.families.winograd import family as winograd
+from opbuild.families.winograd.schedule import division
+from opbuild.kernel.level import LEVELS, Level
+from opbuild.kernel.machine import Machine
 from opbuild.lowering import conv_weights
 from opbuild.operations.expression import ACC, arg
 
@@ -102,6 +113,81 @@ def test_extents_that_are_not_whole_chunks_are_refused() -> None:
     assert desc.outputs[0].dims[1].problem(28, 16) is None
     assert desc.outputs[0].dims[1].problem(27, 16) is not None
     assert desc.outputs[0].dims[2].problem(6, 1) is not None
+
+
+TILES = [
+    (level, *tile[:2]) for level in RUNNABLE for tile in winograd.tiles(Machine.of(level)) if CAMPAIGN or has_own(level)
+]
+"""Levels with their register tiles; in the suite one level of those that have the same machine."""
+
+
+@pytest.mark.parametrize(("level", "width", "blocks"), TILES)
+def test_every_tile_writes_its_output_and_nothing_else(level: Level, width: int, blocks: int) -> None:
+    """In the least chunk that holds the tile, and in one that it does not divide, of the least blocks and of more."""
+    for m, chunk, count in ((4, (-(-width // 2), 2), blocks), (2, (width + 1, 3), 2 * blocks + 1)):
+        variant = {"tile": m, "chunk_x": chunk[0], "chunk_y": chunk[1], "width": width, "blocks": blocks}
+        _check(variant, (m * chunk[0] + 1, m * chunk[1]), 1, count, level, (1, 2, 3, 16))
+
+
+@pytest.mark.parametrize("level", RUNNABLE, ids=str)
+def test_any_shape_in_any_number_of_tasks_writes_its_output_and_nothing_else(level: Level) -> None:
+    """The variant that is chosen for an output at random is right in any number of tasks, more than rows and blocks."""
+    draw, machine = Random(f"{SEED} {level}"), Machine.of(level)
+    for _ in range(CAMPAIGN // 10 if CAMPAIGN else 4):
+        size, inputs, count = (draw.randint(9, 40), draw.randint(9, 40)), draw.randint(1, 3), draw.randint(1, 11)
+        variant = winograd.choose(size, 16 * inputs, 16 * count, draw.random() < 0.3, machine)
+        if variant is not None:
+            _check(variant, size, inputs, count, level, (1, 2, 3, 5, 16, 64))
+
+
+def _check(
+    variant: Variant, size: tuple[int, int], inputs: int, count: int, level: Level, tasks: tuple[int, ...]
+) -> None:
+    """Run a variant on ``inputs`` and ``count`` blocks of channels and ``size`` (x, y) outputs, between canaries."""
+    columns, rows = size
+    width, height = winograd.rounded(variant, size)
+    image, w = numbers(1, 16 * inputs, rows + 2, columns + 2), numbers(16 * count, 16 * inputs, 3, 3, seed=1)
+    x = np.zeros((inputs, height + 2, width + 2, 16), np.float32)
+    x[:, : rows + 2, : columns + 2] = image[0].reshape(inputs, 16, rows + 2, columns + 2).transpose(0, 2, 3, 1)
+    u = conv_weights.pack_winograd(w, variant["tile"])
+    out, bias = guarded((count, height, width, 16)), numbers(count, 16, seed=2)
+    desc = winograd.describe(Epilogue(), variant)
+    run_desc(desc, x[:, : rows + 2, : columns + 2], u, bias, out, level=level, tasks=tasks)
+    check_canaries(out)
+    expected = convolve(image, w, bias.reshape(-1))[0].reshape(count, 16, rows, columns).transpose(0, 2, 3, 1)
+    assert_close(out.view[:, :rows, :columns], expected, TOLERANCE)
+    assert not out.view[:, rows:].any()
+    assert not out.view[:, :, columns:].any()
+
+
+USUAL = (1, 2, 4, 8, 16, 32, 64)
+"""Cores of most machines."""
+
+SIZES = [(28, 128), (56, 64), (12, 384)]
+"""Extents and output channels, of the networks and others."""
+
+
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize(("extent", "outputs"), SIZES)
+def test_tasks_of_any_number_are_about_equal(extent: int, outputs: int, level: str) -> None:
+    """Cores work most of the time wherever there are three times as many parts as tasks."""
+    machine = Machine.of(next(each for each in LEVELS if each.name == level))
+    variant = winograd.choose((extent, extent), 64, outputs, False, machine)
+    assert variant is not None
+    width, height = winograd.rounded(variant, (extent, extent))
+    count, down = blocks(outputs), variant["chunk_y"]
+    wanted, which, function = hl.Var("wanted"), hl.Var("which"), hl.Func("function")
+    found = division(variant, [hl.Expr(each) for each in (16, width, height, count)], wanted + 1)
+    function[wanted, which] = hl.mux(which, [found.rows, found.part, found.blocks])
+    rows = height // (variant["tile"] * down)
+    parts = rows * down * (count // variant["blocks"])
+    for tasks, (each, part, some) in enumerate(np.array(function.realize([64, 3])).T.tolist(), 1):
+        number = -(-rows // each) * -(-down // part) * -(-count // some)
+        share = rows * down * count / (tasks * -(-number // tasks) * each * part * some)
+        assert number == 1 or tasks > 1
+        assert some >= variant["blocks"]
+        assert part * variant["chunk_x"] >= variant["width"]
+        assert share >= (0.7 if tasks in USUAL else 0.5) or parts < 3 * tasks, (tasks, each, part, some)
 
 
 @pytest.mark.parametrize("tile", [2, 4])

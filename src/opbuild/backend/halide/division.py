@@ -14,6 +14,9 @@ import halide as hl
 LEAST_BALANCE = 0.7
 """Share of time that cores must work for ranges of one loop to be worth their locality."""
 
+FINER = 4
+"""Tasks for each one wanted, at least where there are as many, if ranges of one loop do not keep cores busy."""
+
 
 def share(extent: Any, tasks: Any) -> Any:
     """Return the length of the ranges, at least 1, where ``tasks`` of them cover ``extent`` steps, an expression."""
@@ -26,35 +29,31 @@ def balance(extent: Any, tasks: Any) -> Any:
     return hl.cast(hl.Float(32), steps) / hl.cast(hl.Float(32), tasks * ((steps + (tasks - 1)) // tasks))
 
 
-def divide(function: Any, loop: Any, extent: Any, tasks: Any, outermost: Any | None = None) -> None:
-    """Split ``loop`` into ``tasks`` ranges of equal length and run them in parallel, as the outermost loop.
+def divide(function: Any, loop: Any, extent: Any, tasks: Any) -> None:
+    """Split ``loop``, the outermost, into ``tasks`` ranges of equal length and run them in parallel.
 
     Args:
         function: The function or stage to schedule.
         loop: The loop to divide; its name stays that of the inner loop.
         extent: Its extent, an expression.
         tasks: How many tasks are wanted, an expression.
-        outermost: The loop that is outermost now, if that is not ``loop``.
     """
     task = hl.Var("task")
     function.split(loop, task, loop, share(extent, tasks), hl.TailStrategy.GuardWithIf)
-    if outermost is not None:
-        function.reorder(outermost, task)
     function.parallel(task)
 
 
-def divide_two(function: Any, loops: Sequence[Any], lengths: tuple[Any, Any], tail: Any | None = None) -> None:
+def divide_two(function: Any, loops: Sequence[Any], lengths: tuple[Any, Any]) -> None:
     """Split the first and the last of some loops into ranges, and make each pair of ranges a task.
 
     Args:
         function: The function to schedule.
         loops: The outermost loops, outermost last.
         lengths: Lengths of the first one's and of the last one's ranges, at least 1, expressions.
-        tail: How the first one's last range ends; by default it is shorter than the others.
     """
     guard = hl.TailStrategy.GuardWithIf
     first, last = hl.Var("first_task"), hl.Var("last_task")
-    function.split(loops[0], first, loops[0], lengths[0], guard if tail is None else tail)
+    function.split(loops[0], first, loops[0], lengths[0], guard)
     function.split(loops[-1], last, loops[-1], lengths[1], guard)
     task = hl.Var("task")
     function.reorder(*loops, first, last).fuse(first, last, task).parallel(task)
@@ -66,10 +65,27 @@ def either(first: Any, extents: tuple[Any, Any], tasks: Any) -> tuple[Any, Any]:
     return hl.select(first, share(extents[0], tasks), whole[0]), hl.select(first, whole[1], share(extents[1], tasks))
 
 
+def either_or_both(first: Any, extents: tuple[Any, Any], tasks: Any) -> tuple[Any, Any]:
+    """Return the lengths of ranges where one of two loops is divided, or both if neither keeps all cores busy.
+
+    Then the second loop is divided into single steps and the first so that there are ``FINER`` tasks for each one
+    wanted, as far as there are so many steps: threads take the next ones as they come, each from its own end, and so
+    keep to steps of the second loop.
+
+    Args:
+        first: Whether the first is the one that is divided, an expression.
+        extents: The extents of both, expressions.
+        tasks: How many tasks are wanted, an expression.
+    """
+    neither = hl.max(*(balance(extent, tasks) for extent in extents)) < hl.f32(LEAST_BALANCE)
+    one, other = either(first, extents, tasks)
+    return hl.select(neither, hl.max(1, extents[0] * extents[1] // (tasks * FINER)), one), hl.select(neither, 1, other)
+
+
 def divide_plane(function: Any, row: Any, block: Any, tasks: Any) -> None:
     """Divide a function of (lane, x, row, block), whose outermost loops are ``row`` and then ``block``, among tasks.
 
-    A task is a range of rows, or of blocks, whichever keeps cores busier; one row of one block where neither does.
+    A task is a range of rows, or of blocks, whichever keeps cores busier; rows of one block where neither does.
 
     Args:
         function: The function to schedule.
@@ -77,9 +93,6 @@ def divide_plane(function: Any, row: Any, block: Any, tasks: Any) -> None:
         block: The loop over channel blocks, the outermost.
         tasks: How many tasks are wanted, an expression.
     """
-    buffer = function.output_buffer()
-    rows, blocks = buffer.dim(2).extent(), buffer.dim(3).extent()
-    by_rows, by_blocks = balance(rows, tasks), balance(blocks, tasks)
-    single = hl.max(by_rows, by_blocks) < hl.f32(LEAST_BALANCE)
-    lengths = either(by_rows >= by_blocks, (rows, blocks), tasks)
-    divide_two(function, (row, block), (hl.select(single, 1, lengths[0]), hl.select(single, 1, lengths[1])))
+    extents = tuple(function.output_buffer().dim(axis).extent() for axis in (2, 3))
+    by_rows = balance(extents[0], tasks) >= balance(extents[1], tasks)
+    divide_two(function, (row, block), either_or_both(by_rows, extents, tasks))

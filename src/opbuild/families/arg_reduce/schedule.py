@@ -1,7 +1,7 @@
 """ArgMax and ArgMin: how they are computed.
 
 ``inner``: a row at a time, lanes side by side. ``outer``: ``lanes`` columns at a time. Variant: ``lanes`` for
-``outer``. Limits: ``lanes`` <= I.
+``outer``, ``vector``, the elements of a vector, for ``inner``. Limits: ``lanes`` <= I.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.lanes import parallel_columns, parallel_rows
 from opbuild.backend.halide.rows import alone
-from opbuild.families.arg_reduce.definition import LANES
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -25,7 +24,7 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
         row = parallel_rows(out, rows, [buffer.dim(0).extent(), buffer.dim(1).extent()], definition.tasks)
         partial = definition.functions["partial"]
         lane = partial.args()[0]
-        partial.compute_at(out, row).bound_extent(lane, LANES).vectorize(lane)
+        partial.compute_at(out, row).bound_extent(lane, desc.variant["vector"]).vectorize(lane)
         partial.update().reorder(lane, definition.domains["chunks"].x).vectorize(lane)
         total.compute_at(out, row)
         return

@@ -2,41 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import THREADS, Family, Part, Variant
-from opbuild.families.tiles import LEAST_BALANCE, Pair, Tiles, balance, cheapest
+from opbuild.families.family import Dims, Family, Part, Variant
+from opbuild.families.tiles import SPLIT_TILES, Pair, Tile, Tiles, accumulating, cheapest, fitting
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 
-L1_WEIGHTS = 64 * 1024
-"""Bytes of weights of a tile from which input channels are taken in chunks."""
+TILES: Mapping[int, Tiles] = {
+    1: (
+        (14, 2, 1.0),
+        (13, 2, 1.0),
+        (7, 3, 1.02),
+        (7, 2, 1.06),
+        (8, 2, 1.08),
+        (4, 4, 1.12),
+        (4, 2, 1.25),
+        (7, 1, 1.25),
+        (8, 1, 1.25),
+        (4, 1, 1.6),
+        (2, 2, 1.9),
+        (1, 4, 2.4),
+        (1, 2, 3.0),
+        (2, 1, 2.5),
+        (1, 1, 5.0),
+    ),
+    2: SPLIT_TILES,
+    4: SPLIT_TILES,
+}
+"""Register tiles by the registers that a channel block fills. From 1 x 1 and 3 x 3 on Sapphire Rapids and Zen 5."""
 
-TILES: Tiles = (
-    (7, 4, 1.0),
-    (4, 4, 1.02),
-    (7, 2, 1.06),
-    (8, 2, 1.08),
-    (4, 2, 1.12),
-    (7, 1, 1.4),
-    (8, 1, 1.4),
-    (4, 1, 1.6),
-    (2, 2, 1.9),
-    (1, 4, 2.4),
-    (1, 2, 3.0),
-    (2, 1, 2.5),
-    (1, 1, 5.0),
-)
+SHALLOW, NARROW = 32, 8
+"""Products of an output up to which a tile has at most so many positions: writing its sums takes the time then, and the
+sums of a small tile are written while those of the next one are computed (16 -> 96 channels at 112 x 112: 0.83)."""
+
+SLOW = 10
+"""Bytes of weights that a core gets from its second-level cache in a cycle without waiting for them."""
+
+WAITING = 1.05
+"""Time of a tile that waits for its weights, relative to one that takes input channels in chunks."""
+
+
+def tiles(machine: Machine) -> Tiles:
+    """Return the register tiles that a machine may use, with their costs."""
+    return fitting(TILES, machine)
 
 
 def choose(out: Pair, inputs: int, outputs: int, taps: int, machine: Machine) -> Variant:
     """Return the variant for an output.
 
-    ``width`` and ``blocks`` are the register tile. ``chunk``: blocks of input channels in a chunk, 0 for all at once.
-    ``divide`` is what a task is: ``range``, a range of rows or of channel blocks, as the kernel decides when called;
-    ``both``, where neither gives every core enough: a tile of blocks in one row, or in a few. ``parts``: ranges.
+    ``width`` and ``blocks`` are the register tile. ``chunked``: whether input channels are taken one block at a time.
 
     Args:
         out: Extents of the output (x, y).
@@ -45,13 +64,26 @@ def choose(out: Pair, inputs: int, outputs: int, taps: int, machine: Machine) ->
         taps: Taps of the kernel.
         machine: What runs it.
     """
-    row, count = out[0], blocks(outputs)
-    width, wide = cheapest(TILES, row, count)
-    weights = blocks(inputs) * taps * wide * BLOCK * BLOCK * 4
-    chunk = max(1, 4 // taps) if weights >= L1_WEIGHTS and row and row % width == 0 else 0
-    shared = max(balance(out[1], THREADS), balance(-(-count // wide), THREADS))
-    divide = "both" if shared < LEAST_BALANCE else "range"
-    return {"width": width, "blocks": wide, "chunk": chunk, "divide": divide, "parts": THREADS}
+
+    def waits(tile: Tile) -> bool:
+        return _waits(tile, blocks(inputs), taps, machine)
+
+    row, shallow = out[0], inputs * taps <= SHALLOW
+    legal = [tile for tile in tiles(machine) if tile[0] <= NARROW or not shallow]
+    costs = tuple((*tile[:2], tile[2] * (WAITING if waits(tile) and row % tile[0] else 1.0)) for tile in legal)
+    width, wide = cheapest(costs, row, blocks(outputs))
+    return {"width": width, "blocks": wide, "chunked": row > 0 and row % width == 0 and waits((width, wide, 1.0))}
+
+
+def _waits(tile: Tile, inputs: int, taps: int, machine: Machine) -> bool:
+    """Return whether a tile's weights would be read from the second-level cache too fast, or for many taps.
+
+    They are if the first-level cache can not hold them. Two vectors of sums are computed in a cycle, so weights for
+    two are read in as many cycles as the tile has positions. With several taps, chunks cost little: sums are seldom
+    written (3 x 3 in tiles of 14 x 2: 0.95 of the time).
+    """
+    weights = BLOCK * BLOCK * 4 * inputs * taps * tile[1]
+    return weights > machine.l1 and (taps > 1 or 2 * 4 * machine.lanes > SLOW * tile[0])
 
 
 def describe(
@@ -69,14 +101,13 @@ def describe(
         step: Positions of memory between outputs of a row; above 1 for one phase of a transposed convolution.
     """
     kx, ky = kernel
-    taps, chunked = BLOCK * BLOCK, variant["chunk"] > 0
+    taps = BLOCK * BLOCK
     weights = (LANE, Dim(BLOCK, BLOCK), Dim(kx, taps), Dim(ky, taps * kx), Dim(stride=taps * kx * ky), Dim())
-    # In chunks, constant strides along a row are worth 4% of the time.
-    across = BLOCK * stride[0] if chunked else FREE
-    along = BLOCK * dilation[0] if chunked and kx > 1 else FREE
-    read = (LANE, Dim(stride=across), Dim(), Dim(stride=along), Dim(), Dim())
+    # Known distances along a row save registers for addresses: 0.96 of the time (Sapphire Rapids, 46 layers).
+    along = BLOCK * dilation[0] if kx > 1 else FREE
+    read = (LANE, Dim(stride=BLOCK * stride[0]), Dim(), Dim(stride=along), Dim(), Dim())
     x, w = Operand("x", "float32", read, "NC1HWC0"), Operand("w", "float32", weights, "FRACTAL_Z")
-    out = result(variant["width"], variant["blocks"], step, divides=chunked)
+    out = result(variant["width"], variant["blocks"], step, divides=variant["chunked"])
     inputs = (x, w, BIAS, *epilogue.inputs(step))
     attrs = {"kernel": kernel, **epilogue.attrs}
     return FAMILY.desc((op_type, *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
@@ -87,18 +118,21 @@ def _opened(_desc: OpDesc, operand: Operand, number: int, dim: Dim) -> Dim:
     return replace(dim, stride=FREE) if operand.name == "x" and number > 0 else dim
 
 
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds that a convolution takes on one core."""
+    x, weights, *others = shapes
+    read = (*x[:3], *x[5:])  # each element of the input once, not for each tap that reads it
+    products = prod(extent for extent, _ in weights[1:5])
+    return accumulating(desc, [read, weights, *others], machine, products)
+
+
 FAMILY = Family(
     "conv",
     choose,
     attributes=("kernel", "epilogue"),
-    variant={
-        "width": Part(least=1),
-        "blocks": Part(least=1),
-        "chunk": Part(least=0, milliseconds=70),
-        "divide": Part(),
-        "parts": Part(),
-    },
+    variant={"width": Part(least=1), "blocks": Part(least=1), "chunked": Part(least=False, milliseconds=70)},
     types=("float32",),
     milliseconds=120,
     opened=_opened,
+    work=work,
 )

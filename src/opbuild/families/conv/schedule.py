@@ -1,14 +1,15 @@
 """Convolution of blocked values: the schedule.
 
-A tile of ``width`` positions of a row by ``blocks`` channel blocks is accumulated in registers. Work is divided among
-``parts`` tasks that are each one range of rows or of channel blocks, not among many small ones: the next operator
-divides the same way, so a core finds its input in its own cache (the 1 x 1 ones of ResNet-50: 229 against 179 GFLOP/s
-on two Sapphire Rapids cores). Which of the two is decided at each call, from the extents.
+A tile of ``width`` positions of a row by ``blocks`` channel blocks is accumulated in registers. Vectors are blocks of
+16 channels; where registers are shorter, LLVM makes several of each (AVX2 on Zen 5: 103 of 113 GFLOP/s in 2 x 2).
 
-With ``chunk`` > 0, input channels are taken in chunks of that many blocks, whose weights stay in the first-level cache
-while a group of rows passes over them; partial sums wait in memory (3 x 3, 512 channels, 7 x 7, cold weights, one core:
-130 against 103 GFLOP/s). The width must then divide the row. Without, tails are shifted inwards, so an extent below a
-tile is not legal.
+Work is divided into one range of rows or of channel blocks a task, not into many small ones: the next operator divides
+the same way, so a core finds its input in its own cache (the 1 x 1 ones of ResNet-50: 229 against 179 GFLOP/s on two
+Sapphire Rapids cores). Which of the two is decided at each call, from the extents.
+
+With ``chunked``, input channels are taken one block at a time, whose weights stay in the first-level cache while a
+group of rows passes over them; partial sums wait in memory. The width must then divide the row. Without, tails are
+shifted inwards, so an extent below a tile is not legal.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
-from opbuild.backend.halide.division import LEAST_BALANCE, balance, divide_two, either
+from opbuild.backend.halide.division import balance, divide_two, either_or_both
+from opbuild.families.blocked import BLOCK
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
-BLOCK = 16
 LOCALITY = 0.93
 """Time that a task takes where what it reads is in its core's cache, relative to where it is not."""
 
 ROWS = 8
-"""Rows that pass over one chunk of weights: enough to pay for it, and their sums still fit the second-level cache."""
+"""Rows that pass over one chunk of weights: enough to pay for it, and their sums still fit the first-level cache."""
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
-    """Schedule by ``variant``: ``width``, ``blocks`` (the register tile), ``chunk``, ``divide`` and ``parts``."""
-    if desc.variant["chunk"]:
+    """Schedule by ``variant``: ``width``, ``blocks`` (the register tile) and ``chunked``."""
+    if desc.variant["chunked"]:
         _chunked(definition, desc)
     else:
         _whole(definition, desc)
@@ -47,7 +48,7 @@ def _whole(definition: Definition, desc: OpDesc) -> None:
     shift = hl.TailStrategy.ShiftInwards
     out.split(ox, xo, xi, width, shift).split(block, bo, bi, blocks, shift).reorder(lane, bi, xi, xo, oy, bo)
     out.vectorize(lane).unroll(bi).unroll(xi)
-    _divide(definition, desc, (oy, bo), rows=1)
+    _divide(definition, desc, (oy, bo))
     acc.compute_at(out, xo).vectorize(lane).unroll(block).unroll(ox).bound_extent(ox, width).bound_extent(block, blocks)
     acc.update().reorder(lane, block, ox, r[0], r[1], r[2], r[3]).vectorize(lane).unroll(block).unroll(ox)
     for function in (out, acc):
@@ -55,38 +56,35 @@ def _whole(definition: Definition, desc: OpDesc) -> None:
 
 
 def _chunked(definition: Definition, desc: OpDesc) -> None:
-    """Accumulate chunks of input channels in registers and add them up in memory."""
+    """Accumulate blocks of input channels in registers and add them up in memory."""
     width, blocks = desc.variant["width"], desc.variant["blocks"]
     out, acc, r = definition.outputs[0], definition.functions["acc"], definition.domains["r"]
     lane, ox, oy, block = (definition.variables[name] for name in ("lane", "ox", "oy", "block"))
     bo, bi, rows, row, xo, xi, index = (hl.Var(name) for name in ("bo", "bi", "rows", "row", "xo", "xi", "index"))
-    chunk, inner = hl.RVar("chunk"), hl.RVar("inner")
-    acc.update().split(r[3], chunk, inner, desc.variant["chunk"])
-    partial = acc.update().rfactor(chunk, index)
+    partial = acc.update().rfactor(r[3], index)
 
     out.split(block, bo, bi, blocks, hl.TailStrategy.ShiftInwards).reorder(lane, bi, ox, oy, bo)
     out.vectorize(lane).unroll(bi)
-    _divide(definition, desc, (oy, bo), rows=ROWS)
+    _divide(definition, desc, (oy, bo))
     out.split(oy, rows, row, ROWS, hl.TailStrategy.GuardWithIf).reorder(lane, bi, ox, row, rows)
 
     acc.compute_at(out, rows).bound_extent(block, blocks).reorder_storage(lane, block, ox, oy)
     acc.reorder(lane, block, ox, oy).vectorize(lane).unroll(block)
-    acc.update().split(ox, xo, xi, width, hl.TailStrategy.RoundUp).reorder(lane, block, xi, xo, oy, chunk)
+    acc.update().split(ox, xo, xi, width, hl.TailStrategy.RoundUp).reorder(lane, block, xi, xo, oy, r[3])
     acc.update().vectorize(lane).unroll(block).unroll(xi)
 
     partial.compute_at(acc, xo).vectorize(lane).unroll(block).unroll(ox)
     partial.bound_extent(ox, width).bound_extent(block, blocks)
-    partial.update().reorder(lane, block, ox, r[0], r[1], r[2], inner).vectorize(lane).unroll(block).unroll(ox)
-    for stage in (out, acc, acc.update(), partial, partial.update()):  # a last chunk apart would be the loops again
+    partial.update().reorder(lane, block, ox, r[0], r[1], r[2]).vectorize(lane).unroll(block).unroll(ox)
+    for stage in (out, acc, acc.update(), partial, partial.update()):  # a last row apart would be the loops again
         stage.never_partition_all()
 
 
-def _divide(definition: Definition, desc: OpDesc, loops: tuple[Any, Any], rows: int) -> None:
+def _divide(definition: Definition, desc: OpDesc, loops: tuple[Any, Any]) -> None:
     """Make the outermost loops, over rows and over tiles of channel blocks, ranges of one of them, a task each.
 
     Rows where activations are larger than weights, so that a core keeps its rows from layer to layer; blocks where
-    weights are larger, so that one core only reads each; unless cores would wait for each other much longer. Where
-    neither keeps them busy, a task is one tile of blocks in ``rows`` rows.
+    weights are larger, so that one core only reads each; unless cores would wait for each other much longer.
     """
     out, (x, w, *_), tasks = definition.outputs[0], definition.inputs, definition.tasks
     buffer, blocks = out.output_buffer(), desc.variant["blocks"]
@@ -95,7 +93,5 @@ def _divide(definition: Definition, desc: OpDesc, loops: tuple[Any, Any], rows: 
     inputs, outputs = x.dim(5).extent(), buffer.dim(3).extent()
     weights = BLOCK * inputs * outputs * w.dim(2).extent() * w.dim(3).extent()
     activations = (inputs + outputs) * buffer.dim(1).extent() * height
-    inner = hl.select(weights > activations, by_blocks <= by_rows * worth, by_blocks * worth <= by_rows)
-    single = hl.max(by_rows, by_blocks) < hl.f32(LEAST_BALANCE)
-    rows_each, tiles_each = either(inner, (height, tiles), tasks)
-    divide_two(out, loops, (hl.select(single, rows, rows_each), hl.select(single, 1, tiles_each)))
+    rows_first = hl.select(weights > activations, by_blocks <= by_rows * worth, by_blocks * worth <= by_rows)
+    divide_two(out, loops, either_or_both(rows_first, (height, tiles), tasks))

@@ -15,7 +15,7 @@ UNROLLED_TAPS = 25
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
-    """Schedule by ``variant``: ``width``, ``divide`` and ``parts``."""
+    """Schedule by ``variant``: ``width``."""
     kernel, r = desc.attrs["kernel"], definition.domains["r"]
     update = accumulate(definition, desc)
     if kernel[0] <= UNROLLED_TAPS:

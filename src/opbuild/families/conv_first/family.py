@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from math import prod
+
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import THREADS, Family, Part, Variant
-from opbuild.families.tiles import Pair, Tiles, cheapest
+from opbuild.families.family import Dims, Family, Part, Variant
+from opbuild.families.tiles import SPLIT_TILES, Pair, Tiles, accumulating, cheapest, fitting
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 MOST_CHANNELS = 8
 """Up to here a plain input is read as it lies; more channels are worth a conversion into blocks."""
 
-TILES: Tiles = (
-    (7, 2, 1.0),
-    (8, 2, 1.01),
-    (4, 2, 1.05),
-    (7, 1, 1.03),
-    (8, 1, 1.04),
-    (4, 1, 1.3),
-    (2, 2, 1.6),
-    (1, 2, 3.0),
-    (2, 1, 2.5),
-    (1, 1, 5.0),
-)
+TILES: Mapping[int, Tiles] = {
+    1: (
+        (7, 2, 1.0),
+        (8, 2, 1.01),
+        (4, 2, 1.05),
+        (7, 1, 1.03),
+        (8, 1, 1.04),
+        (4, 1, 1.3),
+        (2, 2, 1.6),
+        (1, 2, 3.0),
+        (2, 1, 2.5),
+        (1, 1, 5.0),
+    ),
+    2: SPLIT_TILES,
+    4: SPLIT_TILES,
+}
+"""Register tiles by the registers that a channel block fills."""
+
+
+def tiles(machine: Machine) -> Tiles:
+    """Return the register tiles that a machine may use, with their costs."""
+    return fitting(TILES, machine)
 
 
 def choose(width: int, outputs: int, machine: Machine) -> Variant:
-    """Return the variant for rows of ``width`` positions: register tile, rows taken at a time, number of tasks."""
-    tile = cheapest(TILES, width, blocks(outputs))
-    return {"width": tile[0], "blocks": tile[1], "rows": 8, "parts": THREADS}
+    """Return the variant for rows of ``width`` positions: register tile, rows taken at a time."""
+    tile = cheapest(tiles(machine), width, blocks(outputs))
+    return {"width": tile[0], "blocks": tile[1], "rows": 8}
 
 
 def describe(kernel: Pair, stride: Pair, dilation: Pair, before: Pair, epilogue: Epilogue, variant: Variant) -> OpDesc:
@@ -43,11 +56,17 @@ def describe(kernel: Pair, stride: Pair, dilation: Pair, before: Pair, epilogue:
     return FAMILY.desc(("Conv", *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
 
 
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds that a convolution takes on one core."""
+    return accumulating(desc, shapes, machine, prod(extent for extent, _ in shapes[1][1:4]))
+
+
 FAMILY = Family(
     "conv_first",
     choose,
     attributes=("kernel", "stride", "dilation", "before", "epilogue"),
-    variant={"width": Part(least=1), "blocks": Part(least=1), "rows": Part(), "parts": Part()},
+    variant={"width": Part(least=1), "blocks": Part(least=1), "rows": Part()},
     types=("float32",),
     milliseconds=120,
+    work=work,
 )

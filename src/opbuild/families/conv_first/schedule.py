@@ -1,9 +1,9 @@
 """Convolution of a plain value with few channels: the schedule.
 
-Each of ``parts`` tasks is one range of the output's rows. It takes ``rows`` of them at a time: it copies the rows that
-they read, padding included, and then accumulates tiles of ``width`` positions by ``blocks`` channel blocks in
-registers. Copying the inside of a row without a look at its edges is a loop of its own (3 x 3, 24 channels, 112 x 112:
-161 us on two cores against 262).
+Each task is one range of the output's rows. It takes ``rows`` of them at a time: it copies the rows that they read,
+padding included, and then accumulates tiles of ``width`` positions by ``blocks`` channel blocks in registers. Copying
+the inside of a row without a look at its edges is a loop of its own (3 x 3, 24 channels, 112 x 112: 161 us on two cores
+against 262).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ UNROLLED_TAPS = 3
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
-    """Schedule by ``variant``: ``width``, ``blocks``, ``rows`` and ``parts``."""
+    """Schedule by ``variant``: ``width``, ``blocks`` and ``rows``."""
     width, blocks, rows = desc.variant["width"], desc.variant["blocks"], desc.variant["rows"]
     out, acc, staged = definition.outputs[0], definition.functions["acc"], definition.functions["staged"]
     lane, ox, oy, block = (definition.variables[name] for name in ("lane", "ox", "oy", "block"))
     xo, xi, bo, bi, yo, yi = (hl.Var(name) for name in ("xo", "xi", "bo", "bi", "yo", "yi"))
     shift = hl.TailStrategy.ShiftInwards
     out.split(ox, xo, xi, width, shift).split(block, bo, bi, blocks, shift)
+    out.reorder(lane, bi, xi, xo, bo, oy).vectorize(lane).unroll(bi).unroll(xi).never_partition_all()
+    divide(out, oy, out.output_buffer().dim(2).extent(), definition.tasks)
     out.split(oy, yo, yi, rows, hl.TailStrategy.GuardWithIf)
-    out.reorder(lane, bi, xi, xo, bo, yi, yo).vectorize(lane).unroll(bi).unroll(xi).never_partition_all()
-    divide(out, yo, (out.output_buffer().dim(2).extent() + (rows - 1)) // rows, definition.tasks)
     staged.compute_at(out, yo).vectorize(definition.variables["column"], 16)
     r = definition.domains["r"]
     acc.compute_at(out, xo).vectorize(lane).unroll(block).unroll(ox).bound_extent(ox, width).bound_extent(block, blocks)

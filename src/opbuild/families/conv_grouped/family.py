@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from math import prod
+
 from opbuild.families.blocked import BIAS, BLOCK, CHANNEL_DIMS, IMAGE, LANE, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Family, Part, Variant
-from opbuild.families.tiles import Pair, plane_variant
+from opbuild.families.family import Dims, Family, Part, Variant
+from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting
+from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 _TABLES = (
@@ -13,6 +17,26 @@ _TABLES = (
     Operand("group", "int32", CHANNEL_DIMS),
     Operand("segments", "int32", (Dim(stride=1),)),
 )
+
+
+_SPLIT: Tiles = ((6, 1, 1.0), (5, 1, 1.0), (4, 1, 1.02), (3, 1, 1.15), (2, 1, 1.35), (1, 1, 2.5))
+
+TILES: Mapping[int, Tiles] = {
+    1: ((14, 1, 1.0), (7, 1, 1.05), (8, 1, 1.05), (4, 1, 1.3), (2, 1, 2.0), (1, 1, 4.0)),
+    2: _SPLIT,
+    4: _SPLIT,
+}
+"""Register tiles by the registers that a channel block fills. Split ones are from AVX2 on Sapphire Rapids."""
+
+
+def tiles(machine: Machine) -> Tiles:
+    """Return the register tiles that a machine may use, with their costs."""
+    return fitting(TILES, machine)
+
+
+def choose(width: int, machine: Machine) -> Variant:
+    """Return the variant for rows of ``width`` positions: how many of them are a register tile."""
+    return {"width": cheapest(tiles(machine), width, 1)[0]}
 
 
 def describe(
@@ -37,13 +61,17 @@ def describe(
     return FAMILY.desc((op_type, *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
 
 
-choose = plane_variant
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds that a convolution takes on one core; looking channels up takes half of it."""
+    return accumulating(desc, shapes, machine, 2 * prod(extent for extent, _ in shapes[1][1:4]))
+
 
 FAMILY = Family(
     "conv_grouped",
     choose,
     attributes=("kernel", "stride", "dilation", "masked", "epilogue"),
-    variant={"width": Part(least=1), "divide": Part(), "parts": Part()},
+    variant={"width": Part(least=1)},
     types=("float32",),
     milliseconds=105,
+    work=work,
 )

@@ -16,7 +16,7 @@ from opbuild.kernel.opdesc import OpDesc
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
-    """Schedule by ``variant``: ``width``, ``divide`` and ``parts``."""
+    """Schedule by ``variant``: ``width``."""
     accumulate(definition, desc)
 
 

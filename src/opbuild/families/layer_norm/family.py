@@ -10,7 +10,7 @@ from opbuild.families.family import Dims, Family, Variant
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
-ROW, VECTOR_TIME = 15, 2
+ROW, VECTOR_TIME = 10, 2
 """Nanoseconds that a row takes, and a vector of it: three passes over it."""
 
 

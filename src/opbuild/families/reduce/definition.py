@@ -49,7 +49,9 @@ def _inner(desc: OpDesc) -> Definition:
     functions: dict[str, Any] = {}
 
     def reduce(name: str, term: Callable[[Any], Any], combine: Callable[[Any, Any], Any], identity: Any) -> Any:
-        functions[name] = reduce_lanes(name, lambda i, j: term(x[i, j, y, z]), extents, (y, z), combine, identity)
+        functions[name] = reduce_lanes(
+            name, lambda i, j: term(x[i, j, y, z]), extents, (y, z), combine, identity, desc.variant["vector"]
+        )
         return hl.Expr(functions[name].total[y, z])
 
     out = hl.Func("out")

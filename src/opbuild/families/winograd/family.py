@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, IMAGE, LANE, blocks
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Family, Part, Variant
-from opbuild.families.tiles import Pair, Tiles, cheapest, round_up
+from opbuild.families.family import BYTES, Dims, Family, Part, Variant
+from opbuild.families.tiles import Pair, Tiles, cheapest, fitting, round_up
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
@@ -29,6 +30,9 @@ TILES: Mapping[int, Tiles] = {
 }  # fmt: skip
 """Register tiles by the registers that a channel block fills: tiles of the image, channel blocks, and time for each
 product relative to the best. Measured on Sapphire Rapids with AVX-512 and AVX2."""
+
+PER_NANOSECOND = 6
+"""Vectors that one core multiplies and adds in a nanosecond: two a cycle at 3 GHz."""
 
 PRECISE_CHANNELS = 128
 """Input channels up to which F(2x2) has at most twice the direct convolution's error (1.5 times at 64, 3.3 at 512).
@@ -73,9 +77,8 @@ def others(variant: Variant, out: Pair, outputs: int, machine: Machine) -> list[
 
 
 def tiles(machine: Machine) -> Tiles:
-    """Return the register tiles that a machine's registers hold: sums, weights of one input channel, and one input."""
-    each = machine.vectors(BLOCK)
-    return tuple(tile for tile in TILES[each] if (tile[0] + 1) * tile[1] * each + 1 <= machine.registers)
+    """Return the register tiles that a machine may use, with their costs."""
+    return fitting(TILES, machine)
 
 
 def rounded(variant: Variant, out: Pair) -> Pair:
@@ -99,6 +102,16 @@ def describe(epilogue: Epilogue, variant: Variant) -> OpDesc:
     return FAMILY.desc(("Conv", *epilogue.op_types), inputs, outputs, epilogue.attrs, variant, epilogue.impl_mode)
 
 
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds that a call takes on one core: products, and transforms that pass through its cache."""
+    m: int = desc.variant["tile"]
+    points, outputs, inputs = (m + 2) ** 2, shapes[1][2][0] * BLOCK, shapes[1][1][0]
+    count = prod(-(-(shapes[0][axis][0] - 2) // m) for axis in (1, 2))
+    products = count * inputs * outputs / (machine.lanes * PER_NANOSECOND)
+    elements = 2 * count * (inputs + outputs) + inputs * outputs
+    return points * (products + elements * 4 / BYTES)
+
+
 def _variant(m: int, chunk: Pair, outputs: int, machine: Machine) -> Variant:
     width, count = cheapest(tiles(machine), chunk[0] * chunk[1], blocks(outputs))
     return {"tile": m, "chunk_x": chunk[0], "chunk_y": chunk[1], "width": width, "blocks": count}
@@ -112,4 +125,5 @@ FAMILY = Family(
     types=("float32",),
     implied={"kernel": list(KERNEL)},
     milliseconds=290,
+    work=work,
 )

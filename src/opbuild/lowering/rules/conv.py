@@ -102,17 +102,18 @@ def _conv(lowering: Lowering, node: Node) -> Convolution:
 
 def _grouped(lowering: Lowering, conv: Convolution) -> None:
     window = conv.window
-    variant = lowering.choose(grouped.choose, window.out, conv.outputs)
     kx, ky = window.kernel
     source, order = lowering.ordered(conv.node.inputs[0])
     if conv.groups == conv.inputs == conv.outputs:
         if order is not None and not _keeps_order(lowering, conv):
             source, order = lowering.blocked(conv.node.inputs[0]), None
+        variant = lowering.choose(depthwise.choose, window.out[0])
         desc = depthwise.describe(window.kernel, window.stride, window.dilation, conv.epilogue, variant)
         shape, recipe = (blocks(conv.outputs), ky, kx, BLOCK), f"depthwise{order_recipe(order)}"
         weights = _packed(lowering, conv, recipe, partial(packing.pack_depthwise, order=order), shape)
         _emit(lowering, conv, desc, weights, source=source, order=order)
         return
+    variant = lowering.choose(grouped.choose, window.out[0])
     masked = conv.outputs // conv.groups % BLOCK != 0
     desc = grouped.describe("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, variant, masked)
     weights = _packed(

@@ -164,7 +164,7 @@ def _kernel(lowering: Lowering, conv: Transposed, x: Axis, y: Axis, bias: Plain)
         desc = direct.describe("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, variant, step)
         shape = (count, blocks(conv.inputs), kernel[1], kernel[0], BLOCK, BLOCK)
         return desc, [_weights(lowering, conv, x.taps, y.taps, shape), bias]
-    variant = lowering.choose(grouped.choose, (x.count, y.count), conv.outputs)
+    variant = lowering.choose(grouped.choose, x.count)
     masked = conv.outputs // conv.groups % BLOCK != 0
     desc = grouped.describe("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, variant, masked, step)
     packed = (count, kernel[1], kernel[0], conv.inputs // conv.groups, BLOCK)

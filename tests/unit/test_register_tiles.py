@@ -1,0 +1,93 @@
+"""Register tiles of blocked images: those of every family fit the registers of every level; every output has one."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+
+import pytest
+
+from opbuild.families import catalogue
+from opbuild.families.blocked import BLOCK
+from opbuild.families.conv import family as direct
+from opbuild.families.conv_depthwise import family as depthwise
+from opbuild.families.conv_first import family as first_layer
+from opbuild.families.conv_grouped import family as grouped
+from opbuild.families.family import Variant
+from opbuild.families.tiles import fitting
+from opbuild.kernel.level import LEVELS, Level
+from opbuild.kernel.machine import Machine
+
+EACH_LEVEL = pytest.mark.parametrize("level", LEVELS, ids=str)
+ROWS = (*range(40), 52, 55, 56, 111, 112, 224)
+COUNTS = (*range(1, 14), 16, 27, 32, 63)
+
+
+def module(name: str) -> ModuleType:
+    """Return the module of a family's record."""
+    return import_module(f"opbuild.families.{name}.family")
+
+
+TILED = [name for name in catalogue.names() if hasattr(module(name), "TILES")]
+"""The families that have tables of tiles, each found by itself."""
+
+
+def test_families_with_tiles_are_found() -> None:
+    """A test of no families would hold nothing."""
+    assert set(TILED) >= {"conv", "conv_depthwise", "conv_first", "conv_grouped", "winograd"}
+
+
+@EACH_LEVEL
+@pytest.mark.parametrize("name", TILED)
+def test_sums_weights_and_an_input_are_held_in_registers(name: str, level: Level) -> None:
+    """One register more and the compiler would keep some sums in memory, at each step."""
+    machine = Machine.of(level)
+    found = module(name).tiles(machine)
+    for width, blocks, _ in found:
+        sums, weights = (count * machine.vectors(BLOCK) for count in (width * blocks, blocks))
+        assert sums + weights + 1 <= machine.registers, f"{width} x {blocks} for {level}"
+    assert (1, 1) in {tile[:2] for tile in found}
+
+
+def test_a_tile_of_33_registers_is_none() -> None:
+    """7 x 4 was the first choice: 28 sums and 4 vectors of weights fill 32 registers, and an input needs one."""
+    machine = Machine.of(next(level for level in LEVELS if level.name == "x86-64-v4"))
+    assert fitting({1: ((7, 4, 1.0), (7, 3, 1.1))}, machine) == ((7, 3, 1.1),)
+
+
+@cache
+def chosen(level: Level) -> dict[str, list[tuple[int, int, Variant]]]:
+    """Return each family's variants for outputs of all kinds, with their rows' extents and channel blocks."""
+    machine = Machine.of(level)
+    pairs = [(row, count) for row in ROWS for count in COUNTS]
+    direct_ones = [
+        (row, count, direct.choose((row, 14), inputs, BLOCK * count, taps, machine))
+        for row, count in pairs
+        for inputs, taps in ((16, 1), (256, 1), (2048, 1), (512, 9))
+    ]
+    first = [(row, count, first_layer.choose(row, BLOCK * count, machine)) for row, count in pairs]
+    single = {
+        name: [(row, 1, {**choose(row, machine), "blocks": 1}) for row in ROWS]
+        for name, choose in (("conv_depthwise", depthwise.choose), ("conv_grouped", grouped.choose))
+    }
+    return {"conv": direct_ones, "conv_first": first, **single}
+
+
+@EACH_LEVEL
+def test_every_output_has_a_tile_that_it_is_no_smaller_than(level: Level) -> None:
+    """Tails are shifted inwards, so a tile larger than an extent would write outside; chunks divide their rows."""
+    for name, variants in chosen(level).items():
+        for row, count, variant in variants:
+            assert variant["width"] <= max(1, row), (name, row, variant)
+            assert variant["blocks"] <= count, (name, count, variant)
+            assert not variant.get("chunked") or (row and row % variant["width"] == 0), (name, row, variant)
+
+
+@EACH_LEVEL
+def test_every_tile_is_the_cheapest_somewhere(level: Level) -> None:
+    """A tile that nothing takes would be dead, and a chunk that nothing takes a schedule that nobody needs."""
+    for name, variants in chosen(level).items():
+        tiles = {tile[:2] for tile in module(name).tiles(Machine.of(level))}
+        assert {(variant["width"], variant["blocks"]) for *_, variant in variants} == tiles, name
+    assert {variant["chunked"] for *_, variant in chosen(level)["conv"]} == {False, True}
