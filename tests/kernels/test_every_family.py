@@ -40,6 +40,8 @@ CHOSEN = EXTENTS if CAMPAIGN else (0, 1, 3, 7, 8, 13, 17, 31, 33)
 MOST_EXTENT, MOST_TASKS = 70, 64
 """Limits of what is drawn at random."""
 
+LOWER = next(level for level in LEVELS if level.name == "x86-64-v3")
+
 DOUBLED = np.float32([1, 1, 2, 2])
 
 CASES = {
@@ -104,11 +106,11 @@ def test_any_number_of_tasks_gives_the_same_bytes(name: str) -> None:
         _check(CASES[name], extent, counts=counts)
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if level.name in ("x86-64-v3", "armv8-a")], ids=str)
+@pytest.mark.skipif(LOWER not in LEVELS[: LEVELS.index(host_level())], reason="runs no code for AVX2")
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_chosen_for_other_machines_is_right(name: str, level: Level) -> None:
-    """Tiles and vectors of machines with other registers give the same on this one, and write nothing outside."""
-    _check(CASES[name], 33, level=level)
+def test_code_for_a_lower_level_is_right(name: str) -> None:
+    """Tiles and vectors for AVX2's registers, where the machine has larger ones too; no canary changes."""
+    _check(CASES[name], 33, level=LOWER)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -136,7 +138,7 @@ def test_a_familys_variant_without_limits_is_right_at_every_extent(name: str) ->
 @pytest.mark.parametrize("name", [name for name in CASES if CAMPAIGN or " " not in name])
 def test_checked_bounds_raise_no_false_alarm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled with the debug option oom, each family runs where it may run, and is right."""
-    monkeypatch.setattr(harness, "kernel", lambda desc, level=None: kernel(desc, _checked))
+    monkeypatch.setattr(harness, "kernel", lambda desc, level: kernel(desc, _checked, level))
     _check(CASES[name], 17)
 
 
@@ -165,7 +167,7 @@ def _check(
     if _on_host(program):
         assert extent == 0, f"no kernel serves an extent of {extent}"
         return families
-    found = run_program(program, {"x": x}, counts)["y"]
+    found = run_program(program, {"x": x}, counts, level)["y"]
     largest = float(np.abs(expected).max()) if expected.size else 0.0
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5 * largest, err_msg=f"extent {extent}")
     return families

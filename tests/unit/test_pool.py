@@ -40,15 +40,31 @@ def forked_pool(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pool
 
 def without_madvise(folder: Path) -> Path:
     """Return the pool's library compiled so that each call of ``madvise`` fails."""
+    return with_faked(folder, "madvise", "void *a, unsigned long b, int c", "return (void)a, (void)b, (void)c, -1;")
+
+
+def with_cores(folder: Path, cores: int) -> Path:
+    """Return the pool's library compiled for a process that may use so many cores."""
+    body = f"return (void)pid, (void)size, mask[0] = {(1 << cores) - 1}UL, 8;"
+    return with_faked(folder, "sched_getaffinity", "int pid, unsigned long size, unsigned long *mask", body)
+
+
+def with_faked(folder: Path, function: str, parameters: str, body: str) -> Path:
+    """Return the pool's library compiled with another body of a function of the system's."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler")
-    refuses, library = folder / "refuses.c", folder / "pool.so"
-    refuses.write_text("int refuse(void *a, unsigned long b, int c) { return (void)a, (void)b, (void)c, -1; }\n")
+    faked, library = folder / "faked.c", folder / "pool.so"
+    faked.write_text(f"int faked({parameters}) {{ {body} }}\n")
     source = Path(native.__file__).parent / "opbuild_pool.c"
-    flags = ["-O2", "-shared", "-fPIC", "-Dmadvise=refuse"]
-    subprocess.run([compiler, *flags, str(source), str(refuses), "-o", str(library)], check=True)
+    flags = ["-O2", "-shared", "-fPIC", f"-D{function}=faked"]
+    subprocess.run([compiler, *flags, str(source), str(faked), "-o", str(library)], check=True)
     return library
+
+
+def check(error: int) -> None:
+    """Refuse the error code of a loop."""
+    assert error == 0
 
 
 class Running:
@@ -99,6 +115,24 @@ def test_any_number_of_networks_of_two_threads_has_one_thread(pool: Pool, count:
     for network in [pool.open(2) for _ in range(count)]:
         assert all_take_part(network, 2)
         assert pool.count(1) == 1
+
+
+@pytest.mark.parametrize(("cores", "most"), [(2, 1), (3, 2), (8, 4)])
+def test_networks_that_run_at_once_have_threads_for_the_cores(tmp_path: Path, cores: int, most: int) -> None:
+    """Networks of two threads, a caller each: as many further threads as callers where there are cores, never more."""
+    with new_pool(with_cores(tmp_path, cores)) as pool:
+        networks = [pool.open(2) for _ in range(4)]
+        assert all_take_part(networks[0], 2)
+        assert pool.count(1) == 1  # a caller that is alone needs one
+        at_once = threading.Barrier(2 * most)
+
+        def wait_for_all(_index: int) -> None:
+            at_once.wait(30)
+
+        assert run_together(lambda number: check(networks[number].run(wait_for_all, 0, 2)), most) == []
+        assert run_together(lambda number: check(networks[number].run(lambda _: None, 0, 9)), 4) == []
+        assert pool.count(most) == most
+        pool.close()
 
 
 def test_the_process_has_the_threads_of_the_network_with_the_most(pool: Pool) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from opbuild.cli import env
 from opbuild.config import available_cores
 from opbuild.kernel.host import here, host_level, machine_with_caches
 from opbuild.kernel.level import LEVELS
@@ -77,6 +78,24 @@ def test_this_machine_has_its_levels_registers_and_its_own_cores() -> None:
     machine, level = here(), Machine.of(host_level())
     assert (machine.lanes, machine.registers, machine.waking) == (level.lanes, level.registers, level.waking)
     assert machine.cores == available_cores()
+
+
+def test_env_shows_the_level_and_what_the_next_one_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flags that are missing are those of the next level, whatever else the machine has or lacks."""
+    v3 = LEVELS[2]
+    monkeypatch.setattr(env, "host_level", lambda: v3)
+    monkeypatch.setattr(env, "host_flags", lambda: v3.flags | {"avx512f", "avx512cd", "avx512_bf16"})
+    assert env.level_text() == "x86-64-v3 (not x86-64-v4: this machine lacks avx512bw, avx512dq, avx512vl)"
+    monkeypatch.setattr(env, "host_level", lambda: LEVELS[4])
+    assert env.level_text() == "x86-64-v4-bf16, the highest of its architecture"
+
+
+def test_env_shows_what_decides_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cores, registers, caches, and and from how much work on threads are woken."""
+    monkeypatch.setattr(env, "here", lambda: Machine(lanes=8, registers=16, l1=48 * KIB, l2=2048 * KIB, cores=4))
+    assert env.machine_text() == (
+        "4 cores, 16 vector registers of 8 float32, L1 48.0 KiB, L2 2.0 MiB; threads are woken for 2.5 us of work"
+    )
 
 
 def test_threads_are_woken_from_one_number_on() -> None:

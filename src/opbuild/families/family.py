@@ -52,12 +52,6 @@ class Part:
 
 _PLAIN = Part()
 
-PARALLEL = Part(lacking=3.0)
-"""Whether, or how, work is divided among threads."""
-
-
-THREADS = 2
-
 
 def _as_it_is(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
     return dim

@@ -11,7 +11,7 @@ from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 def choose(row: int, machine: Machine) -> Variant:
     """Return the variant for an output in rows of ``row``."""
-    # Of a level's own lanes: 16 on AVX2, two registers, take 1.0 to 1.25 times as long.
+    # Of a level's own lanes: 16 on AVX2, two registers, take 1.1 to 1.25 times as long.
     return {"width": next((width for width in (machine.lanes, 4) if width <= row), 1)}
 
 
