@@ -19,9 +19,9 @@ from opbuild.events import LINKING, PACKING, PREPARING, WRITING, Observer, worki
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
 from opbuild.models.endpoints import inputs_of, outputs_of
-from opbuild.models.source import Model, is_surely_new, open_model
+from opbuild.models.source import Model, is_surely_new
 from opbuild.pipeline.images import Wanted, start
-from opbuild.pipeline.lower_levels import plan_served, start_stored
+from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
 from opbuild.platform.limits import names_limits
@@ -177,7 +177,7 @@ def compile_model(
     with EarlyStart(setup, stores) as early:
         if is_surely_new(model, stores.models):
             early.begin()
-        source = open_model(model, stores.models)
+        source = open_known(model, stores)
         if not source.was_built:
             early.begin()
         shapes = as_shapes(input_shapes)
