@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from opbuild.kernel.level import Level
 from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores, make_builder
+from opbuild.text.plural import counted
 
 EXACT = "exact CPU"
 TOLERANCE = 1e-3
@@ -47,13 +49,15 @@ def main() -> int:
     parser.add_argument("networks", nargs="*", default=[*NETWORKS], metavar="NETWORK", help=", ".join(NETWORKS))
     parser.add_argument("--rounds", type=int, default=15, help="turns of each; the median of their ratios counts")
     parser.add_argument("--seconds", type=float, default=0.3, help="length of a turn")
+    parser.add_argument("--threads", type=int, default=measure.THREADS, help="that run each network")
+    parser.add_argument("--levels", type=int, help="how many levels, from this machine's own down; default: all")
     arguments = parser.parse_args()
-    levels = (host_level(), *host_level().lower())
+    levels = (host_level(), *host_level().lower())[: arguments.levels]
     with tempfile.TemporaryDirectory() as cache:
-        rows = [
-            one_network(name, levels, Path(cache), arguments.rounds, arguments.seconds) for name in arguments.networks
-        ]
-    table = Table(title=f"Time, {measure.THREADS} threads; ratios to the exact CPU's code", title_justify="left")
+        rows = [one_network(name, levels, Path(cache), arguments) for name in arguments.networks]
+    table = Table(
+        title=f"Time, {counted(arguments.threads, 'thread')}; ratios to the exact CPU's code", title_justify="left"
+    )
     for column in ("code for", *arguments.networks):
         table.add_column(column, justify="left" if column == "code for" else "right")
     table.add_row(EXACT, *(f"{row['exact_ms']:.2f} ms" for row in rows))
@@ -65,17 +69,18 @@ def main() -> int:
     return int(any(not row["error"] <= TOLERANCE for row in rows))
 
 
-def one_network(name: str, levels: tuple[Level, ...], cache: Path, rounds: int, seconds: float) -> dict[str, Any]:
+def one_network(name: str, levels: tuple[Level, ...], cache: Path, arguments: Namespace) -> dict[str, Any]:
     """Measure one network for every level, and compare its outputs with the exact CPU's."""
     model = NETWORKS[name]()
-    ways = {EXACT: built(model, cache, levels[0], exact_cpu.ExactHalide())}
-    ways |= {str(level): built(model, cache, level, make_compiler()) for level in levels}
+    config = Config.from_environment(cache_path=cache, num_threads=arguments.threads)
+    ways = {EXACT: built(model, config, levels[0], exact_cpu.ExactHalide())}
+    ways |= {str(level): built(model, config, level, make_compiler()) for level in levels}
     expected = ways[EXACT]()
     error = max(measure.relative_error(way(), expected) for way in ways.values())
     ratios: dict[str, list[float]] = {way: [] for way in ways}
     times = []
-    for _ in range(rounds):
-        medians = measure.alternate(ways, 1, seconds)
+    for _ in range(arguments.rounds):
+        medians = measure.alternate(ways, 1, arguments.seconds)
         times.append(medians[EXACT])
         for way, median in medians.items():
             ratios[way].append(median / medians[EXACT])
@@ -87,9 +92,8 @@ def one_network(name: str, levels: tuple[Level, ...], cache: Path, rounds: int, 
     }
 
 
-def built(model: onnx.ModelProto, cache: Path, level: Level, compiler: Compiler) -> Callable[[], np.ndarray]:
+def built(model: onnx.ModelProto, config: Config, level: Level, compiler: Compiler) -> Callable[[], np.ndarray]:
     """Build a network for a level; return what runs it."""
-    config = Config.from_environment(cache_path=cache, num_threads=measure.THREADS)
     setup = set_up(config, level, None, stores_networks=False, compiler=compiler)
     stores = Stores(setup)
     graph = load_model(model).bind({}, evaluate)

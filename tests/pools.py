@@ -44,8 +44,20 @@ class PooledNetwork:
         self.library.opbuild_use_pool(pool.library.opbuild_pool_run, threads)
 
     def run(self, task: Task, first: int, size: int) -> int:
-        """Run tasks ``first`` to ``first + size - 1``; return the loop's error code."""
-        return int(self.library.halide_do_par_for(None, TASK(lambda _, i, __: task(i) or 0), first, size, None))
+        """Run tasks ``first`` to ``first + size - 1``; return the loop's error code, or raise what a task raised."""
+        raised: list[BaseException] = []
+
+        def call(_context: int | None, index: int, _closure: int | None) -> int:
+            try:
+                return task(index) or 0
+            except BaseException as error:  # ctypes would only print it
+                raised.append(error)
+                return -1
+
+        error = int(self.library.halide_do_par_for(None, TASK(call), first, size, None))
+        if raised:
+            raise raised[0]
+        return error
 
     def close(self) -> None:
         """Use the pool no more."""
@@ -90,6 +102,18 @@ class Pool:
         while (count := len(self.threads())) > most and time.monotonic() < deadline:
             time.sleep(0.001)
         return count
+
+    def wait_for_sleep(self) -> None:
+        """Return when all of those sleep; where cores are busy they look for work for longer than 10 ms."""
+        deadline = time.monotonic() + 30
+        while any(_state(thread) != "S" for thread in self.threads()):
+            assert time.monotonic() < deadline, "threads look for work for ever"
+            time.sleep(0.01)
+
+
+def _state(thread: int) -> str:
+    """Return the letter for what a thread of this process does: R runs, S sleeps."""
+    return Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(") ")[2][0]
 
 
 @contextmanager

@@ -103,38 +103,41 @@ def run_desc(
         tasks: Into how many tasks it is divided, one after the other: all must give the same bytes.
     """
     views = [operand.view if isinstance(operand, Guarded) else operand for operand in operands]
-    _call(desc, views, [dims_of(view) for view in views], level, tasks)
+    _call(desc, views, [dims_of(view) for view in views], tasks, level)
 
 
 def _call(
     desc: OpDesc,
     views: Sequence[Array],
     dims: Sequence[Sequence[tuple[int, int]]],
+    counts: Sequence[int],
     level: Level | None = None,
-    several: Sequence[int] = TASKS,
 ) -> None:
     problem = desc.problem(dims)
     assert problem is None, problem
     for view, operand in zip(views, desc.operands, strict=True):
         assert view.dtype == np.dtype(operand.dtype), f"{operand.name} is {view.dtype}"
     buffers = [HalideBuffer.of(view, given) for view, given in zip(views, dims, strict=True)]
+    call = kernel(desc, level=level)
     outputs, first = views[len(desc.inputs) :], list[bytes]()
-    function = kernel(desc, level=level)
-    for tasks in several:
+    for tasks in counts:
         for view in outputs:
             view[...] = _canary(view.dtype)
-        status = function(tasks, *(ctypes.byref(buffer) for buffer in buffers))
+        status = call(tasks, *(ctypes.byref(buffer) for buffer in buffers))
         assert status == 0, f"the kernel returned {status}: {_said[-1:]}"
         found = [view.tobytes() for view in outputs]
         first = first or found
-        assert found == first, f"{desc.family} computes something else in {tasks} tasks than in {several[0]}"
+        assert found == first, f"{desc.family} computes something else in {tasks} tasks than in {counts[0]}"
 
 
-def run_program(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Run a program of kernel calls, every buffer in memory of its own between canaries.
+def run_program(
+    program: Program, inputs: Mapping[str, Array], counts: Sequence[int] = TASKS, level: Level | None = None
+) -> dict[str, Array]:
+    """Run a program of kernel calls, each in ``counts`` tasks, every buffer in memory of its own between canaries.
 
     Temporaries start as NaN (floats), so that a read of what nobody wrote shows; those that keep zeros around planes
-    start as zeros, and after the run the zeros are checked.
+    start as zeros, and after the run the zeros are checked. Kernels are compiled for this machine's level unless
+    another is given, for which the program was lowered.
     """
     names = {port.buffer: port.name for port in program.inputs}
     memory = []
@@ -153,7 +156,7 @@ def run_program(program: Program, inputs: Mapping[str, Array]) -> dict[str, Arra
         assert isinstance(call, KernelCall), f"{call.nodes} runs on the host: {dict(program.notes)}"
         operands = zip(call.views, call.desc.operands, strict=True)
         arrays = [_view_array(memory[view.buffer], view, operand.dtype) for view, operand in operands]
-        _call(call.desc, arrays, [view.dims for view in call.views])
+        _call(call.desc, arrays, [view.dims for view in call.views], counts, level)
     check_canaries(*memory)
     for index, buffer in enumerate(program.buffers):
         if buffer.kind in ("input", "constant"):
@@ -229,7 +232,7 @@ Make = Callable[[OpDesc, str, Level], bytes]
 
 @cache
 def kernel(desc: OpDesc, make: Make = HalideCompiler.compile, level: Level | None = None) -> Any:
-    """Return the callable of a descriptor's kernel, compiled and linked once a session by each ``make``."""
+    """Return the callable of a descriptor's kernel, compiled and linked once a session by each ``make`` for a level."""
     _support()
     if make != HalideCompiler.compile:
         _runtime()

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from kernels.harness import run_program
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.host import host_level
+from opbuild.kernel.level import Level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
@@ -34,6 +35,7 @@ def program_of(
     constants: Mapping[str, Array] | None = None,
     threads: int = 2,
     impl_mode: str = "high_performance",
+    level: Level | None = None,
 ) -> Program:
     """Return the program of some nodes.
 
@@ -44,12 +46,13 @@ def program_of(
         constants: Values known when the network is built.
         threads: Threads that will run it.
         impl_mode: The implementation mode.
+        level: What it is lowered for; None for this machine's level.
     """
     known = dict(constants or {})
     types = {name: TensorType(str(value.dtype), value.shape) for name, value in {**inputs, **known}.items()}
     types |= {name: TensorType(dtype, tuple(shape)) for name, (dtype, shape) in outputs.items()}
     graph = Graph("test", tuple(nodes), tuple(inputs), (list(outputs)[-1],), types, known, 21)
-    return lower(graph, host_level(), Options(impl_mode=impl_mode))
+    return lower(graph, level or host_level(), Options(impl_mode=impl_mode))
 
 
 def run_node(

@@ -33,7 +33,7 @@ SOURCES: dict[str, Any] = {
 }
 
 
-def run_copy(source: Array, threads: int = 2) -> None:
+def run_copy(source: Array) -> None:
     """Copy an array with any strides into guarded memory and compare."""
     out = guarded(source.shape, str(source.dtype))
     plain = [View(i, 0, tuple(dims_of(a))) for i, a in enumerate((source, out.view))]
@@ -75,7 +75,7 @@ def test_any_strides_are_copied(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("extents", [(1, 1), (1, 40), (40, 1), (15, 16), (16, 16), (17, 31), (700, 800)])
 def test_transpositions_of_any_extent_stay_inside(extents: tuple[int, int]) -> None:
-    """Below a block's edge, at it, beyond it, and large enough for several threads."""
+    """Below a block's edge, at it, beyond it, and in several tasks."""
     run_copy(random(*extents).T)
 
 

@@ -40,7 +40,7 @@ DOUBLE = OpDesc(
     inputs=(Operand("x", "float32", (ROW,)),),
     outputs=(Operand("out", "float32", (ROW,)),),
     attrs={"expression": ["add", ["arg", 0], ["arg", 0]]},
-    variant={"width": TILE, "parallel": False},
+    variant={"width": TILE},
 )
 """Its vectors are shifted inwards at the end of a row: a row below one vector is written from before its beginning."""
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from kernels.harness import run_program
-from kernels.lowered import program_of, random, variants
+from kernels.lowered import program_of, random
 from machines import choose_here
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import FREE
@@ -20,13 +20,13 @@ from opbuild.program import KernelCall, View
 Array = npt.NDArray[Any]
 
 
-def run(expression: Any, operands: list[Array], dtype: str = "float32", threads: int = 2) -> Array:
+def run(expression: Any, operands: list[Array], dtype: str = "float32") -> Array:
     """Run an expression of arrays as one kernel."""
     names = [f"x{index}" for index in range(len(operands))]
     shape = np.broadcast_shapes(*(operand.shape for operand in operands))
     node = Node("Elementwise", tuple(names), ("y",), {"expression": expression}, "chain", "opbuild")
     inputs = dict(zip(names, operands, strict=True))
-    program = program_of([node], inputs, {"y": (dtype, shape)}, threads=threads)
+    program = program_of([node], inputs, {"y": (dtype, shape)})
     return run_program(program, inputs)["y"]
 
 
@@ -64,18 +64,11 @@ def test_operands_broadcast_as_numpys_do(left: tuple[int, ...], right: tuple[int
     np.testing.assert_array_equal(run(("sub", arg(0), arg(1)), [x, y]), x - y)
 
 
-def test_large_operands_run_in_parallel_and_give_the_same() -> None:
-    """Above the threshold several threads share the rows, one long row too; one thread is asked for none."""
-    for shape in ((300000,), (300, 1001), (3, 100, 1000)):
-        x, y = random(*shape), random(shape[-1], seed=1)
-        np.testing.assert_array_equal(run(("mul", arg(0), arg(1)), [x, y]), x * y)
-    node = Node("Add", ("a", "b"), ("y",), {}, "add")
-    inputs = {"a": random(300000), "b": random(300000)}
-    found = [
-        variants(program_of([node], inputs, {"y": ("float32", (300000,))}, threads=threads))[0][1]["parallel"]
-        for threads in (1, 2)
-    ]
-    assert found == [False, True]
+@pytest.mark.parametrize("shape", [(300000,), (2, 30001), (300, 1001), (3, 100, 1000)])
+def test_rows_are_divided_among_tasks_and_long_ones_within(shape: tuple[int, ...]) -> None:
+    """Many rows, few, and one: all counts of tasks give the same."""
+    x, y = random(*shape), random(shape[-1], seed=1)
+    np.testing.assert_array_equal(run(("mul", arg(0), arg(1)), [x, y]), x * y)
 
 
 @pytest.mark.parametrize("perm", [(1, 0), (0, 1)])

@@ -1,11 +1,12 @@
 """Every kernel family at hostile extents: 0, 1, below a tile and not a multiple of one, between canaries.
 
-The suite takes some extents, fewer with one thread; a campaign takes each with both
-numbers of threads, and checks the bounds of every case instead of one of each family.
+The suite takes some extents; a campaign takes all, and checks the bounds of every case instead of one of each family.
 """
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from comparison import onnxruntime_output
-from fuzzing import CAMPAIGN
+from fuzzing import CAMPAIGN, SEED
 from kernels import harness
 from kernels.harness import kernel, run_program
 from kernels.hostile import Case, image
@@ -26,7 +27,7 @@ from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
 from opbuild.kernel.host import host_level
-from opbuild.kernel.level import Level
+from opbuild.kernel.level import LEVELS, Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.available import Available, Kernels, Unlimited
 from opbuild.lowering.context import Options
@@ -35,8 +36,11 @@ from opbuild.program import KernelCall, Program
 
 EXTENTS = (0, 1, 2, 3, 6, 7, 8, 9, 13, 15, 16, 17, 31, 33)
 """Tiles have 1, 2, 4, 6, 7, 8, 16 or 32 steps: these are below, at and beside multiples of each."""
-CHOSEN = {1: EXTENTS, 2: EXTENTS} if CAMPAIGN else {1: (1, 7, 33), 2: (0, 1, 3, 8, 13, 17, 31)}
-"""Extents by number of threads."""
+CHOSEN = EXTENTS if CAMPAIGN else (0, 1, 3, 7, 8, 13, 17, 31, 33)
+MOST_EXTENT, MOST_TASKS = 70, 64
+"""Limits of what is drawn at random."""
+
+LOWER = next(level for level in LEVELS if level.name == "x86-64-v3")
 
 DOUBLED = np.float32([1, 1, 2, 2])
 
@@ -82,15 +86,41 @@ ELSEWHERE = {
 """Families without a case here, and what covers them."""
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", CASES)
-def test_a_family_is_right_and_writes_nothing_outside_at_hostile_extents(name: str, threads: int) -> None:
+def test_a_family_is_right_and_writes_nothing_outside_at_hostile_extents(name: str) -> None:
     """Results equal ONNX Runtime's at every extent; no canary around any buffer changes."""
     served = set()
-    for extent in CHOSEN[threads]:
+    for extent in CHOSEN:
         if extent >= CASES[name].least:
-            served |= _check(CASES[name], extent, threads)
+            served |= _check(CASES[name], extent)
     assert name.split(maxsplit=1)[0] in served
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_any_number_of_tasks_gives_the_same_bytes(name: str) -> None:
+    """At random extents, in numbers of tasks up to many more than there are rows; no canary changes."""
+    draw = random.Random(f"{SEED} {name}")
+    for _ in range(CAMPAIGN // 20 + 2):
+        extent = draw.randint(max(1, CASES[name].least), MOST_EXTENT)
+        counts = (1, *(draw.randint(2, MOST_TASKS) for _ in range(3)), MOST_TASKS)
+        _check(CASES[name], extent, counts=counts)
+
+
+@pytest.mark.skipif(LOWER not in LEVELS[: LEVELS.index(host_level())], reason="runs no code for AVX2")
+@pytest.mark.parametrize("name", CASES)
+def test_code_for_a_lower_level_is_right(name: str) -> None:
+    """Tiles and vectors for AVX2's registers, where the machine has larger ones too; no canary changes."""
+    _check(CASES[name], 33, level=LOWER)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_larger_calls_are_more_work(name: str) -> None:
+    """What a call is estimated to take grows with the extents, if less than they do where a row costs something too."""
+    small, large = (
+        sum(call.work for call in _lower(graph_of(CASES[name], extent)[0], None).calls if isinstance(call, KernelCall))
+        for extent in (17, 170)
+    )
+    assert 1.5 * small < large
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -98,18 +128,18 @@ def test_a_familys_variant_without_limits_is_right_at_every_extent(name: str) ->
     """The kernels of one extent's least variants serve all extents; no canary around any buffer changes."""
     asked = Unlimited()
     for extent in (13, 1):  # a large one and the one at which dimensions fall away
-        _lower(_graph(CASES[name], extent)[0], 2, asked)
+        _lower(graph_of(CASES[name], extent)[0], asked)
     kernels = Available(asked.descs)
-    for extent in sorted({*CHOSEN[1], *CHOSEN[2]}):
+    for extent in CHOSEN:
         if extent >= CASES[name].least:
-            _check(CASES[name], extent, 2, kernels)
+            _check(CASES[name], extent, kernels)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if CAMPAIGN or " " not in name])
 def test_checked_bounds_raise_no_false_alarm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled with the debug option oom, each family runs where it may run, and is right."""
-    monkeypatch.setattr(harness, "kernel", lambda desc, level=None: kernel(desc, _checked))
-    _check(CASES[name], 17, 2)
+    monkeypatch.setattr(harness, "kernel", lambda desc, level: kernel(desc, _checked, level))
+    _check(CASES[name], 17)
 
 
 def _checked(desc: OpDesc, symbol: str, level: Level) -> bytes:
@@ -121,27 +151,34 @@ def test_every_family_has_a_case() -> None:
     assert {name.split()[0] for name in CASES} | set(ELSEWHERE) == set(catalogue.names())
 
 
-def _check(case: Case, extent: int, threads: int, kernels: Kernels | None = None) -> set[str]:
-    """Compare one extent with ONNX Runtime; return the families that served it."""
-    graph, model, x = _graph(case, extent)
+def _check(
+    case: Case,
+    extent: int,
+    kernels: Kernels | None = None,
+    counts: Sequence[int] = harness.TASKS,
+    level: Level | None = None,
+) -> set[str]:
+    """Compare one extent, in several numbers of tasks, with ONNX Runtime; return the families that served it."""
+    graph, model, x = graph_of(case, extent)
     result = graph.types["y"]
     expected = onnxruntime_output(model, {"x": x}) if result.size else np.zeros(result.shape, result.dtype)
-    program = _lower(graph, threads, kernels)
+    program = _lower(graph, kernels, level)
     families = {call.desc.family for call in program.calls if isinstance(call, KernelCall)}
     if _on_host(program):
         assert extent == 0, f"no kernel serves an extent of {extent}"
         return families
-    found = run_program(program, {"x": x})["y"]
+    found = run_program(program, {"x": x}, counts, level)["y"]
     largest = float(np.abs(expected).max()) if expected.size else 0.0
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5 * largest, err_msg=f"extent {extent}")
     return families
 
 
-def _lower(graph: Graph, threads: int, kernels: Kernels | None) -> Program:
-    return lower(graph, host_level(), Options(kernels=kernels))
+def _lower(graph: Graph, kernels: Kernels | None, level: Level | None = None) -> Program:
+    return lower(graph, level or host_level(), Options(kernels=kernels))
 
 
-def _graph(case: Case, extent: int) -> tuple[Graph, onnx.ModelProto, np.ndarray]:
+def graph_of(case: Case, extent: int) -> tuple[Graph, onnx.ModelProto, np.ndarray]:
+    """Return a case's network for an extent, its model and an input."""
     model, x = _model(case, extent)
     return optimize(load_model(model).bind({}, evaluate), evaluate), model, x
 

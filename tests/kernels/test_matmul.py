@@ -17,8 +17,8 @@ from kernels.harness import run_program
 from kernels.lowered import program_of, random, run_node, variants
 from opbuild.families.matmul.family import choose, tiles
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import LEVELS
+from opbuild.kernel.host import host_level, runs_here
+from opbuild.kernel.level import LEVELS, Level
 from opbuild.kernel.machine import Machine
 from opbuild.lowering.context import Lowering, Options
 from opbuild.lowering.rules.matmul import matmul
@@ -119,6 +119,19 @@ def test_panels_that_are_copied_first_may_be_shared_among_threads(transposed: bo
     variant = dict(variants(program))["matmul"]
     assert variant["stage"]
     check(run_program(program, inputs)["y"], a.astype(np.float64) @ b)
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if runs_here(level) is None], ids=str)
+@pytest.mark.parametrize("constant", [True, False])
+def test_the_tiles_of_every_level_that_this_machine_runs_compute_the_same(level: Level, constant: bool) -> None:
+    """Parts of a panel, several panels, and panels copied first, at their edges and for several tasks."""
+    for a, b in [((13, 37), (37, 70)), ((5, 20), (20, 9)), ((1, 40), (40, 260)), ((2, 70, 33), (2, 33, 260))]:
+        left, right = random(*a), random(*b, seed=1)
+        known = {"b": right} if constant else {}
+        given = {"a": left} if constant else {"a": left, "b": right}
+        expected = left.astype(np.float64) @ right
+        program = program_of([NODE], given, {"y": ("float32", expected.shape)}, known, level=level)
+        check(run_program(program, given, level=level)["y"], expected)
 
 
 def test_every_variant_of_a_tile_is_chosen_for_some_shape() -> None:

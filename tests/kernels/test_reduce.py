@@ -126,8 +126,8 @@ def test_no_axes_mean_all_of_them_unless_the_node_says_none() -> None:
 
 
 @pytest.mark.parametrize("shape", [(300, 200), (2, 40000), (40000, 2)])
-def test_much_work_is_shared_among_threads(shape: tuple[int, int]) -> None:
-    """Parallel variants give what serial ones give, for rows and for columns."""
+def test_much_work_is_shared_among_tasks(shape: tuple[int, int]) -> None:
+    """All counts of tasks give the same, for rows and for columns."""
     for axes in ((0,), (1,)):
         check("ReduceSum", random(*shape), axes)
         check("ReduceMax", random(*shape), axes)

@@ -11,9 +11,12 @@ import pytest
 from onnx import helper
 
 import opbuild
+from kernels.harness import run_program
+from kernels.lowered import program_of
 from made_modules import write_and_import
 from opbuild.errors import CompileError, ModelError, OptionError
 from opbuild.graph import user_operators
+from opbuild.graph.types import Node
 from opbuild.user_operators.decorator import operator
 
 SOURCE = '''
@@ -150,3 +153,15 @@ def test_a_wrong_number_of_inputs_is_the_models_fault(tmp_path: Path) -> None:
     model = model_of([helper.make_node("Bent", ["x"], ["o"], domain="test")], {"x": np.ones((2, 3), np.float32)})
     with pytest.raises(ModelError, match="it takes 2 inputs, not 1"):
         opbuild.compile(model, cache_path=tmp_path)
+
+
+def test_a_default_schedule_gives_the_same_in_any_number_of_tasks(tmp_path: Path) -> None:
+    """Fewer rows than tasks, and more; no canary changes."""
+    write_and_import(tmp_path, SOURCE, "blurring")
+    for rows in (1, 3, 130):
+        x = np.random.default_rng(rows).standard_normal((rows, 21)).astype("f4")
+        program = program_of(
+            [Node("Blur3", ("x",), ("o",), {}, "blur", "test")], {"x": x}, {"o": ("float32", (rows, 19))}
+        )
+        found = run_program(program, {"x": x}, (1, 2, 5, 64))["o"]
+        np.testing.assert_allclose(found, x[:, :-2] + x[:, 1:-1] + x[:, 2:], rtol=1e-5, atol=1e-5)

@@ -11,15 +11,19 @@ import numpy as np
 import onnx
 import pytest
 
+import networks
 import opbuild
-from networks import mlp
 from opbuild.backend.halide.driver import HalideCompiler
+from opbuild.backend.host.evaluate import evaluate
 from opbuild.cli.main import main
 from opbuild.errors import CompileForbiddenError, OpbuildError
 from opbuild.events import LowerServes
+from opbuild.frontend.onnx_model import load_model
+from opbuild.graph.passes.pipeline import optimize
 from opbuild.kernel.host import host_level
 from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
+from opbuild.lowering.lower import lower
 from samples import Recorder
 
 HOST = host_level()
@@ -37,7 +41,7 @@ has_other = pytest.mark.skipif(not OTHER, reason="every level below this machine
 @pytest.fixture(scope="module")
 def model() -> onnx.ModelProto:
     """A network of a few operators."""
-    return mlp()
+    return networks.mlp()
 
 
 Places = Callable[[], dict[str, Any]]
@@ -67,15 +71,15 @@ def test_a_lower_levels_network_starts_where_compiling_is_forbidden(
     model: onnx.ModelProto, place: dict[str, Any]
 ) -> None:
     """The stored network of a level with other registers: report and event name it, and the numbers are its own."""
-    lower, recorder = OTHER[0], Recorder()
-    first = opbuild.compile(model, target=str(lower), **place)
-    assert first.report.level == str(lower)
+    there, recorder = OTHER[0], Recorder()
+    first = opbuild.compile(model, target=str(there), **place)
+    assert first.report.level == str(there)
     net = opbuild.compile(model, forbid_compile=True, observer=recorder, **place)
     assert net.report.image
-    assert net.report.level == said_of(lower)
-    assert f"\nlevel {said_of(lower)}\n" in str(net.report)
-    assert said_of(lower) in net.report._repr_html_()
-    assert recorder.of(LowerServes) == [LowerServes("network", said_of(lower))]
+    assert net.report.level == said_of(there)
+    assert f"\nlevel {said_of(there)}\n" in str(net.report)
+    assert said_of(there) in net.report._repr_html_()
+    assert recorder.of(LowerServes) == [LowerServes("network", said_of(there))]
     np.testing.assert_array_equal(net(DATA), first(DATA))
 
 
@@ -96,6 +100,23 @@ def test_a_lower_levels_operators_are_put_together_and_stored_as_its_network(
     assert (own.report.image, own.report.level) == (False, str(HOST))
     assert own.report.built == len(own.report.operators)
     assert opbuild.compile(model, forbid_compile=True, **place).report.level == str(HOST)
+
+
+@has_other
+def test_a_lower_levels_own_tiles_serve(tmp_path: Path) -> None:
+    """Where both levels choose other kernels the network is lowered for the lower one, as its own machines do."""
+    convolutions, lower_level = networks.light("squeezenet"), OTHER[0]
+    graph = optimize(load_model(convolutions).bind({}, evaluate), evaluate)
+    chosen = [set(lower(graph, level).descriptors()) for level in (HOST, lower_level)]
+    assert chosen[0] - chosen[1]
+    feeds = networks.random_input(convolutions)
+    there = opbuild.compile(convolutions, target=str(lower_level), cache_path=tmp_path)
+    for path in tmp_path.rglob("network_meta/squeezenet_*.json"):
+        path.unlink()
+    net = opbuild.compile(convolutions, forbid_compile=True, cache_path=tmp_path)
+    assert (net.report.image, net.report.level) == (False, said_of(lower_level))
+    for one, other in zip(net.run(feeds).values(), there.run(feeds).values(), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @has_same
@@ -179,12 +200,17 @@ def test_explain_says_which_level_would_serve(
     assert [row["name"] for row in rows] == [each.name for each in built.report.operators]
 
 
-def test_an_offline_model_of_a_lower_level_says_so(model: onnx.ModelProto, tmp_path: Path) -> None:
+def test_an_offline_model_of_a_lower_level_says_so(
+    model: onnx.ModelProto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It runs here, its report and ``opbuild compile --mode=6`` name both levels."""
     path = opbuild.build_offline(model, tmp_path / "net", soc_version=str(LOWER[0]))
     net = opbuild.load(path)
     assert net.report.level == f"{LOWER[0]} (this machine has {HOST})"
     assert net(DATA).shape == (4, 10)
+    capsys.readouterr()
+    assert main(["compile", "--mode=6", f"--om={path}"]) == 0
+    assert f"{LOWER[0]} (this machine has {HOST})" in capsys.readouterr().out
 
 
 def test_an_error_of_a_lower_level_is_not_the_networks(

@@ -90,6 +90,16 @@ def test_the_same_cache_gives_the_same_bytes(bundle: Path, config: Config, tmp_p
     assert (tmp_path / "moved.bundle").read_bytes() == bundle.read_bytes()
 
 
+def test_a_lower_levels_bundle_is_imported_as_what_it_is(bundle: Path, tmp_path: Path) -> None:
+    """Its operators run on a machine of a higher level, which finds them where nothing can be compiled."""
+    higher = parse_level("x86-64-v4")
+    together = import_bundle(bundle, Config(cache_path=tmp_path / "together"), higher)
+    apart = import_bundle(bundle, Config(op_compiler_cache_dir=tmp_path / "apart"), higher)
+    assert together.level == apart.level == LEVEL
+    assert together.added == apart.added == 2
+    assert apart.folder == tmp_path / "apart" / LEVEL.name
+
+
 def test_another_targets_bundle_is_refused(bundle: Path, elsewhere: Config) -> None:
     """Both targets are named, and nothing is written."""
     with pytest.raises(TargetError, match="is for x86-64-v3, and the cache is for armv8-a"):

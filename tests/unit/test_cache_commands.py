@@ -11,12 +11,19 @@ from typing import Any
 
 import pytest
 
+from opbuild.backend.fake import fake_object
 from opbuild.cli.cache_options import read_size, read_span, span
 from opbuild.cli.main import main
+from opbuild.config import Config
 from opbuild.errors import OptionError
+from opbuild.kernel.entry import make_entry
 from opbuild.kernel.host import host_level
+from opbuild.kernel.key import KEY_FORMAT, Key, key_digest
+from opbuild.kernel.soc_version import parse_level
+from opbuild.pipeline.setup import set_up
+from opbuild.store.disk import DiskStore
 from opbuild.text.plural import size
-from samples import stored
+from samples import conv, key_of, stored
 from small_network import SmallNetwork
 
 
@@ -122,6 +129,56 @@ def test_a_bundle_goes_from_folder_to_folder(
     assert as_json(capsys, "cache", "import", "all.bundle", "--op-compiler-cache-dir", "c")["added"] == 2
     assert (tmp_path / "c" / str(host_level()) / f"{names[0]}.o").is_file()
     assert {row["name"] for row in as_json(capsys, "cache", "ls", "--op_compiler_cache_dir", "c")} == set(names)
+
+
+OLD = "x86-64-linux-avx-avx2-f16c-fma-sse41"
+"""How a release without levels called what is ``x86-64-v3``, and its folder."""
+
+
+def store_old(folder: Path) -> str:
+    """Store an operator as a release with another format of keys did; return its name."""
+    components = {**key_of(conv()).components, "format": KEY_FORMAT - 1, "target": OLD}
+    key = Key(components, key_digest(components))
+    entry = make_entry(conv(), key, 0, fake_object(b"code", (key.symbol,)), 12.0, nodes=("first",))
+    DiskStore(folder).publish(entry)
+    return entry.name
+
+
+def test_operators_of_another_release_are_told_apart_harmless_and_removed(
+    names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No build finds them; they are no damage, and go as everything does that is not used."""
+    old = store_old(Path("rank_0/kernel_meta"))
+    text = " ".join(said(capsys, "cache", "ls").split())
+    assert "of another release of opbuild: 1 operator, which no build of this one finds" in text
+    assert "for another level" not in text
+    rows = {row["name"]: row["other_release"] for row in as_json(capsys, "cache", "ls")}
+    assert rows == {**dict.fromkeys(names, False), old: True}
+    assert said(capsys, "cache", "verify") == "3 checked, 0 damaged\n"
+    shown = as_json(capsys, "cache", "show", old)
+    assert shown["key"]["target"] == OLD
+    assert shown["state"] == f"it has the key format {KEY_FORMAT - 1} of another release"
+    os.utime(f"rank_0/kernel_meta/{old}.json", (1, 1))
+    assert as_json(capsys, "cache", "prune", "--older-than", "30d")["names"] == [old]
+
+
+def test_a_folder_of_an_older_release_is_named_shown_and_cleared_but_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a folder with one for each level it has the features as its name; that spelling means a level elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    level = parse_level("x86-64-v3")
+    old, new = store_old(tmp_path / "c" / OLD), stored(tmp_path / "c" / str(level), level)
+    place = ("--op_compiler_cache_dir", "c", "--soc_version")
+    assert [row["name"] for row in as_json(capsys, "cache", "ls", *place, OLD)] == [old]
+    assert [row["name"] for row in as_json(capsys, "cache", "ls", *place, "x86-64-v3")] == [new]
+    assert main(["cache", "ls", *place[:2]]) == 0
+    others = sorted({OLD, "x86-64-v3"} - {str(host_level())})
+    assert capsys.readouterr().err == f"more is stored in {tmp_path / 'c'} for --soc_version {', '.join(others)}\n"
+    assert set_up(Config(op_compiler_cache_dir=Path("c")), OLD, None).config.kernel_meta == tmp_path / "c" / "x86-64-v3"
+    assert as_json(capsys, "cache", "clear", *place, OLD)["operators"] == 1
+    assert [row["name"] for row in as_json(capsys, "cache", "ls", *place, OLD)] == []
+    assert [row["name"] for row in as_json(capsys, "cache", "ls", *place, "x86-64-v3")] == [new]
 
 
 @pytest.mark.parametrize(

@@ -104,13 +104,18 @@ def changed_by(edited: Callable[[], None]) -> set[str]:
     return {family for family in before if before[family] != after[family]}
 
 
+def test_how_loops_are_divided_belongs_to_every_kernel(package: Path) -> None:
+    """Each family divides its loops among tasks; the runtime's object has none."""
+    assert changed_by(lambda: edit(package / "division.py")) == set(FAMILIES)
+
+
 def test_how_objects_are_written_belongs_to_every_operator(package: Path) -> None:
     """The driver's part that decides an object's bytes is in all keys; the rest of it is in none (F30)."""
     assert changed_by(lambda: edit(package / "emission.py")) == {*FAMILIES, ""}
     assert changed_by(lambda: edit(package / "driver.py")) == set()
 
 
-@pytest.mark.parametrize("helper", ["lanes", "epilogue", "division", "rows"])
+@pytest.mark.parametrize("helper", ["lanes", "epilogue", "rows"])
 def test_a_helper_module_reaches_exactly_those_that_import_it(package: Path, helper: str) -> None:
     """The families are found apart from the code under test: by parsing, not by the form of lines (F30, F46)."""
     path = package / f"{helper}.py"

@@ -60,6 +60,7 @@ REVIEWED = {
     ("mindspore/names.py", "import_module"): "modules of this package, from a list in each package",
     ("pipeline/stores.py", "import_module"): "a module of this package, by its name",
     ("platform/imports.py", "compile"): "sources of this package, to see what they import; nothing of it is run",
+    ("runtime/pool.py", "CDLL"): "this package's own pool of threads, by its path inside the package",
     (
         "runtime/library.py",
         "CDLL",

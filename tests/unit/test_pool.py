@@ -40,15 +40,31 @@ def forked_pool(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pool
 
 def without_madvise(folder: Path) -> Path:
     """Return the pool's library compiled so that each call of ``madvise`` fails."""
+    return with_faked(folder, "madvise", "void *a, unsigned long b, int c", "return (void)a, (void)b, (void)c, -1;")
+
+
+def with_cores(folder: Path, cores: int) -> Path:
+    """Return the pool's library compiled for a process that may use so many cores."""
+    body = f"return (void)pid, (void)size, mask[0] = {(1 << cores) - 1}UL, 8;"
+    return with_faked(folder, "sched_getaffinity", "int pid, unsigned long size, unsigned long *mask", body)
+
+
+def with_faked(folder: Path, function: str, parameters: str, body: str) -> Path:
+    """Return the pool's library compiled with another body of a function of the system's."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler")
-    refuses, library = folder / "refuses.c", folder / "pool.so"
-    refuses.write_text("int refuse(void *a, unsigned long b, int c) { return (void)a, (void)b, (void)c, -1; }\n")
+    faked, library = folder / "faked.c", folder / "pool.so"
+    faked.write_text(f"int faked({parameters}) {{ {body} }}\n")
     source = Path(native.__file__).parent / "opbuild_pool.c"
-    flags = ["-O2", "-shared", "-fPIC", "-Dmadvise=refuse"]
-    subprocess.run([compiler, *flags, str(source), str(refuses), "-o", str(library)], check=True)
+    flags = ["-O2", "-shared", "-fPIC", f"-D{function}=faked"]
+    subprocess.run([compiler, *flags, str(source), str(faked), "-o", str(library)], check=True)
     return library
+
+
+def check(error: int) -> None:
+    """Refuse the error code of a loop."""
+    assert error == 0
 
 
 class Running:
@@ -71,7 +87,7 @@ class Running:
 
 def all_take_part(network: PooledNetwork, threads: int) -> bool:
     """Return whether a loop of tasks that wait for each other ends: only if so many threads run it."""
-    together = threading.Barrier(threads, timeout=60)
+    together = threading.Barrier(threads, timeout=30)
     return network.run(lambda _: together.wait() and None, 0, threads) == 0
 
 
@@ -82,12 +98,12 @@ def open_loop(network: PooledNetwork, helpers: int) -> Iterator[None]:
 
     def task(_: int) -> None:
         inside.release()
-        assert leave.wait(60)
+        assert leave.wait(30)
 
     caller = threading.Thread(target=network.run, args=(task, 0, helpers + 1))
     caller.start()
     for _ in range(helpers + 1):
-        assert inside.acquire(timeout=60)
+        assert inside.acquire(timeout=30)
     yield
     leave.set()
     caller.join()
@@ -99,6 +115,24 @@ def test_any_number_of_networks_of_two_threads_has_one_thread(pool: Pool, count:
     for network in [pool.open(2) for _ in range(count)]:
         assert all_take_part(network, 2)
         assert pool.count(1) == 1
+
+
+@pytest.mark.parametrize(("cores", "most"), [(2, 1), (3, 2), (8, 4)])
+def test_networks_that_run_at_once_have_threads_for_the_cores(tmp_path: Path, cores: int, most: int) -> None:
+    """Networks of two threads, a caller each: as many further threads as callers where there are cores, never more."""
+    with new_pool(with_cores(tmp_path, cores)) as pool:
+        networks = [pool.open(2) for _ in range(4)]
+        assert all_take_part(networks[0], 2)
+        assert pool.count(1) == 1  # a caller that is alone needs one
+        at_once = threading.Barrier(2 * most)
+
+        def wait_for_all(_index: int) -> None:
+            at_once.wait(30)
+
+        assert run_together(lambda number: check(networks[number].run(wait_for_all, 0, 2)), most) == []
+        assert run_together(lambda number: check(networks[number].run(lambda _: None, 0, 9)), 4) == []
+        assert pool.count(most) == most
+        pool.close()
 
 
 def test_the_process_has_the_threads_of_the_network_with_the_most(pool: Pool) -> None:
@@ -147,6 +181,23 @@ def test_loops_are_open_at_once_and_both_get_help(pool: Pool) -> None:
     assert all_take_part(other, 4)
 
 
+def test_each_thread_has_the_same_share_in_each_loop(pool: Pool) -> None:
+    """What it wrote in the loop before lies in its core's cache; also after it has slept."""
+    network = pool.open(4)
+    shares: dict[int, set[int]] = {}
+    for sleeps in (False, False, True, False):
+        together = threading.Barrier(4, timeout=30)
+        if sleeps:
+            pool.wait_for_sleep()
+
+        def task(index: int, together: threading.Barrier = together) -> None:
+            shares.setdefault(threading.get_ident(), set()).add(index)
+            together.wait()  # so that each thread runs one
+
+        assert network.run(task, 0, 4) == 0
+    assert sorted(shares.values(), key=min) == [{0}, {1}, {2}, {3}]
+
+
 def test_a_loop_runs_while_all_threads_are_elsewhere(pool: Pool) -> None:
     """Its caller does all the work, and waits for nobody."""
     one, other = pool.open(3), pool.open(3)
@@ -161,11 +212,11 @@ def test_a_thread_that_becomes_free_joins_the_loop_with_the_fewest_helpers(pool:
     first, helped, alone = pool.open(2), pool.open(3), pool.open(3)
     assert all_take_part(helped, 3)
     inside, begun, leave = threading.Semaphore(0), threading.Event(), threading.Event()
-    together = threading.Barrier(2, timeout=60)
+    together = threading.Barrier(2, timeout=30)
 
     def stay(_: int) -> None:
         inside.release()
-        assert leave.wait(60)
+        assert leave.wait(30)
 
     def meet(_: int) -> None:
         begun.set()
@@ -175,10 +226,10 @@ def test_a_thread_that_becomes_free_joins_the_loop_with_the_fewest_helpers(pool:
     callers = [threading.Thread(target=network.run, args=(task, 0, size)) for network, task, size in loops]
     with open_loop(first, 1):
         callers[0].start()
-        assert inside.acquire(timeout=60)
-        assert inside.acquire(timeout=60)
+        assert inside.acquire(timeout=30)
+        assert inside.acquire(timeout=30)
         callers[1].start()
-        assert begun.wait(60)
+        assert begun.wait(30)
     callers[1].join()
     leave.set()
     callers[0].join()
@@ -208,9 +259,9 @@ def test_more_callers_than_loops_may_be_open_are_served(pool: Pool) -> None:
 
 
 def test_an_idle_pool_takes_no_processor_time(pool: Pool) -> None:
-    """Half a second after the last call all threads sleep, and nothing wakes them."""
+    """Soon after the last call all threads sleep, and nothing wakes them."""
     assert all_take_part(pool.open(5), 5)
-    time.sleep(0.5)
+    pool.wait_for_sleep()
     before = time.process_time()
     switches = sum(map(switches_of, pool.threads()))
     time.sleep(0.5)
@@ -307,9 +358,9 @@ def test_a_fork_in_a_task_ends_in_the_child_with_an_error(forked_pool: Pool) -> 
     def task(_: int) -> None:
         if threading.get_ident() != caller:
             other.set()
-            leave.wait(60)
+            leave.wait(30)
         elif os.getpid() == parent and not children:
-            assert other.wait(60)
+            assert other.wait(30)
             children.append(os.fork())
             if children[0] == 0:
                 signal.alarm(20)
@@ -331,3 +382,18 @@ def test_fifty_networks_of_the_process_share_one_thread() -> None:
     for network in networks:
         np.testing.assert_array_equal(network.run([x])[0], x * 2 + 1)
     assert len(tasks_of_process() - before) <= 1
+
+
+def test_many_callers_of_several_networks_get_their_own_results() -> None:
+    """Eight at once on four networks of the process, which have two to five threads."""
+    networks = [build(parallel_program(), threads=2 + number).executor for number in range(4)]
+    wrong: list[int] = []
+
+    def call(number: int) -> None:
+        x = np.full(4096, number, np.float32)
+        for _ in range(100):
+            if not np.array_equal(networks[number % 4].run([x])[0], x * 2 + 1):
+                wrong.append(number)
+
+    assert run_together(call, 8) == []
+    assert wrong == []

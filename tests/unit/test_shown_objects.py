@@ -68,7 +68,7 @@ def test_a_report_is_a_table_in_a_notebook() -> None:
     page = Page(
         Report("resnet50", OPERATORS, {"TopK": 2}, {"lower": 1.0}, image_reason="it is not stored")._repr_html_()
     )
-    assert page.tags.count("tr") == 6 + 1 + len(OPERATORS)
+    assert page.tags.count("tr") == 7 + 1 + len(OPERATORS)
     assert {"operators built", "15", "2 x TopK", "no: it is not stored", "conv_3_0", "node3"} <= {*page.cells}
     assert "details" in page.tags
     many = OperatorReport("conv_0", "built", "r", tuple(f"n{number}" for number in range(26)), 1.0)

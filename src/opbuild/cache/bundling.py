@@ -65,11 +65,13 @@ class Exported:
 
 @dataclass(frozen=True)
 class Imported:
-    """What was imported: numbers of operators added and there already, of networks, and warnings."""
+    """What was imported: numbers of operators added and there already, of networks, for which level, and warnings."""
 
     added: int
     present: int
     networks: int
+    level: Level
+    folder: Path
     warnings: tuple[str, ...] = ()
 
 
@@ -164,7 +166,8 @@ def import_bundle(path: Path, config: Config, level: Level) -> Imported:
         raise OptionError(error.message, "give a file that 'opbuild cache export' wrote") from error
     trust = _trust_of(config)
     bundle = read_bundle(path, trust)
-    config = replace(config, soc_version=_checked_level(path, bundle, level).name)
+    found = _checked_level(path, bundle, level)
+    config = replace(config, soc_version=found.name)
     entries, networks, memos, problems = _unpack(bundle)
     if problems:
         raise BuildError(
@@ -183,7 +186,8 @@ def import_bundle(path: Path, config: Config, level: Level) -> Imported:
         except OSError as error:
             raise _not_written(config.network_meta, str(error)) from error
     forget(config.network_meta)
-    return Imported(added, len(entries) - added, len(networks), _note_compilers(bundle, config, trust))
+    warnings = _note_compilers(bundle, config, trust)
+    return Imported(added, len(entries) - added, len(networks), found, config.cache_folder, warnings)
 
 
 def _checked_level(path: Path, bundle: Bundle, level: Level) -> Level:

@@ -13,6 +13,7 @@ from opbuild.cli.options import unused_threads_option
 from opbuild.errors import OptionError
 from opbuild.files.writing import same_file, unwritable
 from opbuild.frontend.input_shape import parse_input_shape
+from opbuild.kernel.host import compared
 from opbuild.text.plural import counted, size
 
 
@@ -40,20 +41,20 @@ def export(bundle: Path, model: Path | None, network: bool, input_shape: str | N
         raise OptionError(f"the bundle {str(bundle)!r} can not be written: {problem}", "name another file")
     if model is not None and same_file(model, bundle):
         raise OptionError(f"the bundle {str(bundle)!r} can not be written: it is the model", "name another file")
-    config, target = locate(**place)
+    config, level = locate(**place)
     if model is None:
-        done = export_cache(bundle, config, target)
+        done = export_cache(bundle, config, level)
     else:
         shapes = parse_input_shape(input_shape) if input_shape else {}
-        done = export_model(bundle, model, config, target, input_shapes=shapes, network=network)
+        done = export_model(bundle, model, config, level, input_shapes=shapes, network=network)
     if as_json:
-        print_json({"bundle": str(bundle), "target": target.name, "operators": done.operators,
+        print_json({"bundle": str(bundle), "target": level.name, "operators": done.operators,
                     "networks": done.networks, "bytes": done.nbytes, "left_out": dict(done.left_out)})  # fmt: skip
         return
     for name, why in done.left_out:
         click.echo(f"left out {name}: {why}")
     networks = f" and {counted(done.networks, 'network')}" if done.networks else ""
-    click.echo(f"{counted(done.operators, 'operator')}{networks} in {bundle}, {size(done.nbytes)}, for {target}")
+    click.echo(f"{counted(done.operators, 'operator')}{networks} in {bundle}, {size(done.nbytes)}, for {level}")
     for other, number in sorted(done.others.items()):
         click.echo(f"not exported: {counted(number, 'operator')} for {other}")
 
@@ -70,14 +71,15 @@ def import_(bundle: Path, as_json: bool, **place: Any) -> None:
     """
     from opbuild.cache.bundling import import_bundle
 
-    config, target = locate(**place)
-    done = import_bundle(bundle, config, target)
+    config, level = locate(**place)
+    done = import_bundle(bundle, config, level)
     if as_json:
         print_json({"added": done.added, "present": done.present, "networks": done.networks,
-                    "warnings": list(done.warnings)})  # fmt: skip
+                    "target": done.level.name, "warnings": list(done.warnings)})  # fmt: skip
         return
     for warning in done.warnings:
         click.echo(f"warning: {warning}", err=True)
     networks = f", {counted(done.networks, 'network')}" if done.networks else ""
     there = f"{done.present} {'was' if done.present == 1 else 'were'} there"
-    click.echo(f"{counted(done.added, 'operator')} added{networks}, {there}, in {config.cache_folder}")
+    where = f"in {done.folder}, for {compared(done.level, level)}"
+    click.echo(f"{counted(done.added, 'operator')} added{networks}, {there}, {where}")

@@ -104,6 +104,8 @@ def locate_place(soc_version: str | None, **place: Path | None) -> Config:
         )
     if not any(place.values()):
         _tell_other_places(config)
+    elif soc_version is None and config.op_compiler_cache_dir is not None:
+        _tell_other_levels(config)
     return config
 
 
@@ -125,6 +127,17 @@ def _tell_other_places(config: Config) -> None:
             places.append(f"{atc} (--op_compiler_cache_dir {shlex.quote(str(atc))})")
     if places:
         line = f"more is stored in {' and '.join(places)}"
+        click.get_current_context().call_on_close(lambda: _say_unless_failed(line))
+
+
+def _tell_other_levels(config: Config) -> None:
+    """Say in a line, once the command is done, for which other levels the folder holds something; old names too."""
+    others = []
+    with suppress(OSError):
+        folders = sorted(config.cache_folder.parent.iterdir())
+        others = [each.name for each in folders if each.name != config.cache_folder.name and any(each.glob("*.o"))]
+    if others:
+        line = f"more is stored in {config.cache_folder.parent} for --soc_version {', '.join(others)}"
         click.get_current_context().call_on_close(lambda: _say_unless_failed(line))
 
 

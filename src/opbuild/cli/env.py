@@ -35,8 +35,8 @@ def env() -> None:
     for name, value in (
         ("opbuild", __version__),
         ("python", f"{platform.python_version()} ({sys.executable})"),
-        ("level", _or_problem(_level, missing)),
-        ("machine", _machine()),
+        ("level", _or_problem(level_text, missing)),
+        ("machine", machine_text()),
         ("compiler", _or_problem(_compiler, missing)),
         ("linker", _or_problem(lambda: _linker(config), missing)),
         ("onnx", metadata.version("onnx")),
@@ -52,7 +52,7 @@ def env() -> None:
         raise missing[0]
 
 
-def _level() -> str:
+def level_text() -> str:
     """Return this machine's level, and what it lacks of the next higher one."""
     level = host_level()
     above = level.higher()
@@ -61,7 +61,7 @@ def _level() -> str:
     return f"{level} (not {above}: this machine lacks {', '.join(sorted(above.flags - host_flags()))})"
 
 
-def _machine() -> str:
+def machine_text() -> str:
     """Return what is known of this machine, as far as building for it and running on it depend on it."""
     try:
         machine = here()

@@ -52,20 +52,6 @@ class Part:
 
 _PLAIN = Part()
 
-PARALLEL = Part(lacking=3.0)
-"""Whether, or how, work is divided among threads."""
-
-
-THREADS = 2
-
-SERIAL = 32768
-"""Elements below which waking a second thread costs more than it saves."""
-
-
-def by_elements(elements: int, machine: Machine) -> Variant:
-    """Return the variant for so many elements, of a family that only decides whether threads share them."""
-    return {"parallel": THREADS > 1 and elements >= SERIAL}
-
 
 def _as_it_is(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
     return dim
@@ -77,6 +63,11 @@ Dims = Sequence[tuple[int, int]]
 BYTES = 64
 """Bytes that one core moves in a nanosecond where most lie in its second-level cache (100 to
 200 GB/s there, 40 in memory)."""
+
+
+def elements(dims: Dims) -> int:
+    """Return the elements of an operand of these extents."""
+    return prod(extent for extent, _ in dims)
 
 
 def moved_bytes(desc: OpDesc, shapes: Sequence[Dims], _machine: Machine) -> float:

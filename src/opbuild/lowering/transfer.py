@@ -6,7 +6,6 @@ What concerns blocks takes one image a call.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
@@ -34,7 +33,7 @@ def copy(views: Sequence[View], dtype: str, choose: Choose) -> Made:
     loops = loops.filled(at=1 if across is None else 2) if len(loops.extents) > 1 else loops
     source, target = (steps[0] for steps in loops.strides[:2])
     adjacent = target == 1 and source in (0, 1)
-    variant = choose(copies.choose, loops.extents[0], loops.size, itemsize, adjacent, across is not None)
+    variant = choose(copies.choose, loops.extents[0], itemsize, adjacent, across is not None)
     return copies.describe(dtype, (source, target), len(loops.extents), variant), loops.views(views)
 
 
@@ -51,8 +50,7 @@ def to_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
     """Make the call that copies a plain image ``(W, H, C)`` into blocks ``(16, W, H, C1)``."""
     source, target = views
     plain, blocked = _merged(source.dims, target.dims)
-    variant = choose(to_blocks.choose, _size(plain))
-    desc = to_blocks.describe(dtype, constant_step(plain[0][1]), plain[2][0] % BLOCK == 0, variant)
+    desc = to_blocks.describe(dtype, constant_step(plain[0][1]), plain[2][0] % BLOCK == 0)
     return desc, (View(source.buffer, source.offset, plain), View(target.buffer, target.offset, blocked))
 
 
@@ -61,13 +59,13 @@ def from_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
     source, target = views
     plain, blocked = _merged(target.dims, source.dims)
     step = constant_step(plain[0][1])
-    desc = from_blocks.describe(dtype, step, choose(from_blocks.choose, plain[0][0], step == 1, _size(plain)))
+    desc = from_blocks.describe(dtype, step, choose(from_blocks.choose, plain[0][0], step == 1))
     return desc, (View(source.buffer, source.offset, blocked), View(target.buffer, target.offset, plain))
 
 
 def in_order(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
     """Make the call that copies blocks whose channels lie in another order; operands x, channel, out."""
-    return shuffle.describe(dtype, choose(shuffle.choose, _size(views[2].dims))), views
+    return shuffle.describe(dtype), views
 
 
 def channel_table(order: Array) -> Array:
@@ -85,7 +83,3 @@ def _merged(plain: Dims, blocked: Dims) -> tuple[Dims, Dims]:
         long = width * height
         return ((long, step), (1, long * step), channels), (lane, (long, blocked_step), (1, long * blocked_step), block)
     return plain, blocked
-
-
-def _size(dims: Dims) -> int:
-    return prod(extent for extent, _ in dims)

@@ -11,6 +11,8 @@
  *   that are free, always from the first, so that one caller has the same threads each time. Who has finished looks at the
  *   open loops and joins the one with the fewest helpers. A loop inside a task is run by its caller alone, and so are loops
  *   for which there is no room.
+ * - There are as many threads as the loops that were open at once could use, up to what the network with the most needs, or
+ *   to one for each core where networks run at once. The callers are threads, too.
  * - A thread that has nothing to do looks for work for about 10 ms before it sleeps; every 4 us it gives up its core to
  *   whoever waits for it. Waking a thread costs more than many loops take, and worse: while the thread is being woken the
  *   other cores may be busy for a moment, it is put on its waker's core, the two take turns there, each sleeps while the
@@ -123,9 +125,10 @@ typedef struct {
 
 struct pool {
     uint32_t alive; /* 0 in a forked child */
+    uint32_t cores; /* that this process may use */
     int process;    /* the one that made it, where the system does not empty it in a child; else 0 */
     uint32_t started;
-    uint32_t refused;  /* so many threads could not be had */
+    uint32_t refused;  /* so many threads could not be had, or are more than the open networks need */
     uint32_t changing; /* held by who starts or ends threads */
     uint64_t claimed __attribute__((aligned(128))); /* a bit for each loop that has a caller */
     worker workers[MOST];
@@ -155,11 +158,21 @@ static void look(uint32_t *place, uint32_t value) {
 
 static int is_ours(pool *all) { return LOAD(all->alive) && (all->process == 0 || all->process == getpid()); }
 
+static uint32_t usable_cores(void) {
+    unsigned long mask[CPUS / 64] = {0};
+    uint32_t count = 0;
+    if (sched_getaffinity(0, sizeof mask, mask) < 0) return 1;
+    for (int word = 0; word < CPUS / 64; word++)
+        for (unsigned long rest = mask[word]; rest; rest &= rest - 1) count++;
+    return count;
+}
+
 /* Put a new pool in the place of none, or of one that a parent left. */
 static pool *make(pool *before) {
     pool *made = mmap(0, sizeof *made, READ_AND_WRITE, PRIVATE_ANONYMOUS, -1, 0);
     if (made == (pool *)-1) return 0;
     if (madvise(made, sizeof *made, WIPE_ON_FORK) != 0) made->process = getpid();
+    made->cores = usable_cores();
     made->alive = 1;
     if (REPLACE(current, before, made)) return made;
     munmap(made, sizeof *made);
@@ -304,30 +317,44 @@ static void *idle(void *place) {
     return 0;
 }
 
-/* The threads that the open networks need. */
-static uint32_t needed(void) {
-    uint32_t threads = MOST;
-    while (threads > 1 && !LOAD(networks[threads])) threads--;
-    return threads - 1;
+/* As many threads as there may be: what the open network with the most needs, and where several run at once one for each core,
+ * their callers' left out, but no more than all of them need. */
+static uint32_t most_needed(const pool *all) {
+    uint32_t together = 0, alone = 0;
+    for (uint32_t threads = 2; threads <= MOST; threads++) {
+        uint32_t users = LOAD(networks[threads]);
+        if (users) alone = threads - 1;
+        if (together < MOST) together += (users < MOST ? users : MOST) * (threads - 1);
+    }
+    if (together > all->cores - 1) together = all->cores - 1;
+    if (together > MOST - 1) together = MOST - 1;
+    return together > alone ? together : alone;
+}
+
+/* The threads that the loops of all callers may have, and one more loop. */
+static uint32_t wanted(pool *all, uint32_t more) {
+    for (uint64_t rest = LOAD(all->claimed); rest && more < MOST; rest &= rest - 1)
+        more += LOAD(all->loops[__builtin_ctzll(rest)].state) >> ROOM & 0x3ff;
+    return more < MOST ? more : MOST - 1;
 }
 
 /* Start threads that a loop lacks; as many as the system allows. Signals are left to the caller's threads. */
 static void start(pool *all, uint32_t number) {
     uint64_t every = ~(uint64_t)0, before = 0;
+    uint32_t most;
     if (LOAD(all->started) >= number || LOAD(all->refused) >= number || EXCHANGE(all->changing, 1)) return;
     syscall(SIGPROCMASK, SET_MASK, &every, &before, 8L);
-    while (all->started < number && all->started < needed()) {
+    most = most_needed(all);
+    while (all->started < number && all->started < most) {
         worker *next = &all->workers[all->started + 1];
         next->home = all;
         next->number = all->started + 1;
         STORE(next->ends, 0);
         STORE(next->word, LOOKS_FOR_WORK);
-        if (pthread_create(&next->thread, 0, idle, next) != 0) {
-            STORE(all->refused, number);
-            break;
-        }
+        if (pthread_create(&next->thread, 0, idle, next) != 0) break;
         ADD(all->started, 1);
     }
+    if (all->started < number) STORE(all->refused, number);
     syscall(SIGPROCMASK, SET_MASK, &before, (void *)0, 8L);
     STORE(all->changing, 0);
 }
@@ -335,7 +362,7 @@ static void start(pool *all, uint32_t number) {
 /* End the threads that no network needs any more, and wait for them: their code may be about to be unloaded. */
 static void end(pool *all) {
     while (EXCHANGE(all->changing, 1)) look(&all->changing, 1);
-    while (all->started > needed()) {
+    while (all->started > most_needed(all)) {
         worker *last = &all->workers[all->started];
         uint32_t asleep = SLEEPS;
         ADD(all->started, -1);
@@ -408,7 +435,7 @@ int opbuild_pool_run(int threads, opbuild_task task, void *context, int first, i
     loop *mine;
     if (threads > MOST) threads = MOST;
     if (within || threads < 2 || size < 2 || !(all = ours())) return 0;
-    start(all, (uint32_t)threads - 1);
+    start(all, wanted(all, (uint32_t)threads - 1));
     if (!LOAD(all->started) || !(mine = claim(all))) return 0;
     mine->task = task;
     mine->context = context;
@@ -425,7 +452,11 @@ int opbuild_pool_run(int threads, opbuild_task task, void *context, int first, i
 
 static uint32_t *users(int threads) { return &networks[threads < 1 ? 1 : threads > MOST ? MOST : threads]; }
 
-void opbuild_pool_open(int threads) { ADD(*users(threads), 1); }
+void opbuild_pool_open(int threads) {
+    pool *all = LOAD(current);
+    ADD(*users(threads), 1);
+    if (all && is_ours(all)) STORE(all->refused, 0);
+}
 
 void opbuild_pool_close(int threads) {
     pool *all = LOAD(current);

@@ -10,9 +10,10 @@ extern "C" {
 
 typedef int (*opbuild_task)(void *context, int index, uint8_t *closure);
 
-/* A network that uses `threads`, its caller among them, begins or ends its use of the pool. The pool has as many threads of
- * its own as the network with the most needs, fewer by one; it starts them when they are first needed, and ends them with the
- * last network that needs them. A network may be unloaded when it has ended its use and no call of it is running. */
+/* A network that uses `threads`, its caller among them, begins or ends its use of the pool. The pool has no more threads of its
+ * own than the network with the most needs, or than cores where several run at once; it starts them when they are first needed,
+ * and ends them with the last network that needs them. A network may be unloaded when it has ended its use and no call of it is
+ * running. */
 void opbuild_pool_open(int threads);
 void opbuild_pool_close(int threads);
 

@@ -1,8 +1,8 @@
 """Reductions along the innermost dimension, kept as partial results in vector lanes: what and how.
 
 A loop that adds one element after another to one sum can not be vectorized as it stands, and rounds worse. Here
-``LANES`` partial results are kept, one for each position within a chunk of ``LANES`` elements, then folded to
-``VECTOR`` of them, which take up the elements beyond the last whole chunk, and are combined at the end.
+four vectors of partial results are kept, one for each position within a chunk of as many elements, then folded to
+one vector of them, which take up the elements beyond the last whole chunk, and are combined at the end.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
-from opbuild.backend.halide.rows import range_length
+from opbuild.backend.halide.rows import alone, divide_loops
 from opbuild.kernel.opdesc import OpDesc
 
 VECTOR = 16
-LANES = 4 * VECTOR
-"""Partial results: four AVX-512 vectors, so that four additions are under way at once."""
+"""Elements of a vector of float32, for machines of which nothing better was measured."""
+
+VECTORS = 4
+"""Vectors of partial results, so that four additions are under way at once."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,12 @@ class LaneReduction:
 
     Attributes:
         total: The result, a function of the variables that are kept.
-        partial: The results of ``LANES`` lanes over whole chunks, a function of the lane and of these variables.
-        folded: The results of ``VECTOR`` lanes over everything.
+        partial: The results of ``VECTORS`` vectors over whole chunks, a function of the lane and of these variables.
+        folded: The results of the lanes of one vector over everything.
         chunks: Domain over ``(chunk, outer reduced...)`` of ``partial``'s update.
         tail: Domain over ``(element, outer reduced...)`` of ``folded``'s update.
         across: Domain over the folded lanes.
+        vector: Elements of a vector.
     """
 
     total: Any
@@ -42,6 +45,7 @@ class LaneReduction:
     chunks: Any
     tail: Any
     across: Any
+    vector: int
 
 
 def reduce_lanes(
@@ -51,6 +55,7 @@ def reduce_lanes(
     kept: Sequence[Any],
     combine: Callable[[Any, Any], Any],
     identity: Any,
+    vector: int = VECTOR,
 ) -> LaneReduction:
     """Return the reduction of ``term`` over its first indices.
 
@@ -61,14 +66,16 @@ def reduce_lanes(
         kept: Variables that stay, at least one, in scope in ``term``.
         combine: Combines two results; associative and commutative.
         identity: What combining starts from.
+        vector: Elements of a vector.
     """
+    lanes = VECTORS * vector
     lane = hl.Var(f"{name}_lane")
     partial, folded, total = (hl.Func(f"{name}_{part}") for part in ("partial", "folded", "total"))
     inner, *outer = extents
     around = [(0, extent) for extent in outer]
-    chunks = hl.RDom([(0, inner // LANES), *around], f"{name}_chunks")
-    tail = hl.RDom([(0, inner % LANES), *around], f"{name}_tail")
-    across = hl.RDom([(0, VECTOR)], f"{name}_across")
+    chunks = hl.RDom([(0, inner // lanes), *around], f"{name}_chunks")
+    tail = hl.RDom([(0, inner % lanes), *around], f"{name}_tail")
+    across = hl.RDom([(0, vector)], f"{name}_across")
 
     def value(function: Any, *index: Any) -> Any:
         # A reference to a function is not yet an expression: select() of references would be a tuple.
@@ -76,17 +83,17 @@ def reduce_lanes(
 
     partial[(lane, *kept)] = identity
     indices = [chunks[axis] for axis in range(len(extents))]
-    element = term(indices[0] * LANES + lane, *indices[1:])
+    element = term(indices[0] * lanes + lane, *indices[1:])
     partial[(lane, *kept)] = combine(value(partial, lane), element)
 
-    folded[(lane, *kept)] = reduce(combine, [value(partial, lane + start) for start in range(0, LANES, VECTOR)])
+    folded[(lane, *kept)] = reduce(combine, [value(partial, lane + start) for start in range(0, lanes, vector)])
     indices = [tail[axis] for axis in range(len(extents))]
-    element = term(inner // LANES * LANES + indices[0], *indices[1:])
-    folded[(indices[0] % VECTOR, *kept)] = combine(value(folded, indices[0] % VECTOR), element)
+    element = term(inner // lanes * lanes + indices[0], *indices[1:])
+    folded[(indices[0] % vector, *kept)] = combine(value(folded, indices[0] % vector), element)
 
     total[tuple(kept)] = identity
     total[tuple(kept)] = combine(value(total), value(folded, across.x))
-    return LaneReduction(total, partial, folded, chunks, tail, across)
+    return LaneReduction(total, partial, folded, chunks, tail, across, vector)
 
 
 def schedule_lanes(reduction: LaneReduction, consumer: Any, at: Any, tree: bool = True) -> None:
@@ -98,19 +105,19 @@ def schedule_lanes(reduction: LaneReduction, consumer: Any, at: Any, tree: bool 
         at: A variable of its loops.
         tree: Whether Halide knows that the combination is associative, so that lanes can be combined as a tree.
     """
-    partial, folded, total = reduction.partial, reduction.folded, reduction.total
+    partial, folded, total, vector = reduction.partial, reduction.folded, reduction.total, reduction.vector
     lane = partial.args()[0]
-    partial.compute_at(consumer, at).bound_extent(lane, LANES).vectorize(lane, VECTOR).unroll(lane)
+    partial.compute_at(consumer, at).bound_extent(lane, VECTORS * vector).vectorize(lane, vector).unroll(lane)
     outer = [reduction.chunks[axis] for axis in range(reduction.chunks.dimensions())]
-    partial.update().reorder(lane, *outer).vectorize(lane, VECTOR).unroll(lane)
-    folded.compute_at(consumer, at).bound_extent(lane, VECTOR).vectorize(lane, VECTOR)
+    partial.update().reorder(lane, *outer).vectorize(lane, vector).unroll(lane)
+    folded.compute_at(consumer, at).bound_extent(lane, vector).vectorize(lane, vector)
     # Elements of one vector go to different lanes: element modulo the vector's width, and vectors begin at multiples
     # of it.
     tail = folded.update().allow_race_conditions()
-    tail.vectorize(reduction.tail[0], VECTOR, hl.TailStrategy.GuardWithIf)
+    tail.vectorize(reduction.tail[0], vector, hl.TailStrategy.GuardWithIf)
     total.compute_at(consumer, at)
     if tree:
-        total.update().atomic().vectorize(reduction.across.x, VECTOR)
+        total.update().atomic().vectorize(reduction.across.x, vector)
 
 
 def parallel_columns(definition: Definition, desc: OpDesc) -> Any:
@@ -121,26 +128,18 @@ def parallel_columns(definition: Definition, desc: OpDesc) -> Any:
     out.split(i, io, ii, lanes, hl.TailStrategy.ShiftInwards).reorder(ii, *between, io, z).vectorize(ii)
     buffer = out.output_buffer()
     extents = [(buffer.dim(0).extent() + lanes - 1) // lanes, buffer.dim(len(between) + 1).extent()]
+    alone(out, definition.tasks)
     return parallel_rows(out, [io, z], extents, definition.tasks)
 
 
 def parallel_rows(function: Any, rows: list[Any], extents: list[Any], tasks: Any) -> Any:
-    """Fuse the loops over rows into one, divided among tasks, and return its innermost variable.
+    """Divide the loops over rows among tasks, the two innermost of them, and return the innermost variable.
 
     Args:
-        function: The function whose loops they are.
+        function: The function whose loops they are; what else is scheduled of it must be scheduled before.
         rows: Its variables, innermost first, outermost of its loops.
         extents: Their extents.
         tasks: Number of tasks, an expression.
     """
-    fused = rows[0]
-    for index, row in enumerate(rows[1:]):
-        into = hl.Var(f"rows{index}")
-        function.fuse(fused, row, into)
-        fused = into
-    task, row = variables("task row")
-    count = extents[0]
-    for extent in extents[1:]:
-        count = count * extent
-    function.split(fused, task, row, range_length(count, tasks), hl.TailStrategy.GuardWithIf).parallel(task)
-    return row
+    divide_loops(function, [(row, extent, 1) for row, extent in zip(rows, extents, strict=True)], tasks)
+    return rows[0]

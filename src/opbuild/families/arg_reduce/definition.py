@@ -17,7 +17,6 @@ import halide as hl
 from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters, variables
 from opbuild.kernel.opdesc import OpDesc
 
-LANES = 16
 Pair = tuple[Any, Any]
 
 
@@ -30,18 +29,19 @@ def _inner(desc: OpDesc) -> Definition:
     inputs = parameters(desc)
     x = inputs[0]
     lane, y, z = variables("lane y z")
+    lanes = desc.variant["vector"]
     count = x.dim(0).extent()
-    chunks = hl.RDom([(0, count // LANES)], "chunks")
-    across = hl.RDom([(0, LANES)], "across")
-    tail = hl.RDom([(0, count % LANES)], "tail")
+    chunks = hl.RDom([(0, count // lanes)], "chunks")
+    across = hl.RDom([(0, lanes)], "across")
+    tail = hl.RDom([(0, count % lanes)], "tail")
     partial, total, out = hl.Func("partial"), hl.Func("total"), hl.Func("out")
 
     partial[lane, y, z] = _none(desc)
-    position = chunks.x * LANES + lane
+    position = chunks.x * lanes + lane
     partial[lane, y, z] = _better(desc, partial[lane, y, z], (_key(desc, x[position, y, z]), position))
     total[y, z] = _none(desc)
     total[y, z] = _better(desc, total[y, z], (partial[across.x, y, z][0], partial[across.x, y, z][1]))
-    position = count // LANES * LANES + tail.x
+    position = count // lanes * lanes + tail.x
     total[y, z] = _better(desc, total[y, z], (_key(desc, x[position, y, z]), position))
     out[y, z] = hl.cast(hl.Int(64), total[y, z][1])
     constrain_output(out, desc.outputs[0])

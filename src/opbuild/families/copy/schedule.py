@@ -22,8 +22,10 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     tail = hl.TailStrategy.ShiftInwards
     out.split(x, xo, xi, width, tail).split(y, yo, yi, width, tail).reorder(xi, yi, xo, yo, *index[2:])
     out.vectorize(xi).unroll(yi)
+    extents = [out.output_buffer().dim(number).extent() for number in range(len(index))]
+    blocks = (yo, (extents[1] + width - 1) // width, 1)
+    outer = [(name, extent, 1) for name, extent in zip(index[2:], extents[2:], strict=True)]
+    rows.divide_loops(out, [blocks, *outer][-2:], definition.tasks)
     block = definition.functions["block"]
     block.compute_at(out, xo).bound_extent(x, width).bound_extent(y, width).reorder_storage(y, x)
     block.reorder(y, x, *index[2:]).vectorize(y).unroll(x)
-    if desc.variant["parallel"]:
-        out.parallel(index[-1] if len(index) > 2 else yo)

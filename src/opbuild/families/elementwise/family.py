@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from opbuild.families.dims import vector_width
-from opbuild.families.family import THREADS, Family, Part, Variant
+from opbuild.families.family import Dims, Family, Part, Variant, elements, moved_bytes
 from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.operations.expression import cost, from_json, walk
+from opbuild.operations.record import Cost
 
-PARALLEL_WORK = 1 << 17
-"""Work, in elements times operations, from which on waking a second thread costs less than it saves."""
+HEAVY = 6.0
+"""Nanoseconds that one core takes for a function such as exp of a vector: 5 to 7."""
+
+ORDINARY = 0.3
+"""Nanoseconds that one core takes for an operation such as an addition of a vector."""
 
 
-def choose(row: int, itemsize: int, adjacent: bool, work: int, machine: Machine) -> Variant:
+def choose(row: int, itemsize: int, adjacent: bool, _machine: Machine) -> Variant:
     """Return the variant.
 
     Args:
         row: Elements of an innermost row.
         itemsize: Bytes of the widest operand's elements.
         adjacent: Whether neighbours in a row are adjacent in the output.
-        work: Elements times operations.
-        machine: What runs it.
     """
     width = vector_width(row, max(itemsize, 2)) if adjacent else 1
-    return {"width": width, "parallel": THREADS > 1 and work >= PARALLEL_WORK}
+    return {"width": width}
+
+
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds on one core: those of the operations, or of moving the operands."""
+    parts = [part for part in walk(from_json(list(desc.attrs["expression"]))) if part[0] not in ("arg", "const")]
+    each = sum(HEAVY if cost(part) == Cost.HEAVY else ORDINARY for part in parts)
+    size = max(np.dtype(operand.dtype).itemsize for operand in desc.operands)
+    lanes = 4 * machine.lanes / size if desc.variant["width"] > 1 else 1
+    vectors = elements(shapes[-1]) / lanes
+    return max(vectors * each, moved_bytes(desc, shapes, machine))
 
 
 FAMILY = Family(
     "elementwise",
     choose,
     attributes=("expression",),
-    variant={"width": Part(least=1), "parallel": Part(False, lacking=3.0)},
+    variant={"width": Part(least=1)},
     milliseconds=70,
     any_stride=True,
     any_rank=True,
+    work=work,
 )

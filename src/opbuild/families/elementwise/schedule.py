@@ -1,4 +1,4 @@
-"""How elementwise expressions run: rows as vectors; several threads for much work."""
+"""How elementwise expressions run: rows as vectors, the outermost loops divided among the tasks."""
 
 from __future__ import annotations
 

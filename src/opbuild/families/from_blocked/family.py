@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opbuild.families.blocked import BLOCKED_DIMS
-from opbuild.families.family import PARALLEL, Family, Part, Variant, by_elements
+from opbuild.families.family import Family, Part, Variant
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
@@ -11,10 +11,10 @@ WIDTHS = (16, 8, 4, 1)
 """Positions of a vector along a row whose elements are adjacent."""
 
 
-def choose(row: int, adjacent: bool, elements: int, machine: Machine) -> Variant:
+def choose(row: int, adjacent: bool, _machine: Machine) -> Variant:
     """Return the variant for rows of ``row`` elements, which may be adjacent."""
     width = next(width for width in WIDTHS if width == 1 or width <= row) if adjacent else 1
-    return {"width": width, **by_elements(elements, machine)}
+    return {"width": width}
 
 
 def describe(dtype: str, stride: int, variant: Variant) -> OpDesc:
@@ -25,4 +25,4 @@ def describe(dtype: str, stride: int, variant: Variant) -> OpDesc:
     return FAMILY.desc(("FromBlocked",), (x,), (out,), {}, variant)
 
 
-FAMILY = Family("from_blocked", choose, variant={"width": Part(least=1), "parallel": PARALLEL}, any_stride=True)
+FAMILY = Family("from_blocked", choose, variant={"width": Part(least=1)}, any_stride=True)

@@ -1,18 +1,21 @@
-"""The way out of channel blocks: the schedule. A vector runs along a row, a task is one plane."""
+"""The way out of channel blocks: the schedule. A vector runs along a row."""
 
 from __future__ import annotations
 
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
+from opbuild.backend.halide.rows import alone, divide_loops
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 
-def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
-    """Schedule by ``variant``: ``width``, the positions of a vector, and ``parallel``."""
+def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
+    """Schedule by ``variant``: ``width``, the positions of a vector."""
     out, names = definition.outputs[0], definition.variables
     if desc.variant["width"] > 1:
         out.vectorize(names["ox"], desc.variant["width"], hl.TailStrategy.ShiftInwards)
-    if desc.variant["parallel"]:
-        out.parallel(names["channel"])
+    extents = [out.output_buffer().dim(number).extent() for number in (1, 2)]
+    loops = [(names["oy"], extents[0], 1), (names["channel"], extents[1], 1)]
+    alone(out, definition.tasks)
+    divide_loops(out, loops, definition.tasks)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opbuild.families.copy.family import PARALLEL_BYTES
+import numpy as np
+
 from opbuild.families.dims import inner_dim, storage_type, vector_width
-from opbuild.families.family import PARALLEL, THREADS, Family, Part, Variant
+from opbuild.families.family import BYTES, Dims, Family, Part, Variant, elements
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
-Dims = tuple[tuple[int, int], ...]
-"""Extents and strides, innermost first."""
+
+def choose(row: int, itemsize: int, kind: str, _machine: Machine) -> Variant:
+    """Return the variant for an output in rows of ``row``; single elements are gathered one by one."""
+    return {"width": 1 if kind == "elements" else vector_width(row, itemsize)}
 
 
-def choose(row: int, elements: int, itemsize: int, kind: str, machine: Machine) -> Variant:
-    """Return the variant for an output of ``elements`` in rows of ``row``; single ones are gathered one by one."""
-    width = 1 if kind == "elements" else vector_width(row, itemsize)
-    return {"width": width, "parallel": THREADS > 1 and elements * itemsize >= PARALLEL_BYTES}
+def work(desc: OpDesc, shapes: Sequence[Dims], _machine: Machine) -> float:
+    """Return the nanoseconds on one core: of copying what is gathered; an element that is moved by itself takes 1."""
+    size = np.dtype(desc.outputs[0].dtype).itemsize
+    return elements(shapes[-1]) * (1.0 if desc.variant["width"] == 1 else 2 * size / BYTES)
 
 
 def describe(
@@ -41,7 +44,8 @@ FAMILY = Family(
     "gather",
     choose,
     attributes=("kind", "axis"),
-    variant={"width": Part(least=1), "parallel": PARALLEL},
+    variant={"width": Part(least=1)},
     least_extent=1,
+    work=work,
     any_stride=True,
 )

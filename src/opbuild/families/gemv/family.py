@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from opbuild.families.family import Family, Variant
-from opbuild.families.matmul.family import product_work
+from collections.abc import Sequence
+from math import prod
+
+from opbuild.families.family import Dims, Family, Variant, moved_bytes
+from opbuild.families.matmul.family import epilogue_work
 from opbuild.kernel.machine import Machine
-from opbuild.kernel.opdesc import Dim, Operand
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+
+ROW = 3
+"""Nanoseconds that a row takes besides its elements."""
 
 OPERANDS = (
     Operand("matrix", "float32", (Dim(stride=1), Dim(), Dim(), Dim())),
@@ -18,11 +24,17 @@ def choose(machine: Machine) -> Variant:
     return {}
 
 
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds that a product takes on one core: to read the matrix, and for each of its rows."""
+    rows = prod(extent for extent, _ in shapes[-1])
+    return moved_bytes(desc, shapes, machine) + rows * ROW + epilogue_work(desc, shapes, machine)
+
+
 FAMILY = Family(
     "gemv",
     choose,
     attributes=("epilogue",),
     types=("float32",),
     milliseconds=90,
-    work=product_work,
+    work=work,
 )

@@ -1,19 +1,20 @@
-"""Global pooling of blocked values: the schedule. A task is one block of channels."""
+"""Global pooling of blocked values: the schedule. A task is a range of channel blocks."""
 
 from __future__ import annotations
 
 from opbuild.backend.halide.definition import Definition
+from opbuild.backend.halide.rows import alone, divide_loops
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
-    """Schedule by ``variant``: ``partials`` and ``parallel``."""
+    """Schedule by ``variant``: ``partials``."""
     out, names, functions = definition.outputs[0], definition.variables, definition.functions
     lane, block, partial = names["lane"], names["block"], names["partial"]
     out.vectorize(lane)
-    if desc.variant["parallel"]:
-        out.parallel(block)
+    alone(out, definition.tasks)
+    divide_loops(out, [(block, out.output_buffer().dim(1).extent(), 1)], definition.tasks)
     partials, total = functions["partials"], functions["total"]
     whole = definition.domains["whole"]
     partials.compute_at(out, block).vectorize(lane).bound(partial, 0, desc.variant["partials"]).unroll(partial)

@@ -16,8 +16,8 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     functions = definition.functions
     extents = [out.output_buffer().dim(index).extent() for index in (2, 3)]
     rows = [definition.variables["y"], definition.variables["z"]]
-    row = parallel_rows(out, rows, extents, definition.tasks)
     out.vectorize(definition.variables["i"], VECTOR, hl.TailStrategy.GuardWithIf)
+    row = parallel_rows(out, rows, extents, definition.tasks)
     for name in ("sum", "squares"):
         if name in functions:
             schedule_lanes(functions[name], out, row)

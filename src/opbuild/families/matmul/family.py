@@ -29,15 +29,20 @@ _TILES = {
     8: (
         (6, 16, 1.0), (5, 16, 1.04), (4, 16, 1.14), (2, 32, 1.17), (2, 16, 1.9), (1, 32, 2.6), (1, 16, 5.0),
     ),
-    4: (
-        (6, 16, 1.0), (6, 8, 1.04), (4, 8, 1.14), (2, 16, 1.17), (1, 16, 2.6),
-    ),
+    4: ((6, 8, 1.0), (4, 8, 1.1), (2, 16, 1.15), (1, 16, 2.6)),
 }  # fmt: skip
 """Tiles by a vector's lanes: rows, columns, cost of an element of the output (small tiles reuse little of what is
-loaded, and wait for their own sums). Measured for 16 and 8 lanes; those of 4 are those of 8, half as wide."""
+loaded, and wait for their own sums). Measured for 16 and 8 lanes; those of 4 are those of 8, half as wide, and 6x8 is
+what XNNPACK takes for NEON."""
 
 RATE = 6
 """Multiplications and additions of a lane in a nanosecond: two a cycle, at 3 GHz."""
+
+TILE = 20
+"""Nanoseconds that a tile takes besides."""
+
+COPIED = 5
+"""Elements of a panel that are copied in a nanosecond."""
 
 HEAVY = 6
 """Nanoseconds that one operation of an epilogue takes for a vector if it is no plain instruction: 16 to 20 cycles."""
@@ -85,24 +90,19 @@ def operands(layout: str, rank: int, rhs_rank: int, lhs_stride: int, variant: Va
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     """Return the nanoseconds that a product takes on one core."""
-    tile = desc.variant["rows"], desc.variant["columns"]
-    slower = next((slower for rows, columns, slower in _TILES[machine.lanes] if (rows, columns) == tile), 1.0)
-    return product_work(desc, shapes, machine, slower)
+    rows, columns = int(desc.variant["rows"]), int(desc.variant["columns"])
+    slower = next((slower for *tile, slower in _TILES[machine.lanes] if tile == [rows, columns]), 1.0)
+    k, (n, m, *batch) = shapes[0][0][0], (extent for extent, _ in shapes[-1])
+    count = prod(batch) * -(-m // rows) * -(-n // columns)
+    copied = prod(extent for extent, _ in shapes[1]) / COPIED if desc.variant["stage"] else 0.0
+    arithmetic = count * (slower * rows * columns * k / (RATE * machine.lanes) + TILE) + copied
+    return max(arithmetic, moved_bytes(desc, shapes, machine)) + epilogue_work(desc, shapes, machine)
 
 
-def product_work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine, slower: float = 1.0) -> float:
-    """Return the nanoseconds of arithmetic or of moving bytes, whichever are more, and of the epilogue.
-
-    Args:
-        desc: A kernel with an epilogue, whose first operand's innermost dimension is summed up.
-        shapes: Its operands' extents and strides.
-        machine: What runs it.
-        slower: How many times as long as at the full rate its arithmetic takes.
-    """
-    elements = prod(extent for extent, _ in shapes[-1])
+def epilogue_work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds that the epilogue of a kernel takes on one core, plain instructions not counted."""
     heavy = sum(cost(part) is Cost.HEAVY for part in walk(from_json(desc.attrs["epilogue"])))
-    arithmetic = slower * elements * shapes[0][0][0] / (RATE * machine.lanes)
-    return max(arithmetic, moved_bytes(desc, shapes, machine)) + heavy * elements * HEAVY / machine.lanes
+    return heavy * HEAVY * prod(extent for extent, _ in shapes[-1]) / machine.lanes
 
 
 def _tile(layout: str, m: int, n: int, machine: Machine) -> tuple[int, int]:

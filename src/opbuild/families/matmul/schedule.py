@@ -20,8 +20,11 @@ from opbuild.backend.halide.division import share
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
-RANGES = 4
-"""Ranges for each task, where there is more than one: who finishes early takes a part of another's share."""
+UNITS = 16
+"""Units of work for each task where tasks can not have equal numbers of panels: one more or less matters little."""
+
+RANGES = 8
+"""Ranges into which a task's share is cut, if there are several tasks: who finishes early takes one of another's."""
 
 LEAST_STAGED = 8
 """Tiles of rows that must pass by a copied panel for another task's copy of it to be worth its time."""
@@ -56,34 +59,37 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
 def _divide(definition: Definition, desc: OpDesc, loops: tuple[Any, ...]) -> Any:
     """Divide the tiles among tasks; return the loop within a task over units.
 
-    A unit is a range of rows by one tile of columns. Neighbours in a task differ in their columns first, then in their
-    rows, then in their batch.
+    A unit is a range of rows by one tile of columns. Tasks have equal numbers of units, or one more.
 
     Args:
         definition: What is scheduled.
         desc: Its descriptor.
         loops: The loops within a tile, those over tiles of rows and over tiles of columns last.
     """
-    out = definition.outputs[0]
+    out, tasks = definition.outputs[0], definition.tasks
     *_, mo, no = loops
     batch = [definition.variables[name] for name in ("b0", "b1") if name in definition.variables]
     columns, rows, *batches = (out.output_buffer().dim(axis).extent() for axis in range(2 + len(batch)))
-    steps = _steps(rows, desc.variant["rows"])
-    panels = reduce(mul, batches, _steps(columns, desc.variant["columns"]))
-    wanted = hl.select(definition.tasks == 1, 1, RANGES * definition.tasks)
+    steps, tiles = _steps(rows, desc.variant["rows"]), _steps(columns, desc.variant["columns"])
+    panels = reduce(mul, batches, tiles)
     # Cores that have equal numbers of panels need not read each other's.
-    parts = hl.select(panels % definition.tasks == 0, 1, _steps(wanted, panels))
+    parts = hl.select(panels % tasks == 0, 1, _steps(UNITS * tasks, panels))
     least = LEAST_STAGED if "staged" in definition.functions else 1
     length = hl.max(share(steps, parts), hl.min(steps, least))
-    part, task, unit = variables("part task unit")
-    out.split(mo, part, mo, length, hl.TailStrategy.GuardWithIf).reorder(*loops, part, *batch)
+    # A core reads all of the smaller operand, and a part of the larger one.
+    together = hl.select(rows > columns, hl.max(1, tiles), 1)
+    part, apart, whole, piece, task, unit = variables("part apart whole piece task unit")
+    guard = hl.TailStrategy.GuardWithIf
+    out.split(mo, part, mo, length, guard).split(no, apart, no, together, guard).reorder(*loops, part, apart, *batch)
     flat = no
-    for number, outer in enumerate((part, *batch)):
+    for number, outer in enumerate((part, apart, *batch)):
         into = hl.Var(f"flat{number}")
         out.fuse(flat, outer, into)
         flat = into
-    ranges = share(panels * _steps(steps, length), wanted)
-    out.split(flat, task, unit, ranges, hl.TailStrategy.GuardWithIf).parallel(task)
+    of_task = share(panels * _steps(steps, length), tasks)
+    out.split(flat, whole, flat, of_task, guard)
+    out.split(flat, piece, unit, hl.select(tasks == 1, of_task, share(of_task, RANGES)), guard)
+    out.fuse(piece, whole, task).parallel(task)
     return unit
 
 

@@ -49,7 +49,9 @@ def _inner(desc: OpDesc) -> Definition:
     functions: dict[str, Any] = {}
 
     def reduce(name: str, term: Callable[[Any], Any], combine: Callable[[Any, Any], Any], identity: Any) -> Any:
-        functions[name] = reduce_lanes(name, lambda i, j: term(x[i, j, y, z]), extents, (y, z), combine, identity)
+        functions[name] = reduce_lanes(
+            name, lambda i, j: term(x[i, j, y, z]), extents, (y, z), combine, identity, desc.variant["vector"]
+        )
         return hl.Expr(functions[name].total[y, z])
 
     out = hl.Func("out")
@@ -111,7 +113,10 @@ def _reduced(name: str, reduce: Reduce, extents: list[Any], kind: Any) -> Any:
     if name == "log_sum":
         return hl.strict_float(log(reduce(name, lambda x: x, _add_strictly, zero)))
     total = reduce(name, lambda x: x, add, zero)
-    return total / (hl.cast(kind, extents[0]) * hl.cast(kind, extents[1])) if name == "mean" else total
+    if name != "mean":
+        return total
+    # Strictly: a compiler that expects no NaN makes 0 of the mean of nothing.
+    return hl.strict_float(total / (hl.cast(kind, extents[0]) * hl.cast(kind, extents[1])))
 
 
 def _power(x: Any, kind: Any) -> Any:

@@ -1,6 +1,6 @@
 """Running sums and products: how they are computed: ``lanes`` columns at a time, each from one end to the other.
 
-Variant: ``lanes`` and ``parallel``. Limits: ``lanes`` <= I.
+Variant: ``lanes``. Limits: ``lanes`` <= I.
 """
 
 from __future__ import annotations

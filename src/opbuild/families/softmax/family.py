@@ -14,8 +14,8 @@ from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 STACK_ROW = 4096
 """Longest row of which the powers are kept on the stack."""
 
-VECTOR_TIME = 8
-"""Nanoseconds that a vector takes: three passes over it, an exponential in one of them."""
+ROW, VECTOR_TIME = 35, 5
+"""Nanoseconds that a row takes, and a vector of it: three passes over it, an exponential in one of them."""
 
 
 def choose(log: bool, inner: bool, columns: int, row: int, machine: Machine) -> Variant:
@@ -44,8 +44,10 @@ def describe(log: bool, inner: bool, variant: Variant, impl_mode: str) -> OpDesc
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     """Return the nanoseconds that a softmax takes on one core."""
-    lanes = machine.lanes if desc.variant.get("lanes") != 1 else 1
-    return prod(extent for extent, _ in shapes[0]) * VECTOR_TIME / lanes
+    elements, columns = prod(extent for extent, _ in shapes[0]), int(desc.variant.get("lanes", 1))
+    row = shapes[0][0 if desc.attrs["axis"] == "inner" else 1][0]
+    lanes = 1 if "lanes" in desc.variant and columns == 1 else machine.lanes
+    return elements * VECTOR_TIME / lanes + elements / max(1, row * columns) * ROW
 
 
 def _least_row(attrs: Mapping[str, Any]) -> str:

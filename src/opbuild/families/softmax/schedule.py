@@ -27,8 +27,8 @@ def _inner(definition: Definition, desc: OpDesc) -> None:
     functions = definition.functions
     i, y, z = (definition.variables[name] for name in ("i", "y", "z"))
     extents = [out.output_buffer().dim(index).extent() for index in (1, 2)]
-    row = parallel_rows(out, [y, z], extents, definition.tasks)
     out.vectorize(i, VECTOR, hl.TailStrategy.GuardWithIf)
+    row = parallel_rows(out, [y, z], extents, definition.tasks)
     for name in ("maximum", "sum"):
         schedule_lanes(functions[name], out, row)
     functions["row"].compute_at(out, row)

@@ -1,15 +1,17 @@
-"""The way into channel blocks: the schedule. A vector is the 16 lanes of one position, a task one block."""
+"""The way into channel blocks: the schedule. A vector is the 16 lanes of one position."""
 
 from __future__ import annotations
 
 from opbuild.backend.halide.definition import Definition
+from opbuild.backend.halide.division import divide_plane
+from opbuild.backend.halide.rows import alone
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 
-def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
-    """Schedule by ``variant``: ``parallel``."""
+def schedule(definition: Definition, _desc: OpDesc, _machine: Machine) -> None:
+    """Schedule it, divided as convolutions are."""
     out, names = definition.outputs[0], definition.variables
     out.vectorize(names["lane"])
-    if desc.variant["parallel"]:
-        out.parallel(names["block"])
+    alone(out, definition.tasks)
+    divide_plane(out, names["oy"], names["block"], definition.tasks)

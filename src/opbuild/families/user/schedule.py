@@ -5,6 +5,7 @@ from __future__ import annotations
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
+from opbuild.backend.halide.rows import divide_loops
 from opbuild.errors import CompileError
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
@@ -13,7 +14,7 @@ VECTOR = 8
 
 
 def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
-    """Call the user's schedule; without one vectorise the innermost dimension, guarded, and share the outermost.
+    """Call the user's schedule; without one vectorise the innermost dimension, guarded, and divide the outermost.
 
     Raises:
         CompileError: If the user's schedule fails.
@@ -30,4 +31,5 @@ def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
     if index:
         out.vectorize(index[0], VECTOR, hl.TailStrategy.GuardWithIf)
     if len(index) > 1:
-        out.parallel(index[-1])
+        extent = out.output_buffer().dim(len(index) - 1).extent()
+        divide_loops(out, [(index[-1], extent, 1)], definition.tasks)

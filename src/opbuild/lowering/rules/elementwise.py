@@ -22,16 +22,12 @@ from opbuild.lowering.loops import Loops, collapse
 from opbuild.lowering.operands import OperandRef, Plain
 from opbuild.lowering.strided import broadcast
 from opbuild.operations.evaluation import evaluate_scalar
-from opbuild.operations.expression import Expression, canonical, cost, is_refined, operations, walk
-from opbuild.operations.record import Cost
+from opbuild.operations.expression import Expression, canonical, is_refined, operations, walk
 from opbuild.operations.table import BY_TYPE
 from opbuild.program import View
 
 GATHER_ELEMENTS = 256
 """From here on reading an operand with a stride is slower than copying it first."""
-
-WEIGHT = 8
-"""What a function such as exp counts for, in operations like an addition."""
 
 
 @rule(*ONNX_OPERATORS)
@@ -158,10 +154,7 @@ def describe(
     loops = loops.filled() if len(loops.extents) > 1 else loops
     itemsize = max(np.dtype(dtype).itemsize for dtype in dtypes)
     users = [part[1] for part in walk(expression) if part[0] == "user"]
-    work = loops.size * sum(
-        WEIGHT if cost(part) == Cost.HEAVY else 1 for part in walk(expression) if part[0] not in ("arg", "const")
-    )
-    variant = choose(family.choose, loops.extents[0], itemsize, loops.strides[-1][0] == 1, work)
+    variant = choose(family.choose, loops.extents[0], itemsize, loops.strides[-1][0] == 1)
     operands = tuple(
         Operand("out" if index == len(dtypes) - 1 else f"x{index}", dtype, _dims(loops, index, variant["width"]))
         for index, dtype in enumerate(dtypes)

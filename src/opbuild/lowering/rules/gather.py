@@ -86,7 +86,7 @@ def emit_gather(
         raise NotServedError(f"{node.op_type} of an empty tensor")
     types = (x.storage.dtype, index.storage.dtype)
     itemsize = np.dtype(types[0]).itemsize
-    variant = lowering.choose(gathers.choose, out.shape[-1], prod(out.shape), itemsize, str(attrs["kind"]))
+    variant = lowering.choose(gathers.choose, out.shape[-1], itemsize, str(attrs["kind"]))
 
     def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
         data, places, result = (view.dims for view in views)

@@ -41,8 +41,7 @@ def lower_pool(lowering: Lowering, node: Node) -> None:
     source = lowering.blocked(node.inputs[0])
     target = lowering.new_blocked(node.outputs[0], source.padding_value)
     mode = lowering.impl_mode(node, differs=kind == "average")
-    variant = lowering.choose(pool.choose, lowering.type(node.inputs[0]).size)
-    _emit(lowering, node, pool.describe(node.op_type, _attrs(kind, window, counted), variant, mode), source, target)
+    _emit(lowering, node, pool.describe(node.op_type, _attrs(kind, window, counted), mode), source, target)
 
 
 @rule("GlobalMaxPool", "GlobalAveragePool")
@@ -72,8 +71,7 @@ def lower_lrn(lowering: Lowering, node: Node) -> None:
         "beta": float(node.attrs.get("beta", 0.75)),
         "bias": float(node.attrs.get("bias", 1.0)),
     }
-    variant = lowering.choose(lrn.choose, lowering.type(node.inputs[0]).size)
-    _emit(lowering, node, lrn.describe(attrs, variant, lowering.impl_mode(node)), source, target)
+    _emit(lowering, node, lrn.describe(attrs, lowering.impl_mode(node)), source, target)
 
 
 def _attrs(kind: str, window: Window, counted: bool) -> dict[str, Any]:
@@ -102,7 +100,7 @@ def _global(lowering: Lowering, node: Node, kind: str) -> None:
     name = node.outputs[0]
     images, channels, _, _ = image_shape(lowering.type(name).shape)
     mode = lowering.impl_mode(node, differs=kind == "average")
-    desc = global_pool.describe(kind, lowering.choose(global_pool.choose, lowering.type(node.inputs[0]).size), mode)
+    desc = global_pool.describe(kind, lowering.choose(global_pool.choose), mode)
     readers = [reader.op_type for reader in lowering.consumers.get(name, [])]
     if channels % BLOCK or any(reader in BLOCKED_READERS for reader in readers):
         blocked = lowering.new_blocked(name, source.padding_value)

@@ -100,7 +100,7 @@ def _groups(x: Plain, reduced: set[int]) -> list[tuple[int, int, bool]]:
 
 def _emit_reduction(lowering: Lowering, node: Node, name: str, plan: _Plan, out: Plain) -> None:
     x, dtype = plan.x, plan.x.storage.dtype
-    variant = lowering.choose(reduces.choose, plan.layout, x.shape[-1], prod(x.shape), prod(out.shape))
+    variant = lowering.choose(reduces.choose, plan.layout, x.shape[-1])
     mode = lowering.impl_mode(node, differs=dtype == "float32" and name not in ("max", "min"))
     ranks = len(x.shape), len(out.shape)
     desc = reduces.describe(node.op_type, name, plan.layout, dtype, ranks, variant, mode)
@@ -123,7 +123,7 @@ def arg_reduce(lowering: Lowering, node: Node) -> None:
         layout, shape, kept = "inner", (1, shape[0], shape[1]), (1, shape[0])
     x = dense_as(lowering.dense(node.inputs[0]), shape)
     out = dense_as(lowering.new_plain(node.outputs[0]), kept)
-    variant = lowering.choose(arg_reduces.choose, layout, inner, prod(shape), prod(kept))
+    variant = lowering.choose(arg_reduces.choose, layout, inner)
     last = bool(node.attrs.get("select_last_index", 0))
     lowering.emit(arg_reduces.describe(node.op_type, layout, last, type_.dtype, variant), (x, out), node)
 

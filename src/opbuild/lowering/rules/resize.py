@@ -57,7 +57,7 @@ def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bo
     factors = lowering.packed((), f"{recipe} weights", weights.shape, "float32", lambda: weights)
     if inner == 1:
         x, out = dense_as(value, (outer, axis.extent)), dense_as(target, (outer, axis.wanted))
-    variant = lowering.choose(resizes.choose, out.shape[-1], prod(shape))
+    variant = lowering.choose(resizes.choose, out.shape[-1])
     desc = resizes.describe(places.shape[1], len(out.shape), variant)
     lowering.emit(desc, (x, index, factors, out), node)
     return target

@@ -26,7 +26,7 @@ def scan(lowering: Lowering, node: Node) -> None:
     number = int(np.asarray(axis).reshape(-1)[0]) % len(type_.shape)
     count, columns = type_.shape[number], prod(type_.shape[number + 1 :])
     shape = (type_.size // (count * columns), count, columns)
-    variant = lowering.choose(scans.choose, columns, count, type_.size)
+    variant = lowering.choose(scans.choose, columns)
     exclusive, reverse = (bool(node.attrs.get(name, 0)) for name in ("exclusive", "reverse"))
     mode = lowering.impl_mode(node, differs=type_.dtype == "float32")
     desc = scans.describe(node.op_type, exclusive, reverse, type_.dtype, variant, mode)

@@ -1,0 +1,127 @@
+"""Code for a level has no instruction that a machine of that level may lack: there it would die with SIGILL.
+
+Halide names a processor to LLVM for a level's features, and LLVM uses all that this processor has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import halide as hl
+import onnx
+import pytest
+
+from fuzzing import CAMPAIGN
+from kernels.test_every_family import CASES, ELSEWHERE, graph_of
+from opbuild.backend.halide.emission import NO_CHECKS, halide_target
+from opbuild.backend.host.evaluate import evaluate
+from opbuild.families import catalogue
+from opbuild.frontend.onnx_examples import examples
+from opbuild.frontend.onnx_model import load_model
+from opbuild.graph.passes.pipeline import optimize
+from opbuild.graph.types import Graph
+from opbuild.kernel.level import LEVELS, Level
+from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.lowering.lower import lower
+
+PROCESSORS = {
+    "x86-64": "k8",
+    "x86-64-v2": "penryn",
+    "x86-64-v3": "haswell",
+    "x86-64-v4": "skylake-avx512",
+    "x86-64-v4-bf16": "cannonlake",
+}
+"""What LLVM makes code for. What each has beyond its level's flags LLVM uses for explicit calls only (AES, random
+numbers, cache lines, keys, SHA), but for Knights Landing's and AMD's below. Zen 4 has SSE4A, Sapphire Rapids FP16, so
+neither is the processor of a level that they share."""
+
+X86 = tuple(level for level in LEVELS if level.triple == "x86-64-linux")
+
+_BEYOND = {
+    "x86-64": r"addsubp[sd]|hadd\w+|hsub\w+|lddqu|movddup|movs[hl]dup|p(abs|sign)[bwd]|pshufb|palignr|ph(add|sub)\w+|"
+    r"pmulhrsw|pmaddubsw|pmov[sz]x\w+|p?blendv?\w+|dpp[sd]|extractps|insertps|mpsadbw|packusdw|pcmp(eq|gt)q|"
+    r"p(ext|ins)r[bdq]|p(max|min)(s[bd]|u[wd])|pmulld|pmuldq|ptest|round[sp][sd]|phminposuw|popcnt\w?",
+    "x86-64-v2": r"v\w+|andn[lq]?|bextr[lq]?|bls\w+|(sar|shl|shr|ror)x[lq]?|mulx[lq]?|p(dep|ext)[lq]?|[lt]zcnt\w?|"
+    r"bzhi[lq]?|movbe\w?",
+    "x86-64-v3": r"k\w+[bwdq]|vp?(compress|expand|ternlog|broadcastm|conflict|lzcnt|rol|ror|test[n]?m)\w*|vpdp\w+",
+    "x86-64-v4": r"vpdp\w+|vdpbf16ps|vcvtne\w+|vperm([it]2)?b|vp(compress|expand)[bw]|vpsh[lr]d\w+|vpopcnt\w+|"
+    r"vpshufbitqmb|v?gf2p8\w+|vpmadd52\w+",
+    "x86-64-v4-bf16": r"extrq|insertq|movnts[sd]|vmovw|vmovsh|vcvtph2psx|vcvtps2phx|vcvt\w*(sh2\w+|2sh)|"
+    r"v(f?n?m?(add|sub)\w*|mul|div|sqrt|min|max|cmp\w*|reduce|rndscale|getexp|getmant)[ps]h|vp2intersect\w+|tdp\w+|tile\w+",
+}
+"""Instructions, or registers and masks, of the next extensions that machines of a level may lack, or of others."""
+_AVX512_OPERANDS = re.compile(r"%zmm|%[xy]mm(1[6-9]|2\d|3[01])|\{%k\d\}")
+_INSTRUCTION = re.compile(r"^\t(?:\{\w+\} )?([a-z][a-z0-9]*)(?: .*|\t.*|)$", re.MULTILINE)
+
+
+ON_BYTES = ("Abs", "BitShift", "Cast", "Clip", "Div", "Mod", "Mul", "PRelu")
+"""In types of one and two bytes, LLVM has most choice among extensions."""
+
+
+@cache
+def graphs() -> tuple[Graph, ...]:
+    """Return networks of one operator each: every family, and operators on small types."""
+    families = [graph_of(case, 17)[0] for case in CASES.values()]
+    models = [each.model for name in ON_BYTES for each in examples(name) if isinstance(each.model, onnx.ModelProto)]
+    return (*families, *(load_model(model).bind({}, evaluate) for model in models))
+
+
+def descriptors(level: Level) -> Iterator[OpDesc]:
+    """Yield what the networks need at a level, each once."""
+    found = {desc for graph in graphs() for desc in lower(optimize(graph, evaluate), level).descriptors()}
+    return iter(sorted(found, key=OpDesc.canonical))
+
+
+def text_of(desc: OpDesc, level: Level, path: Path, kind: hl.OutputFileType) -> str:
+    """Return what a kernel is compiled to."""
+    definition = import_module(f"opbuild.families.{desc.family}.definition").define(desc)
+    import_module(f"opbuild.families.{desc.family}.schedule").schedule(definition, desc, Machine.of(level))
+    outputs = definition.outputs
+    pipeline = outputs[0] if len(outputs) == 1 else hl.Pipeline(outputs)
+    pipeline.compile_to({kind: str(path)}, definition.arguments, "kernel", halide_target(level, NO_CHECKS))
+    return path.read_text(encoding="utf-8")
+
+
+def beyond(level: Level, assembly: str) -> set[str]:
+    """Return what machines of a level may lack of what a kernel's assembly has."""
+    forbidden = "|".join(_BEYOND[each.name] for each in X86 if level.runs_on(each))
+    found = {name for name in _INSTRUCTION.findall(assembly) if re.fullmatch(forbidden, name)}
+    if not level.flags & {"avx512f"}:
+        found |= {match[0] for match in _AVX512_OPERANDS.finditer(assembly)}
+    return found
+
+
+@pytest.mark.parametrize("level", X86 if CAMPAIGN else X86[2:], ids=str)
+def test_no_kernel_of_a_level_has_what_its_machines_may_lack(level: Level, tmp_path: Path) -> None:
+    """Kernels of every family, and of operators on bytes and halves, where LLVM has most choice."""
+    kernels = [text_of(desc, level, tmp_path / "kernel.s", hl.OutputFileType.assembly) for desc in descriptors(level)]
+    assert {desc.family for desc in descriptors(level)} >= set(catalogue.names()) - set(ELSEWHERE)
+    assert set().union(*(beyond(level, kernel) for kernel in kernels)) == set()
+
+
+@pytest.mark.parametrize("level", X86, ids=str)
+def test_llvm_makes_code_for_a_processor_that_was_compared_with_the_level(level: Level, tmp_path: Path) -> None:
+    """Another release of Halide may name another one: then what it has is to be compared with the level's flags."""
+    desc = next(descriptors(level))
+    code = text_of(desc, level, tmp_path / "kernel.ll", hl.OutputFileType.llvm_assembly)
+    assert set(re.findall(r'halide_mcpu_target", !"([^"]*)"', code)) == {PROCESSORS[level.name]}
+
+
+@pytest.mark.parametrize("features", ["avx512_sapphirerapids", "avx512_skylake"])
+def test_instructions_of_another_processor_are_noticed(features: str, tmp_path: Path) -> None:
+    """Halves for Sapphire Rapids on the level that Zen shares, and AVX-512 on the one below: the search finds them."""
+    level = LEVEL_OF[features]
+    wrong = replace(level, features=(*level.features, features))
+    (model,) = (each.model for each in examples("Abs") if each.dtype == "float16")
+    graph = optimize(load_model(model).bind({}, evaluate), evaluate)
+    (desc,) = lower(graph, level).descriptors()
+    assert beyond(level, text_of(desc, wrong, tmp_path / "kernel.s", hl.OutputFileType.assembly))
+
+
+LEVEL_OF = {"avx512_sapphirerapids": X86[4], "avx512_skylake": X86[2]}
