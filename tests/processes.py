@@ -26,6 +26,20 @@ sys.meta_path.insert(0, Refuse())
 """
 """The beginning of a program that can import neither halide nor onnx."""
 
+WITHOUT = """
+import sys
+from importlib import util
+gone = {names}
+class Gone:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in gone:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Gone())
+find_spec = util.find_spec
+util.find_spec = lambda name, package=None: None if name.partition(".")[0] in gone else find_spec(name, package)
+"""
+"""The beginning of a program on a machine where the packages ``names`` are not installed."""
+
 _RUN = """
 import json, sys
 import numpy as np

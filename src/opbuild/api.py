@@ -19,9 +19,9 @@ from opbuild.events import LINKING, PACKING, PREPARING, WRITING, Observer, worki
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
 from opbuild.models.endpoints import inputs_of, outputs_of
-from opbuild.models.source import Model, is_surely_new, open_model
+from opbuild.models.source import Model, is_surely_new
 from opbuild.pipeline.images import Wanted, start
-from opbuild.pipeline.lower_levels import plan_served, start_stored
+from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
 from opbuild.platform.limits import names_limits
@@ -139,7 +139,8 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         copy_weights: Read weights that the cache has into memory of this process, where nobody can change or cut them,
             instead of mapping them (default ``OPBUILD_COPY_WEIGHTS``, else not).
         workers: Operators compiled at once (default ``MS_BUILD_PROCESS_NUM``, else the cores).
-        forbid_compile: Any compile is an error (default ``OPBUILD_FORBID_COMPILE``).
+        forbid_compile: Any compile is an error (default ``OPBUILD_FORBID_COMPILE``); a lower level's operators serve
+            where the level's own are missing, and the report says so.
         target: The level to build for, such as ``x86-64-v3`` (default this machine's).
         op_compiler_cache_mode: ``enable`` (the default) reuses and adds; ``force`` compiles every operator of this
             build again and replaces its entry; ``disable`` neither reads nor writes.
@@ -177,7 +178,7 @@ def compile_model(
     with EarlyStart(setup, stores) as early:
         if is_surely_new(model, stores.models):
             early.begin()
-        source = open_model(model, stores.models)
+        source = open_known(model, stores)
         if not source.was_built:
             early.begin()
         shapes = as_shapes(input_shapes)

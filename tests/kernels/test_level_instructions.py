@@ -1,4 +1,4 @@
-"""Code for a level has no instruction that a machine of that level may lack: there it would die with SIGILL.
+"""Code for a level has no instruction that a machine of that level may lack: there it would die with SIGILL (F25).
 
 Halide names a processor to LLVM for a level's features, and LLVM uses all that this processor has.
 """

@@ -16,21 +16,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from processes import SOURCE, environment
-
-WITHOUT = """
-import sys
-from importlib import util
-gone = {names}
-class Gone:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in gone:
-            raise ModuleNotFoundError(name, name=name)
-sys.meta_path.insert(0, Gone())
-find_spec = util.find_spec
-util.find_spec = lambda name, package=None: None if name.partition(".")[0] in gone else find_spec(name, package)
-"""
-"""A machine where some packages are not installed."""
+from processes import SOURCE, WITHOUT, environment
 
 
 def network(kernel: int = 3, dtype: int = TensorProto.FLOAT, rows: int = 4) -> onnx.ModelProto:

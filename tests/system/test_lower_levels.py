@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from opbuild.kernel.host import host_level
 from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
 from opbuild.lowering.lower import lower
+from processes import WITHOUT, environment
 from samples import Recorder
 
 HOST = host_level()
@@ -142,7 +145,7 @@ def test_single_operators_of_a_lower_level_serve_beside_the_own_levels(
 
 
 def test_a_higher_levels_operators_never_serve(model: onnx.ModelProto, place: dict[str, Any]) -> None:
-    """With all of this machine's operators stored, a lower level asked for has none."""
+    """With all of this machine's operators stored, a lower level asked for has none (F38)."""
     opbuild.compile(model, **place)
     with pytest.raises(CompileForbiddenError, match="would have to be compiled") as caught:
         opbuild.compile(model, target=str(LOWER[0]), forbid_compile=True, **place)
@@ -179,6 +182,24 @@ def test_a_lower_level_serves_where_no_compiler_is_installed(
         net = opbuild.compile(model, **elsewhere)
         assert net.report.level == said_of(lower, "the compiler halide is not installed")
         assert net.report.built == 0
+
+
+@has_other
+def test_a_lower_levels_network_starts_where_neither_compiler_nor_onnx_is(
+    model: onnx.ModelProto, place: dict[str, Any], tmp_path: Path
+) -> None:
+    """What is remembered of the model is found where that level is, also if each level has a folder."""
+    path, ((name, folder),) = tmp_path / "net.onnx", place.items()
+    onnx.save(model, path)
+    opbuild.compile(path, target=str(OTHER[0]), **place)
+    program = WITHOUT.format(names=("halide", "onnx")) + (
+        f"import opbuild\nnet = opbuild.compile({str(path)!r}, {name}={str(folder)!r})\n"
+        "print(net.report.image, net.report.level)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.stdout == f"True {said_of(OTHER[0], 'the compiler halide is not installed')}\n", done.stderr
 
 
 @has_other

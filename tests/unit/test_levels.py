@@ -61,7 +61,7 @@ def test_five_processors_have_three_levels_and_equal_keys_within_each() -> None:
 
 @given(st.sets(st.sampled_from(FLAGS)))
 def test_a_machine_has_every_flag_of_its_level(flags: set[str]) -> None:
-    """Whatever a hypervisor leaves out, code never uses what the machine's list lacks."""
+    """Whatever a hypervisor leaves out, code never uses what the machine's list lacks (F45)."""
     for triple in {level.triple for level in LEVELS}:
         level = best_level(triple, frozenset(flags))
         assert level.triple == triple

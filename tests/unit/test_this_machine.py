@@ -91,7 +91,7 @@ def test_env_shows_the_level_and_what_the_next_one_wants(monkeypatch: pytest.Mon
 
 
 def test_env_shows_what_decides_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cores, registers, caches, and and from how much work on threads are woken."""
+    """Cores, registers, caches, and from how much work on threads are woken."""
     monkeypatch.setattr(env, "here", lambda: Machine(lanes=8, registers=16, l1=48 * KIB, l2=2048 * KIB, cores=4))
     assert env.machine_text() == (
         "4 cores, 16 vector registers of 8 float32, L1 48.0 KiB, L2 2.0 MiB; threads are woken for 2.5 us of work"

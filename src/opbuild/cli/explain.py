@@ -35,10 +35,10 @@ def explain(path: Path | None, model: Path | None, input_shape: str | None, as_j
     from opbuild.offline.preview import preview
 
     model = model_of(path, model)
-    config, target = locate(**place)
+    config, level = locate(**place)
     fixed, ranges = split_shapes(parse_open_shape(input_shape) if input_shape else {})
     shapes: Any = {"input_shapes": fixed, "ranges": ranges}
-    report = preview(model, soc_version=str(target), **shapes, config=config, portable=False, observer=make_warner())
+    report = preview(model, soc_version=level.name, **shapes, config=config, portable=False, observer=make_warner())
     if as_json:
         print_json([{"name": each.name, "reused": each.status != "built", "why": each.reason,
                      "nodes": list(each.nodes), "level": report.level} for each in report.operators])  # fmt: skip

@@ -1,6 +1,6 @@
 """The descriptor of the compiler's runtime library, for objects that call more of it than a network has by itself.
 
-Such are objects with checks or messages, to be debugged. It is compiled by the same compiler for the same target, and
+Such are objects with checks or messages, to be debugged. It is compiled by the same compiler for the same level, and
 stored and keyed like an operator, but it is nobody's operator: it has no operands and no kernel symbol, and networks
 link it once beside all their kernels.
 """

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opbuild.errors import BuildError
 from opbuild.events import LowerServes
+from opbuild.models.source import Model, ModelSource, open_model
 from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stores import Stores, deciding_builder
@@ -36,6 +37,20 @@ class Served(NamedTuple):
     needed: Planned
     stores: Stores
     builder: Builder
+
+
+def open_known(model: Model, stores: Stores) -> ModelSource:
+    """Return a model as it is known where it was built before, at a lower level too, so that it need not be read.
+
+    Raises:
+        InvalidModelError: If it can not be read.
+    """
+    source = open_model(model, stores.models)
+    if source.was_built:
+        return source
+    apart = (each for each in stores.lower if each.setup.config.network_meta != stores.setup.config.network_meta)
+    others = (open_model(model, lower.models) for lower in apart)
+    return next((other for other in others if other.was_built), source)
 
 
 def start_stored(wanted: Wanted, stores: Stores, clock: Clock) -> Binding | str:
