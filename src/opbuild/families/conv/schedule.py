@@ -28,7 +28,7 @@ LOCALITY = 0.93
 """Time that a task takes where what it reads is in its core's cache, relative to where it is not."""
 
 ROWS = 8
-"""Rows that pass over one chunk of weights: enough to pay for it, and their sums still fit the first-level cache."""
+"""Rows that pass over one chunk of weights: enough to pay for it, and their sums still fit the second-level cache."""
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
