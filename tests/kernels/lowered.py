@@ -33,7 +33,6 @@ def program_of(
     inputs: Mapping[str, Array],
     outputs: Mapping[str, tuple[str, Sequence[int]]],
     constants: Mapping[str, Array] | None = None,
-    threads: int = 2,
     impl_mode: str = "high_performance",
     level: Level | None = None,
 ) -> Program:
@@ -44,7 +43,6 @@ def program_of(
         inputs: Values given at run time.
         outputs: Element type and shape of every value that the nodes assign; the last one is the graph's output.
         constants: Values known when the network is built.
-        threads: Threads that will run it.
         impl_mode: The implementation mode.
         level: What it is lowered for; None for this machine's level.
     """
@@ -61,11 +59,10 @@ def run_node(
     dtype: str,
     shape: Sequence[int],
     constants: Mapping[str, Array] | None = None,
-    threads: int = 2,
     impl_mode: str = "high_performance",
 ) -> Array:
     """Return the single output of a node, computed by kernels alone."""
-    program = program_of([node], inputs, {node.outputs[0]: (dtype, shape)}, constants, threads, impl_mode)
+    program = program_of([node], inputs, {node.outputs[0]: (dtype, shape)}, constants, impl_mode)
     return run_program(program, inputs)[node.outputs[0]]
 
 

@@ -23,7 +23,6 @@ def lower_node(
     inputs: Sequence[Array],
     constants: Sequence[Array | None],
     out_shape: Sequence[int],
-    threads: int = 2,
     **attrs: Any,
 ) -> Program:
     """Lower a network of one node that reads ``inputs`` (x0, x1, ...), then ``constants`` (None: absent)."""
@@ -45,11 +44,10 @@ def run_node(
     inputs: Sequence[Array],
     constants: Sequence[Array | None],
     out_shape: Sequence[int],
-    threads: int = 2,
     **attrs: Any,
 ) -> Array:
     """Lower a network of one node and run it between canaries."""
-    program = lower_node(op_type, inputs, constants, out_shape, threads, **attrs)
+    program = lower_node(op_type, inputs, constants, out_shape, **attrs)
     return run_program(program, {f"x{index}": array for index, array in enumerate(inputs)})["y"]
 
 

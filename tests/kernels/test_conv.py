@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from fuzzing import CAMPAIGN, SEED
-from kernels.combinations import crossed
 from kernels.harness import TASKS, check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
 from machines import RUNNABLE, has_own
@@ -81,17 +80,15 @@ FIRST_LAYERS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("layer", "threads"), crossed(2, FIRST_LAYERS, (1, 2)))
-def test_first_layer_reads_a_plain_image(
-    layer: tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], threads: int
-) -> None:
+@pytest.mark.parametrize("layer", FIRST_LAYERS)
+def test_first_layer_reads_a_plain_image(layer: tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]) -> None:
     """Few channels are read as they lie, padding included."""
     data, weights, attrs = layer
     x, w, bias = numbers(*data), numbers(*weights, seed=1), numbers(weights[0], seed=2)
     expected = convolve(x, w, bias, **attrs)
-    program = lower_node("Conv", [x], [w, bias], expected.shape, threads, **attrs)
+    program = lower_node("Conv", [x], [w, bias], expected.shape, **attrs)
     assert len(variants(program, "conv_first")) == data[0]
-    assert_close(run_node("Conv", [x], [w, bias], expected.shape, threads, **attrs), expected)
+    assert_close(run_node("Conv", [x], [w, bias], expected.shape, **attrs), expected)
 
 
 TILES = [

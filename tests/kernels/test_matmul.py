@@ -35,11 +35,11 @@ def check(actual: Array, expected: Array) -> None:
     np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
 
 
-def product(a: Array, b: Array, constant: bool, threads: int = 2) -> Array:
+def product(a: Array, b: Array, constant: bool) -> Array:
     """Check a product against numpy, the right operand known when the network is built or not; return it."""
     expected = np.matmul(a.astype(np.float64), b.astype(np.float64))
     inputs, constants = ({"a": a}, {"b": b}) if constant else ({"a": a, "b": b}, {})
-    actual = run_node(NODE, inputs, "float32", expected.shape, constants, threads)
+    actual = run_node(NODE, inputs, "float32", expected.shape, constants)
     check(actual, expected)
     return actual
 
