@@ -8,9 +8,12 @@ from __future__ import annotations
 import ctypes
 import platform
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 
 from opbuild.errors import LinkError
+
+_SUPPORT = Path(__file__).parent.parent / "native" / "support"
+"""Not by ``importlib.resources``, whose import takes a tenth of the start of a stored network."""
 
 
 @lru_cache(maxsize=1)
@@ -21,9 +24,7 @@ def load_pool() -> ctypes.CDLL:
         LinkError: If it can not be loaded.
     """
     # By its path: the loader opens a file once, so that a second copy of this module has the same pool.
-    name = f"pool_{platform.machine()}.so"
     try:
-        with resources.as_file(resources.files("opbuild").joinpath("native", "support", name)) as path:
-            return ctypes.CDLL(str(path))
+        return ctypes.CDLL(str(_SUPPORT / f"pool_{platform.machine()}.so"))
     except OSError as error:
         raise LinkError(f"the pool of threads can not be loaded: {error}", "install opbuild again") from error

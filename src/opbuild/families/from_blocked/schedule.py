@@ -5,7 +5,7 @@ from __future__ import annotations
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
-from opbuild.backend.halide.rows import alone, divide_loops
+from opbuild.backend.halide.rows import divide_loops
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -17,5 +17,4 @@ def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
         out.vectorize(names["ox"], desc.variant["width"], hl.TailStrategy.ShiftInwards)
     extents = [out.output_buffer().dim(number).extent() for number in (1, 2)]
     loops = [(names["oy"], extents[0], 1), (names["channel"], extents[1], 1)]
-    alone(out, definition.tasks)
     divide_loops(out, loops, definition.tasks)

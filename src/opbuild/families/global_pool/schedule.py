@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opbuild.backend.halide.definition import Definition
-from opbuild.backend.halide.rows import alone, divide_loops
+from opbuild.backend.halide.rows import divide_loops
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -13,7 +13,6 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     out, names, functions = definition.outputs[0], definition.variables, definition.functions
     lane, block, partial = names["lane"], names["block"], names["partial"]
     out.vectorize(lane)
-    alone(out, definition.tasks)
     divide_loops(out, [(block, out.output_buffer().dim(1).extent(), 1)], definition.tasks)
     partials, total = functions["partials"], functions["total"]
     whole = definition.domains["whole"]

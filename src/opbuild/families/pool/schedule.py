@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import divide_plane
-from opbuild.backend.halide.rows import alone
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -16,5 +15,4 @@ def schedule(definition: Definition, _desc: OpDesc, _machine: Machine) -> None:
     """Schedule a pool, divided as convolutions are."""
     out, names = definition.outputs[0], definition.variables
     out.vectorize(names["lane"]).never_partition_all()
-    alone(out, definition.tasks)
     divide_plane(out, names["oy"], names["block"], definition.tasks)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import divide_plane
-from opbuild.backend.halide.rows import alone
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -13,5 +12,4 @@ def schedule(definition: Definition, _desc: OpDesc, _machine: Machine) -> None:
     """Schedule it, divided as convolutions are; a vector is the 16 lanes of one position, gathered."""
     out, names = definition.outputs[0], definition.variables
     out.vectorize(names["lane"])
-    alone(out, definition.tasks)
     divide_plane(out, names["oy"], names["block"], definition.tasks)

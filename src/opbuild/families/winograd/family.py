@@ -17,6 +17,9 @@ KERNEL = (3, 3)
 SMALL = 8
 """Tiles across and down of an image that is one chunk, at most."""
 
+CACHED = 1.25
+"""Weights that stay in the second-level cache of a core while tiles pass over them, relative to its size."""
+
 CHUNKS = (14, 12, 10, 8, 7)
 """Tiles of a chunk across, where an image has more."""
 
@@ -63,8 +66,13 @@ def choose(out: Pair, inputs: int, outputs: int, precise: bool, machine: Machine
     else:
         return None
     across, down = (-(-extent // m) for extent in out)
+    weights = (m + 2) ** 2 * inputs * outputs * 4
     if max(across, down) > SMALL:
         across, down = min(CHUNKS, key=lambda chunk: (round_up(across, chunk), -chunk)), 1
+        if across == 14 and weights <= CACHED * machine.l2:
+            across = 7  # nearly as fast where weights are few, and one kernel serves more sizes
+    elif m == 4 and weights <= 2 * CACHED * machine.l2:
+        down = 1  # weights that caches keep may be read for each row of tiles; others should be read once
     return _variant(m, (across, down), outputs, machine)
 
 
