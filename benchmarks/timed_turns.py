@@ -45,7 +45,7 @@ def opbuild_network(arguments: Any) -> tuple[Callable[[], np.ndarray], dict[str,
 
     options = {"target": arguments.target} if arguments.target else {}
     network = opbuild.compile(arguments.model, cache_path=arguments.cache, num_threads=arguments.threads, **options)
-    inputs = [values(each.shape) for each in network.inputs]
+    inputs = [values(each.shape, str(each.dtype)) for each in network.inputs]
     return lambda: np.asarray(network(*inputs)), {"built": network.report.built, "reused": network.report.reused}
 
 
@@ -54,13 +54,16 @@ def onnxruntime_network(arguments: Any) -> tuple[Callable[[], np.ndarray], dict[
     import measure
 
     session = measure.ort_session(arguments.model, arguments.threads)
-    inputs = {each.name: values(each.shape) for each in session.get_inputs()}
+    inputs = {each.name: values(each.shape, each.type) for each in session.get_inputs()}
     return lambda: np.asarray(session.run(None, inputs)[0]), {}
 
 
-def values(shape: tuple[int, ...]) -> np.ndarray:
-    """Return an input: normally distributed, the same in each process."""
-    return np.random.default_rng(0).standard_normal(tuple(shape)).astype(np.float32)
+def values(shape: tuple[int, ...], kind: str) -> np.ndarray:
+    """Return an input, the same in each process: normally distributed, or words where ``kind`` has int64."""
+    random = np.random.default_rng(0)
+    if "int64" in kind:
+        return random.integers(5, 1000, tuple(shape))
+    return random.standard_normal(tuple(shape)).astype(np.float32)
 
 
 def turn(call: Callable[[], object], seconds: float) -> float:

@@ -125,9 +125,12 @@ class Place:
         build_offline(self.model, self.out / "small.om", config=self.config)
 
     def tree(self) -> list[str]:
-        """Return the names of everything that lies in the folders."""
+        """Return the names of everything that lies in the folders.
+
+        But for the digest of the model: it is remembered once the model has been left alone for a second.
+        """
         found = (path for name in FOLDERS for path in (self.folder / name).rglob("*"))
-        return sorted(str(path.relative_to(self.folder)) for path in found)
+        return sorted(str(path.relative_to(self.folder)) for path in found if path.suffix != ".digest")
 
 
 def output_of(network: Any) -> str:

@@ -51,7 +51,9 @@ def check(trees: list[Tree], level: str) -> None:
         )
 
 
-@pytest.mark.parametrize(("source", "level"), [*(("float32", level) for level in LEVELS), ("float64", host_level().name)])
+@pytest.mark.parametrize(
+    ("source", "level"), [*(("float32", level) for level in LEVELS), ("float64", host_level().name)]
+)
 def test_arithmetic_after_a_conversion_sees_the_converted_integer(source: str, level: str) -> None:
     """Cast(-9.7) squared was 1 in int32 for AVX-512 and 0 in int16 everywhere: two conversions had become one."""
     x, trees = floats(source), []

@@ -18,7 +18,7 @@ from damage import DAMAGES, unreadable
 from opbuild.store.counters import read_counters
 from replayed import replayed_compiles
 from stopped_builds import Place, forget_networks, output_of
-from until import settle
+from until import settle, until
 
 OPERATOR = ("kernel_meta/softmax_*.o", "kernel_meta/softmax_*.info", "kernel_meta/softmax_*.json")
 IMAGE = ("network_meta/small_*.so", "network_meta/small_*.bin", "network_meta/small_*.json",
@@ -103,7 +103,8 @@ def check(place: Place, pattern: str, damage: str, expected: str) -> None:
         assert output_of(repaired) == expected
         assert repaired.report.image, repaired.report.image_reason
         assert changed or path.read_bytes() == before
-    assert not [name for name in place.tree() if ".publish-" in name]
+    # A thread in the background may be writing what it learned of the compiler.
+    assert until(lambda: not any(".publish-" in name for name in place.tree()))
 
 
 @pytest.mark.parametrize(("pattern", "damage"), CASES)

@@ -70,7 +70,7 @@ def test_weights_are_mapped_and_shared_between_signatures(cache: Path) -> None:
 
 def test_two_networks_in_one_process_run_with_their_own_threads(cache: Path) -> None:
     """``num_threads`` belongs to the network: one with a single thread starts none, another keeps its three."""
-    model = networks.mlp(batch=64)
+    model = networks.mlp(batch=64, sizes=(64, 1024, 512, 10))
     x = networks.random_input(model)["x"]
 
     def tasks() -> set[int]:
