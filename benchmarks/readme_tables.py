@@ -38,8 +38,8 @@ def sharing_section(records: dict[str, Any]) -> str:
     """Return what the page about sharing says between the marks."""
     build, sharing = records["build_time"], records["sharing"]
     return (
-        f"{sharing['machine']}, {sharing['date']}. How many operators a network needs depends on the machine: "
-        "variants are chosen for its vectors and cores.\n\n"
+        f"{sharing['machine']}, {sharing['date']}. How many operators a network needs depends on the level: "
+        "variants are chosen for its vector registers.\n\n"
         f"{build_table(build['rows'])}\n{sharing_table(sharing['rows'])}"
     )
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -281,17 +282,33 @@ def double_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def test_a_file_for_arm_runs_under_an_emulator(config: Config, tmp_path: Path) -> None:
-    """``arm-64-linux``: built here, refused by this machine, right under qemu."""
+ARM = {
+    "small": (small, "armv8-a"),
+    "small with dot product": (small, "armv8.2-a-dotprod"),
+    "an old spelling": (small, "arm-64-linux"),
+    "layers": (partial(networks.mlp, 7, (64, 200, 96, 10)), "armv8-a"),
+    "squeezenet": (lambda: networks.with_input_shape(networks.light("squeezenet"), (1, 3, 64, 64)), "armv8-a"),
+    "resnet50": (partial(networks.resnet50_any_size, 96, 96), "armv8-a"),
+}
+"""Networks, and what they are compiled for: registers of four lanes, 32 of them."""
+
+
+@pytest.mark.parametrize("name", ARM)
+def test_a_file_for_arm_runs_under_an_emulator(name: str, config: Config, tmp_path: Path) -> None:
+    """Built here, refused by this machine, right under qemu."""
     emulator, compiler = shutil.which("qemu-aarch64"), shutil.which("aarch64-linux-gnu-gcc")
     if emulator is None or compiler is None:
         pytest.skip("there is no qemu-aarch64 (qemu-user) or no aarch64-linux-gnu-gcc")
-    path = opbuild.build_offline(
-        small(), tmp_path / "arm", config=config, soc_version="arm-64-linux", input_shapes={"x": (1, 8, 14, 14)}
-    )
-    with pytest.raises(TargetError, match="it is for arm-64-linux"):
+    make, level = ARM[name]
+    model = make()
+    shapes = {"x": (1, 8, 14, 14)} if make is small else {}
+    path = opbuild.build_offline(model, tmp_path / "arm", config=config, soc_version=level, input_shapes=shapes)
+    with pytest.raises(TargetError, match="it is for armv8"):
         opbuild.load(path)
-    x = np.random.default_rng(1).standard_normal((1, 8, 14, 14)).astype(np.float32)
-    command = [emulator, "-L", "/usr/aarch64-linux-gnu", str(compile_program(compiler, tmp_path))]
-    got = run_in_c(command, path, x, (1, 1000))
-    assert relative_error(got, onnxruntime_output(small(), {"x": x})) < 1e-3
+    (port,) = model.graph.input
+    shape = [dim.dim_value for dim in port.type.tensor_type.shape.dim]
+    x = np.random.default_rng(1).standard_normal(shapes.get("x", shape)).astype(np.float32)
+    expected = onnxruntime_output(model, {port.name: x})
+    program = compile_program(compiler, tmp_path)
+    got = run_in_c([emulator, "-L", "/usr/aarch64-linux-gnu", str(program)], path, x, expected.shape)
+    assert relative_error(got, expected) < 1e-3

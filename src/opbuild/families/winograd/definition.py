@@ -75,6 +75,8 @@ def define(desc: OpDesc) -> Definition:
     chunk = (ox // (m * across), oy // (m * down))
     # Halide finds the one tile that a position needs from differences, not from remainders.
     number = (oy // m - chunk[1] * down) * across + (ox // m - chunk[0] * across)
+    # It is one of the chunk's; without schedule (ccec_O0) Halide would compute, and read, what lies far outside.
+    number = hl.unsafe_promise_clamped(number, 0, across * down - 1)
     total = tile[lane, block, number, ox % m, oy % m, chunk[0], chunk[1]] + bias[lane, block]
     result = apply_epilogue(desc, params, total, (lane, ox, oy, block))
     valid = (ox < x.dim(1).extent() - 2) & (oy < x.dim(2).extent() - 2)
