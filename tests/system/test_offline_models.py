@@ -284,7 +284,6 @@ def double_model() -> onnx.ModelProto:
 
 ARM = {
     "small": (small, "armv8-a"),
-    "small with dot product": (small, "armv8.2-a-dotprod"),
     "an old spelling": (small, "arm-64-linux"),
     "layers": (partial(networks.mlp, 7, (64, 200, 96, 10)), "armv8-a"),
     "squeezenet": (lambda: networks.with_input_shape(networks.light("squeezenet"), (1, 3, 64, 64)), "armv8-a"),
