@@ -48,7 +48,7 @@ def cases() -> tuple[Case, ...]:
 
 def with_rule(model: onnx.ModelProto) -> bool:
     """Return whether all of a model's operators have rules."""
-    return all(has_rule(Node(node.op_type, (), (), domain=node.domain)) for node in model.graph.node)
+    return all(has_rule(node.domain, node.op_type) for node in model.graph.node)
 
 
 def bound(model: onnx.ModelProto, inputs: list[Array]) -> Graph:

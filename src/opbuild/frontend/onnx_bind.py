@@ -83,7 +83,7 @@ class Binder(NodeBinder):
     def _typed(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
     ) -> tuple[TensorType, ...]:
-        if has_rule(node):
+        if has_rule(node.domain, node.op_type):
             return super()._typed(node, types, constants)
         found = infer_single(node, types, constants, self._opset_of(node))
         check_sizes(node, found)

@@ -13,8 +13,12 @@ from onnx import AttributeProto, GraphProto, NodeProto
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.frontend.onnx_read import DataFiles, to_array
 from opbuild.graph import user_operators
+from opbuild.graph.passes.infer import has_rule
 from opbuild.graph.types import Node
 from opbuild.text.plural import counted
+
+OWN_RULES = ("com.microsoft",)
+"""Domains without schemas in the onnx package, some of whose operators opbuild knows by shape rules."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ def check_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
     domain = "" if proto.domain == "ai.onnx" else proto.domain
     if user_operators.find(domain, proto.op_type) is not None:
         return
+    if domain in OWN_RULES and has_rule(domain, proto.op_type):
+        return  # onnx has no schema of it: its shape rule checks what it gets
     version = opsets.get(domain, 0)
     found = _signature(proto.op_type, version, domain) if version else None
     if found is None:

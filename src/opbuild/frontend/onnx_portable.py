@@ -46,7 +46,7 @@ def to_portable(
             refused[label] = f"{node.op_type}: control flow"
         elif user_operators.find(node.domain, node.op_type) is not None:
             refused[label] = f"{node.op_type}: defined in this process only"
-        elif not (node.op_type == "Constant" or has_rule(node) or upgrades(node)):
+        elif not (node.op_type == "Constant" or has_rule(node.domain, node.op_type) or upgrades(node)):
             refused[label] = f"{node.op_type}: no shape rule"
         nodes.append(node)
     if refused:

@@ -61,7 +61,7 @@ class Bounded:
 
 
 def _types(node: Node, inputs: Sequence[Array | None]) -> tuple[TensorType, ...]:
-    if not has_rule(node):
+    if not has_rule(node.domain, node.op_type):
         raise RunError(f"{node.op_type} node {node.name!r}: how large its result is can not be told", "fold it before")
     return infer_node(node, [None if value is None else type_of(value) for value in inputs], inputs)
 

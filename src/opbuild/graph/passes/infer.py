@@ -23,9 +23,9 @@ from opbuild.graph.types import Array, Graph, Node, TensorType
 __all__ = ["check_sizes", "has_rule", "infer", "infer_node", "register_rule", "types_with_rule"]
 
 
-def has_rule(node: Node) -> bool:
-    """Return whether the node's operator has a rule of its own."""
-    return (node.domain, node.op_type) in RULES
+def has_rule(domain: str, op_type: str) -> bool:
+    """Return whether an operator has a rule of its own."""
+    return (domain, op_type) in RULES
 
 
 def types_with_rule() -> frozenset[str]:
