@@ -17,7 +17,7 @@ STAMP := $(VENV)/.ready-$(PYTHON_VERSION)-$(DEPENDENCIES)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test check unit campaign bench setup format support clean help
+.PHONY: demo test check unit campaign conformance bench setup format support clean help
 
 demo: $(STAMP) ## Run the main job: a script, then ResNet-50 built cold, again, and with one layer changed
 	@$(BIN)/python examples/demo.py
@@ -36,7 +36,7 @@ unit: $(STAMP) ## Run the tests; TESTS=tests/unit/test_cli.py or ARGS=-x narrow 
 
 # Seeds begin at OPBUILD_FUZZ_SEED; hours for thousands: TESTS=tests/generated/test_random_networks.py narrows it.
 COUNT ?= 1000
-campaign: TESTS = tests/generated tests/property tests/system/test_surroundings.py tests/system/test_killed_resnet50.py \
+campaign: TESTS = tests/generated tests/property tests/conformance tests/system/test_surroundings.py tests/system/test_killed_resnet50.py \
   tests/system/test_any_size.py tests/system/test_light_networks.py tests/system/test_stop_points.py \
   tests/system/test_killed_network.py tests/system/test_races.py tests/system/test_interrupts.py \
   tests/system/test_offline_models.py tests/system/test_cache_modes.py tests/kernels \
@@ -44,6 +44,9 @@ campaign: TESTS = tests/generated tests/property tests/system/test_surroundings.
   tests/unit/test_onnx_networks.py tests/unit/test_example_models.py
 campaign: $(STAMP) ## Try COUNT=1000 random networks, mutated models, damages, surroundings, expressions; print the counts
 	OPBUILD_FUZZ=$(COUNT) $(BIN)/python -m pytest -s $(TESTS) $(ARGS)
+
+conformance: $(STAMP) ## Run all of ONNX's own cases and write the page and the golden file that tell what became of them
+	$(BIN)/python tests/conformance/run.py --update
 
 bench: $(STAMP) ## Measure against ONNX Runtime and put the numbers into the documents
 	$(BIN)/python benchmarks/build_time.py --json benchmarks/results/build_time.json

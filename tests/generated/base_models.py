@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -43,25 +43,27 @@ def quick_models() -> tuple[Base, ...]:
             importlib.import_module(f"onnx.backend.test.case.node.{name}")
         from onnx.backend.test.case.node import _NodeTestCases
 
-    return (*small_networks(), *_from_cases(list(_NodeTestCases)))
+    found = [(case.name, case.model, case.data_sets[0][0]) for case in _NodeTestCases]
+    return (*small_networks(), *_from_cases(found))
 
 
 @cache
 def all_models() -> tuple[Base, ...]:
     """Return the small networks, and all one-node models of onnx whose inputs are tensors."""
-    from kernels.onnx_backend_cases import cases
+    from conformance.cases import cases
 
-    return (*small_networks(), *_from_cases(cases().values()))
+    found = ((case.name, case.model, case.data[0][0]) for case in cases(("node",)))
+    return (*small_networks(), *_from_cases(found))
 
 
-def _from_cases(cases: Iterable[Any]) -> list[Base]:
+def _from_cases(cases: Iterable[tuple[str, onnx.ModelProto, Sequence[Any]]]) -> list[Base]:
     found = []
-    for case in cases:
-        values = [numpy_helper.to_array(v) if isinstance(v, TensorProto) else v for v in case.data_sets[0][0]]
-        names = [value.name for value in case.model.graph.input]
+    for case, model, given in cases:
+        values = [numpy_helper.to_array(v) if isinstance(v, TensorProto) else v for v in given]
+        names = [value.name for value in model.graph.input]
         if all(isinstance(value, (np.ndarray, np.generic)) and value.size < 200_000 for value in values):
             feeds = {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
-            found.append(Base(case.name, case.model, feeds))
+            found.append(Base(case, model, feeds))
     return found
 
 

@@ -1,0 +1,79 @@
+"""What becomes of a case: it passes on kernels alone or with the host's help, it is refused, or it is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from onnx.backend.test.runner import Runner
+
+from conformance.cases import Case
+from opbuild import onnx_backend
+from opbuild.errors import OpbuildError
+
+COMPILED, HOST, RANDOM, REFUSED, WRONG = STATES = ("compiled", "host", "random", "refused", "wrong")
+
+
+class Outcome(NamedTuple):
+    """What became of a case.
+
+    Attributes:
+        state: One of ``STATES``.
+        operators: The operator types in it.
+        host: The types of those that ran on the host.
+        reason: Why it was refused, or how it is wrong.
+    """
+
+    state: str
+    operators: tuple[str, ...]
+    host: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def outcome(case: Case, cache: Path) -> Outcome:
+    """Run a case and compare what comes out as ONNX's own runner does."""
+    found = Outcome(WRONG, case.operators)
+    host: set[str] = set()
+    try:
+        model = onnx_backend.prepare(case.model, cache_path=cache, num_threads=2)
+        for given, expected in case.data:
+            results = model.run(given)
+            host.update(model.network.report.host)
+            _compare(case, results, expected)
+    except OpbuildError as error:
+        return found._replace(state=REFUSED, reason=error.message)
+    except AssertionError as error:
+        return found._replace(reason=" ".join(str(error).split())[:200])
+    except Exception as error:  # what is no error of opbuild's is a crash, whatever it is
+        return found._replace(reason=f"crashed: {error!r}"[:200])
+    state = RANDOM if case.is_random else HOST if host else COMPILED
+    return found._replace(state=state, host=tuple(sorted(host)))
+
+
+def remembered(found: Mapping[str, Outcome]) -> dict[str, Any]:
+    """Return what is written down of all cases: how many there are of each state, and which do not pass compiled."""
+    counts = Counter(each.state for each in found.values())
+    others = {name: each.state for name, each in found.items() if each.state != COMPILED}
+    return {"counts": {state: counts[state] for state in STATES}, "not compiled": others}
+
+
+def _compare(case: Case, results: tuple[Any, ...], expected: list[Any]) -> None:
+    if not case.is_random:
+        _compare_values(expected, results, case.rtol, case.atol)
+        return
+    for got, wanted in zip(results, expected, strict=True):
+        if (got.dtype, got.shape) != (wanted.dtype, wanted.shape):
+            raise AssertionError(f"{got.dtype}{got.shape} is not {wanted.dtype}{wanted.shape}")
+
+
+def _compare_values(expected: Any, results: Any, rtol: float, atol: float) -> None:
+    """Compare as ONNX's runner; optional values that are absent are None on both sides."""
+    present = [(a, b) for a, b in zip(expected, results, strict=True) if a is not None or b is not None]
+    Runner.assert_similar_outputs([a for a, _ in present], [_as_runner(b) for _, b in present], rtol, atol)
+
+
+def _as_runner(value: Any) -> Any:
+    return np.asarray(value) if isinstance(value, np.generic) else value
