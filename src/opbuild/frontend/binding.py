@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
 from opbuild.frontend.microsoft import rewrite, rewrites
 from opbuild.frontend.onnx_upgrade import upgrade
@@ -190,7 +191,7 @@ class NodeBinder:
             return None
         if node.op_type == "ConstantOfShape":
             type_ = self._types[node.outputs[0]]
-            scalar = np.asarray(node.attrs.get("value", 0.0)).astype(type_.dtype).reshape(-1)[0]
+            scalar = np.asarray(node.attrs.get("value", 0.0)).astype(numpy_dtype(type_.dtype)).reshape(-1)[0]
             return (np.broadcast_to(scalar, type_.shape),)
         try:
             found = [self._types[name] for name in node.outputs if name]
