@@ -10,7 +10,7 @@ from onnx import FunctionProto, parser
 from opbuild.graph.types import Node, TensorType
 
 MakeFunction = Callable[[Node, Sequence[Any]], str | None]
-"""Returns the text of a node's function for the types of its inputs, for what follows ``_HEAD``; None if it has none."""
+"""Returns the text of a node's function for the types of its inputs, without its head; None if it has none."""
 
 _HEAD = '<opset_import: ["" : 21], domain: "">'
 
