@@ -243,3 +243,33 @@ def test_what_has_nothing_in_it_stays_with_the_host_or_is_nothing() -> None:
     """Triangles and one-hot vectors of empty values have the right shapes."""
     assert outputs_of("Trilu", [random(0, 3)])[0].shape == (0, 3)
     assert outputs_of("OneHot", [integers(0, low=0, high=1), np.array(3), random(2)], (1,))[0].shape == (0, 3)
+
+
+@pytest.mark.parametrize("attrs", [{"strides": [2, 2]}, {"strides": [2, 1], "pads": [0, 1, 0, 1]}])
+def test_elements_go_back_to_where_a_pool_took_them(attrs: dict[str, Any]) -> None:
+    """Zeros between them; a larger output has more behind."""
+    x, pads = random(2, 3, 3, 4), attrs.get("pads", [0] * 4)
+    whole = [(x.shape[2 + i] - 1) * attrs["strides"][i] + 2 - pads[i] - pads[2 + i] for i in range(2)]
+    indices = np.random.default_rng(0).permutation(2 * 3 * whole[0] * whole[1])[: x.size].reshape(x.shape)
+    check("MaxUnpool", [x, indices], kernel_shape=[2, 2], **attrs)
+    target = np.array([2, 3, whole[0] + 2, whole[1] + 1])
+    (found,) = outputs_of("MaxUnpool", [x, indices, target], (2,), kernel_shape=[2, 2], **attrs)
+    expected = np.zeros((2, 3, *whole), np.float32)
+    expected.reshape(-1)[indices.reshape(-1)] = x.reshape(-1)
+    np.testing.assert_array_equal(found[:, :, : whole[0], : whole[1]], expected)
+    assert np.count_nonzero(found) == np.count_nonzero(expected)
+
+
+@pytest.mark.parametrize("mode", ["linear", "circular"])
+def test_rows_are_written_into_a_cache(mode: str) -> None:
+    """From a place of its own in each batch; what would lie behind the end is left out, or goes to the front."""
+    cache, update, first = random(3, 2, 6, 5), random(3, 2, 3, 5, seed=1), np.array([0, 2, 4])
+    expected = cache.copy()
+    for batch, start in enumerate(first):
+        for step in range(3):
+            if mode == "circular" or start + step < 6:
+                expected[batch, :, (start + step) % 6] = update[batch, :, step]
+    (found,) = outputs_of("TensorScatter", [cache, update, first], opset=24, mode=mode)
+    np.testing.assert_array_equal(found, expected)
+    (found,) = outputs_of("TensorScatter", [cache, update], opset=24, mode=mode)
+    np.testing.assert_array_equal(found, np.concatenate([update, cache[:, :, 3:]], 2))
