@@ -20,7 +20,7 @@ from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, is_surely_new
-from opbuild.pipeline.images import Wanted, start
+from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
@@ -53,7 +53,7 @@ def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[],
         packer = stores.packer()
         (network,) = build_network(needed, setup, stores, served.builder, packer, clock)
         with clock("start"):
-            executor = start(network.record, network.built.library, network.constants.arrays, setup.config.num_threads)
+            executor = stores.images.run(network.record, network.built.library, network.constants.arrays)
         working(setup.observer, WRITING)
         with clock("store"):
             if stores.images.keep(wanted, network, packer, served.builder) or network.built.compiled:

@@ -16,12 +16,14 @@ from opbuild.kernel.interfaces import WeightStore
 from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
+from opbuild.store.known_weights import KnownWeights
 from opbuild.store.weights import DiskWeights
 from together import run_together
 
 KINDS: dict[str, Callable[[Path], WeightStore]] = {
     "disk": lambda folder: DiskWeights(folder / "weights"),
     "copies": lambda folder: DiskWeights(folder / "weights", copies=True),
+    "known": lambda folder: KnownWeights(DiskWeights(folder / "weights")),
     "memory": lambda folder: MemoryWeights(),
 }
 SOURCE = "5" * 64

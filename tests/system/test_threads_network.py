@@ -46,10 +46,10 @@ def test_no_more_arenas_are_made_than_calls_run_at_once() -> None:
     x = np.ones(SIZE, np.float32)
     for _ in range(10):
         executor.run([x])
-    assert len(executor._pool) == 1
+    assert len(executor.blocks._free) == 1
     threads = [threading.Thread(target=lambda: [executor.run([x]) for _ in range(50)]) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(executor._pool) <= 4
+    assert len(executor.blocks._free) <= 4

@@ -57,7 +57,7 @@ def test_a_forked_child_runs_its_tasks_alone(executor: Executor) -> None:
         right = all(is_right(executor) for _ in range(20)) and tasks_of_process() == before
         executor._library = None
         executor._functions.clear()
-        executor._pool.clear()
+        executor.blocks.shrink(-1)
         gc.collect()
         return right
 

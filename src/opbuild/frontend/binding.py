@@ -96,7 +96,11 @@ class NodeBinder:
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
         for each in upgrade(node, self._source_opset, self):
-            self._add(each)
+            self._take(each)
+
+    def _take(self, node: Node) -> None:
+        """Take a node of the newest operator set, whose inputs and outputs have the graph's names."""
+        self._add(node)
 
     def _declare(self, outputs: Sequence[str], scope: Names) -> tuple[str, ...]:
         """Return the names under which a node assigns its outputs."""

@@ -63,7 +63,7 @@ class Binder(NodeBinder):
         node = node.with_(inputs=inputs, outputs=self._declare(proto.output, scope))
         node = node.with_(attrs={**node.attrs, "captures": captured, "opset": self._source_opset})
         with blaming(node):
-            self._add(node)
+            self._take(node)
 
     def _condition(self, value: str, name: str) -> bool | None:
         """Return the condition of an If, None if it is known only at run time."""

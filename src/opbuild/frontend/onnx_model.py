@@ -11,7 +11,8 @@ import onnx
 from onnx import inliner, shape_inference
 
 from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError
-from opbuild.frontend.onnx_bind import Binder
+from opbuild.frontend.expansion import Served
+from opbuild.frontend.onnx_expand import ExpandingBinder
 from opbuild.frontend.onnx_order import in_order
 from opbuild.frontend.onnx_portable import to_portable
 from opbuild.frontend.onnx_read import DataFiles, Source, dtype_name, external_tensors, read_model
@@ -63,13 +64,17 @@ class OnnxModel:
         entries = (entry for tensor in external_tensors(self._proto.graph) for entry in tensor.external_data)
         return tuple(dict.fromkeys(entry.value for entry in entries if entry.key == "location"))
 
-    def bind(self, input_shapes: Mapping[str, tuple[int, ...]], evaluate: Evaluate) -> Graph:
+    def bind(
+        self, input_shapes: Mapping[str, tuple[int, ...]], evaluate: Evaluate, served: Served | None = None
+    ) -> Graph:
         """Return the model's graph for inputs of given shapes, in the newest operator set.
 
         Args:
             input_shapes: Shapes by input name, that fit what the model declares (``models.endpoints`` sees to it); they
                 win over the file's. Inputs that the file fixes may be left out.
             evaluate: Evaluates a node whose inputs are known: ``(node, arrays, opset) -> arrays``.
+            served: Tells which operators no kernel serves: those that ONNX defines by others are replaced by them. None
+                leaves every operator as it is.
 
         Returns:
             A graph in which every type is static and each output is assigned by a node.
@@ -82,7 +87,7 @@ class OnnxModel:
         """
         with only_own_errors():
             types = self._input_types(input_shapes)
-            binder = Binder(self._proto, self._files, onnx.defs.onnx_opset_version(), evaluate)
+            binder = ExpandingBinder(self._proto, self._files, onnx.defs.onnx_opset_version(), evaluate, served)
             return binder.bind(self.name, self._proto.graph, types)
 
     def portable(self) -> PortableModel:

@@ -17,7 +17,13 @@ _NUMBERS = {name: number for number, name in ONNX_DTYPES.items()}
 _VALUE_LIMIT = 65536
 
 
-def _to_proto(node: Node) -> onnx.NodeProto:
+def type_proto(kind: TensorType) -> onnx.TypeProto:
+    """Return the ``TypeProto`` of a type."""
+    found: onnx.TypeProto = onnx.helper.make_tensor_type_proto(_NUMBERS[kind.dtype], kind.shape)
+    return found
+
+
+def to_proto(node: Node) -> onnx.NodeProto:
     """Return the ``NodeProto`` of a node, with its formal inputs only."""
     if node.proto is not None:
         proto: onnx.NodeProto = onnx.NodeProto.FromString(node.proto)
@@ -44,7 +50,7 @@ def infer_single(
     Raises:
         UnsupportedOperatorError: If onnx can not tell them as tensors of one static shape.
     """
-    proto = _to_proto(node)
+    proto = to_proto(node)
     _add_defaults(proto, opset)
     names = [*proto.input, *node.attrs.get("captures", ())]
     values, initializers = [], []
@@ -58,7 +64,7 @@ def infer_single(
     graph = onnx.helper.make_graph([proto], "single", values, outputs, initializers)
     opsets = [onnx.helper.make_opsetid("", opset)]
     if node.domain:
-        opsets.append(onnx.helper.make_opsetid(node.domain, _newest(node.domain)))
+        opsets.append(onnx.helper.make_opsetid(node.domain, newest_of(node.domain)))
     model = onnx.helper.make_model(graph, opset_imports=opsets)
     try:
         found = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
@@ -81,7 +87,8 @@ def _add_defaults(proto: onnx.NodeProto, opset: int) -> None:
             proto.attribute.append(attribute.default_value)
 
 
-def _newest(domain: str) -> int:
+def newest_of(domain: str) -> int:
+    """Return the newest operator set of a domain that onnx has, 1 if it has none."""
     return max((s.since_version for s in onnx.defs.get_all_schemas() if s.domain == domain), default=1)
 
 

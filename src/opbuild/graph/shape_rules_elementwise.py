@@ -72,21 +72,6 @@ def dropout(call: Call) -> Types:
     return (call.type(0), TensorType("bool", call.shape(0)))
 
 
-@rule("QuantizeLinear")
-def quantize(call: Call) -> Types:
-    """The zero point's element type, ``output_dtype``, or uint8."""
-    if call.has(2):
-        return (TensorType(call.dtype(2), call.shape(0)),)
-    return (TensorType(named_dtype(call, call.attr("output_dtype", 0) or 2), call.shape(0)),)
-
-
-@rule("DequantizeLinear")
-def dequantize(call: Call) -> Types:
-    """The scale's element type, or ``output_dtype``."""
-    chosen = call.attr("output_dtype", 0)
-    return (TensorType(named_dtype(call, chosen) if chosen else call.dtype(1), call.shape(0)),)
-
-
 def _operation_rule(operation: Operation, op_type: str, count: int, domain: str) -> None:
     """Register the rule of an operator that is an operation: operands of one type, broadcast together.
 

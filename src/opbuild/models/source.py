@@ -14,6 +14,7 @@ from opbuild.files.writing import inside
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.models.declaration import Declaration, Declared
 from opbuild.models.memory import ModelMemory
+from opbuild.models.served import host_calls
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.limits import require_room
 from opbuild.report import Clock
@@ -103,7 +104,7 @@ class ModelSource:
         with clock("read"):
             model = self._loaded or self._load()
             self._loaded = model if keep else None
-            return model.bind(dict(zip(names, shapes, strict=True)), evaluate)
+            return model.bind(dict(zip(names, shapes, strict=True)), evaluate, host_calls)
 
     def portable(self) -> PortableModel:
         """Read the model and return the network in a form that binds to any shapes without onnx.

@@ -16,8 +16,9 @@ from opbuild.offline.format import GRAPH
 from opbuild.offline.range_binder import RangeBinder
 from opbuild.platform.limits import names_limits
 from opbuild.report import Clock
+from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.executor import Executor
+from opbuild.runtime.executor import Arena, Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Network, Shapes
 from opbuild.runtime.reports import stored_report
@@ -89,7 +90,8 @@ class _Loaded:
         self._model = model
         library = model.library
         self._library = Library(library, num_threads) if library else None
-        self.ranges = RangeBinder(model, self._library) if model.container.section(GRAPH).size else None
+        self._blocks: Blocks[Arena] = Blocks()
+        self.ranges = RangeBinder(model, self._library, self._blocks) if model.container.section(GRAPH).size else None
         self.inputs = self.ranges.inputs if self.ranges else model.endpoints
 
     def outputs(self) -> tuple[Endpoint, ...]:
@@ -102,7 +104,7 @@ class _Loaded:
         clock = Clock()
         with clock("load"):
             record = self._model.record(self._model.signatures.index(shapes))
-            executor = Executor(record, self._library, self._model.constants(record), evaluate)
+            executor = Executor(record, self._library, self._model.constants(record), evaluate, self._blocks)
         return Binding(executor, stored_report(record, clock, compared(self._model.level)))
 
     def check(self, shapes: Shapes) -> None:

@@ -21,6 +21,7 @@ from opbuild.errors import ModelError, OptionError, RunError
 from opbuild.events import ignore
 from opbuild.graph.types import Graph
 from opbuild.kernel.host import host_level
+from opbuild.models.served import host_calls
 from opbuild.pipeline.setup import Setup
 from opbuild.program import HostCall
 from opbuild.report import Clock
@@ -121,7 +122,7 @@ def outcome(example: Example) -> _Outcome:
         return _Outcome("refused", False, "opbuild has no sequences, optional values or text")
     try:
         setup = Setup(Config(), host_level(), ignore)
-        needed = plan_graphs([load_model(example.model).bind({}, evaluate)], setup, Clock())
+        needed = plan_graphs([load_model(example.model).bind({}, evaluate, host_calls)], setup, Clock())
     except ModelError as error:
         return _Outcome("refused", False, error.message.partition("node 'node'")[2].lstrip(": ") or error.message)
     (graph,), (program,) = needed.graphs, needed.programs

@@ -20,8 +20,9 @@ from opbuild.pipeline.stages import host_nodes, require_portable
 from opbuild.platform.sources import own_sources
 from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
+from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.executor import Executor
+from opbuild.runtime.executor import Arena, Executor
 from opbuild.runtime.image import load_constants
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Shapes
@@ -36,17 +37,18 @@ class RangeBinder:
     Args:
         offline: The file.
         library: Its kernels.
+        blocks: The memory that bindings run in.
 
     Raises:
         InvalidModelError: If the file's section is not sound.
     """
 
-    def __init__(self, offline: OfflineModel, library: Library | None) -> None:
+    def __init__(self, offline: OfflineModel, library: Library | None, blocks: Blocks[Arena]) -> None:
         from opbuild.frontend.portable import PortableModel
         from opbuild.lowering.available import Available
         from opbuild.lowering.context import Options
 
-        self._offline, self._library = offline, library
+        self._offline, self._library, self._blocks = offline, library, blocks
         try:
             content = parse_json(offline.container.section(GRAPH).tobytes())
             self._sources = str(content["sources"])
@@ -110,7 +112,7 @@ class RangeBinder:
         packed = pack(program, self._packer, clock)
         with clock("start"):
             network = assemble(packed, Built(self._symbols, operators=self._operators(program)))
-            executor = Executor(network.record, self._library, network.constants.arrays, evaluate)
+            executor = Executor(network.record, self._library, network.constants.arrays, evaluate, self._blocks)
         return Binding(executor, stored_report(network.record, clock, compared(self._offline.level)))
 
     def _operators(self, program: Program) -> dict[OpDesc, OperatorReport]:

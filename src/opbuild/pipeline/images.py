@@ -16,7 +16,8 @@ from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.sources import own_sources, own_sources_edited
 from opbuild.report import Clock
-from opbuild.runtime.executor import Executor
+from opbuild.runtime.blocks import Blocks
+from opbuild.runtime.executor import Arena, Executor
 from opbuild.runtime.image import ImageStore
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding
@@ -55,6 +56,7 @@ class Images:
     def __init__(self, setup: Setup, store: ImageStore) -> None:
         self._setup = setup
         self._store = store
+        self._blocks: Blocks[Arena] = Blocks()
 
     def key(self, network: str, model: str, inputs: Mapping[str, TensorType]) -> ImageKey:
         """Return the key of a network of the model with this digest, for one input signature."""
@@ -93,10 +95,19 @@ class Images:
             if isinstance(image, Reason):
                 return image.text
             try:
-                executor = start(image.record, image.library, image.constants, self._setup.config.num_threads)
+                executor = self.run(image.record, image.library, image.constants)
                 return Binding(executor, stored_report(image.record, clock, self._setup.level_text))
             except (OpbuildError, ValueError, LookupError, TypeError, ArithmeticError, OSError, MemoryError) as error:
                 return f"it can not be started: {error}"
+
+    def run(self, record: Record, library: bytes, constants: Sequence[Array]) -> Executor:
+        """Load a network's kernels and make it ready to run, in the memory that all networks of this build share.
+
+        Raises:
+            LinkError: If the library can not be loaded or lacks a kernel.
+        """
+        loaded = Library(library, self._setup.config.num_threads) if library else None
+        return Executor(record, loaded, constants, evaluate, self._blocks)
 
     def keep(self, wanted: Wanted, network: Assembled, packer: Packer, builder: Builder) -> bool:
         """Store a network if it is what its key says: neither it nor the compiler nor opbuild changed meanwhile.
@@ -133,12 +144,3 @@ class Images:
         except OSError as error:
             path = error.filename or files[0]
             raise BuildError(f"{path} can not be read: {error}", "reinstall the compiler") from error
-
-
-def start(record: Record, library: bytes, constants: Sequence[Array], num_threads: int) -> Executor:
-    """Load a network's kernels and make it ready to run.
-
-    Raises:
-        LinkError: If the library can not be loaded or lacks a kernel.
-    """
-    return Executor(record, Library(library, num_threads) if library else None, constants, evaluate)

@@ -82,13 +82,14 @@ class Stores:
 
     @cached_property
     def _image_store(self) -> ImageStore:
+        from opbuild.store.known_weights import KnownWeights
         from opbuild.store.networks import DiskNetworks
         from opbuild.store.weights import DiskWeights
 
         trust, folder, copies = self.setup.trust, self._config.network_meta, self._config.copy_weights
         times = self.setup.stores_networks and self.policy.ages
         networks = DiskNetworks(folder, keep_times=times, trust=trust, copies=copies)
-        weights = DiskWeights(folder / "weights", trust=trust, copies=copies)
+        weights = KnownWeights(DiskWeights(folder / "weights", trust=trust, copies=copies))
         return ImageStore(networks, weights, own_sources(), copies=copies)
 
     @cached_property

@@ -60,6 +60,7 @@ def make_record(
         arena_size=memory.size,
         constants=tuple(constants),
         notes=notes,
+        zeroed=memory.zeroed,
     )
     for call in program.calls:
         if isinstance(call, KernelCall) and not _writes_nothing(call):

@@ -1,8 +1,8 @@
 """Executor: runs one record. Everything that can be made ready before a call is made ready.
 
-Each concurrent call has an arena of its own: zeroed memory for temporaries, and the kernels' arguments with every
-address filled in but those of the caller's arrays. A call takes an arena from the pool, writes those few addresses
-and runs a list of ``function(*arguments)``; ctypes releases the interpreter while a kernel runs.
+Each concurrent call has a block of memory for temporaries, which the bindings of a network share (``blocks``), and the
+kernels' arguments with every address filled in but those of the caller's arrays. A call takes a block, writes those few
+addresses and runs a list of ``function(*arguments)``; ctypes releases the interpreter while a kernel runs.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any, cast
 import numpy as np
 
 from opbuild.errors import LinkError, OpbuildError, RunError
-from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.host import here
-from opbuild.platform.limits import hint_for
 from opbuild.program import HostCall, Port, View
+from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
 from opbuild.runtime.library import MOST_OPERANDS, Library, last_error
 from opbuild.runtime.record import CHECKED_ORDER, KernelStep, Record
@@ -40,12 +39,20 @@ class Executor:
         library: Its kernels.
         constants: For each of the record's constants its bytes, ``uint8``.
         evaluate: The host backend; needed only if the record has host calls.
+        blocks: The memory that it runs in, which others may share; default: its own.
     """
 
     def __init__(
-        self, record: Record, library: Library | None, constants: Sequence[Array], evaluate: Evaluate | None
+        self,
+        record: Record,
+        library: Library | None,
+        constants: Sequence[Array],
+        evaluate: Evaluate | None,
+        blocks: Blocks[Arena] | None = None,
     ) -> None:
         self.record = record
+        self.arena_size, self.zeroed = record.arena_size, record.zeroed
+        self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
         self._constants = tuple(constants)
         self._evaluate = evaluate
         kernels = [step for step in record.steps if isinstance(step, KernelStep)]
@@ -59,8 +66,11 @@ class Executor:
         self._functions = {symbol: library.kernel(symbol) for symbol in self._symbols} if library is not None else {}
         self._library = library
         self._checked = frozenset(record.notes.get(CHECKED_ORDER, ()))
-        self._pool = [_Arena(self)]
         self._outputs = [(port.type.shape, np.dtype(port.type.dtype)) for port in record.outputs]
+        block = self.blocks.take_free()  # where calls of others are under way, the first call does this
+        if block is not None:
+            block.enter(self)
+            self.blocks.give(block)
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Run the network.
@@ -74,32 +84,39 @@ class Executor:
         Raises:
             RunError: If a kernel or the host backend fails.
         """
-        try:
-            arena = self._pool.pop()
-        except IndexError:
-            arena = _Arena(self)
+        block = self.blocks.take()
+        arena = block.enter(self)
         outputs = [new_output(shape, dtype) for shape, dtype in self._outputs]
         arena.attach(inputs, outputs)
         for function, arguments in arena.steps:
             if function(*arguments):
                 raise self._failure(arena, arguments)
         arena.detach()
-        self._pool.append(arena)
+        self.blocks.give(block)
         return outputs
 
-    def _failure(self, arena: _Arena, arguments: tuple[Any, ...]) -> RunError:
+    def prepare(self, memory: Array) -> Arena:
+        """Return what a call needs to run in some memory."""
+        return Arena(self, memory)
+
+    def _failure(self, arena: Arena, arguments: tuple[Any, ...]) -> RunError:
         failed = next(index for index, (_, each) in enumerate(arena.steps) if each is arguments)
         step = cast("KernelStep", self.record.steps[failed])
         message = last_error() or "it gave no message"
         return RunError(f"kernel {step.symbol} failed: {message}", f"it computes node {', '.join(step.nodes)}")
 
 
-class _Arena:
-    """Memory and ready-made arguments for one call at a time."""
+class Arena:
+    """Memory and ready-made arguments for one call at a time.
 
-    def __init__(self, owner: Executor) -> None:
+    Args:
+        owner: What is run.
+        memory: Where its temporaries lie.
+    """
+
+    def __init__(self, owner: Executor, memory: Array) -> None:
         record, views = owner.record, owner._views
-        self.memory = _arena_memory(record.arena_size)
+        self.memory = memory
         self.headers = owner._headers.copy()
         self._words = self.headers.view(np.uint64)
         self._arrays: list[Array | None] = [self._storage(index, owner) for index in range(len(record.buffers))]
@@ -169,14 +186,6 @@ class _Arena:
 
         sizes = [np.dtype(owner.record.buffers[view.buffer].dtype).itemsize for view in step.views]
         return OrderCheck(library, kernel, headers, step.views, sizes), arguments
-
-
-def _arena_memory(nbytes: int) -> Array:
-    try:
-        return anonymous(nbytes)
-    except (OSError, OverflowError, ValueError) as error:
-        message = f"there is no memory for {nbytes} bytes of intermediate values: {error}"
-        raise RunError(message, f"give smaller inputs, or {hint_for(error) or 'free memory'}") from error
 
 
 class _PortArguments:

@@ -27,10 +27,12 @@ class MemoryPlan:
     Attributes:
         offsets: For each temporary buffer its first byte in the arena, a multiple of ``ALIGNMENT``.
         size: Bytes of the arena.
+        zeroed: Bytes at its beginning that hold the buffers whose padding must be zero.
     """
 
     offsets: Mapping[int, int]
     size: int
+    zeroed: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def plan(program: Program) -> MemoryPlan:
     offsets = {index: 0 for index, buffer in enumerate(program.buffers) if buffer.kind == "temporary"}
     zeroed = _place_zeroed(program.buffers, lives, offsets)
     size = _place_by_size([life for life in lives if program.buffers[life.buffer].zeroed is None], zeroed, offsets)
-    return MemoryPlan(offsets, size)
+    return MemoryPlan(offsets, size, zeroed)
 
 
 def views_of(call: Call) -> Iterable[View]:

@@ -36,9 +36,9 @@ Declare = Callable[[tuple[Endpoint, ...]], Sequence[Endpoint]]
 """Returns a network's outputs, -1 where they are open, given those of the signature that was bound when the network was
 made; none if none was."""
 
-LEAST_KEPT, MOST_KEPT, MOST_MEMORY = 8, 64, 2**30
-"""Signatures that stay bound in any case; that stay if their temporaries are small; bytes of temporaries beyond the
-former. A server that sees a new image size with each call would otherwise grow until it is killed."""
+MOST_KEPT = 64
+"""Signatures that stay bound. A server that sees a new image size with each call would otherwise grow until it is
+killed: each binding has its arguments, some hundred bytes for each operand of each call. They share all else."""
 
 
 class Network:
@@ -267,12 +267,10 @@ class Network:
             return binding
 
     def _forget(self) -> None:
-        """Let go of the signatures that were bound first; a call that is under way keeps what it uses."""
-        while len(self._bindings) > LEAST_KEPT:
-            memory = sum(binding.executor.record.arena_size for binding in self._bindings.values())
-            if len(self._bindings) <= MOST_KEPT and memory <= MOST_MEMORY:
-                break
-            del self._bindings[next(iter(self._bindings))]
+        """Let go of the signature that was bound first; a call that is under way keeps what it uses."""
+        if len(self._bindings) > MOST_KEPT:
+            gone = self._bindings.pop(next(iter(self._bindings))).executor
+            gone.blocks.shrink(max(each.executor.arena_size for each in self._bindings.values()))
 
     def _ports(self, side: str) -> tuple[Endpoint, ...]:
         if self._latest is None:

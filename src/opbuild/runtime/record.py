@@ -99,6 +99,7 @@ class Record:
         arena_size: Bytes of the arena that holds the temporaries.
         constants: Where constants are; buffers refer to them by index.
         notes: JSON values for the report.
+        zeroed: Bytes at the beginning of the arena that hold padding, which must be zero before the first call.
     """
 
     name: str
@@ -109,10 +110,13 @@ class Record:
     arena_size: int
     constants: tuple[Constant, ...]
     notes: Mapping[str, Any] = field(default_factory=dict)
+    zeroed: int = 0
 
 
 def problem(record: Record) -> str | None:
     """Return why a record can not be run safely, or None: views in buffers, buffers in memory, values written."""
+    if not 0 <= record.zeroed <= record.arena_size:
+        return f"{record.zeroed} bytes of an arena of {record.arena_size} are to be zero"
     for index, buffer in enumerate(record.buffers):
         wrong = _misplaced(index, buffer, record)
         if wrong:
@@ -245,6 +249,7 @@ def to_json(record: Record) -> dict[str, Any]:
     return {
         "name": record.name,
         "arena_size": record.arena_size,
+        "zeroed": record.zeroed,
         "buffers": [[buffer.kind, buffer.dtype, buffer.size, buffer.place] for buffer in record.buffers],
         "steps": [_step_to_json(step) for step in record.steps],
         "inputs": [_port_to_json(port) for port in record.inputs],
@@ -270,6 +275,7 @@ def from_json(parts: Any) -> Record:
             arena_size=int(parts["arena_size"]),
             constants=tuple(_constant(*constant) for constant in parts["constants"]),
             notes=dict(parts["notes"]),
+            zeroed=int(parts.get("zeroed", parts["arena_size"])),
         )
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise ValueError(f"not a record: {error!r}") from error

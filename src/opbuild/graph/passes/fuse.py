@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from opbuild.graph.elementwise import Elementwise, elementwise_of, simplified
 from opbuild.graph.passes.affine import spell_out_batchnorm
+from opbuild.graph.passes.quantization import spell_out_quantization
 from opbuild.graph.types import Graph, Node
 from opbuild.operations.expression import ACC, Expression, arg, canonical, cost, operations, substitute, walk
 from opbuild.operations.record import Cost
@@ -41,7 +42,7 @@ def fuse(graph: Graph) -> Graph:
     Args:
         graph: A typed graph.
     """
-    graph = spell_out_batchnorm(graph)
+    graph = spell_out_quantization(spell_out_batchnorm(graph))
     fusion = _Fusion(graph)
     fusion.merge_chains()
     fusion.attach_epilogues()
