@@ -12,6 +12,7 @@ import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
+from opbuild.frontend.microsoft import rewrite, rewrites
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.bounded import Bounded
@@ -62,6 +63,11 @@ class NodeBinder:
         self._load(name)
         return self._types[name]
 
+    def value_of(self, name: str) -> Array | None:
+        """Return a value if it is known when the network is built."""
+        self._load(name)
+        return self._constants.get(name)
+
     # Walking
 
     def begin(self, inputs: Mapping[str, TensorType]) -> Names:
@@ -96,7 +102,8 @@ class NodeBinder:
         outputs = self._declare(node.outputs, scope)
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
-        for each in upgrade(node, self._source_opset, self):
+        rewritten = rewrites(node.domain, node.op_type)
+        for each in rewrite(node, self) if rewritten else upgrade(node, self._source_opset, self):
             self._take(each)
 
     def _take(self, node: Node) -> None:

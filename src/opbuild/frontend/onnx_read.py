@@ -20,8 +20,6 @@ from opbuild.frontend.onnx_wire import PLACE, without_large_tensors
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array
 
-OLDEST_OPSET = 7
-
 
 class ModelFile(NamedTuple):
     """A model's file that somebody has read already.
@@ -60,7 +58,7 @@ def read_model(source: Source) -> tuple[onnx.ModelProto, DataFiles, str]:
 
     Raises:
         InvalidModelError: If it can not be read or is not an ONNX model.
-        UnsupportedOperatorError: If its operator set is older than 7 or newer than the onnx package knows.
+        UnsupportedOperatorError: If its operator set is newer than the onnx package knows.
     """
     name = ""
     if isinstance(source, onnx.ModelProto):
@@ -111,11 +109,6 @@ def _check(model: onnx.ModelProto, shown: str) -> None:
     if not model.graph.output:
         raise InvalidModelError(f"{shown} has a graph without outputs", "declare at least one output and export again")
     opset, newest = opsets(model).get("", 0), onnx.defs.onnx_opset_version()
-    if opset and opset < OLDEST_OPSET:
-        raise UnsupportedOperatorError(
-            f"{shown} uses operator set {opset}; opbuild reads {OLDEST_OPSET} to {newest}",
-            f"export it again with opset {OLDEST_OPSET} or newer",
-        )
     if opset > newest:
         raise UnsupportedOperatorError(
             f"{shown} uses operator set {opset}; onnx {onnx.__version__} knows {newest} at most",

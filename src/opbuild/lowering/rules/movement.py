@@ -180,7 +180,11 @@ def _concat_blocked(lowering: Lowering, node: Node) -> bool:
     if any(lowering.has_blocked(name) and lowering.blocked(name).storage.alias for name in names):
         return False
     parts = [lowering.blocked(name) for name in names]
+    halos = {part.storage.halo_value for part in parts} - {None}
+    if len(halos) > 1:
+        return False
     whole = lowering.new_blocked(node.outputs[0], parts[-1].padding_value)
+    whole.storage.halo_value = next(iter(halos), None)
     start = 0
     for part, count in zip(parts, channels, strict=True):
         part.storage.alias = (whole.storage, start)
