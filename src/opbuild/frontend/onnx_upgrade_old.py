@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from opbuild.errors import InvalidModelError, ShapeError, UnsupportedOperatorError
-from opbuild.frontend.upgrade_steps import Scope, Upgrade, changed, moved, replaced
+from opbuild.frontend.rewriting import Scope
+from opbuild.frontend.upgrade_steps import Upgrade, changed, moved, replaced
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Node
 

@@ -1,27 +1,14 @@
-"""What the upgrades of single nodes work with: the scope that they ask, and steps that many operators share."""
+"""Steps that the upgrades of many operators share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from opbuild.graph.types import Array, Node, TensorType
-
-
-class Scope(Protocol):
-    """What an upgrade may ask of the graph around its node."""
-
-    def constant(self, value: Array) -> str:
-        """Add a constant and return its name."""
-
-    def fresh(self, name: str) -> str:
-        """Return an unused name that begins with ``name``."""
-
-    def type_of(self, name: str) -> TensorType:
-        """Return the type of a value."""
-
+from opbuild.frontend.rewriting import Scope
+from opbuild.graph.types import Node
 
 Upgrade = Callable[[Node, Scope], Sequence[Node]]
 
