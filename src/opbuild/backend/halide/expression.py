@@ -23,6 +23,7 @@ from opbuild.backend.halide import floats, integers, precise
 from opbuild.backend.halide import mathematics as m
 from opbuild.backend.halide.conversions import convert
 from opbuild.backend.halide.definition import TYPES
+from opbuild.backend.halide.saturation import saturated, saturation
 from opbuild.errors import CompileError
 from opbuild.operations.expression import Expression, children
 from opbuild.operations.record import evaluate
@@ -102,7 +103,7 @@ class _Compilation:
         if head == "const":
             return constant(e[1], e[2])
         if head == "cast":
-            return cast(self.operand(e[2]), e[1])
+            return self._cast(e)
         operation = OPERATIONS.get(head)
         once = operation is not None and not operation.repeats
         operands = [self.operand(child, once) for child in children(e)]
@@ -113,6 +114,13 @@ class _Compilation:
         if self.refined and operation is not None and operation.precise and operands[0].type() == m.FLOAT32:
             return evaluate(operation.precise, precise, operands)
         return apply(head, operands)
+
+    def _cast(self, e: Expression) -> Expr:
+        found = saturation(e)
+        zero = None if found is None or found.zero_point is None else self.operand(found.zero_point)
+        if found is None or (zero is not None and zero.type() != TYPES[e[1]]):
+            return cast(self.operand(e[2]), e[1])
+        return saturated(self.operand(found.value), zero, found, e[1])
 
 
 def constant(dtype: str, text: str) -> Expr:
