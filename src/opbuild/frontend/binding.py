@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
+from opbuild.frontend.microsoft import rewrite, rewrites
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.bounded import Bounded
@@ -61,6 +63,11 @@ class NodeBinder:
         self._load(name)
         return self._types[name]
 
+    def value_of(self, name: str) -> Array | None:
+        """Return a value if it is known when the network is built."""
+        self._load(name)
+        return self._constants.get(name)
+
     # Walking
 
     def begin(self, inputs: Mapping[str, TensorType]) -> Names:
@@ -95,7 +102,8 @@ class NodeBinder:
         outputs = self._declare(node.outputs, scope)
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
-        for each in upgrade(node, self._source_opset, self):
+        rewritten = rewrites(node.domain, node.op_type)
+        for each in rewrite(node, self) if rewritten else upgrade(node, self._source_opset, self):
             self._take(each)
 
     def _take(self, node: Node) -> None:
@@ -183,7 +191,7 @@ class NodeBinder:
             return None
         if node.op_type == "ConstantOfShape":
             type_ = self._types[node.outputs[0]]
-            scalar = np.asarray(node.attrs.get("value", 0.0)).astype(type_.dtype).reshape(-1)[0]
+            scalar = np.asarray(node.attrs.get("value", 0.0)).astype(numpy_dtype(type_.dtype)).reshape(-1)[0]
             return (np.broadcast_to(scalar, type_.shape),)
         try:
             found = [self._types[name] for name in node.outputs if name]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from opbuild.dtypes import itemsize
 from opbuild.errors import BuildError
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.program import HostCall, KernelCall, Program
@@ -89,7 +88,7 @@ def _check_kernel(call: KernelCall, program: Program) -> None:
     if wrong is None:
         for operand, view in zip(call.desc.operands, call.views, strict=True):
             held = program.buffers[view.buffer].dtype
-            if np.dtype(held).itemsize != np.dtype(operand.dtype).itemsize:
+            if itemsize(held) != itemsize(operand.dtype):
                 wrong = f"{operand.name} is {operand.dtype}, its buffer holds {held}"
     if wrong:
         raise BuildError(

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple, get_args
 
-import numpy as np
-
+from opbuild.dtypes import itemsize
 from opbuild.graph.node_json import node_from_json, node_to_json
 from opbuild.graph.types import DTYPES, TensorType
 from opbuild.program import BufferKind, HostCall, Port, View
@@ -46,7 +45,7 @@ class Storage(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.size * np.dtype(self.dtype).itemsize
+        return self.size * itemsize(self.dtype)
 
 
 class KernelStep(NamedTuple):

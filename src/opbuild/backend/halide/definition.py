@@ -8,6 +8,7 @@ from typing import Any
 
 import halide as hl
 
+from opbuild.dtypes import CODED
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 
 TYPES: dict[str, Any] = {
@@ -23,6 +24,8 @@ TYPES: dict[str, Any] = {
     "float16": hl.Float(16),
     "float32": hl.Float(32),
     "float64": hl.Float(64),
+    "bfloat16": hl.BFloat(16),
+    **dict.fromkeys(CODED, hl.UInt(8)),
 }
 """Halide's type of a buffer's elements by numpy name; a bool is stored as a byte that is 0 or 1."""
 

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-
+from opbuild.dtypes import itemsize
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.dims import inner_dim
 from opbuild.families.elementwise import family
@@ -155,9 +154,9 @@ def describe(
     """
     loops = collapse(views)
     loops = loops.filled() if len(loops.extents) > 1 else loops
-    itemsize = max(np.dtype(dtype).itemsize for dtype in dtypes)
+    size = max(itemsize(dtype) for dtype in dtypes)
     users = [part[1] for part in walk(expression) if part[0] == "user"]
-    variant = choose(family.choose, loops.extents[0], itemsize, loops.strides[-1][0] == 1)
+    variant = choose(family.choose, loops.extents[0], size, loops.strides[-1][0] == 1)
     operands = tuple(
         Operand("out" if index == len(dtypes) - 1 else f"x{index}", dtype, _dims(loops, index, variant["width"]))
         for index, dtype in enumerate(dtypes)

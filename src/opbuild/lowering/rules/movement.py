@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from opbuild.dtypes import numpy_dtype
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Array, Node
@@ -265,7 +266,7 @@ def _fill_value(lowering: Lowering, node: Node) -> Plain:
     type_ = lowering.type(node.inputs[0])
     if len(node.inputs) > 2 and node.inputs[2]:
         return Plain(lowering.plain(node.inputs[2]).storage, (), (), lowering.plain(node.inputs[2]).offset)
-    return lowering.packed((), f"zero {type_.dtype}", (), type_.dtype, lambda: np.zeros((), type_.dtype))
+    return lowering.packed((), f"zero {type_.dtype}", (), type_.dtype, lambda: np.zeros((), numpy_dtype(type_.dtype)))
 
 
 def _check_margins(mode: str, margins: Sequence[tuple[int, int]], shape: Sequence[int]) -> None:
