@@ -32,9 +32,8 @@ def test_ties_bounds_and_special_values_are_rounded_as_the_operations_one_by_one
     for number in (None, low, low + 1, (low + high) // 2, high):
         zero = np.full(len(VALUES), 0 if number is None else number, dtype)
         expression, order = canonical(quantized(arg(0), None if number is None else arg(1), dtype))
-        assert order == tuple(range(1 if number is None else 2))
         assert saturation(expression) is not None
-        arrays = (VALUES, zero)[: len(order)]
+        arrays = [(VALUES, zero)[index] for index in order]
         expected = evaluate_expression(expression, arrays)
         types = {f"x{i}": TensorType(str(each.dtype), each.shape) for i, each in enumerate(arrays)}
         types["y"] = TensorType(dtype, VALUES.shape)
