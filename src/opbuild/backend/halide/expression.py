@@ -23,6 +23,7 @@ from opbuild.backend.halide import codes, floats, integers, precise
 from opbuild.backend.halide import mathematics as m
 from opbuild.backend.halide.conversions import convert
 from opbuild.backend.halide.definition import TYPES
+from opbuild.backend.halide.saturation import saturated, saturation
 from opbuild.dtypes import CODED, NARROW_FLOATS, is_float
 from opbuild.errors import CompileError
 from opbuild.operations.expression import Expression, children, dtype_of
@@ -106,7 +107,7 @@ class _Compilation:
         if head == "const":
             return constant(e[1], e[2])
         if head == "cast":
-            return cast(self._number(e[2]), e[1])
+            return self._cast(e)
         if head == "cast_as":
             return cast(self._number(e[3]), e[1], e[2].split())
         operation = OPERATIONS.get(head)
@@ -124,6 +125,13 @@ class _Compilation:
         """Return a part of the expression; if it is a code, the number that it stands for."""
         dtype = dtype_of(e, self.dtypes)
         return codes.decoded(self.operand(e), dtype) if dtype in CODED else self.operand(e)
+
+    def _cast(self, e: Expression) -> Expr:
+        found = saturation(e)
+        zero = None if found is None or found.zero_point is None else self.operand(found.zero_point)
+        if found is None or (zero is not None and zero.type() != TYPES[e[1]]):
+            return cast(self._number(e[2]), e[1])
+        return saturated(self.operand(found.value), zero, found, e[1])
 
 
 def constant(dtype: str, text: str) -> Expr:
