@@ -39,7 +39,7 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     packed = desc.attrs["rhs"] == "panels"
     tail = hl.TailStrategy.GuardWithIf if packed else hl.TailStrategy.ShiftInwards
     out.split(n, no, ni, columns, tail).split(m, mo, mi, rows, hl.TailStrategy.ShiftInwards)
-    unit = _divide(definition, desc, (ni, mi, mo, no))
+    unit = divide_tiles(definition, desc, (ni, mi, mo, no))
     out.vectorize(ni, lanes).unroll(ni).unroll(mi)
     # Only the store of the last panel is guarded; a second copy of the loop nest without the guard gains nothing.
     out.never_partition_all()
@@ -56,7 +56,7 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
         _stage(definition.functions, out, unit, columns, lanes)
 
 
-def _divide(definition: Definition, desc: OpDesc, loops: tuple[Any, ...]) -> Any:
+def divide_tiles(definition: Definition, desc: OpDesc, loops: tuple[Any, ...]) -> Any:
     """Divide the tiles among tasks; return the loop within a task over units.
 
     A unit is a range of rows by one tile of columns. Tasks have equal numbers of units, or one more.
