@@ -19,8 +19,8 @@ from opbuild.errors import OptionError
 from opbuild.frontend.expansion import has_body
 from opbuild.frontend.onnx_examples import Example, operator_types
 from opbuild.graph.passes import quantization
-from opbuild.graph.passes.decompose import REWRITES
-from opbuild.graph.passes.integers import registry
+from opbuild.graph.passes.decompose import REWRITES as DECOMPOSED
+from opbuild.graph.passes.integers.registry import REWRITES as INTEGERS
 from opbuild.graph.types import Node
 from opbuild.lowering.context import RULES
 from opbuild.lowering.lower import load_rules
@@ -72,8 +72,8 @@ def test_every_lowering_rule_shows_as_a_kernel() -> None:
     rules = {op_type for domain, op_type in RULES if not domain} & set(operator_types())
     assert rules - kernels == set()
     made_of_others = {name for name in kernels - rules if has_body(Node(name, (), ()), onnx.defs.onnx_opset_version())}
-    integers = {op_type for domain, op_type in registry.REWRITES if not domain} - rules
-    rewritten = {*REWRITES, *quantization.REWRITES, *integers}
+    integers = {op_type for domain, op_type in INTEGERS if not domain} - rules
+    rewritten = {*DECOMPOSED, *quantization.REWRITES, *integers}
     assert kernels - rules - made_of_others <= rewritten  # passes make others of them
 
 

@@ -49,10 +49,10 @@ def _as(to: IntegerRewriter, node: Node, operand: Operand, dtype: str) -> Operan
     name, zero = operand
     moved = to.types[name].dtype != dtype
     by = (_HALF if dtype == "uint8" else -_HALF) if moved else 0
-    return (_turned(to, node, name, dtype) if moved else name), _moved(to, node, zero, by)
+    return (turned(to, node, name, dtype) if moved else name), _moved(to, node, zero, by)
 
 
-def _turned(to: IntegerRewriter, node: Node, name: str, dtype: str) -> str:
+def turned(to: IntegerRewriter, node: Node, name: str, dtype: str) -> str:
     """Return bytes with their highest bit turned over, as another type."""
     found = to.derived.get((name, dtype))
     if found is None:
