@@ -60,11 +60,11 @@ def panels(lowering: Lowering, name: str, transposed: bool) -> Plain:
 
     Args:
         lowering: The state of lowering.
-        name: The constant; its last two dimensions are the matrix, others have extent 1.
+        name: The constant; its last two dimensions are the matrix, others have extent 1, or are rows if transposed.
         transposed: Whether it is stored as ``(N, K)``.
     """
-    *_, k, n = lowering.type(name).shape
-    k, n = (n, k) if transposed else (k, n)
+    *outer, k, n = lowering.type(name).shape
+    k, n = (n, k * prod(outer)) if transposed else (k, n)
     count = -(-n // PANEL)
 
     def pack() -> Array:
