@@ -69,7 +69,7 @@ CASES = {
     "layer_norm": Case("LayerNormalization", lambda n: (5, n), lambda n: [(n,), (n,)], least=1),
     "reduce": Case("ReduceSum", lambda n: (5, n), lambda _: [np.array([1])]),
     "reduce outer": Case("ReduceMax", lambda n: (n, 5), lambda _: [np.array([0])], least=1),
-    "arg_reduce": Case("ArgMax", lambda n: (5, n), attrs={"axis": 1}, least=1),
+    "arg_reduce": Case("ArgMax", lambda n: (5, n), attrs={"axis": 1}, least=1, result="int64"),
 }
 """By the family that serves them; a word behind it tells cases of one family apart."""
 
@@ -183,13 +183,20 @@ def graph_of(case: Case, extent: int) -> tuple[Graph, onnx.ModelProto, np.ndarra
     return optimize(load_model(model).bind({}, evaluate), evaluate), model, x
 
 
+def _random(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> np.ndarray:
+    if np.dtype(dtype).kind == "f":
+        return rng.standard_normal(shape).astype(dtype)
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+
+
 def _on_host(program: Program) -> bool:
     return any(not isinstance(call, KernelCall) for call in program.calls)
 
 
 def _model(case: Case, extent: int) -> tuple[onnx.ModelProto, np.ndarray]:
     rng = np.random.default_rng(extent)
-    x = rng.standard_normal(case.shape(extent)).astype(np.float32)
+    x = _random(rng, case.shape(extent), case.dtype)
     names, initializers = ["x"], []
     for index, constant in enumerate(case.constants(extent)):
         if isinstance(constant, str):
@@ -199,12 +206,12 @@ def _model(case: Case, extent: int) -> tuple[onnx.ModelProto, np.ndarray]:
         names.append(f"c{index}")
         initializers.append(numpy_helper.from_array(array, names[-1]))
     node = helper.make_node(case.op_type, names, ["y"], "node", **case.attrs)
-    kind = onnx.TensorProto.INT64 if case.op_type == "ArgMax" else onnx.TensorProto.FLOAT
+    kinds = [helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in (case.dtype, case.result)]
     graph = helper.make_graph(
         [node],
         "one",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)],
-        [helper.make_tensor_value_info("y", kind, None)],
+        [helper.make_tensor_value_info("x", kinds[0], x.shape)],
+        [helper.make_tensor_value_info("y", kinds[1], None)],
         initializers,
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), x

@@ -13,7 +13,7 @@ WITHOUT_RULE = frozenset((
     "AffineGrid", "Attention", "BitCast", "BlackmanWindow", "CausalConvWithState", "CenterCropPad", "Col2Im",
     "Compress", "ConcatFromSequence", "Constant", "DFT", "DeformConv", "Det", "GRU",
     "GridSample", "HammingWindow", "HannWindow", "If", "ImageDecoder", "LSTM", "LinearAttention", "Loop", "MaxRoiPool",
-    "MaxUnpool", "MelWeightMatrix", "Multinomial", "NegativeLogLikelihoodLoss", "NonMaxSuppression", "NonZero",
+    "MelWeightMatrix", "Multinomial", "NegativeLogLikelihoodLoss", "NonMaxSuppression", "NonZero",
     "Optional", "OptionalGetElement", "OptionalHasElement", "QLinearMatMul", "RNN", "RegexFullMatch", "RoiAlign",
     "RotaryEmbedding", "STFT", "Scan", "Scatter", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase",
     "SequenceInsert", "SequenceLength", "SequenceMap", "SoftmaxCrossEntropyLoss", "SplitToSequence", "StringConcat",

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.dtypes import numpy_dtype
+from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Array, Node
 
@@ -37,6 +39,15 @@ def _ints(value: Array) -> list[int]:
 
 def _given(inputs: Inputs, index: int) -> Array | None:
     return inputs[index] if index < len(inputs) else None
+
+
+@implements("BitCast")
+def _bit_cast(node: Node, inputs: Any) -> Sequence[Array]:
+    """Read the bytes as another type; of a byte that becomes a bool only its lowest bit counts."""
+    x, wanted = np.ascontiguousarray(inputs[0]), node.attrs["to"]
+    dtype = wanted if isinstance(wanted, str) else ONNX_DTYPES[int(wanted)]
+    x = x.view(np.uint8) & 1 if dtype == "bool" else x
+    return (x.view(numpy_dtype(dtype)).reshape(inputs[0].shape),)
 
 
 @implements("Identity")

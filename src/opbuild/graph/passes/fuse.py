@@ -29,11 +29,16 @@ MAX_OPERANDS = 6
 MAX_OPERATIONS = 40
 """Operations of a fused chain; the names of its files list them."""
 
-PRODUCTS = {"Conv": 3, "ConvTranspose": 3, "MatMul": 2, "Gemm": 3}
+PRODUCTS = {"Conv": 3, "ConvTranspose": 3, "MatMul": 2, "Gemm": 3, "ConvInteger": 4}
 """Operators with an epilogue, and the number of their own inputs."""
 
 EXACT_TYPE = "float32"
 """The type in which products have kernels, and so epilogues."""
+
+INTEGER_PRODUCTS = ("ConvInteger",)
+"""Products of 8-bit numbers, whose sums are int32; their epilogues read and make any of ``INTEGER_TYPES``."""
+
+INTEGER_TYPES = ("float32", "int32", "uint8", "int8")
 
 
 def fuse(graph: Graph) -> Graph:
@@ -129,7 +134,12 @@ class _Fusion:
         if producer is None or producer.node.domain or producer.node.op_type not in PRODUCTS:
             return False
         types, output = self.graph.types, item.node.outputs[0]
-        if types[name] != types[output] or types[name].dtype != EXACT_TYPE or len(types[name].shape) < 2:
+        if types[name].shape != types[output].shape or len(types[name].shape) < 2:
+            return False
+        if producer.node.op_type in INTEGER_PRODUCTS:
+            if types[output].dtype not in INTEGER_TYPES:
+                return False
+        elif {types[name].dtype, types[output].dtype} != {EXACT_TYPE}:
             return False
         if "epilogue" in producer.node.attrs or len(producer.node.outputs) != 1 or not self._only_reader(name, item):
             return False
@@ -140,12 +150,14 @@ class _Fusion:
         return residuals <= 1 and all(self._is_operand(other, name, producer.node.op_type) for other in others)
 
     def _is_residual(self, other: str, name: str) -> bool:
-        return self.graph.types[other] == self.graph.types[name] and self.graph.types[name].size > 1
+        shape = self.graph.types[name].shape
+        return self.graph.types[other].shape == shape and self.graph.types[name].size > 1
 
     def _is_operand(self, other: str, name: str, op_type: str) -> bool:
         """Return whether an epilogue of this operator may read a value."""
         shape, type_ = self.graph.types[name].shape, self.graph.types[other]
-        if type_.dtype != EXACT_TYPE or len(type_.shape) > len(shape):
+        allowed = INTEGER_TYPES if op_type in INTEGER_PRODUCTS else (EXACT_TYPE,)
+        if type_.dtype not in allowed or len(type_.shape) > len(shape):
             return False
         if type_.shape == shape:
             return True

@@ -88,6 +88,14 @@ def identity(lowering: Lowering, node: Node) -> None:
     lowering.bind(output, lowering.blocked(source) if lowering.is_blocked(source) else lowering.plain(source))
 
 
+@rule("BitCast")
+def bit_cast(lowering: Lowering, node: Node) -> None:
+    """Lower BitCast to a copy, which moves bytes whatever they are."""
+    if lowering.type(node.outputs[0]).dtype == "bool" != lowering.type(node.inputs[0]).dtype:
+        raise NotServedError("BitCast to bool has no kernel: a bool is 0 or 1 in memory")
+    move(lowering, lowering.plain(node.inputs[0]), lowering.new_plain(node.outputs[0]), node.name)
+
+
 @rule("Transpose")
 def transpose(lowering: Lowering, node: Node) -> None:
     """Lower Transpose to strides; whoever needs the elements adjacent copies them."""
@@ -172,7 +180,11 @@ def _concat_blocked(lowering: Lowering, node: Node) -> bool:
     if any(lowering.has_blocked(name) and lowering.blocked(name).storage.alias for name in names):
         return False
     parts = [lowering.blocked(name) for name in names]
+    halos = {part.storage.halo_value for part in parts} - {None}
+    if len(halos) > 1:
+        return False
     whole = lowering.new_blocked(node.outputs[0], parts[-1].padding_value)
+    whole.storage.halo_value = next(iter(halos), None)
     start = 0
     for part, count in zip(parts, channels, strict=True):
         part.storage.alias = (whole.storage, start)
