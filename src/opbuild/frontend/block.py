@@ -41,10 +41,14 @@ class Block:
     outputs: tuple[Declared, ...]
 
     @cached_property
+    def last_used(self) -> Mapping[str, int]:
+        """The position of the last node that reads each value."""
+        return {name: index for index, node in enumerate(self.nodes) for name in reads(node)}
+
+    @cached_property
     def last_read(self) -> Mapping[str, int]:
         """The position of the last node that reads each value; behind all nodes for the outputs."""
-        found = {name: index for index, node in enumerate(self.nodes) for name in reads(node)}
-        return found | {output.name: len(self.nodes) for output in self.outputs}
+        return {**self.last_used, **{output.name: len(self.nodes) for output in self.outputs}}
 
     @cached_property
     def free(self) -> tuple[str, ...]:

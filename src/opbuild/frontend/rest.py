@@ -49,6 +49,11 @@ class Frame(NamedTuple):
         """Whether all nodes were taken."""
         return self.position == len(self.block.nodes)
 
+    def uses_later(self, name: str) -> bool:
+        """Return whether the next node, or one behind it, reads a value; of a branch the outputs are read, too."""
+        table = self.block.last_used if self.computes is None else self.block.last_read
+        return table.get(name, -1) >= self.position
+
     def reads_later(self, name: str) -> bool:
         """Return whether the next node, or one behind it, reads a value."""
         return self.block.last_read.get(name, -1) >= self.position

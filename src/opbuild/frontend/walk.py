@@ -15,7 +15,7 @@ from opbuild.errors import InvalidModelError, ModelError, RunError
 from opbuild.frontend.binding import Call, NodeBinder
 from opbuild.frontend.block import Block, Declared, blocks, captures
 from opbuild.frontend.rest import Frame, Rest
-from opbuild.graph.cut import Body, Cut, Kind, is_tensor
+from opbuild.graph.cut import HOST_VALUE, Body, Cut, Kind, is_tensor
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.shape_rules import UnknownTypeError, UnknownValueError
 from opbuild.graph.types import Array, Graph, Node
@@ -256,7 +256,8 @@ class _Walk:
         first = tuple(name for name in stop.reads if name in self._begun.types)
         if stop.kind == "values" and first:
             live = {name: name for name in self._begun.types}
-            cut = replace(cut, reads=first, live=live, state=self._begun.digest)
+            kept = tuple(name for name, each in self._begun.types.items() if not is_tensor(each))
+            cut = replace(cut, reads=first, live=live, kept=kept, state=self._begun.digest)
             return Walked(self._graph(()), cut, self._begun)
         if stop.kind != "values":
             self._frames[-1] = frame._replace(position=frame.position + 1)
@@ -264,10 +265,15 @@ class _Walk:
         frames, named = _renamed(self._frames)
         known = {name: self._binder.known(value) for value, name in named.items() if self._binder.is_known(value)}
         live = {name: value for value, name in named.items() if name not in known}
-        types = {name: self._binder.type_of(value) for name, value in sorted(live.items()) if value not in made}
+        used = {value for each in frames for name, value in each.scope.items() if each.uses_later(name)}
+        types = {
+            name: self._binder.type_of(value) if name in used else HOST_VALUE
+            for name, value in sorted(live.items())
+            if value not in made or name not in used
+        }
         rest = Rest(frames, types, known, self._begun.on_host)
         wanted = [value for value in live.values() if value not in made]
-        cut = replace(cut, live=live, state=rest.digest)
+        cut = replace(cut, live=live, kept=tuple(name for name in live if name not in used), state=rest.digest)
         if stop.kind == "values":
             return Walked(self._graph(wanted), replace(cut, reads=tuple(named[name] for name in stop.reads)), rest)
         given, held = self._split(stop.reads)
@@ -276,7 +282,7 @@ class _Walk:
             cut,
             results=tuple(results) if live.keys() >= {*results} else (),
             reads=tuple(name for name in stop.reads if name not in held),
-            made=tuple(named[value] for value in made if value in named),
+            made=tuple(named[value] for value in made if named.get(value) in used),
             nodes=stop.nodes,
             constants=held,
             body=Body(stop.body.digest, stop.body.own_inputs, dict(stop.outer)) if stop.body else None,

@@ -6,7 +6,7 @@ is a graph like any other, and the cut behind it says what must be known before 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -84,6 +84,7 @@ class Cut:
             in parts. ``end``: nothing comes after it; ``reads`` are the network's results.
         reads: Values; for ``values`` as the rest calls them, otherwise as the part does.
         live: The values that the rest reads: what it calls each, and what the part, or a node of ``nodes``, does.
+        kept: Those among them that are only results of the network, so that their types decide nothing.
         made: Those among them that ``nodes`` assign, as the rest calls them.
         results: The network's results, as the rest calls them, if nothing is left to compute behind ``nodes``.
         nodes: What is evaluated, all of ``opset``: one node, but for some of older operator sets.
@@ -100,6 +101,7 @@ class Cut:
     kind: Kind
     reads: tuple[str, ...] = ()
     live: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
     made: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
     nodes: tuple[Node, ...] = ()
@@ -112,8 +114,8 @@ class Cut:
     why: str = ""
     opset: int = 0
 
-    def problem(self, known: frozenset[str]) -> str:
-        """Return why this can not follow a part that knows these values; empty if it can."""
+    def problem(self, known: Iterable[str]) -> str:
+        """Return why this can not come where these values are known; empty if it can."""
         found = {*known, *self.constants}
         if self.kind == "values":
             named = {*self.live.values(), *(self.live.get(name, name) for name in self.reads)}
@@ -139,6 +141,7 @@ def cut_to_json(cut: Cut) -> dict[str, Any]:
         "kind": cut.kind,
         "reads": list(cut.reads),
         "live": dict(cut.live),
+        "kept": list(cut.kept),
         "made": list(cut.made),
         "results": list(cut.results),
         "nodes": [node_to_json(node) for node in cut.nodes],
@@ -165,6 +168,7 @@ def cut_from_json(parts: Any) -> Cut:
         kind=parts["kind"],
         reads=tuple(map(str, parts["reads"])),
         live=_names(parts["live"]),
+        kept=tuple(map(str, parts["kept"])),
         made=tuple(map(str, parts["made"])),
         results=tuple(map(str, parts["results"])),
         nodes=tuple(map(node_from_json, parts["nodes"])),

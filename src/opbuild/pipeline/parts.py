@@ -53,7 +53,8 @@ class PartBinder:
         binding = self._bound(tensors, "", walked, stored=True)
         if binding.executor.record.cut is None:
             return binding
-        return InParts(self._part(binding, walked), self._parts, types)
+        results = [output.name for output in self._source.declaration.outputs]
+        return InParts(self._part(binding, walked), self._parts, types, results)
 
     def _next(self, part: Part, answer: Answer, types: Mapping[str, TensorType], body: bool) -> Part:
         """Return the part behind another one, or the first one of its loop's body; see ``runtime.parts.BindNext``."""

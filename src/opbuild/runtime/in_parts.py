@@ -26,12 +26,14 @@ class InParts:
         first: Its first part.
         parts: The others.
         types: The types of its inputs, in order.
+        results: The names of its outputs.
     """
 
-    def __init__(self, first: Part, parts: Parts, types: Mapping[str, TensorType]) -> None:
-        self._first = first
+    def __init__(self, first: Part, parts: Parts, types: Mapping[str, TensorType], results: Sequence[str]) -> None:
+        self._first = first.checked(types)
         self._parts = parts
         self._inputs = types
+        self._results = tuple(results)
         self._outputs: tuple[TensorType, ...] = ()
 
     @property
@@ -43,7 +45,7 @@ class InParts:
     def record(self) -> Record:
         """The record of the first part, with the ports of the network: its outputs as they were in the last call."""
         inputs = tuple(Port(name, each, 0) for name, each in self._inputs.items())
-        outputs = tuple(Port("", each, 0) for each in self._outputs)
+        outputs = tuple(Port(name, each, 0) for name, each in zip(self._results, self._outputs, strict=False))
         return replace(self._first.executor.record, inputs=inputs, outputs=outputs)
 
     @property

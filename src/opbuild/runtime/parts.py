@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from opbuild.errors import OpbuildError, RunError
+from opbuild.errors import BuildError, OpbuildError, RunError
 from opbuild.graph.cut import Answer, Cut, is_tensor, type_of_value
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.report import Clock, Report
@@ -55,6 +55,22 @@ class Part:
         record = self.executor.record
         self.inputs = tuple(port.name for port in record.inputs)
         self.outputs = tuple(port.name for port in record.outputs)
+
+    def checked(self, known: Iterable[str]) -> Part:
+        """Return this part, if all that it and the cut behind it read is there where these values are known.
+
+        Raises:
+            BuildError: If something is not: its record is damaged.
+        """
+        found = {*known, *self.outputs}
+        problem = "" if found.issuperset(self.inputs) else f"nothing assigns {', '.join({*self.inputs} - found)}"
+        problem = problem or self.cut.problem(found)
+        if problem:
+            raise BuildError(
+                f"a part of the network {self.executor.record.name} can not run: {problem}",
+                "remove its cache folder and build it again",
+            )
+        return self
 
 
 BindNext = Callable[[Part, Answer, Mapping[str, TensorType], bool], Part]
@@ -190,11 +206,10 @@ class Parts:
             found = self._known(key)
             if found is None:
                 given = answer()
-                types = {
-                    name: type_of_value(value) for name, value in sorted(values.items()) if name not in given.values
-                }
+                left_out = () if body else (*given.values, *part.cut.kept)
+                types = {name: type_of_value(value) for name, value in sorted(values.items()) if name not in left_out}
                 tensors = {name: each for name, each in types.items() if is_tensor(each)}
-                found = self._bind(part, given, tensors, body)
+                found = self._bind(part, given, tensors, body).checked(values)
                 self._keep(key, found)
             return found
 
