@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from opbuild.graph.passes.integers.movement import is_ordinary, quantize_moved
 from opbuild.graph.passes.integers.products import requantized
 from opbuild.graph.passes.integers.registry import BYTES, MICROSOFT, IntegerRewriter, Quantized, Rewrite, rewrites
 from opbuild.graph.passes.integers.sums import turned
@@ -77,13 +78,15 @@ def _conv(to: IntegerRewriter, node: Node) -> bool:
 
 @rewrites("QuantizeLinear")
 def _quantize(to: IntegerRewriter, node: Node) -> bool:
-    """Quantise what an integer convolution made, perhaps after Relu or Clip."""
+    """Quantise what an integer convolution made, perhaps after Relu or Clip, or what moves bytes."""
     x, scale, zero = (*node.inputs, "")[:3]
     kind = to.types[node.outputs[0]].dtype
     if kind not in BYTES or to.types[scale].size != 1 or to.types[scale].dtype != "float32":
         return False
     limits, name = _limits(to, x)
     if limits is None or (name, "sums") not in to.derived:
+        return quantize_moved(to, node)
+    if limits and not is_ordinary(to, scale):  # a negative one turns the limits over
         return False
     step = to.reshaped(node, scale, ())
     inputs = [to.derived[name, "sums"], to.add(node, "Div", (to.derived[name, "factor"], step))]
