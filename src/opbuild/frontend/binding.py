@@ -22,7 +22,7 @@ from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.bounded import Bounded
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.fold import RANDOM, Evaluate, static_value
+from opbuild.graph.passes.fold import DEQUANTIZE, RANDOM, Evaluate, static_value
 from opbuild.graph.passes.infer import infer_node, type_of
 from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError
 from opbuild.graph.types import DTYPES, Array, Graph, Node, TensorType
@@ -303,7 +303,7 @@ class NodeBinder:
     def _known(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
     ) -> Sequence[Array] | None:
-        if node.domain or node.op_type in RANDOM:
+        if node.domain or node.op_type in RANDOM or node.op_type == DEQUANTIZE:
             return None
         if node.op_type in ("Shape", "Size"):
             return (static_value(node, types[0] or self._types[node.inputs[0]]),)
