@@ -19,8 +19,8 @@ class Case:
         constants: Shapes of the constants that follow it, by extent; arrays are taken as they are.
         attrs: Attributes.
         least: The least extent for which the operator has a result.
-        dtype: Element type of the input; integers take all values of it.
-        result: Element type of the output.
+        dtype: Element type of the input, and of constants that are given by their shapes.
+        result: Element type of the result.
     """
 
     op_type: str

@@ -148,11 +148,22 @@ class NodeBinder:
         self._types.update((name, each) for name, each in zip(node.outputs, found, strict=False) if name)
         known = self._known(node, types, constants)
         if known is None:
-            self._nodes.append(node)
+            self._append(node)
             return
         for name, value in zip(node.outputs, known, strict=False):
             if name:
                 self._constants[name], self._types[name] = value, type_of(value)
+
+    def _append(self, node: Node) -> None:
+        """Add a node to the graph, all values of which are tensors that kernels can read."""
+        for name in (*node.inputs, *node.outputs):
+            if name and self._types[name].dtype not in DTYPES:
+                raise UnsupportedOperatorError(
+                    f"{node.op_type} node {node.name!r}: {name!r} is text, which is computed only if it is known when "
+                    "the network is built",
+                    "make the inputs of this node constants, or use numbers for text",
+                )
+        self._nodes.append(node)
 
     def _infer(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]

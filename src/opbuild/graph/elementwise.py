@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from opbuild.dtypes import ADDED, NARROW_FLOATS, greatest, is_float
+from opbuild.dtypes import CODED, NARROW_FLOATS, greatest, is_float
 from opbuild.graph import user_operators
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import DTYPES, Array, Node, TensorType
 from opbuild.operations.casting import ROUND_MODES, UNSATURATED
-from opbuild.operations.expression import Expression, arg, children, const, from_json, substitute, walk
+from opbuild.operations.expression import Expression, arg, children, const, dtype_of, from_json, substitute, walk
 from opbuild.operations.table import BY_TYPE, ONNX_TYPES, OPERATIONS, of_onnx
 
 Rule = Callable[[Node, list[Expression], Sequence[str]], Expression | None]
@@ -47,8 +47,7 @@ def elementwise_of(node: Node, types: Mapping[str, TensorType], constants: Mappi
         types: The types of its inputs and outputs.
         constants: The values known now.
     """
-    dtypes = {types[name].dtype for name in (*node.inputs, *node.outputs) if name}
-    if len(node.outputs) != 1 or not dtypes <= {*DTYPES} - {*ADDED}:
+    if len(node.outputs) != 1 or any(types[name].dtype not in DTYPES for name in (*node.inputs, *node.outputs) if name):
         return None
     operands = [_operand(name, index, types, constants) for index, name in enumerate(node.inputs)]
     expression = expression_of(node, operands, [types[name].dtype if name else "" for name in node.inputs])
@@ -233,16 +232,27 @@ def _has_kernel(expression: Expression, node: Node, types: Mapping[str, TensorTy
     """Return whether all operations exist for the operands' types; a fused chain was checked when it was made."""
     if node.domain == "opbuild" and node.op_type == "Elementwise":
         return True
-    kinds = {types[name].dtype for name in node.inputs if name}
+    dtypes = [types[name].dtype if name else "" for name in node.inputs]
+    if not all(part[0] in _CONVERSIONS for part in walk(expression) if _reads_codes(part, dtypes)):
+        return False
+    kinds = {*dtypes} - {""}
     floats = all(is_float(kind) for kind in kinds - {"bool"})
     found = None if node.domain else of_onnx(node.op_type, node.attrs)
     if found is not None and found[0].parameters:
         return is_float(types[node.inputs[0]].dtype) and all(
             float(node.attrs.get(name, 1.0)) for name in found[0].divisors
         )
-    if floats or any(part[0] in ("cast", "cast_as", "user") for part in walk(expression)):
+    if floats or any(part[0] in (*_CONVERSIONS, "user") for part in walk(expression)):
         return True
     return all(OPERATIONS[part[0]].has_integers for part in walk(expression) if children(part))
+
+
+_CONVERSIONS = ("cast", "cast_as")
+
+
+def _reads_codes(part: Expression, dtypes: Sequence[str]) -> bool:
+    """Return whether an operand of the outermost operation is of a type without arithmetic."""
+    return any(dtype_of(child, dtypes) in CODED for child in children(part))
 
 
 def simplified(expression: Expression) -> Expression:

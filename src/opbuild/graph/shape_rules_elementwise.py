@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opbuild.dtypes import stored_bits
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.shape_rules import Call, Types, broadcast, named_dtype, rule, same_dtype
 from opbuild.graph.types import TensorType
@@ -61,6 +62,15 @@ def cast(call: Call) -> Types:
     if mode not in ROUND_MODES:
         call.fail(f"its round_mode is {mode!r}, no one of {', '.join(ROUND_MODES)}")
     dtype = call.dtype(1) if call.node.op_type == "CastLike" else named_dtype(call, call.attr("to", 0))
+    return (TensorType(dtype, call.shape(0)),)
+
+
+@rule("BitCast")
+def bit_cast(call: Call) -> Types:
+    """The element type that attribute ``to`` names; it has as many bits as the input's."""
+    have, dtype = call.dtype(0), named_dtype(call, call.attr("to", 0))
+    if stored_bits(have) != stored_bits(dtype):
+        call.fail_dtype(f"{dtype} has {stored_bits(dtype)} bits, {have} has {stored_bits(have)}")
     return (TensorType(dtype, call.shape(0)),)
 
 

@@ -15,8 +15,10 @@ import numpy as np
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.epilogue import Epilogue, Kind
 from opbuild.graph.types import Array, Node
+from opbuild.lowering import run_time_weights
 from opbuild.lowering.context import Lowering, NotServedError
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
+from opbuild.lowering.strided import dense_as
 from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import ACC, arg, canonical, from_json, is_refined, substitute
 from opbuild.platform.digest import blake3_of
@@ -101,8 +103,11 @@ def epilogue_of(lowering: Lowering, node: Node, dtypes: Sequence[str] = ("float3
 def pack_channels(lowering: Lowering, name: str, channels: int, fill: float, order: Array | None = None) -> Plain:
     """Return one value a channel (``""``: zero) as ``(C1, 16)``, lanes beyond the channels holding ``fill``.
 
-    With an ``order``, the value of channel c lies at ``order[c]``.
+    With an ``order``, the value of channel c lies at ``order[c]``; there is none for values known only at run time.
     """
+    if name and not lowering.is_constant(name):
+        value = lowering.dense(name)
+        return run_time_weights.packed(lowering, dense_as(value, (channels,)), run_time_weights.CHANNELS, name, fill)
     array, dtype = lowering.constant(name), lowering.type(name).dtype if name else "float32"
     shape = (blocks(channels), BLOCK)
 

@@ -63,6 +63,8 @@ def _to_added(value: Array, dtype: str, options: frozenset[str]) -> Array:
 
         greatest = np.float32(finfo(target).max)  # type: ignore[no-untyped-call]
         value = np.clip(value, -greatest, greatest)
+    if dtype == "float4_e2m1fn":
+        value = np.where(np.isnan(value), np.float32(-0.0), value)  # whatever the sign of NaN
     return value.astype(target)
 
 

@@ -20,7 +20,7 @@ from opbuild.lowering.halo import with_halo
 from opbuild.lowering.integer_weights import Part
 from opbuild.lowering.operands import Blocked, BlockedTaps, OperandRef, Plain
 from opbuild.lowering.windows import Window, image_shape, window_of
-from opbuild.operations.evaluation import evaluate_expression
+from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import ACC, Expression, arg, canonical, substitute, walk
 
 OPERANDS = ("float32", "int32", "uint8", "int8")
@@ -207,13 +207,13 @@ def _padding(lowering: Lowering, conv: _Convolution) -> float:
     if conv.outputs % BLOCK == 0:
         return 0.0
     args = []
-    for (kind, name), dtype in zip(conv.epilogue.operands, conv.epilogue.dtypes, strict=True):
+    for kind, name in conv.epilogue.operands:
         if kind == "residual":
             value: float = lowering.blocked(name).padding_value
         else:
             value = CHANNEL_FILL if kind == "channel" else np.asarray(lowering.constant(name)).reshape(-1)[0]
-        args.append(np.asarray(value, dtype))
-    found = float(evaluate_expression(conv.epilogue.expression, args, np.asarray(0, np.int32)))
+        args.append(float(value))
+    found = evaluate_scalar(conv.epilogue.expression, args, conv.epilogue.dtypes, np.asarray(0, np.int32))
     if not math.isfinite(found):
         raise NotServedError("the epilogue has no finite value for the lanes beyond the channels")
     return found

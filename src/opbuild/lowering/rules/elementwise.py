@@ -25,6 +25,9 @@ from opbuild.operations.expression import Expression, canonical, is_refined, ope
 from opbuild.operations.table import BY_TYPE
 from opbuild.program import View
 
+BLOCKED_TYPES = ("float32", "int32", "uint8", "int8")
+"""Element types of values that lie in channel blocks."""
+
 GATHER_ELEMENTS = 256
 """From here on reading an operand with a stride is slower than copying it first."""
 
@@ -77,7 +80,7 @@ def _blocked_padding(lowering: Lowering, names: Sequence[str], output: str, expr
     if not any(lowering.is_blocked(name) for name in names):
         return None
     type_ = lowering.type(output)
-    if type_.dtype != "float32" or len(type_.shape) not in (3, 4):
+    if type_.dtype not in BLOCKED_TYPES or len(type_.shape) not in (3, 4):
         return None
     values = []
     for name in names:
@@ -87,14 +90,14 @@ def _blocked_padding(lowering: Lowering, names: Sequence[str], output: str, expr
         values.append(lane)
     if type_.shape[1] % BLOCK == 0:
         return 0.0
-    padding = evaluate_scalar(expression, values)
+    padding = evaluate_scalar(expression, values, [lowering.type(name).dtype for name in names])
     return padding if math.isfinite(padding) else None
 
 
 def _lane_value(lowering: Lowering, name: str, shape: tuple[int, ...]) -> float | None:
     """Return an operand's value in unused lanes, or None if it can not be read block by block."""
     type_ = lowering.type(name)
-    if type_.dtype != "float32":
+    if type_.dtype not in BLOCKED_TYPES:
         return None
     constant = lowering.constant(name)
     if constant is not None and constant.size == 1:

@@ -88,6 +88,14 @@ def identity(lowering: Lowering, node: Node) -> None:
     lowering.bind(output, lowering.blocked(source) if lowering.is_blocked(source) else lowering.plain(source))
 
 
+@rule("BitCast")
+def bit_cast(lowering: Lowering, node: Node) -> None:
+    """Lower BitCast to a copy, which moves bytes whatever they are."""
+    if lowering.type(node.outputs[0]).dtype == "bool" != lowering.type(node.inputs[0]).dtype:
+        raise NotServedError("BitCast to bool has no kernel: a bool is 0 or 1 in memory")
+    move(lowering, lowering.plain(node.inputs[0]), lowering.new_plain(node.outputs[0]), node.name)
+
+
 @rule("Transpose")
 def transpose(lowering: Lowering, node: Node) -> None:
     """Lower Transpose to strides; whoever needs the elements adjacent copies them."""
