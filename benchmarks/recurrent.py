@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7, help="turns of each runtime; the median counts")
     parser.add_argument("--seconds", type=float, default=0.2, help="length of a turn")
     arguments = parser.parse_args()
-    console, table = Console(), Table(title="Taggers", title_justify="left")
+    console, table = Console(width=130), Table(title="Taggers", title_justify="left")
     columns = ("layers", "batch", "steps", "hidden", "threads", "opbuild ms", "ONNX Runtime ms", "ratio", "", "error")
     for column in columns:
         table.add_column(column, justify="left" if column == "layers" else "right")
