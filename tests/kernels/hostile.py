@@ -19,6 +19,7 @@ class Case:
         constants: Shapes of the constants that follow it, by extent; arrays are taken as they are.
         attrs: Attributes.
         least: The least extent for which the operator has a result.
+        outputs: How many outputs it has; the first one is looked at.
     """
 
     op_type: str
@@ -26,6 +27,7 @@ class Case:
     constants: Callable[[int], list[Any]] = lambda _: []
     attrs: dict[str, Any] = field(default_factory=dict)
     least: int = 0
+    outputs: int = 1
 
 
 def image(channels: int) -> Callable[[int], Shape]:

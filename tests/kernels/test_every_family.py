@@ -198,7 +198,8 @@ def _model(case: Case, extent: int) -> tuple[onnx.ModelProto, np.ndarray]:
         array = constant if isinstance(constant, np.ndarray) else rng.standard_normal(constant).astype(np.float32)
         names.append(f"c{index}")
         initializers.append(numpy_helper.from_array(array, names[-1]))
-    node = helper.make_node(case.op_type, names, ["y"], "node", **case.attrs)
+    results = ["y", *(f"unread{number}" for number in range(1, case.outputs))]
+    node = helper.make_node(case.op_type, names, results, "node", **case.attrs)
     kind = onnx.TensorProto.INT64 if case.op_type == "ArgMax" else onnx.TensorProto.FLOAT
     graph = helper.make_graph(
         [node],
