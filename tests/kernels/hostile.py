@@ -19,6 +19,8 @@ class Case:
         constants: Shapes of the constants that follow it, by extent; arrays are taken as they are.
         attrs: Attributes.
         least: The least extent for which the operator has a result.
+        dtype: Element type of the input, and of constants that are given by their shapes.
+        result: Element type of the result.
         outputs: How many outputs it has; the first one is looked at.
     """
 
@@ -27,6 +29,8 @@ class Case:
     constants: Callable[[int], list[Any]] = lambda _: []
     attrs: dict[str, Any] = field(default_factory=dict)
     least: int = 0
+    dtype: str = "float32"
+    result: str = "float32"
     outputs: int = 1
 
 

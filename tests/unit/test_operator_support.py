@@ -19,7 +19,8 @@ from opbuild.errors import OptionError
 from opbuild.frontend.expansion import has_body
 from opbuild.frontend.onnx_examples import Example, operator_types
 from opbuild.graph.passes import quantization
-from opbuild.graph.passes.decompose import REWRITES
+from opbuild.graph.passes.decompose import REWRITES as DECOMPOSED
+from opbuild.graph.passes.integers.registry import REWRITES as INTEGERS
 from opbuild.graph.types import Node
 from opbuild.lowering.context import RULES
 from opbuild.lowering.lower import load_rules
@@ -71,7 +72,9 @@ def test_every_lowering_rule_shows_as_a_kernel() -> None:
     rules = {op_type for domain, op_type in RULES if not domain} & set(operator_types())
     assert rules - kernels == set()
     made_of_others = {name for name in kernels - rules if has_body(Node(name, (), ()), onnx.defs.onnx_opset_version())}
-    assert kernels - rules - made_of_others <= {*REWRITES, *quantization.REWRITES}  # passes make others of them
+    integers = {op_type for domain, op_type in INTEGERS if not domain} - rules
+    rewritten = {*DECOMPOSED, *quantization.REWRITES, *integers}
+    assert kernels - rules - made_of_others <= rewritten  # passes make others of them
 
 
 def test_a_record_says_where_an_operator_runs() -> None:
@@ -99,20 +102,20 @@ def test_an_unknown_operator_names_the_nearest() -> None:
 
 def test_the_command_shows_a_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     """Filters choose by where an operator runs and for which type."""
-    assert main(["operators", "Conv", "TopK", "Relu", "NonZero"]) == 0
+    assert main(["operators", "Conv", "TfIdfVectorizer", "Relu", "NonZero"]) == 0
     table = capsys.readouterr().out
-    assert re.search(r"Conv \(1-D, 2-D\) +float32 +float16 float64", table)
-    assert re.search(r"TopK +uint\* int\* float\* +not in .om files", table)
+    assert re.search(r"Conv \(1-D, 2-D\) +float32 +float16 float64 bfloat16", table)
+    assert re.search(r"TfIdfVectorizer +int32 int64 +not in .om files", table)
     assert "NonZero" in table
     assert "not supported: the shape" in table
     assert "operators: 4; with kernels: 2; on the host only: 1" in table
     for options, expected in (
         (["--kernel"], {"Conv", "Relu"}),
-        (["--host"], {"Conv", "TopK"}),
+        (["--host"], {"Conv", "TfIdfVectorizer"}),
         (["--kernel", "--type", "float16"], {"Relu"}),
-        (["--type", "float32"], {"Conv", "TopK", "Relu"}),
+        (["--type", "float32"], {"Conv", "Relu"}),
     ):
-        assert main(["operators", "Conv", "TopK", "Relu", "NonZero", "--json", *options]) == 0
+        assert main(["operators", "Conv", "TfIdfVectorizer", "Relu", "NonZero", "--json", *options]) == 0
         assert {record["name"] for record in json.loads(capsys.readouterr().out)} == expected
 
 
@@ -145,7 +148,8 @@ this table for the `onnx` package that is installed; [`opbuild.operators()`](pyt
 operator is asked about by a small network in its usual form: other attributes and shapes may be served otherwise,
 which `opbuild explain` and `net.report.host` tell of a network.
 
-`uint*` is uint8, uint16, uint32, uint64; `int*` is int8, int16, int32, int64; `float*` is float16, float32, float64.
+`uint*` is uint8, uint16, uint32, uint64; `int*` is int8, int16, int32, int64; `float*` is float16, float32, float64
+and bfloat16; `float8*` is float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz and float8_e8m0fnu.
 What runs on the host has no kernel: numpy computes it, or, where it says "not in .om files", the `onnx` package.
 
 With onnx {onnx}: {summary}.

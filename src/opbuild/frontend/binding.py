@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
+from opbuild.frontend.microsoft import rewrite, rewrites
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.bounded import Bounded
@@ -61,6 +63,11 @@ class NodeBinder:
         self._load(name)
         return self._types[name]
 
+    def value_of(self, name: str) -> Array | None:
+        """Return a value if it is known when the network is built."""
+        self._load(name)
+        return self._constants.get(name)
+
     # Walking
 
     def begin(self, inputs: Mapping[str, TensorType]) -> Names:
@@ -95,7 +102,8 @@ class NodeBinder:
         outputs = self._declare(node.outputs, scope)
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
-        for each in upgrade(node, self._source_opset, self):
+        rewritten = rewrites(node.domain, node.op_type)
+        for each in rewrite(node, self) if rewritten else upgrade(node, self._source_opset, self):
             self._take(each)
 
     def _take(self, node: Node) -> None:
@@ -140,11 +148,22 @@ class NodeBinder:
         self._types.update((name, each) for name, each in zip(node.outputs, found, strict=False) if name)
         known = self._known(node, types, constants)
         if known is None:
-            self._nodes.append(node)
+            self._append(node)
             return
         for name, value in zip(node.outputs, known, strict=False):
             if name:
                 self._constants[name], self._types[name] = value, type_of(value)
+
+    def _append(self, node: Node) -> None:
+        """Add a node to the graph, all values of which are tensors that kernels can read."""
+        for name in (*node.inputs, *node.outputs):
+            if name and self._types[name].dtype not in DTYPES:
+                raise UnsupportedOperatorError(
+                    f"{node.op_type} node {node.name!r}: {name!r} is text, which is computed only if it is known when "
+                    "the network is built",
+                    "make the inputs of this node constants, or use numbers for text",
+                )
+        self._nodes.append(node)
 
     def _infer(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
@@ -183,7 +202,7 @@ class NodeBinder:
             return None
         if node.op_type == "ConstantOfShape":
             type_ = self._types[node.outputs[0]]
-            scalar = np.asarray(node.attrs.get("value", 0.0)).astype(type_.dtype).reshape(-1)[0]
+            scalar = np.asarray(node.attrs.get("value", 0.0)).astype(numpy_dtype(type_.dtype)).reshape(-1)[0]
             return (np.broadcast_to(scalar, type_.shape),)
         try:
             found = [self._types[name] for name in node.outputs if name]

@@ -15,6 +15,7 @@ import onnx
 from onnx import AttributeProto, FunctionProto, NodeProto
 
 from opbuild.frontend.onnx_single import newest_of, to_proto, type_proto
+from opbuild.frontend.own_functions import OWN_FUNCTIONS, own_function
 from opbuild.graph.types import Graph, Node, TensorType
 
 
@@ -33,7 +34,7 @@ class HostCalls(NamedTuple):
 Served = Callable[[Graph], HostCalls]
 """Tells what becomes of a small graph: the front end may not ask lowering itself."""
 
-INEXACT = frozenset(("LayerNormalization", "MeanVarianceNormalization", "GroupNormalization"))
+INEXACT = frozenset(("MeanVarianceNormalization", "GroupNormalization"))
 """Operators that keep their own implementation: their functions take the variance as the difference of two means, which
 has few digits where the mean is large."""
 
@@ -56,7 +57,9 @@ class Body:
 
 
 def has_body(node: Node, opset: int) -> bool:
-    """Return whether ONNX defines a node's operator by others; ``opset`` is ONNX's own that the node speaks."""
+    """Return whether a node's operator is defined by others; ``opset`` is ONNX's own that the node speaks."""
+    if (node.domain, node.op_type) in OWN_FUNCTIONS:
+        return True
     return node.op_type not in INEXACT and _schema(node.op_type, node.domain, opset) is not None
 
 
@@ -68,17 +71,16 @@ def body_of(node: Node, types: Sequence[TensorType | None], opset: int) -> Body 
         types: The type of each formal input, None for an absent one.
         opset: ONNX's operator set that the node speaks.
     """
-    schema = _schema(node.op_type, node.domain, opset)
-    if schema is None:
-        return None
-    proto = to_proto(node)
-    function = _function(schema, proto, types)
+    proto, given = to_proto(node), dict[str, AttributeProto]()
+    if (node.domain, node.op_type) in OWN_FUNCTIONS:
+        function = own_function(node, types)
+    else:
+        schema = _schema(node.op_type, node.domain, opset)
+        function = _function(schema, proto, types) if schema is not None else None
+        given = _defaults(schema) if schema is not None else given
     if function is None:
         return None
-    given = {attribute.name: attribute for attribute in (*function.attribute_proto, *proto.attribute)}
-    for name, attribute in schema.attributes.items():
-        if name not in given and attribute.default_value.type != AttributeProto.UNDEFINED:
-            given[name] = attribute.default_value
+    given |= {attribute.name: attribute for attribute in (*function.attribute_proto, *proto.attribute)}
     opsets = {("" if each.domain == "ai.onnx" else each.domain): each.version for each in function.opset_import}
     nodes = tuple(_filled(each, given) for each in function.node)
     return Body(tuple(function.input), tuple(function.output), nodes, opsets)
@@ -92,6 +94,11 @@ def _schema(op_type: str, domain: str, opset: int) -> Any:
     except onnx.defs.SchemaError:
         return None
     return schema if schema.has_function or schema.has_context_dependent_function else None
+
+
+def _defaults(schema: Any) -> dict[str, AttributeProto]:
+    values = {name: attribute.default_value for name, attribute in schema.attributes.items()}
+    return {name: value for name, value in values.items() if value.type != AttributeProto.UNDEFINED}
 
 
 def _function(schema: Any, proto: NodeProto, types: Sequence[TensorType | None]) -> FunctionProto | None:

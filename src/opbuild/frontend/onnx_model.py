@@ -128,7 +128,7 @@ def load_model(source: Source) -> OnnxModel:
     Raises:
         InvalidModelError: If it can not be read or is not an ONNX model.
         DTypeError: If an input's element type is not supported.
-        UnsupportedOperatorError: If the operator set is older than 7 or newer than the onnx package knows.
+        UnsupportedOperatorError: If the operator set is newer than the onnx package knows.
     """
     with only_own_errors():
         proto, files, name = read_model(source)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.dtypes import numpy_dtype
 from opbuild.graph.types import DTYPES, Node
 
 BESIDE_PROTO = frozenset(("captures", "opset"))
@@ -75,5 +76,5 @@ def _attribute_from_json(value: Any) -> Any:
         return base64.b64decode(value["bytes"], validate=True)
     if value["dtype"] not in DTYPES:
         raise ValueError(f"an attribute has type {value['dtype']!r}")
-    data = np.frombuffer(base64.b64decode(value["array"], validate=True), value["dtype"])
+    data = np.frombuffer(base64.b64decode(value["array"], validate=True), numpy_dtype(value["dtype"]))
     return data.reshape(value["shape"]).copy()

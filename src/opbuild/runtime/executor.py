@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from opbuild.dtypes import itemsize, numpy_dtype
 from opbuild.errors import LinkError, OpbuildError, RunError
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.host import here
@@ -66,7 +67,7 @@ class Executor:
         self._functions = {symbol: library.kernel(symbol) for symbol in self._symbols} if library is not None else {}
         self._library = library
         self._checked = frozenset(record.notes.get(CHECKED_ORDER, ()))
-        self._outputs = [(port.type.shape, np.dtype(port.type.dtype)) for port in record.outputs]
+        self._outputs = [(port.type.shape, numpy_dtype(port.type.dtype)) for port in record.outputs]
         block = self.blocks.take_free()  # where calls of others are under way, the first call does this
         if block is not None:
             block.enter(self)
@@ -142,15 +143,15 @@ class Arena:
         """Return the memory of a buffer as a flat array; None for the caller's."""
         buffer = owner.record.buffers[index]
         if buffer.kind == "temporary":
-            return self.memory[buffer.place : buffer.place + buffer.nbytes].view(buffer.dtype)
+            return self.memory[buffer.place : buffer.place + buffer.nbytes].view(numpy_dtype(buffer.dtype))
         if buffer.kind == "constant":
-            return owner._constants[buffer.place].view(buffer.dtype)
+            return owner._constants[buffer.place].view(numpy_dtype(buffer.dtype))
         return None
 
     def _set_addresses(self, views: Sequence[View], record: Record) -> None:
         """Fill in the addresses of all views but those of the caller's arrays."""
         bases = [0 if array is None else array.ctypes.data for array in self._arrays]
-        sizes = [np.dtype(buffer.dtype).itemsize for buffer in record.buffers]
+        sizes = [itemsize(buffer.dtype) for buffer in record.buffers]
         if views:
             self.headers["host"] = [bases[view.buffer] + view.offset * sizes[view.buffer] for view in views]
 
@@ -184,7 +185,7 @@ class Arena:
             return kernel, arguments
         from opbuild.runtime.order_check import OrderCheck  # only for who debugs
 
-        sizes = [np.dtype(owner.record.buffers[view.buffer].dtype).itemsize for view in step.views]
+        sizes = [itemsize(owner.record.buffers[view.buffer].dtype) for view in step.views]
         return OrderCheck(library, kernel, headers, step.views, sizes), arguments
 
 
@@ -192,10 +193,10 @@ class _PortArguments:
     """The arguments that point into one of the caller's arrays."""
 
     def __init__(self, port: Port, views: Sequence[View], record: Record) -> None:
-        itemsize = np.dtype(record.buffers[port.buffer].dtype).itemsize
+        size = itemsize(record.buffers[port.buffer].dtype)
         self.buffer = port.buffer
         self.hosts = tuple(
-            (index * HEADER_WORDS + HOST_WORD, view.offset * itemsize)
+            (index * HEADER_WORDS + HOST_WORD, view.offset * size)
             for index, view in enumerate(views)
             if view.buffer == port.buffer
         )
@@ -223,7 +224,7 @@ def _evaluate_step(call: HostCall, arrays: Sequence[Array | None], evaluate: Eva
     for view, type_, result in zip(call.outputs, call.output_types, results, strict=False):
         if view is None or type_ is None:
             continue
-        if result is None or result.shape != type_.shape or result.dtype != np.dtype(type_.dtype):
+        if result is None or result.shape != type_.shape or result.dtype != numpy_dtype(type_.dtype):
             got = "nothing" if result is None else f"{result.dtype}{list(result.shape)}"
             raise RunError(f"{where} gave {got}, the model says {type_}", "the shape of its output depends on its data")
         _window(arrays, view, type_.size)[:] = result.reshape(-1)

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
+from opbuild.dtypes import itemsize
 from opbuild.program import Buffer, Call, KernelCall, Program, View
 from opbuild.runtime.record import ALIGNMENT
 
@@ -75,7 +74,7 @@ def _lives(program: Program) -> list[_Life]:
             first.setdefault(view.buffer, index)
             last[view.buffer] = index
     return [
-        _Life(index, _rounded(buffer.size * np.dtype(buffer.dtype).itemsize), first[index], last[index])
+        _Life(index, _rounded(buffer.size * itemsize(buffer.dtype)), first[index], last[index])
         for index, buffer in enumerate(program.buffers)
         if buffer.kind == "temporary" and index in first
     ]

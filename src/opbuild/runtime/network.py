@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn, overload
 
-import numpy as np
-
+from opbuild.dtypes import numpy_dtype
 from opbuild.errors import BuildError, InputError, RunError
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import FREE
@@ -77,7 +76,7 @@ class Network:
         self.name = name
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
-        self._dtypes = tuple(np.dtype(endpoint.type.dtype) for endpoint in inputs)
+        self._dtypes = tuple(numpy_dtype(endpoint.type.dtype) for endpoint in inputs)
         self._positions = {endpoint.name: position for position, endpoint in enumerate(inputs)}
         self._bind = bind
         self._check = check or self._check_shapes

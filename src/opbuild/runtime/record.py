@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple, get_args
 
-import numpy as np
-
+from opbuild.dtypes import itemsize
 from opbuild.graph.node_json import node_from_json, node_to_json
 from opbuild.graph.types import DTYPES, TensorType
 from opbuild.program import BufferKind, HostCall, Port, View
@@ -46,7 +45,7 @@ class Storage(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.size * np.dtype(self.dtype).itemsize
+        return self.size * itemsize(self.dtype)
 
 
 class KernelStep(NamedTuple):
@@ -59,6 +58,7 @@ class KernelStep(NamedTuple):
         dtypes: Element types of the arguments, where some are not those of their buffers (kernels that only move
             elements take them as unsigned integers); else empty. Only kernels with checks look at them.
         work: Nanoseconds that it takes on one core, roughly.
+        writes: How many of the arguments, the last ones, it writes.
     """
 
     symbol: str
@@ -66,6 +66,18 @@ class KernelStep(NamedTuple):
     nodes: tuple[str, ...]
     dtypes: tuple[str, ...] = ()
     work: int = 0
+    writes: int = 1
+
+    @property
+    def read(self) -> tuple[View, ...]:
+        """The views that it only reads; one in memory that it writes too holds something after its own first write."""
+        wrote = {view.buffer for view in self.wrote} if self.writes > 1 else set()
+        return tuple(view for view in self.views[: -self.writes] if view.buffer not in wrote)
+
+    @property
+    def wrote(self) -> tuple[View, ...]:
+        """The views that it writes."""
+        return self.views[-self.writes :]
 
     def argument_types(self, buffers: Sequence[Storage]) -> tuple[str, ...]:
         """Return the element types of the arguments."""
@@ -132,7 +144,7 @@ def problem(record: Record) -> str | None:
             wrong = _outside(view, record.buffers) if view is not None else None
             if wrong:
                 return f"{', '.join(step.nodes)}: {wrong}"
-        written = step.views[-1:] if isinstance(step, KernelStep) else step.outputs
+        written = step.wrote if isinstance(step, KernelStep) else step.outputs
         if any(view is not None and record.buffers[view.buffer].kind in ("input", "constant") for view in written):
             return f"{', '.join(step.nodes)}: it would write to an input or a constant"
         if isinstance(step, HostCall) and not _fits_types(step):
@@ -147,9 +159,7 @@ def _unwritten(record: Record) -> str | None:
     """
     written: dict[int, int] = {}
     for step in record.steps:
-        read, wrote = (
-            (step.views[:-1], step.views[-1:]) if isinstance(step, KernelStep) else (step.inputs, step.outputs)
-        )
+        read, wrote = (step.read, step.wrote) if isinstance(step, KernelStep) else (step.inputs, step.outputs)
         for view in read:
             unwritten = view is not None and view.buffer not in written and _elements(view)
             if view is not None and unwritten and record.buffers[view.buffer].kind in ("temporary", "output"):
@@ -319,7 +329,7 @@ def _step_to_json(step: KernelStep | HostCall) -> dict[str, Any]:
     if isinstance(step, KernelStep):
         views, types = [_view_to_json(view) for view in step.views], {"dtypes": list(step.dtypes)}
         known = {"kernel": step.symbol, "views": views, "nodes": list(step.nodes), "work": step.work}
-        return known | (types if step.dtypes else {})
+        return known | (types if step.dtypes else {}) | ({"writes": step.writes} if step.writes != 1 else {})
     return {
         "host": node_to_json(step.node),
         "inputs": [_view_to_json(view) for view in step.inputs],
@@ -337,7 +347,10 @@ def _step_from_json(parts: Any) -> KernelStep | HostCall:
         if (dtypes and len(dtypes) != len(views)) or not set(dtypes) <= set(DTYPES):
             raise ValueError(f"a kernel's arguments have the types {dtypes}")
         nodes, work = tuple(map(str, parts["nodes"])), int(parts.get("work", 0))
-        return KernelStep(str(parts["kernel"]), views, nodes, dtypes, max(work, 0))
+        writes = int(parts.get("writes", 1))
+        if not 1 <= writes <= len(views):
+            raise ValueError(f"a kernel of {len(views)} arguments writes {writes}")
+        return KernelStep(str(parts["kernel"]), views, nodes, dtypes, max(work, 0), writes)
     return HostCall(
         node=node_from_json(parts["host"]),
         inputs=tuple(None if view is None else _view_from_json(view) for view in parts["inputs"]),
