@@ -12,6 +12,7 @@ import numpy as np
 
 from opbuild.backend.host import (
     arithmetic,
+    images,
     ml,
     normalization,
     pooling,
@@ -23,6 +24,8 @@ from opbuild.backend.host import (
     selection,
     sequences,
     strings,
+    terms,
+    trees,
 )
 from opbuild.backend.host.movement import IMPLEMENTATIONS, ON_TEXT, Implementation
 from opbuild.backend.host.reference import evaluate_reference
@@ -35,8 +38,8 @@ from opbuild.operations.table import BY_TYPE
 __all__ = ["evaluate", "evaluate_native", "is_native"]
 
 _REGISTERING = (
-    arithmetic, ml, normalization, pooling, quantization, random, recurrent, reduction, sampling, selection, sequences,
-    strings,
+    arithmetic, images, ml, normalization, pooling, quantization, random, recurrent, reduction, sampling, selection,
+    sequences, strings, terms, trees,
 )  # fmt: skip
 """Importing a module registers its implementations."""
 
