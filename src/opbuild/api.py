@@ -18,8 +18,10 @@ from opbuild.errors import BuildError
 from opbuild.events import LINKING, PACKING, PREPARING, WRITING, Observer, working
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
+from opbuild.kernel.opdesc import FREE
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, is_surely_new
+from opbuild.pipeline.any_size import AnySize
 from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
 from opbuild.pipeline.setup import Setup, set_up
@@ -47,6 +49,9 @@ def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[],
     stored = start_stored(wanted, stores, clock)
     if isinstance(stored, Binding):
         return stored
+    otherwise = wanted.otherwise()
+    if otherwise is not None:
+        return otherwise
     with new_builder() as builder:
         served = plan_served(stores, builder, lambda setup: plan_graphs([wanted.read(clock)], setup, clock))
         needed, stores, setup = served.needed, served.stores, served.stores.setup
@@ -186,12 +191,30 @@ def compile_model(
         if check is not None:
             check(inputs)
 
-        def binder(signature: Shapes) -> Binding:
+        def build(signature: Shapes, new_builder: Callable[[], Builder] = early.builder) -> Binding:
             key = stores.images.key(source.declaration.name, source.digest, source.types(signature))
-            wanted = Wanted(key, lambda clock: source.graph(signature, clock), lambda: source.edited)
-            binding = bind(wanted, setup, stores, early.builder)
+            wanted = Wanted(
+                key,
+                lambda clock: source.graph(signature, clock, keep=first is None and sizes.is_new),
+                lambda: source.edited,
+                lambda: sizes.bind_stored(signature),
+            )
+            return bind(wanted, setup, stores, new_builder)
+
+        sizes = AnySize(
+            source,
+            stores,
+            [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs],
+            lambda: make_builder(setup, stores),
+            lambda signature: build(signature, lambda: make_builder(setup, stores, is_urgent=False)),
+        )
+
+        def binder(signature: Shapes) -> Binding:
+            binding = sizes.bind(signature) or build(signature)
             source.remember()  # also what was stored before: that build may have been killed
             source.release()
+            if first is None:
+                sizes.begin(signature)
             return binding
 
         return Network(

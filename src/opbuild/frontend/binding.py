@@ -12,6 +12,8 @@ import numpy as np
 
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
 from opbuild.frontend.onnx_upgrade import upgrade
+from opbuild.frontend.open_values import evaluate_open, fixed, is_data, is_open_value, table_slice
+from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.bounded import Bounded
 from opbuild.graph.passes.cleanup import eliminate_dead
@@ -136,10 +138,12 @@ class NodeBinder:
         self._types.update((name, each) for name, each in zip(node.outputs, found, strict=False) if name)
         known = self._known(node, types, constants)
         if known is None:
-            self._nodes.append(node)
+            self._nodes.append(self._running(node, constants))
             return
-        for name, value in zip(node.outputs, known, strict=False):
-            if name:
+        for name, value, kind in zip(node.outputs, known, found, strict=False):
+            if name and is_open_value(value):
+                self._constants[name], self._types[name] = value, TensorType(kind.dtype, value.shape)
+            elif name:
                 self._constants[name], self._types[name] = value, type_of(value)
 
     def _infer(
@@ -177,15 +181,79 @@ class NodeBinder:
             return (static_value(node, types[0] or self._types[node.inputs[0]]),)
         if any(value is None for value, each in zip(constants, types, strict=True) if each is not None):
             return None
+        found = [self._types[name] for name in node.outputs if name]
+        if any(is_open(each.shape) for each in found):
+            return None
+        if any(map(is_open_value, constants)):
+            known = self._known_open(node, constants, found)
+            if known is not None:
+                return known
+            constants = [self._fixed(name, value) for name, value in zip(node.inputs, constants, strict=True)]
         if node.op_type == "ConstantOfShape":
             type_ = self._types[node.outputs[0]]
             scalar = np.asarray(node.attrs.get("value", 0.0)).astype(type_.dtype).reshape(-1)[0]
             return (np.broadcast_to(scalar, type_.shape),)
         try:
-            found = [self._types[name] for name in node.outputs if name]
             return self._evaluate(node, constants, self._opset_of(node), found)
         except (RunError, ModelError):
             return None
+
+    # Open extents
+
+    def _known_open(
+        self, node: Node, constants: Sequence[Array | None], types: Sequence[TensorType]
+    ) -> Sequence[Array] | None:
+        found = evaluate_open(node, constants, self._opset_of(node), types, self._evaluate)
+        if found is None:
+            return None
+        pairs = zip(found, types, strict=True)
+        return [value if is_open_value(value) else value.astype(each.dtype) for value, each in pairs]
+
+    def _fixed(self, name: str, value: Array | None) -> Array | None:
+        return value if value is None or not is_open_value(value) else fixed(value, self._types[name].dtype)
+
+    def _running(self, node: Node, constants: Sequence[Array | None]) -> Node:
+        """Return a node that is left to run: of open values it reads no data, and what it fills or counts is a view."""
+        if not node.domain and node.op_type in ("ConstantOfShape", "Range"):
+            node = self._as_view(node, constants)
+        inputs = [
+            self._as_data(name) if is_data(node, index) and is_open_value(self._constants.get(name)) else name
+            for index, name in enumerate(node.inputs)
+        ]
+        return node if tuple(inputs) == node.inputs else node.with_(inputs=tuple(inputs))
+
+    def _as_data(self, name: str) -> str:
+        """Return a value that a kernel can read in place of an open one: a number is an element of a table."""
+        value, kind = self._constants[name], self._types[name]
+        number = value.reshape(-1).tolist()[0] if value.size else 0
+        table = table_slice((number, number + 1, 1), kind.dtype) if value.size == 1 else None
+        if table is None:
+            self._constants[name] = fixed(value, kind.dtype)
+            return name
+        places = [self.constant(np.array([place], object)) for place in (number, number + 1)]
+        element, read = self.fresh(name), (self.constant(table), *places, self.constant(np.zeros(1, np.int64)))
+        self._types[element] = TensorType(kind.dtype, (1,))
+        self._nodes.append(Node("Slice", read, (element,), {}, f"{name}/extent"))
+        if not kind.shape:
+            flat, element = element, self.fresh(name)
+            self._types[element] = kind
+            self._nodes.append(Node("Squeeze", (flat,), (element,), {}, f"{name}/number"))
+        return element
+
+    def _as_view(self, node: Node, constants: Sequence[Array | None]) -> Node:
+        if node.op_type == "ConstantOfShape":
+            value = np.asarray(node.attrs.get("value", np.zeros(1, np.float32))).reshape(1)
+            return node.with_(op_type="Expand", inputs=(self.constant(value), node.inputs[0]), attrs={}, proto=None)
+        if any(value is None for value in constants):
+            return node
+        bounds = [value.reshape(-1).tolist()[0] for value in constants if value is not None]
+        table = table_slice(bounds, self._types[node.outputs[0]].dtype)
+        if table is None:
+            return node
+        places = [self.constant(np.array([bound], object if is_open([bound]) else np.int64)) for bound in bounds]
+        axes = self.constant(np.zeros(1, np.int64))
+        inputs = (self.constant(table), places[0], places[1], axes, places[2])
+        return node.with_(op_type="Slice", inputs=inputs, attrs={}, proto=None)
 
     # The end
 

@@ -118,6 +118,10 @@ class ModelSource:
         """Give back the memory of the file's contents; who needs them later reads the file again."""
         self._contents = None
 
+    def forget(self) -> None:
+        """Give back the memory of the model that was kept for the next graph."""
+        self._loaded = None
+
     def remember(self) -> None:
         """Keep what is known of the model for the next process."""
         if not self.was_built:
