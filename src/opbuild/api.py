@@ -24,12 +24,13 @@ from opbuild.models.source import Model, is_surely_new
 from opbuild.pipeline.any_size import AnySize
 from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
+from opbuild.pipeline.parts import PartBinder
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
 from opbuild.platform.limits import names_limits
 from opbuild.report import Clock, Report
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.network import Binding, Network, Shapes
+from opbuild.runtime.network import Binding, Bound, Network, Shapes
 from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[],
         needed, stores, setup = served.needed, served.stores, served.stores.setup
         packer = stores.packer()
         (network,) = build_network(needed, setup, stores, served.builder, packer, clock)
+        network = network.followed_by(wanted.cut())
         with clock("start"):
             executor = stores.images.run(network.record, network.built.library, network.constants.arrays)
         working(setup.observer, WRITING)
@@ -191,31 +193,22 @@ def compile_model(
         if check is not None:
             check(inputs)
 
-        def build(signature: Shapes, new_builder: Callable[[], Builder] = early.builder) -> Binding:
-            key = stores.images.key(source.declaration.name, source.digest, source.types(signature))
-            wanted = Wanted(
-                key,
-                lambda clock: source.graph(signature, clock, keep=first is None and sizes.is_new),
-                lambda: source.edited,
-                lambda: sizes.bind_stored(signature),
-            )
-            return bind(wanted, setup, stores, new_builder)
+        def bind_with(new_builder: Callable[[], Builder]) -> Callable[[Wanted], Binding]:
+            return lambda wanted: bind(wanted._replace(otherwise=sizes.bind_stored), setup, stores, new_builder)
 
+        behind = PartBinder(source, stores.images, bind_with(lambda: make_builder(setup, stores, is_urgent=False)))
+        opened = [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs]
         sizes = AnySize(
-            source,
-            stores,
-            [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs],
-            lambda: make_builder(setup, stores),
-            lambda signature: build(signature, lambda: make_builder(setup, stores, is_urgent=False)),
+            source, stores, opened, lambda: make_builder(setup, stores), behind.first, is_open=first is None
         )
+        parts = PartBinder(source, stores.images, bind_with(early.builder))
 
-        def binder(signature: Shapes) -> Binding:
-            binding = sizes.bind(signature) or build(signature)
+        def binder(signature: Shapes) -> Bound:
+            bound = sizes.bind(signature) or parts.first(signature)
             source.remember()  # also what was stored before: that build may have been killed
             source.release()
-            if first is None:
-                sizes.begin(signature)
-            return binding
+            sizes.begin(signature, bound)
+            return bound
 
         return Network(
             source.declaration.name,

@@ -17,6 +17,10 @@ from opbuild.errors import OpbuildError
 COMPILED, HOST, RANDOM, REFUSED, WRONG = STATES = ("compiled", "host", "random", "refused", "wrong")
 
 
+ROUNDED = dict.fromkeys(("dft_inverse", "dft_inverse_opset19"), 1e-6)
+"""Absolute tolerances of cases whose expected values are as far from the true ones: numpy computed them in float32."""
+
+
 class Outcome(NamedTuple):
     """What became of a case.
 
@@ -62,7 +66,7 @@ def remembered(found: Mapping[str, Outcome]) -> dict[str, Any]:
 
 def _compare(case: Case, results: tuple[Any, ...], expected: list[Any]) -> None:
     if not case.is_random:
-        _compare_values(expected, results, case.rtol, case.atol)
+        _compare_values(expected, results, case.rtol, max(case.atol, ROUNDED.get(case.name, 0.0)))
         return
     for got, wanted in zip(results, expected, strict=True):
         if (got.dtype, got.shape) != (wanted.dtype, wanted.shape):

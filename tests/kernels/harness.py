@@ -148,8 +148,10 @@ def run_program(
         elif buffer.kind == "constant":
             assert buffer.pack is not None
             slot.view[...] = np.asarray(buffer.pack()).reshape(-1)
+        elif buffer.zeroed is not None:
+            slot.view[...] = 0
         elif slot.view.dtype.kind == "f":
-            slot.view[...] = 0 if buffer.zeroed is not None else np.nan
+            slot.view[...] = np.nan
         memory.append(slot)
     before = [slot.view.copy() for slot in memory]
     for call in program.calls:

@@ -19,6 +19,8 @@ class Case:
         constants: Shapes of the constants that follow it, by extent; arrays are taken as they are.
         attrs: Attributes.
         least: The least extent for which the operator has a result.
+        dtype: Element type of the input, and of constants that are given by their shapes.
+        result: Element type of the result.
     """
 
     op_type: str
@@ -26,6 +28,8 @@ class Case:
     constants: Callable[[int], list[Any]] = lambda _: []
     attrs: dict[str, Any] = field(default_factory=dict)
     least: int = 0
+    dtype: str = "float32"
+    result: str = "float32"
 
 
 def image(channels: int) -> Callable[[int], Shape]:

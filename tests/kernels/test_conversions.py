@@ -24,7 +24,7 @@ from expression_trees import (
 )
 from fuzzing import CAMPAIGN
 from opbuild.kernel.host import host_level
-from opbuild.operations.evaluation import cast as host_cast
+from opbuild.operations.casting import cast as host_cast
 from opbuild.operations.expression import Expression, arg, const
 from opbuild.operations.table import OPERATIONS
 

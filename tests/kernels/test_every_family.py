@@ -69,7 +69,7 @@ CASES = {
     "layer_norm": Case("LayerNormalization", lambda n: (5, n), lambda n: [(n,), (n,)], least=1),
     "reduce": Case("ReduceSum", lambda n: (5, n), lambda _: [np.array([1])]),
     "reduce outer": Case("ReduceMax", lambda n: (n, 5), lambda _: [np.array([0])], least=1),
-    "arg_reduce": Case("ArgMax", lambda n: (5, n), attrs={"axis": 1}, least=1),
+    "arg_reduce": Case("ArgMax", lambda n: (5, n), attrs={"axis": 1}, least=1, result="int64"),
 }
 """By the family that serves them; a word behind it tells cases of one family apart."""
 
@@ -189,22 +189,29 @@ def _on_host(program: Program) -> bool:
 
 def _model(case: Case, extent: int) -> tuple[onnx.ModelProto, np.ndarray]:
     rng = np.random.default_rng(extent)
-    x = rng.standard_normal(case.shape(extent)).astype(np.float32)
+    x = _drawn(rng, case.shape(extent), case.dtype)
     names, initializers = ["x"], []
     for index, constant in enumerate(case.constants(extent)):
         if isinstance(constant, str):
             names.append("")
             continue
-        array = constant if isinstance(constant, np.ndarray) else rng.standard_normal(constant).astype(np.float32)
+        array = _drawn(rng, constant, case.dtype) if isinstance(constant, tuple) else np.asarray(constant)
         names.append(f"c{index}")
         initializers.append(numpy_helper.from_array(array, names[-1]))
     node = helper.make_node(case.op_type, names, ["y"], "node", **case.attrs)
-    kind = onnx.TensorProto.INT64 if case.op_type == "ArgMax" else onnx.TensorProto.FLOAT
+    kind, result = (helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for dtype in (case.dtype, case.result))
     graph = helper.make_graph(
         [node],
         "one",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)],
-        [helper.make_tensor_value_info("y", kind, None)],
+        [helper.make_tensor_value_info("x", kind, x.shape)],
+        [helper.make_tensor_value_info("y", result, None)],
         initializers,
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), x
+
+
+def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Return random numbers of a type: all that it has if they are integers."""
+    if np.issubdtype(np.dtype(dtype), np.integer):
+        return rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+    return rng.standard_normal(shape).astype(dtype)

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from graph_runner import run_graph
 from opbuild.backend.host.evaluate import evaluate
-from opbuild.errors import UnsupportedOperatorError
+from opbuild.errors import ModelError, UnsupportedOperatorError
 from opbuild.frontend.onnx_model import load_model
 
 RNG = np.random.default_rng(5)
@@ -138,8 +138,102 @@ def test_group_normalization_of_opset_18_has_one_scale_a_group() -> None:
     np.testing.assert_allclose(run_graph(graph, {"in0": x})[0], wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_a_normalization_by_position_is_refused() -> None:
-    """``spatial=0`` has no form in newer operator sets."""
+@pytest.mark.parametrize("opset", [1, 6, 7])
+def test_a_normalization_by_position_becomes_elementwise_operators(opset: int) -> None:
+    """``spatial=0`` has statistics for each position, which no newer operator has."""
+    mean, scale, bias = (RNG.standard_normal(X.shape[1:]).astype(np.float32) for _ in range(3))
+    variance = RNG.uniform(0.5, 1, X.shape[1:]).astype(np.float32)
+    attrs = {"is_test": 1, "spatial": 0} | ({"consumed_inputs": [0, 0, 0, 1, 1]} if opset == 1 else {})
+    attrs = {"spatial": 0} if opset == 7 else attrs
+    graph = load_model(model(opset, "BatchNormalization", [X, scale, bias, mean, variance], **attrs)).bind({}, evaluate)
+    wanted = (X - mean) / np.sqrt(variance + 1e-5) * scale + bias
+    np.testing.assert_allclose(run_graph(graph, {"in0": X})[0], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("opset", "outputs", "attrs"), [(6, 1, {}), (6, 3, {"momentum": 0.75}), (9, 3, {})])
+def test_an_old_normalization_in_training_uses_the_batch(opset: int, outputs: int, attrs: dict[str, Any]) -> None:
+    """Without ``is_test`` a set before 7 trains, and later sets up to 13 do with more than one output."""
+    scale, bias, mean, variance = (RNG.uniform(0.5, 1, 3).astype(np.float32) for _ in range(4))
+    old = model(opset, "BatchNormalization", [X, scale, bias, mean, variance], outputs, **attrs)
+    found = run_graph(load_model(old).bind({}, evaluate), {"in0": X})
+    of_batch, spread, column = X.mean((0, 2, 3)), X.var((0, 2, 3)), (3, 1, 1)
+    unit = (X - of_batch.reshape(column)) / np.sqrt(spread.reshape(column) + 1e-5)
+    keep = attrs.get("momentum", 0.9)
+    wanted = [
+        unit * scale.reshape(column) + bias.reshape(column),
+        mean * keep + of_batch * (1 - keep),
+        variance * keep + spread * (1 - keep),
+    ]
+    for got, each in zip(found, wanted[:outputs], strict=True):
+        np.testing.assert_allclose(got, each, rtol=1e-4, atol=1e-5)
+
+
+def test_what_a_training_normalization_saves_for_gradients_is_refused() -> None:
+    """Nobody but the training framework that wrote it knows what they are."""
     statistics = [np.ones(3, np.float32)] * 4
-    with pytest.raises(UnsupportedOperatorError, match="node 'node' has spatial=0"):
-        load_model(model(7, "BatchNormalization", [X, *statistics], spatial=0)).bind({}, evaluate)
+    with pytest.raises(UnsupportedOperatorError, match="node 'node' gives what training saves"):
+        load_model(model(9, "BatchNormalization", [X, *statistics], 5)).bind({}, evaluate)
+
+
+BEFORE_7: list[tuple[int, str, list[Any], dict[str, Any], Any]] = [
+    (6, "Add", [X, X[0, :, :, 0]], {"broadcast": 1, "axis": 1}, X + X[0, :, :, :1]),
+    (6, "Mul", [X, X[:, 0, 0, 0]], {"broadcast": 1, "axis": 0}, X * X[:, :1, :1, :1]),
+    (1, "Sub", [X, X[0, 0, 0]], {"broadcast": 1, "consumed_inputs": [0, 0]}, X - X[0, 0, 0]),
+    (6, "Div", [X, np.full((1, 1), 3, np.float32)], {"broadcast": 1, "axis": 2}, X / np.float32(3)),
+    (6, "Pow", [np.abs(X), np.float32(2)], {"broadcast": 1}, X * X),
+    (6, "Greater", [X, X[:, ::-1].copy()], {}, X[:, ::-1] < X),
+    (6, "PRelu", [X, np.array([1, 2, 3], np.float32)], {}, np.where(X < 0, X * np.float32([[[1]], [[2]], [[3]]]), X)),
+    (6, "PRelu", [X[0, :, :, 0].T.copy(), np.float32([1, 2, 3])], {},
+     np.where(X[0, :, :, 0].T < 0, X[0, :, :, 0].T * np.float32([1, 2, 3]), X[0, :, :, 0].T)),
+    (6, "Dropout", [X], {"is_test": 1, "ratio": 0.5}, X),
+    (1, "Cast", [X], {"to": "INT32"}, X.astype(np.int32)),
+    (5, "Cast", [X], {"to": "DOUBLE"}, X.astype(np.float64)),
+    (1, "Concat", [X, X], {}, np.concatenate([X, X], 1)),
+    (6, "Gemm", [X[0, 0], X[0, 1], X[0, 2, 0, :4].copy()], {"broadcast": 1, "transB": 1},
+     X[0, 0] @ X[0, 1].T + X[0, 2, 0, :4]),
+    (1, "Pad", [X], {"paddings": [0, 0, 1, 0, 0, 0, 0, 2], "value": 3.0},
+     np.pad(X, ((0, 0), (0, 0), (1, 0), (0, 2)), constant_values=3)),
+    (1, "Reshape", [X], {"shape": [0, -1]}, X.reshape(2, -1)),
+    (1, "Relu", [X], {"consumed_inputs": [1]}, X.clip(0)),
+    (1, "Selu", [X], {}, 1.0507 * np.where(X > 0, X, 1.6732 * np.expm1(X))),
+    (5, "Tile", [X, np.int64(3), np.int64(2)], {}, np.tile(X, (1, 1, 3, 1))),
+    (6, "Tile", [X, np.array([1, 2, 1, 1])], {}, np.tile(X, (1, 2, 1, 1))),
+    (6, "Upsample", [X], {"height_scale": 2.0, "width_scale": 3.0}, X.repeat(2, 2).repeat(3, 3)),
+    (1, "GlobalLpPool", [X], {"p": 2.0}, np.sqrt((X**2).sum((2, 3), keepdims=True))),
+    (1, "Split", [X], {"axis": 3, "split": [5]}, X),
+]  # fmt: skip
+"""Calls of operator sets before 7: operator set, operator, inputs, attributes, and the result."""
+
+
+@pytest.mark.parametrize(("opset", "op_type", "inputs", "attrs", "wanted"), BEFORE_7)
+def test_an_operator_of_a_set_before_7_computes_what_its_text_says(
+    opset: int, op_type: str, inputs: list[Any], attrs: dict[str, Any], wanted: Any
+) -> None:
+    """Operands were aligned at an axis, types named, sizes attributes; nothing else evaluates these sets."""
+    arrays = [np.asarray(each) for each in inputs]
+    graph = load_model(model(opset, op_type, arrays, **attrs)).bind({}, evaluate)
+    (found,) = run_graph(graph, {"in0": arrays[0]})
+    assert found.shape == wanted.shape
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+WRONG_BEFORE_7: list[tuple[str, list[Any], dict[str, Any], str]] = [
+    ("Add", [X, X[0, 0, 0]], {}, "does not broadcast"),
+    ("Add", [X, X[0, :, 0, 0]], {"broadcast": 1}, "is not a part of"),
+    ("Add", [X, X[0, 0]], {"broadcast": 1, "axis": 3}, "is not a part of"),
+    ("Add", [X[0], X], {"broadcast": 1}, "is not a part of"),
+    ("Dropout", [X], {"ratio": 0.5}, "training mode"),
+    ("Cast", [X], {"to": "COMPLEX"}, "is no element type"),
+    ("LpPool", [X], {"p": 1.5, "kernel_shape": [2, 2]}, "power 1.5"),
+    ("Split", [X, np.float32([1, 1])], {"axis": 0}, "sizes as an input"),
+]
+"""Calls of operator set 1 (of 6 for what 1 has not) that are refused, and what the message says."""
+
+
+@pytest.mark.parametrize(("op_type", "inputs", "attrs", "message"), WRONG_BEFORE_7)
+def test_what_a_set_before_7_does_not_allow_is_refused(
+    op_type: str, inputs: list[Any], attrs: dict[str, Any], message: str
+) -> None:
+    """Numpy's broadcasting would give something for operands that those sets do not align."""
+    with pytest.raises(ModelError, match=f"'node'.*{message}"):
+        load_model(model(1, op_type, inputs, **attrs)).bind({}, evaluate)

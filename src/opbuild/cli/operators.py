@@ -15,7 +15,8 @@ from opbuild.offline.operator_support import operators as supported
 _GROUPS = {
     "uint*": ("uint8", "uint16", "uint32", "uint64"),
     "int*": ("int8", "int16", "int32", "int64"),
-    "float*": ("float16", "float32", "float64"),
+    "float*": ("float16", "float32", "float64", "bfloat16"),
+    "float8*": ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
 }
 
 

@@ -19,6 +19,7 @@ from opbuild.cli.progress import build_progress
 from opbuild.cli.strict import StorageWatch, stored_in
 from opbuild.cli.tables import WHOLE_NAMES, output_console, plain_table, say
 from opbuild.config import Config
+from opbuild.dtypes import numpy_dtype
 from opbuild.errors import FileError, InputError, OptionError, ShapeError
 from opbuild.files.kinds import ARRAY, require_kind
 from opbuild.files.writing import unwritable_folder
@@ -213,7 +214,7 @@ def check_inputs(
 
 def _check_array(port: Endpoint, array: Array, wanted: tuple[int, ...] | None, *, built: bool) -> None:
     name, type_ = port.name, port.type
-    if array.dtype != np.dtype(type_.dtype):
+    if array.dtype != numpy_dtype(type_.dtype):
         raise InputError(
             f"--input: the file for input {name!r} has element type {array.dtype}, the network needs {type_.dtype}",
             f"save it so: numpy.save(FILE, array.astype({type_.dtype!r}))",
@@ -283,9 +284,10 @@ def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:
 
 
 def _random(type_: TensorType, generator: np.random.Generator) -> Array:
-    if type_.dtype.startswith("float"):
-        return generator.standard_normal(type_.shape).astype(type_.dtype)
-    return generator.integers(0, 2, type_.shape).astype(type_.dtype)
+    dtype = numpy_dtype(type_.dtype)
+    if "float" in dtype.name:
+        return generator.standard_normal(type_.shape).astype(dtype)
+    return generator.integers(0, 2, type_.shape).astype(dtype)
 
 
 _FIGURES: dict[str, Callable[[Array], Any]] = {"min": np.min, "mean": np.mean, "max": np.max, "std": np.std}

@@ -24,7 +24,7 @@ def blocks(channels: int) -> int:
     return -(-channels // BLOCK)
 
 
-def result(width: int, blocks: int, step: int = 1, divides: bool = False) -> Operand:
+def result(width: int, blocks: int, step: int = 1, divides: bool = False, dtype: str = "float32") -> Operand:
     """Return a blocked output whose tile has these extents; its tails are shifted inwards, so no extent may be below.
 
     ``step`` is the distance between the positions of a row. Where the width ``divides`` the row, there is no tail.
@@ -35,4 +35,4 @@ def result(width: int, blocks: int, step: int = 1, divides: bool = False) -> Ope
         Dim(),
         Dim(min=blocks if blocks > 1 else 0),
     )
-    return Operand("out", "float32", dims, "NC1HWC0")
+    return Operand("out", dtype, dims, "NC1HWC0")

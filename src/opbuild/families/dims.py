@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from opbuild.dtypes import itemsize
 from opbuild.kernel.opdesc import FREE, Dim
 
 VECTOR = 16
@@ -30,4 +29,4 @@ def free_dims(rank: int, inner_stride: int = FREE, inner_min: int = 0, inner_max
 
 def storage_type(dtype: str) -> str:
     """Return the type as which elements are moved: only their size matters, so that kernels are few."""
-    return f"uint{8 * np.dtype(dtype).itemsize}"
+    return f"uint{8 * itemsize(dtype)}"

@@ -20,11 +20,13 @@ class Epilogue:
         expression: Over the accumulator and operands numbered in order of appearance.
         operands: Each operand's kind and the name of its value.
         impl_mode: The implementation mode of the kernel that applies it.
+        dtypes: Each operand's element type; empty if all are float32.
     """
 
     expression: Expression = ACC
     operands: tuple[tuple[Kind, str], ...] = ()
     impl_mode: str = HIGH_PERFORMANCE
+    dtypes: tuple[str, ...] = ()
 
     @property
     def op_types(self) -> tuple[str, ...]:
@@ -43,10 +45,14 @@ class Epilogue:
 
     def inputs(self, step: int = 1) -> tuple[Operand, ...]:
         """Return the descriptor's operands; ``step`` is the distance between the positions of a row that are read."""
-        return tuple(_operand(f"e{index}", kind, step) for index, (kind, _) in enumerate(self.operands))
+        dtypes = self.dtypes or ("float32",) * len(self.operands)
+        return tuple(
+            _operand(f"e{index}", kind, dtype, step)
+            for index, ((kind, _), dtype) in enumerate(zip(self.operands, dtypes, strict=True))
+        )
 
 
-def _operand(name: str, kind: Kind, step: int) -> Operand:
+def _operand(name: str, kind: Kind, dtype: str, step: int) -> Operand:
     if kind == "residual":
-        return Operand(name, "float32", (BLOCKED_DIMS[0], Dim(stride=BLOCK * step), *BLOCKED_DIMS[2:]), "NC1HWC0")
-    return Operand(name, "float32", CHANNEL_DIMS if kind == "channel" else (Dim(1, 1),))
+        return Operand(name, dtype, (BLOCKED_DIMS[0], Dim(stride=BLOCK * step), *BLOCKED_DIMS[2:]), "NC1HWC0")
+    return Operand(name, dtype, CHANNEL_DIMS if kind == "channel" else (Dim(1, 1),))

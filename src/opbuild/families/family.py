@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import log2, prod
 from typing import Any
 
-import numpy as np
-
+from opbuild.dtypes import itemsize
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, OpDesc, Operand
 
@@ -74,7 +73,7 @@ def moved_bytes(desc: OpDesc, shapes: Sequence[Dims], _machine: Machine) -> floa
     """Return the nanoseconds that one core takes to read and write all operands: the work of what only moves data."""
     return (
         sum(
-            prod(extent for extent, stride in dims if stride) * np.dtype(operand.dtype).itemsize
+            prod(extent for extent, stride in dims if stride) * itemsize(operand.dtype)
             for operand, dims in zip(desc.operands, shapes, strict=True)
         )
         / BYTES

@@ -11,6 +11,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
+from opbuild.frontend.microsoft import rewrites
 from opbuild.frontend.onnx_read import DataFiles, to_array
 from opbuild.graph import user_operators
 from opbuild.graph.passes.infer import has_rule
@@ -52,6 +53,20 @@ def describe(proto: NodeProto, index: int) -> str:
     return proto.name or f"{proto.op_type}_{index}"
 
 
+def _signature_of(op_type: str, domain: str, name: str, version: int) -> _Signature:
+    if (domain, op_type) == ("", "LayerNormalization"):
+        version = max(version, 17)  # ONNX Runtime writes it into every operator set
+    found = _signature(op_type, version, domain) if version else None
+    if found is None:
+        shown = f"domain {domain!r}" if domain else "ONNX's own domain"
+        raise UnsupportedOperatorError(
+            f"node {name!r}: operator {op_type!r} does not exist in {shown}, operator set {version or 'missing'}",
+            "check its spelling and the model's opset_import, replace it by standard operators, or define it with "
+            "@opbuild.operator",
+        )
+    return found
+
+
 def check_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
     """Check that an operator exists and is called as its schema says.
 
@@ -62,17 +77,9 @@ def check_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
     domain = "" if proto.domain == "ai.onnx" else proto.domain
     if user_operators.find(domain, proto.op_type) is not None:
         return
-    if domain in OWN_RULES and has_rule(domain, proto.op_type):
-        return  # onnx has no schema of it: its shape rule checks what it gets
-    version = opsets.get(domain, 0)
-    found = _signature(proto.op_type, version, domain) if version else None
-    if found is None:
-        shown = f"domain {domain!r}" if domain else "ONNX's own domain"
-        raise UnsupportedOperatorError(
-            f"node {name!r}: operator {proto.op_type!r} does not exist in {shown}, operator set {version or 'missing'}",
-            "check its spelling and the model's opset_import, replace it by standard operators, or define it with "
-            "@opbuild.operator",
-        )
+    if rewrites(domain, proto.op_type) or (domain in OWN_RULES and has_rule(domain, proto.op_type)):
+        return  # onnx has no schema of it: its shape rule, or what writes it with others, checks what it gets
+    found = _signature_of(proto.op_type, domain, name, opsets.get(domain, 0))
     where = f"{proto.op_type} node {name!r}"
     for kind, count, (least, most) in (
         ("inputs", len(proto.input), found.inputs),
@@ -87,7 +94,7 @@ def check_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
     given = [attribute.name for attribute in proto.attribute]
     for wrong in sorted(set(given) - set(found.attributes)):
         raise InvalidModelError(
-            f"{where} has the attribute {wrong!r}, which operator set {version} does not define",
+            f"{where} has the attribute {wrong!r}, which its operator set does not define",
             f"it defines {', '.join(sorted(found.attributes)) or 'none'}",
         )
     for missing in sorted(found.required - set(given)):
@@ -179,11 +186,6 @@ def subgraphs(proto: NodeProto) -> Iterator[GraphProto]:
 def has_graphs(proto: NodeProto) -> bool:
     """Return whether a graph is among a node's attributes."""
     return next(subgraphs(proto), None) is not None
-
-
-def has_loop(graph: GraphProto) -> bool:
-    """Return whether a loop stands in a graph, however deep."""
-    return any(node.op_type == "Loop" or any(map(has_loop, subgraphs(node))) for node in graph.node)
 
 
 def captures(proto: NodeProto) -> tuple[str, ...]:

@@ -6,12 +6,18 @@ import numpy as np
 import onnx
 
 from opbuild.frontend import onnx_node
+from opbuild.frontend.microsoft import rewrites
 from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
 from opbuild.frontend.onnx_upgrade import upgrades
 from opbuild.frontend.portable import Declared, NotPortableError, PortableModel
 from opbuild.graph import user_operators
 from opbuild.graph.passes.infer import has_rule
 from opbuild.graph.types import Array, Node
+
+
+def _is_written(node: Node) -> bool:
+    """Return whether other nodes may take its place, which have shape rules."""
+    return upgrades(node) or rewrites(node.domain, node.op_type)
 
 
 def to_portable(
@@ -46,7 +52,7 @@ def to_portable(
             refused[label] = f"{node.op_type}: control flow"
         elif user_operators.find(node.domain, node.op_type) is not None:
             refused[label] = f"{node.op_type}: defined in this process only"
-        elif not (node.op_type == "Constant" or has_rule(node.domain, node.op_type) or upgrades(node)):
+        elif not (node.op_type == "Constant" or has_rule(node.domain, node.op_type) or _is_written(node)):
             refused[label] = f"{node.op_type}: no shape rule"
         nodes.append(node)
     if refused:

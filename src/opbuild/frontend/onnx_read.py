@@ -12,14 +12,13 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, numpy_helper
 
+from opbuild.dtypes import ADDED, numpy_dtype, stored_bits
 from opbuild.errors import DTypeError, InvalidModelError, UnsupportedOperatorError
 from opbuild.files.kinds import ONNX, require_kind
 from opbuild.files.writing import inside
 from opbuild.frontend.onnx_wire import PLACE, without_large_tensors
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array
-
-OLDEST_OPSET = 7
 
 
 class ModelFile(NamedTuple):
@@ -59,7 +58,7 @@ def read_model(source: Source) -> tuple[onnx.ModelProto, DataFiles, str]:
 
     Raises:
         InvalidModelError: If it can not be read or is not an ONNX model.
-        UnsupportedOperatorError: If its operator set is older than 7 or newer than the onnx package knows.
+        UnsupportedOperatorError: If its operator set is newer than the onnx package knows.
     """
     name = ""
     if isinstance(source, onnx.ModelProto):
@@ -110,11 +109,6 @@ def _check(model: onnx.ModelProto, shown: str) -> None:
     if not model.graph.output:
         raise InvalidModelError(f"{shown} has a graph without outputs", "declare at least one output and export again")
     opset, newest = opsets(model).get("", 0), onnx.defs.onnx_opset_version()
-    if opset and opset < OLDEST_OPSET:
-        raise UnsupportedOperatorError(
-            f"{shown} uses operator set {opset}; opbuild reads {OLDEST_OPSET} to {newest}",
-            f"export it again with opset {OLDEST_OPSET} or newer",
-        )
     if opset > newest:
         raise UnsupportedOperatorError(
             f"{shown} uses operator set {opset}; onnx {onnx.__version__} knows {newest} at most",
@@ -162,13 +156,18 @@ def to_array(tensor: TensorProto, files: DataFiles) -> Array:
         DTypeError: If its element type is not supported.
         InvalidModelError: If its data is missing, too short or outside the model's folder.
     """
-    dtype = np.dtype(dtype_name(tensor.data_type, f"tensor {tensor.name!r}"))
+    if tensor.data_type == TensorProto.STRING:
+        return _text(tensor)
+    dtype = numpy_dtype(dtype_name(tensor.data_type, f"tensor {tensor.name!r}"))
     shape = tuple(tensor.dims)
     try:
         if tensor.data_location == TensorProto.EXTERNAL:
             return _external(tensor, dtype, shape, files)
         if tensor.HasField("raw_data"):
-            return np.frombuffer(tensor.raw_data, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
+            return _from_bytes(tensor.raw_data, dtype, shape)
+        if dtype.name in ADDED:  # their bits, whatever numpy_helper of this onnx makes of them
+            bits = np.asarray(tensor.int32_data, np.int32).astype(f"<u{dtype.itemsize}")
+            return _from_bytes(bits.tobytes(), dtype, shape)
         return np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, OSError) as error:
         raise InvalidModelError(
@@ -177,12 +176,24 @@ def to_array(tensor: TensorProto, files: DataFiles) -> Array:
         ) from error
 
 
+def _text(tensor: TensorProto) -> Array:
+    """Return a tensor of text, an array of Python's strings."""
+    found = np.empty(len(tensor.string_data), object)
+    try:
+        found[:] = [each.decode() for each in tensor.string_data]
+        return found.reshape(tuple(tensor.dims))
+    except ValueError as error:
+        raise InvalidModelError(
+            f"tensor {tensor.name!r} has no text of the shape {list(tensor.dims)} in UTF-8: {error}",
+            "the file is damaged or was written wrongly; export the model again",
+        ) from error
+
+
 def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int, ...], files: DataFiles) -> Array:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     if PLACE in entries and files.contents is not None:
         begin, size = map(int, entries[PLACE].split())
-        data = files.contents[begin : begin + size]
-        return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
+        return _from_bytes(files.contents[begin : begin + size], dtype, shape)
     folder = files.folder
     location = entries.get("location", "")
     if folder is None:
@@ -202,12 +213,27 @@ def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int
             f"tensor {tensor.name!r} needs the external file {str(path)!r}, which is missing",
             "copy the model's data files beside the model",
         )
-    count, offset = int(np.prod(shape, dtype=np.int64)), int(entries.get("offset", 0))
-    if offset < 0 or path.stat().st_size < offset + count * dtype.itemsize:
+    nbytes = -(-int(np.prod(shape, dtype=np.int64)) * stored_bits(dtype.name) // 8)
+    offset = int(entries.get("offset", 0))
+    if offset < 0 or path.stat().st_size < offset + nbytes:
         raise InvalidModelError(
-            f"tensor {tensor.name!r} needs {count * dtype.itemsize} bytes at {offset} of {str(path)!r}: it is shorter",
+            f"tensor {tensor.name!r} needs {nbytes} bytes at {offset} of {str(path)!r}: it is shorter",
             "the data file is truncated; copy or export it again",
         )
-    if count == 0:
+    if nbytes == 0:
         return np.zeros(shape, dtype)
+    if stored_bits(dtype.name) < 8:
+        return _from_bytes(np.memmap(path, np.uint8, "r", offset, nbytes), dtype, shape)
     return np.asarray(np.memmap(path, dtype.newbyteorder("<"), "r", offset, shape)).astype(dtype, copy=False)
+
+
+def _from_bytes(data: bytes | memoryview | Array, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> Array:
+    """Return the values that ONNX's raw data are, in place where it can; elements of fewer than 8 bits are packed."""
+    bits, count = stored_bits(dtype.name), int(np.prod(shape, dtype=np.int64))
+    if bits >= 8:
+        return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
+    packed = np.frombuffer(data, np.uint8)
+    if packed.size != -(-count * bits // 8):
+        raise ValueError(f"{packed.size} bytes for {count} elements of {bits} bits")
+    codes = packed[:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & (2**bits - 1)
+    return np.asarray(codes.reshape(-1)[:count].view(dtype).reshape(shape))

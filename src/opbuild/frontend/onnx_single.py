@@ -10,14 +10,28 @@ import onnx
 from onnx import numpy_helper, shape_inference
 
 from opbuild.errors import UnsupportedOperatorError
-from opbuild.graph.shape_rules import ONNX_DTYPES
+from opbuild.graph.extents import Extent
+from opbuild.graph.shape_rules import ONNX_DTYPES, UnknownTypeError
 from opbuild.graph.types import Array, Node, TensorType
 
 _NUMBERS = {name: number for number, name in ONNX_DTYPES.items()}
 _VALUE_LIMIT = 65536
 
 
-def _to_proto(node: Node) -> onnx.NodeProto:
+def type_proto(kind: TensorType) -> onnx.TypeProto:
+    """Return the ``TypeProto`` of a type."""
+    found: onnx.TypeProto = onnx.helper.make_tensor_type_proto(_NUMBERS[kind.dtype], [int(each) for each in kind.shape])
+    return found
+
+
+def open_type_proto(kind: TensorType) -> onnx.TypeProto:
+    """Return the ``TypeProto`` of a type, which does not say how large open extents are."""
+    shape = [None if isinstance(extent, Extent) else extent for extent in kind.shape]
+    found: onnx.TypeProto = onnx.helper.make_tensor_type_proto(_NUMBERS[kind.dtype], shape)
+    return found
+
+
+def to_proto(node: Node) -> onnx.NodeProto:
     """Return the ``NodeProto`` of a node, with its formal inputs only."""
     if node.proto is not None:
         proto: onnx.NodeProto = onnx.NodeProto.FromString(node.proto)
@@ -42,9 +56,10 @@ def infer_single(
         opset: The operator set that the node speaks.
 
     Raises:
-        UnsupportedOperatorError: If onnx can not tell them as tensors of one static shape.
+        UnknownTypeError: If they are not tensors of one static shape.
+        UnsupportedOperatorError: If onnx can not tell them.
     """
-    proto = _to_proto(node)
+    proto = to_proto(node)
     _add_defaults(proto, opset)
     names = [*proto.input, *node.attrs.get("captures", ())]
     values, initializers = [], []
@@ -58,7 +73,7 @@ def infer_single(
     graph = onnx.helper.make_graph([proto], "single", values, outputs, initializers)
     opsets = [onnx.helper.make_opsetid("", opset)]
     if node.domain:
-        opsets.append(onnx.helper.make_opsetid(node.domain, _newest(node.domain)))
+        opsets.append(onnx.helper.make_opsetid(node.domain, newest_of(node.domain)))
     model = onnx.helper.make_model(graph, opset_imports=opsets)
     try:
         found = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
@@ -81,7 +96,8 @@ def _add_defaults(proto: onnx.NodeProto, opset: int) -> None:
             proto.attribute.append(attribute.default_value)
 
 
-def _newest(domain: str) -> int:
+def newest_of(domain: str) -> int:
+    """Return the newest operator set of a domain that onnx has, 1 if it has none."""
     return max((s.since_version for s in onnx.defs.get_all_schemas() if s.domain == domain), default=1)
 
 
@@ -90,7 +106,7 @@ def _type(node: Node, proto: onnx.TypeProto) -> TensorType:
     if proto.WhichOneof("value") not in ("tensor_type", None):
         kind = str(proto.WhichOneof("value")).removesuffix("_type")
         result = "an optional value" if kind == "optional" else f"a {kind}"
-        raise UnsupportedOperatorError(
+        raise UnknownTypeError(
             f"{where} makes {result}, and opbuild knows tensors only",
             "replace sequences, optionals and maps by tensors",
         )
@@ -98,7 +114,7 @@ def _type(node: Node, proto: onnx.TypeProto) -> TensorType:
     dtype = ONNX_DTYPES.get(tensor.elem_type)
     static = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
     if dtype is None or not static:
-        raise UnsupportedOperatorError(
+        raise UnknownTypeError(
             f"{where}: the shape or the element type of its output is not known when the network is built",
             "only static shapes are supported; replace this node, or make the inputs that decide its shape constants",
         )

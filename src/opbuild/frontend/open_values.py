@@ -39,6 +39,18 @@ def fixed(value: Array, dtype: str) -> Array:
     return np.array([int(each) for each in value.reshape(-1)], dtype).reshape(value.shape)
 
 
+def value_at_hand(value: Array | None) -> Any:
+    """Return a value as it is in the size at hand, which decides nothing that lasts."""
+    if value is None or not is_open_value(value):
+        return value
+    return np.array([at_hand(each) for each in value.reshape(-1).tolist()], np.int64).reshape(value.shape)
+
+
+def type_at_hand(kind: TensorType) -> TensorType:
+    """Return a type as it is in the size at hand, which decides nothing that lasts."""
+    return TensorType(kind.dtype, tuple(map(at_hand, kind.shape)))
+
+
 def is_data(node: Node, index: int) -> bool:
     """Return whether an input of a node that runs is more than what says the output's shape or place."""
     return bool(node.domain) or index not in _SHAPES.get(node.op_type, ())
@@ -58,8 +70,14 @@ def evaluate_open(
     node: Node, inputs: Sequence[Array | None], opset: int, types: Sequence[TensorType], evaluate: Evaluate
 ) -> Sequence[Array] | None:
     """Return the outputs of a node some of whose inputs are open values; None if it is not known here."""
-    if node.op_type in _MOVES:
-        return _moved(node, inputs, opset, evaluate)
+    found = _moved(node, inputs, opset, evaluate) if node.op_type in _MOVES else _worked_out(node, inputs, types)
+    if found is None:
+        return None
+    pairs = zip(found, types, strict=True)
+    return [value if is_open_value(value) else value.astype(each.dtype) for value, each in pairs]
+
+
+def _worked_out(node: Node, inputs: Sequence[Array | None], types: Sequence[TensorType]) -> Sequence[Array] | None:
     function = _FUNCTIONS.get(node.op_type)
     if function is not None and all(value is not None for value in inputs):
         return (_applied(function, inputs, types[0].dtype),)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from opbuild.dtypes import numpy_dtype
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.binding import NodeBinder
 from opbuild.graph.node_json import node_from_json, node_to_json
@@ -120,7 +121,7 @@ class PortableModel:
                 outputs=tuple(map(str, parts["outputs"])),
                 nodes=tuple(node_from_json(node) for node in parts["nodes"]),
                 tensors={
-                    str(name): data.view(_dtype(dtype)).reshape([int(extent) for extent in shape])
+                    str(name): data.view(numpy_dtype(_dtype(dtype))).reshape([int(extent) for extent in shape])
                     for (name, dtype, shape), data in zip(parts["tensors"], contents, strict=True)
                 },
                 source_opset=int(parts["source_opset"]),

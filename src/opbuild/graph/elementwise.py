@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-import numpy as np
-
+from opbuild.dtypes import CODED, NARROW_FLOATS, greatest, is_float
 from opbuild.graph import user_operators
 from opbuild.graph.extents import is_open
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import DTYPES, Array, Node, TensorType
-from opbuild.operations.expression import Expression, arg, children, const, from_json, substitute, walk
+from opbuild.operations.casting import ROUND_MODES, UNSATURATED
+from opbuild.operations.expression import Expression, arg, children, const, dtype_of, from_json, substitute, walk
 from opbuild.operations.table import BY_TYPE, ONNX_TYPES, OPERATIONS, of_onnx
 
 Rule = Callable[[Node, list[Expression], Sequence[str]], Expression | None]
@@ -131,13 +131,13 @@ def _mean(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expr
 
 
 def _rounded_once(make: Rule) -> Rule:
-    """Return the rule of an operator made of several operations; of float16 numbers they are computed in float32."""
+    """Return the rule of an operator made of several operations; of 16 bits they are computed in float32."""
 
     def rule(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expression | None:
-        if dtypes[0] != "float16":
+        if dtypes[0] not in NARROW_FLOATS:
             return make(node, operands, dtypes)
-        wide = [_converted(operand, "float16", "float32") for operand in operands]
-        return ("cast", "float16", make(node, wide, ["float32"] * len(dtypes)))
+        wide = [_converted(operand, dtypes[0], "float32") for operand in operands]
+        return ("cast", dtypes[0], make(node, wide, ["float32"] * len(dtypes)))
 
     return rule
 
@@ -149,7 +149,7 @@ def _fused(node: Node, operands: list[Expression]) -> Expression:
 
 def _pow(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expression | None:
     base, exponent = operands
-    if dtypes[0].startswith("float") or not dtypes[1].startswith("float"):
+    if is_float(dtypes[0]) or not is_float(dtypes[1]):
         return ("pow", base, _converted(exponent, dtypes[1], dtypes[0]))
     # An integer to a fraction: in float64, then towards zero.
     wide = (_converted(base, dtypes[0], "float64"), _converted(exponent, dtypes[1], "float64"))
@@ -159,7 +159,7 @@ def _pow(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expre
 def _converted(operand: Expression, have: str, want: str) -> Expression:
     if have == want:
         return operand
-    if operand[0] == "const" and want.startswith("float"):
+    if operand[0] == "const" and is_float(want):
         return const(float(operand[2]), want)
     return ("cast", want, operand)
 
@@ -168,9 +168,9 @@ def _clip(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expr
     """An absent bound is the least or greatest number of the type, as the text says; infinity is beyond it."""
     low, high = operands[1:2], operands[2:3]
     low, high = low if any(dtypes[1:2]) else [], high if any(dtypes[2:3]) else []
-    if dtypes[0].startswith("float"):
-        greatest = float(np.finfo(dtypes[0]).max)
-        low, high = low or [const(-greatest, dtypes[0])], high or [const(greatest, dtypes[0])]
+    if is_float(dtypes[0]):
+        most = greatest(dtypes[0])
+        low, high = low or [const(-most, dtypes[0])], high or [const(most, dtypes[0])]
     if low and high:
         return ("clip", operands[0], *low, *high)
     if low:
@@ -191,7 +191,21 @@ def _is_inf(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Ex
 def _cast(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expression | None:
     to = node.attrs.get("to")
     wanted = dtypes[1] if node.op_type == "CastLike" else to if isinstance(to, str) else ONNX_DTYPES.get(to)  # type: ignore[arg-type]  # an int
-    return ("cast", wanted, operands[0]) if wanted in DTYPES else None
+    if wanted not in DTYPES:
+        return None
+    options = _cast_options(node, wanted)
+    return ("cast_as", wanted, " ".join(options), operands[0]) if options else ("cast", wanted, operands[0])
+
+
+def _cast_options(node: Node, wanted: str) -> list[str]:
+    """Return the options of a conversion that change what it does; only floats of 8 bits have any."""
+    options = []
+    if wanted.startswith("float8") and not node.attrs.get("saturate", 1):
+        options.append(UNSATURATED)
+    mode = node.text("round_mode", ROUND_MODES[0])
+    if wanted == "float8_e8m0fnu" and mode != ROUND_MODES[0]:
+        options.append(mode)
+    return options
 
 
 def _swish(node: Node, operands: list[Expression], dtypes: Sequence[str]) -> Expression:
@@ -219,15 +233,27 @@ def _has_kernel(expression: Expression, node: Node, types: Mapping[str, TensorTy
     """Return whether all operations exist for the operands' types; a fused chain was checked when it was made."""
     if node.domain == "opbuild" and node.op_type == "Elementwise":
         return True
-    kinds = {types[name].dtype for name in node.inputs if name}
-    floats = all(kind.startswith("float") for kind in kinds - {"bool"})
+    dtypes = [types[name].dtype if name else "" for name in node.inputs]
+    if not all(part[0] in _CONVERSIONS for part in walk(expression) if _reads_codes(part, dtypes)):
+        return False
+    kinds = {*dtypes} - {""}
+    floats = all(is_float(kind) for kind in kinds - {"bool"})
     found = None if node.domain else of_onnx(node.op_type, node.attrs)
     if found is not None and found[0].parameters:
-        is_float = types[node.inputs[0]].dtype.startswith("float")
-        return is_float and all(float(node.attrs.get(name, 1.0)) for name in found[0].divisors)
-    if floats or any(part[0] in ("cast", "user") for part in walk(expression)):
+        return is_float(types[node.inputs[0]].dtype) and all(
+            float(node.attrs.get(name, 1.0)) for name in found[0].divisors
+        )
+    if floats or any(part[0] in (*_CONVERSIONS, "user") for part in walk(expression)):
         return True
     return all(OPERATIONS[part[0]].has_integers for part in walk(expression) if children(part))
+
+
+_CONVERSIONS = ("cast", "cast_as")
+
+
+def _reads_codes(part: Expression, dtypes: Sequence[str]) -> bool:
+    """Return whether an operand of the outermost operation is of a type without arithmetic."""
+    return any(dtype_of(child, dtypes) in CODED for child in children(part))
 
 
 def simplified(expression: Expression) -> Expression:

@@ -21,6 +21,28 @@ Shape = tuple[int, ...]
 Types = tuple[TensorType, ...]
 
 
+class UnknownTypeError(UnsupportedOperatorError):
+    """The types of a node's outputs can not be told before it is evaluated.
+
+    Attributes:
+        stopped: The node, as one of the newest operator set; set where nodes of older sets are taken.
+        nodes: All nodes of the newest operator set that the model's node became.
+    """
+
+    stopped: Node | None = None
+    nodes: tuple[Node, ...] = ()
+
+
+class UnknownValueError(UnknownTypeError):
+    """The types of a node's outputs depend on the value of an input that is not known.
+
+    Attributes:
+        index: The input's position.
+    """
+
+    index: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """One node with what is known of its inputs.
@@ -62,15 +84,17 @@ class Call:
         """Return the value of an input on which the output's type depends.
 
         Raises:
-            UnsupportedOperatorError: If the value is not known when the network is built.
+            UnknownValueError: If the value is not known when the network is built.
         """
         found = self.constants[index] if index < len(self.constants) else None
         if found is None:
-            raise UnsupportedOperatorError(
+            error = UnknownValueError(
                 f"{self.node.op_type} node {self.node.name!r}: the shape of its output depends on the values of input "
                 f"{self.node.inputs[index]!r}, which are known only at run time",
                 "make that input a constant; only static shapes are supported",
             )
+            error.index = index
+            raise error
         return found
 
     def is_known(self, index: int) -> bool:
@@ -172,7 +196,9 @@ def same_dtype(call: Call, first: int = 0, last: int | None = None) -> str:
 
 ONNX_DTYPES: dict[int, str] = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "float16",
-    11: "float64", 12: "uint32", 13: "uint64",
+    11: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16", 17: "float8_e4m3fn", 18: "float8_e4m3fnuz",
+    19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4_e2m1fn", 24: "float8_e8m0fnu",
+    25: "uint2", 26: "int2",
 }  # fmt: skip
 """ONNX's numbers of the element types that opbuild supports."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from opbuild.dtypes import stored_bits
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.shape_rules import Call, Types, broadcast, named_dtype, rule, same_dtype
 from opbuild.graph.types import TensorType
+from opbuild.operations.casting import ROUND_MODES
 from opbuild.operations.record import Operation
 from opbuild.operations.table import OPERATIONS
 from opbuild.text.plural import counted
@@ -56,7 +58,19 @@ def clip(call: Call) -> Types:
 @rule("Cast", "CastLike")
 def cast(call: Call) -> Types:
     """The element type that attribute ``to`` names, or the second input's."""
+    mode = call.node.text("round_mode", ROUND_MODES[0])
+    if mode not in ROUND_MODES:
+        call.fail(f"its round_mode is {mode!r}, no one of {', '.join(ROUND_MODES)}")
     dtype = call.dtype(1) if call.node.op_type == "CastLike" else named_dtype(call, call.attr("to", 0))
+    return (TensorType(dtype, call.shape(0)),)
+
+
+@rule("BitCast")
+def bit_cast(call: Call) -> Types:
+    """The element type that attribute ``to`` names; it has as many bits as the input's."""
+    have, dtype = call.dtype(0), named_dtype(call, call.attr("to", 0))
+    if stored_bits(have) != stored_bits(dtype):
+        call.fail_dtype(f"{dtype} has {stored_bits(dtype)} bits, {have} has {stored_bits(have)}")
     return (TensorType(dtype, call.shape(0)),)
 
 
@@ -70,21 +84,6 @@ def dropout(call: Call) -> Types:
             "export the model for inference",
         )
     return (call.type(0), TensorType("bool", call.shape(0)))
-
-
-@rule("QuantizeLinear")
-def quantize(call: Call) -> Types:
-    """The zero point's element type, ``output_dtype``, or uint8."""
-    if call.has(2):
-        return (TensorType(call.dtype(2), call.shape(0)),)
-    return (TensorType(named_dtype(call, call.attr("output_dtype", 0) or 2), call.shape(0)),)
-
-
-@rule("DequantizeLinear")
-def dequantize(call: Call) -> Types:
-    """The scale's element type, or ``output_dtype``."""
-    chosen = call.attr("output_dtype", 0)
-    return (TensorType(named_dtype(call, chosen) if chosen else call.dtype(1), call.shape(0)),)
 
 
 def _operation_rule(operation: Operation, op_type: str, count: int, domain: str) -> None:

@@ -174,3 +174,18 @@ def global_pool(call: Call) -> Types:
     """Pooling of all spatial extents to 1."""
     x = call.rank(0, least=2)
     return (TensorType(call.dtype(0), (*x[:2], *(1 for _ in x[2:]))),)
+
+
+@rule("MaxUnpool")
+def max_unpool(call: Call) -> Types:
+    """What a MaxPool with these attributes had, or the shape in the third input."""
+    x, kernel = call.rank(0, least=3), tuple(int(item) for item in call.attr("kernel_shape", ()))
+    count = len(x) - 2
+    call.expect(1, x)
+    if len(kernel) != count:
+        call.fail(f"kernel_shape {list(kernel)} does not fit an input of rank {len(x)}")
+    if call.has(2):
+        return (TensorType(call.dtype(0), call.ints(2)),)
+    strides, pads = _list(call, "strides", count, 1), _list(call, "pads", 2 * count, 0)
+    spatial = ((x[2 + i] - 1) * strides[i] - pads[i] - pads[count + i] + kernel[i] for i in range(count))
+    return (TensorType(call.dtype(0), (*x[:2], *spatial)),)

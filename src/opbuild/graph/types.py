@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
+from opbuild.dtypes import ADDED, itemsize
 from opbuild.text.plural import counted
 
 Array = npt.NDArray[Any]
@@ -26,8 +26,9 @@ COLLECTIVES = "opbuild.ranks"
 
 DTYPES = (
     "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
+    *ADDED,
 )  # fmt: skip
-"""Element types, by their numpy names."""
+"""Element types, by their numpy names; those that ``dtypes.ADDED`` names are ``ml_dtypes``'."""
 
 MOST_ELEMENTS = 2**31 - 1
 """Elements of one tensor at most: kernels count them in 32 bits."""
@@ -51,7 +52,7 @@ class TensorType:
     @property
     def nbytes(self) -> int:
         """Size in bytes, dense."""
-        return self.size * np.dtype(self.dtype).itemsize
+        return self.size * itemsize(self.dtype)
 
     @property
     def problem(self) -> str:

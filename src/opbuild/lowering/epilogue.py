@@ -8,15 +8,17 @@ operands are numbered in order of appearance, so that ``x + conv`` and ``conv + 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.epilogue import Epilogue, Kind
 from opbuild.graph.types import Array, Node
+from opbuild.lowering import run_time_weights
 from opbuild.lowering.context import Lowering, NotServedError
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
+from opbuild.lowering.strided import dense_as
 from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import ACC, arg, canonical, from_json, is_refined, substitute
 from opbuild.platform.digest import blake3_of
@@ -76,8 +78,13 @@ def _lane_value(lowering: Lowering, kind: Kind, name: str) -> float:
     return CHANNEL_FILL if kind == "channel" else float(np.asarray(lowering.constant(name)).reshape(-1)[0])
 
 
-def epilogue_of(lowering: Lowering, node: Node) -> Epilogue:
+def epilogue_of(lowering: Lowering, node: Node, dtypes: Sequence[str] = ("float32",)) -> Epilogue:
     """Return a convolution's epilogue.
+
+    Args:
+        lowering: Where the values lie.
+        node: The convolution.
+        dtypes: The element types that operands may have.
 
     Raises:
         NotServedError: If an operand is neither of the output's shape nor a constant for each channel or for all.
@@ -87,26 +94,31 @@ def epilogue_of(lowering: Lowering, node: Node) -> Epilogue:
         return Epilogue()
     expression, order = canonical(from_json(list(stored)))
     shape, own = lowering.type(node.outputs[0]).shape, int(node.attrs["own_inputs"])
-    operands = tuple(_classified(lowering, node.inputs[own + index], shape) for index in order)
-    return Epilogue(expression, operands, lowering.impl_mode(node, is_refined(expression)))
+    operands = tuple(_classified(lowering, node.inputs[own + index], shape, dtypes) for index in order)
+    types = tuple(lowering.type(name).dtype for _, name in operands)
+    mode = lowering.impl_mode(node, is_refined(expression, types))
+    return Epilogue(expression, operands, mode, types)
 
 
 def pack_channels(lowering: Lowering, name: str, channels: int, fill: float, order: Array | None = None) -> Plain:
     """Return one value a channel (``""``: zero) as ``(C1, 16)``, lanes beyond the channels holding ``fill``.
 
-    With an ``order``, the value of channel c lies at ``order[c]``.
+    With an ``order``, the value of channel c lies at ``order[c]``; there is none for values known only at run time.
     """
-    array = lowering.constant(name)
+    if name and not lowering.is_constant(name):
+        value = lowering.dense(name)
+        return run_time_weights.packed(lowering, dense_as(value, (channels,)), run_time_weights.CHANNELS, name, fill)
+    array, dtype = lowering.constant(name), lowering.type(name).dtype if name else "float32"
     shape = (blocks(channels), BLOCK)
 
     def pack() -> Array:
-        packed = np.full(shape[0] * BLOCK, fill, np.float32)
+        packed = np.full(shape[0] * BLOCK, fill, dtype)
         place = slice(channels) if order is None else order
-        packed[place] = 0.0 if array is None else np.asarray(array, np.float32).reshape(-1)
+        packed[place] = 0.0 if array is None else np.asarray(array).reshape(-1)
         return packed.reshape(shape)
 
     recipe = f"channels {channels} fill {fill!r}{order_recipe(order)}"
-    return lowering.packed((name,) if name else (), recipe, shape, "float32", pack)
+    return lowering.packed((name,) if name else (), recipe, shape, dtype, pack)
 
 
 def order_recipe(order: Array | None) -> str:
@@ -121,14 +133,13 @@ def is_per_channel(own: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 def pack_scalar(lowering: Lowering, name: str) -> Plain:
     """Return a constant of one element."""
-    return lowering.packed(
-        (name,), "scalar", (1,), "float32", lambda: np.asarray(lowering.constant(name), np.float32).reshape(1)
-    )
+    dtype = lowering.type(name).dtype
+    return lowering.packed((name,), "scalar", (1,), dtype, lambda: np.asarray(lowering.constant(name)).reshape(1))
 
 
-def _classified(lowering: Lowering, name: str, shape: tuple[int, ...]) -> tuple[Kind, str]:
+def _classified(lowering: Lowering, name: str, shape: tuple[int, ...], dtypes: Sequence[str]) -> tuple[Kind, str]:
     type_ = lowering.type(name)
-    if type_.dtype != "float32":
+    if type_.dtype not in dtypes:
         raise NotServedError(f"the epilogue reads {name} of type {type_.dtype}")
     if lowering.is_constant(name):
         if type_.size == 1:

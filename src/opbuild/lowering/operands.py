@@ -22,6 +22,9 @@ from opbuild.families.blocked import BLOCK
 from opbuild.graph.types import Array
 from opbuild.program import BufferKind, View
 
+ZEROS = "0"
+"""The ``halo_value`` of memory whose halo is read as zeros."""
+
 
 @dataclass(eq=False)
 class Storage:
@@ -32,7 +35,9 @@ class Storage:
         dtype: Element type.
         shape: Plain: row-major shape. Blocked: ``(N, C1, H, W)``, halo excluded.
         blocked: Whether the layout is blocked.
-        halo: Zeros around each plane as ``[left, top, right, bottom]``; blocked only.
+        halo: Positions around each plane as ``[left, top, right, bottom]``; blocked only.
+        halo_value: What the halo holds; of an owner only. ``ZEROS`` are there from the beginning; anything else is
+            written by whoever reads it. None: zeros too, on which nobody depends.
         alias: The storage that contains this one, and the first element (plain) or channel block (blocked) of it.
         pack: For constants, as in ``Buffer``.
         source: For constants, as in ``Buffer``.
@@ -43,6 +48,7 @@ class Storage:
     shape: tuple[int, ...]
     blocked: bool = False
     halo: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    halo_value: str | None = None
     alias: tuple[Storage, int] | None = None
     pack: Callable[[], Array] | None = None
     source: Callable[[], Hashable] | None = None
@@ -72,7 +78,7 @@ class Storage:
     @property
     def zeroed(self) -> Hashable | None:
         """The geometry that must match for memory to be shared, if there are zeros to keep; of an owner only."""
-        if not self.blocked or not any(self.halo):
+        if not self.blocked or not any(self.halo) or self.halo_value not in (None, ZEROS):
             return None
         return ("blocked", self.dtype, self.shape, tuple(self.halo))
 
@@ -127,6 +133,14 @@ class Blocked:
         """``(N, C1, H, W)`` without the halo."""
         n, c1, h, w = self.storage.shape
         return n, c1, h, w
+
+    def part(self, start: int, count: int) -> Blocked:
+        """Return ``count`` channel blocks from ``start`` on."""
+        n, _, h, w = self.shape
+        inside = Storage(
+            self.storage.kind, self.storage.dtype, (n, count, h, w), blocked=True, alias=(self.storage, start)
+        )
+        return Blocked(inside, min(count * BLOCK, self.channels - start * BLOCK), self.padding_value)
 
     def window(
         self, n: int = 0, left: int = 0, top: int = 0, width: int | None = None, height: int | None = None

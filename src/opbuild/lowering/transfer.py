@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from opbuild.dtypes import itemsize
 from opbuild.families.blocked import BLOCK
 from opbuild.families.copy import family as copies
 from opbuild.families.family import Choose
@@ -26,14 +27,14 @@ Made = tuple[OpDesc, tuple[View, ...]]
 
 def copy(views: Sequence[View], dtype: str, choose: Choose) -> Made:
     """Make the call that copies a strided tensor of any rank to another of the same extents."""
-    loops, itemsize = collapse(views), np.dtype(dtype).itemsize
-    across = _across(loops, copies.edge(itemsize))
+    loops, size = collapse(views), itemsize(dtype)
+    across = _across(loops, copies.edge(size))
     if across is not None:
         loops = loops.moved(across, 1)
     loops = loops.filled(at=1 if across is None else 2) if len(loops.extents) > 1 else loops
     source, target = (steps[0] for steps in loops.strides[:2])
     adjacent = target == 1 and source in (0, 1)
-    variant = choose(copies.choose, loops.extents[0], itemsize, adjacent, across is not None)
+    variant = choose(copies.choose, loops.extents[0], size, adjacent, across is not None)
     return copies.describe(dtype, (source, target), len(loops.extents), variant), loops.views(views)
 
 

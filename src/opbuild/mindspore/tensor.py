@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from opbuild.dtypes import itemsize
 from opbuild.errors import InvalidModelError
 from opbuild.frontend.cell import Symbol, location
 from opbuild.graph.types import Array, TensorType
@@ -95,7 +96,7 @@ class Tensor(metaclass=Named):
     @property
     def itemsize(self) -> int:
         """Bytes of one element."""
-        return np.dtype(self.type.dtype).itemsize
+        return itemsize(self.type.dtype)
 
     @property
     def nbytes(self) -> int:

@@ -540,7 +540,11 @@ static const char *type_name(uint32_t type) {
         const char *name;
     } names[] = {{0x0101, "bool"},   {0x0801, "uint8"},    {0x1001, "uint16"}, {0x2001, "uint32"},
                  {0x4001, "uint64"},     {0x0800, "int8"},     {0x1000, "int16"},  {0x2000, "int32"},
-                 {0x4000, "int64"},      {0x1002, "float16"},  {0x2002, "float32"}, {0x4002, "float64"}};
+                 {0x4000, "int64"},      {0x1002, "float16"},  {0x2002, "float32"}, {0x4002, "float64"},
+                 {0x1003, "bfloat16"},   {0x10801, "float8_e4m3fn"},   {0x20801, "float8_e4m3fnuz"},
+                 {0x30801, "float8_e5m2"},   {0x40801, "float8_e5m2fnuz"}, {0x50801, "float8_e8m0fnu"},
+                 {0x60801, "float4_e2m1fn"}, {0x70801, "int4"}, {0x80801, "uint4"}, {0x90801, "int2"},
+                 {0xa0801, "uint2"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].type == type) return names[i].name;
     return "unknown";

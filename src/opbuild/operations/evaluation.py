@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from opbuild.dtypes import NARROW_FLOATS, numpy_dtype
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.operations import arrays
 from opbuild.operations.arrays import Array
+from opbuild.operations.casting import cast
 from opbuild.operations.expression import Expression, children
 from opbuild.operations.record import evaluate
 from opbuild.operations.table import OPERATIONS
@@ -21,12 +22,12 @@ UserOperators = Mapping[str, Callable[..., Array]]
 def apply(name: str, *operands: Array) -> Array:
     """Return one operation applied to arrays that broadcast together.
 
-    The result has the last operand's element type, except that predicates give bool. A float16 is computed in float32
-    and rounded once.
+    The result has the last operand's element type, except that predicates give bool. What has 16 bits is
+    computed in float32 and rounded once.
     """
     operation, kind = OPERATIONS[name], operands[-1].dtype
-    if any(operand.dtype == np.float16 for operand in operands):
-        operands = tuple(each.astype(np.float32) if each.dtype == np.float16 else each for each in operands)
+    if any(operand.dtype.name in NARROW_FLOATS for operand in operands):
+        operands = tuple(each.astype(np.float32) if each.dtype.name in NARROW_FLOATS else each for each in operands)
     with np.errstate(all="ignore"):
         found = np.asarray(evaluate(operation.numpy or operation.formula, arrays, operands))
         return found if operation.predicate else found.astype(kind, copy=False)
@@ -55,10 +56,12 @@ def evaluate_expression(
         return np.asarray(acc)
     if head == "const":
         _, dtype, text = expression
-        return np.array(float(text) if dtype.startswith("float") else int(text), dtype)
+        return np.array(int(text) if dtype.startswith(("int", "uint", "bool")) else float(text), numpy_dtype(dtype))
     operands = [evaluate_expression(child, args, acc, user) for child in children(expression)]
     if head == "cast":
         return cast(operands[0], expression[1])
+    if head == "cast_as":
+        return cast(operands[0], expression[1], expression[2].split())
     if head == "user":
         if user is None or expression[1] not in user:
             raise UnsupportedOperatorError(
@@ -71,49 +74,26 @@ def evaluate_expression(
     return apply(head, *operands)
 
 
-def evaluate_scalar(expression: Expression, args: Sequence[float]) -> float:
-    """Return the value of an expression of float32 numbers for one element.
+def evaluate_scalar(
+    expression: Expression, args: Sequence[float], dtypes: Sequence[str] = (), acc: Array | None = None
+) -> float:
+    """Return the value of an expression for one element.
 
     Lowering asks whether unused lanes of channel blocks stay finite.
 
     Args:
         expression: What to evaluate.
         args: What ``("arg", i)`` stands for.
+        dtypes: The types of ``args``; float32 if there are none.
+        acc: What ``("acc",)`` stands for.
 
     Returns:
-        The value; NaN too for what can not be known here: a user-defined operator, an accumulator.
+        The value; NaN too for what can not be known here: a user-defined operator, an accumulator that is not given.
     """
     with np.errstate(all="ignore"):
-        numbers = [np.asarray(value, np.float32) for value in args]
+        kinds = dtypes or ["float32"] * len(args)
+        numbers = [np.asarray(value, kind) for value, kind in zip(args, kinds, strict=True)]
     try:
-        return float(evaluate_expression(expression, numbers))
+        return float(evaluate_expression(expression, numbers, acc))
     except UnsupportedOperatorError:
         return math.nan
-
-
-def cast(value: Array, dtype: str) -> Array:
-    """Convert as ONNX's Cast does: floats to integers towards zero, NaN and anything but 0 to true.
-
-    Floats outside an integer type's range, and NaN, are open in ONNX; here they become what kernels make of them on
-    every machine, see docs/concepts/operators.md.
-    """
-    with np.errstate(all="ignore"):
-        if dtype == "bool":
-            return np.asarray(value != 0)
-        target = np.dtype(dtype)
-        if np.issubdtype(value.dtype, np.floating) and np.issubdtype(target, np.integer):
-            return _to_integer(value, target)
-        if target == np.float16 and value.dtype != np.float16:
-            value = value.astype(np.float32)
-        return value.astype(target)
-
-
-def _to_integer(value: Array, target: np.dtype[Any]) -> Array:
-    bits = max(8 * target.itemsize, 32)
-    kind, half = np.dtype(f"int{bits}"), 2.0 ** (bits - 1)
-    value = value.astype(np.float32) if value.dtype == np.float16 else value
-    upper = (value >= half) if target in (np.uint32, np.uint64) else np.zeros(value.shape, bool)
-    value = np.where(upper, value - value.dtype.type(half), value)
-    inside = np.abs(value) < half
-    signed = np.where(inside, np.where(inside, value, 0).astype(kind), np.iinfo(kind).min)
-    return np.asarray(signed ^ np.where(upper, np.iinfo(kind).min, 0)).astype(target)

@@ -5,6 +5,7 @@ An expression is a nested tuple, so it is hashable and JSON without change:
 * ``("arg", i)`` is operand ``i`` of the kernel's elementwise operands; in an epilogue ``("acc",)`` is the accumulator.
 * ``("const", dtype, text)`` is a literal; ``text`` is ``repr`` of a Python float or int, ``inf``, ``-inf`` or ``nan``.
 * ``("cast", dtype, e)`` converts as ONNX's Cast does.
+* ``("cast_as", dtype, options, e)`` converts with options of ``operations.casting``, words between spaces.
 * ``("user", name, e...)`` calls a user-defined elementwise operator, whose source is in the descriptor.
 * ``(operation, e...)`` applies one of ``operations.table``; its operands have one type, comparisons give ``bool``.
 """
@@ -21,6 +22,9 @@ Expression = tuple[Any, ...]
 
 ACC: Expression = ("acc",)
 
+_BEFORE = {"cast": 2, "cast_as": 3, "user": 2}
+"""How many items stand before the operands, where there are more than the operation's name."""
+
 
 def arg(index: int) -> Expression:
     """Return the expression that reads operand ``index``."""
@@ -36,18 +40,16 @@ def const(value: float | int | bool, dtype: str = "float32") -> Expression:
 
 def children(expression: Expression) -> tuple[Expression, ...]:
     """Return the operands of the outermost operation."""
-    head = expression[0]
-    if head in ("arg", "acc", "const"):
+    if expression[0] in ("arg", "acc", "const"):
         return ()
-    return tuple(expression[2:] if head in ("cast", "user") else expression[1:])
+    return tuple(expression[_BEFORE.get(expression[0], 1) :])
 
 
 def rebuild(expression: Expression, operands: tuple[Expression, ...]) -> Expression:
     """Return the outermost operation of ``expression`` applied to other operands."""
-    head = expression[0]
-    if head in ("arg", "acc", "const"):
+    if expression[0] in ("arg", "acc", "const"):
         return expression
-    return (*expression[:2], *operands) if head in ("cast", "user") else (head, *operands)
+    return (*expression[: _BEFORE.get(expression[0], 1)], *operands)
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
@@ -89,7 +91,7 @@ def dtype_of(expression: Expression, dtypes: Sequence[str] = ()) -> str:
     head = expression[0]
     if head == "arg":
         return dtypes[expression[1]] if expression[1] < len(dtypes) else "float32"
-    if head in ("const", "cast"):
+    if head in ("const", "cast", "cast_as"):
         return str(expression[1])
     if head in OPERATIONS:
         operation = OPERATIONS[head]

@@ -26,7 +26,7 @@ from opbuild.pipeline.stores import Stores
 from opbuild.platform.background import Background
 from opbuild.report import Clock, OperatorReport, Report
 from opbuild.runtime.library import Library
-from opbuild.runtime.network import Binding, Shapes
+from opbuild.runtime.network import Binding, Bound, Shapes
 from opbuild.runtime.template import OpenKernel, Template
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class AnySize:
         declared: The shapes of the inputs, -1 where they are open.
         new_builder: Makes a builder.
         build: Builds the network for a size, or starts it as it is stored, at low priority.
+        is_open: Whether the network surely is for several sizes.
     """
 
     def __init__(
@@ -72,27 +73,33 @@ class AnySize:
         stores: Stores,
         declared: Sequence[Sequence[int]],
         new_builder: Callable[[], Builder],
-        build: Callable[[Shapes], Binding],
+        build: Callable[[Shapes], Bound],
+        *,
+        is_open: bool,
     ) -> None:
         self._source, self._stores, self._declared = source, stores, declared
         self._new_builder, self._build = new_builder, build
         self._lock = threading.RLock()
         self._opened: list[_Opened] = []
         self._failed = 0
-        self._is_known = False
+        self._is_open, self._has_first_only = is_open, True
+        self._asked: Shapes = ()
+        source.keeps = is_open
         self._loaded: LoadedKernels | None = None
         self._preparing: Background[None] | None = None
 
-    @property
-    def is_new(self) -> bool:
-        """Whether ``begin`` is still to be called, so that the model should be kept."""
-        return self._preparing is None
+    def begin(self, shapes: Shapes, bound: Bound) -> None:
+        """Prepare for further sizes, in the background, after the first one was bound, if there surely are any.
 
-    def begin(self, shapes: Shapes) -> None:
-        """Prepare for further sizes, in the background, at the first size."""
-        if self._preparing is None:
-            self._preparing = Background(lambda: self._prepare(shapes), "opbuild-any-size")
-            self._preparing.start()
+        A network in parts has no template, nor has one that may be called with one size only.
+        """
+        if self._preparing is None and self._has_first_only:
+            self._has_first_only = False
+            if isinstance(bound, Binding) and self._is_open:
+                self._preparing = Background(lambda: self._prepare(shapes), "opbuild-any-size")
+                self._preparing.start()
+            else:
+                self._source.forget()
 
     def wait(self) -> None:
         """Wait until what ``begin`` began is done."""
@@ -107,21 +114,22 @@ class AnySize:
 
     def bind(self, shapes: Shapes) -> Binding | None:
         """Bind a size by a template; None if it must be built."""
+        if not self._asked:
+            self._asked = shapes
+            return None
         self.wait()
         with self._lock:
-            if not self._is_known:  # nobody knows yet whether there will be another size
-                self._is_known = True
-                return None
             bound = self._bound(shapes)
             if bound is None and len(self._opened) + self._failed < MOST_TEMPLATES:
                 self._prepare_more(shapes)
                 bound = self._bound(shapes)
             return bound
 
-    def bind_stored(self, shapes: Shapes) -> Binding | None:
-        """Bind a size by a stored template, where no template is open yet; None if there is none for it."""
+    def bind_stored(self) -> Binding | None:
+        """Bind the first size by a stored template; None if there is none for it."""
         with self._lock:
-            return self._bound(shapes) if not self._opened and self._load_stored() else None
+            is_first = self._has_first_only and not self._opened
+            return self._bound(self._asked) if is_first and self._asked and self._load_stored() else None
 
     # -- binding ------------------------------------------------------------------------------------------------------
 
@@ -145,7 +153,7 @@ class AnySize:
             return Binding(executor, report, (lambda: self._better(shapes)) if decision.replaced else None)
         return None
 
-    def _better(self, shapes: Shapes) -> Binding | None:
+    def _better(self, shapes: Shapes) -> Bound | None:
         """Build the network for a size that was asked for again; tell what goes wrong, which stops nothing."""
         try:
             return self._build(shapes)

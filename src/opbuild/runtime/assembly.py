@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from opbuild.dtypes import itemsize
 from opbuild.errors import BuildError
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.program import HostCall, KernelCall, Program
@@ -49,9 +48,7 @@ def make_record(
             for index, buffer in enumerate(program.buffers)
         ),
         steps=tuple(
-            KernelStep(symbols[call.desc], call.views, call.nodes, _other_types(call, program), call.work)
-            if isinstance(call, KernelCall)
-            else call
+            _step(symbols[call.desc], call, program) if isinstance(call, KernelCall) else call
             for call in program.calls
             if not _writes_nothing(call)
         ),
@@ -69,6 +66,11 @@ def make_record(
     if wrong:
         raise BuildError(f"network {program.name}: {wrong}", "this is an error in opbuild; please report it")
     return record
+
+
+def _step(symbol: str, call: KernelCall, program: Program) -> KernelStep:
+    types, writes = _other_types(call, program), len(call.desc.outputs)
+    return KernelStep(symbol, call.views, call.nodes, types, call.work, writes)
 
 
 def _writes_nothing(call: KernelCall | HostCall) -> bool:
@@ -89,7 +91,7 @@ def _check_kernel(call: KernelCall, program: Program) -> None:
     if wrong is None:
         for operand, view in zip(call.desc.operands, call.views, strict=True):
             held = program.buffers[view.buffer].dtype
-            if np.dtype(held).itemsize != np.dtype(operand.dtype).itemsize:
+            if itemsize(held) != itemsize(operand.dtype):
                 wrong = f"{operand.name} is {operand.dtype}, its buffer holds {held}"
     if wrong:
         raise BuildError(

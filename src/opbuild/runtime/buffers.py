@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from opbuild.dtypes import ADDED, CODED
 from opbuild.graph.types import Array
 from opbuild.program import View
 
@@ -59,6 +60,8 @@ def make_headers(views: Iterable[tuple[View, str]]) -> tuple[Array, Array]:
 
 
 def element_type(dtype: str) -> tuple[int, int]:
-    """Return Halide's code and bits for a numpy name."""
+    """Return Halide's code and bits for a numpy name; bytes that are codes of numbers are unsigned."""
+    if dtype in ADDED:
+        return (1, 8) if dtype in CODED else (3, 16)
     kind = np.dtype(dtype)
     return _CODES[kind.kind], 1 if kind.kind == "b" else kind.itemsize * 8

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InputError
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE
@@ -34,7 +35,7 @@ class Endpoint(NamedTuple):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The element type."""
-        return np.dtype(self.type.dtype or object)
+        return numpy_dtype(self.type.dtype or "object")
 
     def __repr__(self) -> str:
         return f"Endpoint(name={self.name!r}, shape={self.shape}, dtype={self.dtype.name!r})"

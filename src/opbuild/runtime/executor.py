@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from opbuild.dtypes import itemsize, numpy_dtype
 from opbuild.errors import LinkError, OpbuildError, RunError
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.host import here
@@ -203,15 +204,15 @@ class Arena:
         """Return the memory of a buffer as a flat array; None for the caller's."""
         buffer = owner.record.buffers[index]
         if buffer.kind == "temporary":
-            return self.memory[buffer.place : buffer.place + buffer.nbytes].view(buffer.dtype)
+            return self.memory[buffer.place : buffer.place + buffer.nbytes].view(numpy_dtype(buffer.dtype))
         if buffer.kind == "constant":
-            return owner._constants[buffer.place].view(buffer.dtype)
+            return owner._constants[buffer.place].view(numpy_dtype(buffer.dtype))
         return None
 
     def _set_addresses(self, views: Sequence[View], record: Record) -> None:
         """Fill in the addresses of all views but those of the caller's arrays."""
         bases = [0 if array is None else array.ctypes.data for array in self._arrays]
-        sizes = [np.dtype(buffer.dtype).itemsize for buffer in record.buffers]
+        sizes = [itemsize(buffer.dtype) for buffer in record.buffers]
         if views:
             self.headers["host"] = [bases[view.buffer] + view.offset * sizes[view.buffer] for view in views]
 
@@ -236,7 +237,7 @@ class Arena:
             return kernel_step(kernel, library, here().tasks(step.work, library.num_threads), addresses)
         from opbuild.runtime.order_check import OrderCheck  # only for who debugs
 
-        sizes = [np.dtype(owner.record.buffers[view.buffer].dtype).itemsize for view in step.views]
+        sizes = [itemsize(owner.record.buffers[view.buffer].dtype) for view in step.views]
         check = OrderCheck(library, kernel, headers, step.views, sizes)
         return check, _arguments(library.num_threads, addresses)
 
@@ -259,10 +260,10 @@ class _PortArguments:
     """The arguments that point into one of the caller's arrays."""
 
     def __init__(self, port: Port, views: Sequence[View], record: Record) -> None:
-        itemsize = np.dtype(record.buffers[port.buffer].dtype).itemsize
+        size = itemsize(record.buffers[port.buffer].dtype)
         self.buffer = port.buffer
         self.hosts = tuple(
-            (index * HEADER_WORDS + HOST_WORD, view.offset * itemsize)
+            (index * HEADER_WORDS + HOST_WORD, view.offset * size)
             for index, view in enumerate(views)
             if view.buffer == port.buffer
         )
@@ -290,7 +291,7 @@ def evaluate_step(call: HostCall, arrays: Sequence[Array | None], evaluate: Eval
     for view, type_, result in zip(call.outputs, call.output_types, results, strict=False):
         if view is None or type_ is None:
             continue
-        if result is None or result.shape != type_.shape or result.dtype != np.dtype(type_.dtype):
+        if result is None or result.shape != type_.shape or result.dtype != numpy_dtype(type_.dtype):
             got = "nothing" if result is None else f"{result.dtype}{list(result.shape)}"
             raise RunError(f"{where} gave {got}, the model says {type_}", "the shape of its output depends on its data")
         _window(arrays, view, type_.size)[:] = result.reshape(-1)

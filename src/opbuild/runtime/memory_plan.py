@@ -15,8 +15,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
+from opbuild.dtypes import itemsize
 from opbuild.program import Call, KernelCall, Program, View
 from opbuild.runtime.record import ALIGNMENT
 
@@ -120,7 +119,7 @@ def plan(program: Program) -> MemoryPlan:
     buffers = [(index, buffer) for index, buffer in enumerate(program.buffers) if buffer.kind == "temporary"]
     geometries = {i: (each.zeroed, each.dtype, each.size) for i, each in buffers if each.zeroed is not None}
     touched = ([view.buffer for view in views_of(call)] for call in program.calls)
-    nbytes = [buffer.size * np.dtype(buffer.dtype).itemsize for buffer in program.buffers]
+    nbytes = [buffer.size * itemsize(buffer.dtype) for buffer in program.buffers]
     return Lives([index for index, _ in buffers], touched, geometries).plan(nbytes, geometries)
 
 

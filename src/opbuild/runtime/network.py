@@ -5,18 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn, overload
+from typing import Any, NamedTuple, NoReturn, Protocol, overload
 
-import numpy as np
-
+from opbuild.dtypes import numpy_dtype
 from opbuild.errors import BuildError, InputError, RunError
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.background import begin
 from opbuild.platform.limits import hint_for, named
+from opbuild.program import Port
 from opbuild.report import Report
+from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint, as_input, shape_text
-from opbuild.runtime.executor import Runner
+from opbuild.runtime.executor import Prepared, Runner
 from opbuild.text.plural import counted, verb
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -34,10 +35,45 @@ class Binding(NamedTuple):
 
     executor: Runner
     report: Report
-    better: Callable[[], Binding | None] | None = None
+    better: Callable[[], Bound | None] | None = None
 
 
-Binder = Callable[[Shapes], Binding]
+class Runs(Protocol):
+    """What runs a network for one input signature, as ``Executor`` does."""
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs in order."""
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """The outputs in order."""
+
+    @property
+    def arena_size(self) -> int:
+        """Bytes of the memory for its temporaries."""
+
+    @property
+    def blocks(self) -> Blocks[Prepared]:
+        """The memory that it runs in."""
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """Run the network; see ``Executor.run``."""
+
+
+class Bound(Protocol):
+    """A network that is ready for one input signature, whole or in parts."""
+
+    @property
+    def executor(self) -> Runs:
+        """Runs it."""
+
+    @property
+    def report(self) -> Report:
+        """What its build did."""
+
+
+Binder = Callable[[Shapes], Bound]
 """Makes a network ready for further shapes of its inputs: builds it for them, or starts what is stored."""
 
 Declare = Callable[[tuple[Endpoint, ...]], Sequence[Endpoint]]
@@ -81,7 +117,7 @@ class Network:
         outputs: Sequence[str],
         bind: Binder,
         *,
-        first: Binding | None = None,
+        first: Bound | None = None,
         check: Callable[[Shapes], None] | None = None,
         any_shape: Collection[str] = (),
         declare: Declare = tuple,
@@ -89,16 +125,16 @@ class Network:
         self.name = name
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
-        self._dtypes = tuple(np.dtype(endpoint.type.dtype) for endpoint in inputs)
+        self._dtypes = tuple(numpy_dtype(endpoint.type.dtype) for endpoint in inputs)
         self._positions = {endpoint.name: position for position, endpoint in enumerate(inputs)}
         self._bind = bind
         self._check = check or self._check_shapes
         self._any_shape = frozenset(any_shape)
         self._declare = declare
-        self._bindings: dict[Shapes, Binding] = {}
-        self._improving: dict[Shapes, Callable[[], Binding | None]] = {}
+        self._bindings: dict[Shapes, Bound] = {}
+        self._improving: dict[Shapes, Callable[[], Bound | None]] = {}
         self._lock = threading.Lock()
-        self._latest: Binding | None = None
+        self._latest: Bound | None = None
         if first is not None:
             self._bindings[tuple(port.type.shape for port in first.executor.inputs)] = self._latest = first
         self._first_outputs = self.bound_outputs
@@ -227,7 +263,7 @@ class Network:
         if binding is None:
             self._check(shapes)
             binding = self._binding(shapes)
-        elif binding.better is not None:
+        elif isinstance(binding, Binding) and binding.better is not None:
             self._ask_for_better(shapes)
         try:
             return binding.executor.run(arrays)
@@ -271,7 +307,7 @@ class Network:
                 hint, command = _how_to_fit(endpoint.name, shape, expected)
                 raise InputError(message, hint, command=command)
 
-    def _binding(self, shapes: Shapes) -> Binding:
+    def _binding(self, shapes: Shapes) -> Bound:
         with self._lock:  # a signature is built once, however many threads ask for it
             binding = self._bindings.get(shapes)
             if binding is None:
@@ -285,7 +321,7 @@ class Network:
         """Have a faster binding made behind the calls, once; those that are under way keep the one they have."""
         with self._lock:
             binding = self._bindings.get(shapes)
-            if binding is None or binding.better is None:
+            if not isinstance(binding, Binding) or binding.better is None:
                 return
             self._bindings[shapes] = binding._replace(better=None)
             if len(self._improving) < MOST_IMPROVED:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from opbuild.dtypes import itemsize
 from opbuild.families.catalogue import find
 from opbuild.families.family import ANY_RANK
 from opbuild.graph.types import Array, TensorType
@@ -85,7 +86,7 @@ class Layout:
         self.headers["type_bits"] = [bits for _, bits in kinds]
         self.headers["type_lanes"] = 1
         buffers = template.buffers
-        self.itemsize = np.array([np.dtype(each.dtype).itemsize for each in buffers], np.int64)
+        self.itemsize = np.array([itemsize(each.dtype) for each in buffers], np.int64)
         self.sizes = np.array([each.size for each in buffers], np.int64)
         self.is_temporary = np.array([each.kind == "temporary" for each in buffers], np.bool_)
         self.addresses = np.array(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from opbuild.dtypes import itemsize, numpy_dtype
 from opbuild.errors import BuildError
 from opbuild.events import Watch, unwatched
 from opbuild.files.mapping import anonymous
@@ -167,7 +168,7 @@ def pack_constants(program: Program, packer: Packer, watch: Watch = unwatched) -
 
 
 def _nbytes(buffer: Buffer) -> int:
-    return buffer.size * np.dtype(buffer.dtype).itemsize
+    return buffer.size * itemsize(buffer.dtype)
 
 
 def _packed(buffer: Buffer, source: Hashable | None, packer: Packer) -> tuple[str, Array]:
@@ -180,7 +181,7 @@ def _packed(buffer: Buffer, source: Hashable | None, packer: Packer) -> tuple[st
     if buffer.pack is None:
         raise BuildError("a constant has no contents", "this is an error in opbuild; please report it")
     array = np.ascontiguousarray(buffer.pack())
-    if array.size != buffer.size or array.dtype != np.dtype(buffer.dtype):
+    if array.size != buffer.size or array.dtype != numpy_dtype(buffer.dtype):
         raise BuildError(
             f"a constant of {counted(buffer.size, 'element')} of {buffer.dtype} was packed "
             f"to {array.size} of {array.dtype}",

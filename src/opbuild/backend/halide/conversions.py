@@ -28,10 +28,10 @@ def convert(x: Expr, wanted: Any) -> Expr:
     """
     if x.type() == wanted:
         return x
-    if x.type() == m.FLOAT16:
-        return convert(m.widen_half(x), wanted)
-    if wanted == m.FLOAT16:
-        return m.narrow_half(convert(x, m.FLOAT32))
+    if m.is_narrow(x.type()):
+        return convert(m.widened(x), wanted)
+    if m.is_narrow(wanted):
+        return m.narrowed(convert(x, m.FLOAT32), wanted)
     if not x.type().is_float():
         return settled(hl.cast(wanted, x))
     if wanted.is_float():

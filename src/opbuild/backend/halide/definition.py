@@ -8,6 +8,7 @@ from typing import Any
 
 import halide as hl
 
+from opbuild.dtypes import CODED
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 
 TYPES: dict[str, Any] = {
@@ -23,6 +24,8 @@ TYPES: dict[str, Any] = {
     "float16": hl.Float(16),
     "float32": hl.Float(32),
     "float64": hl.Float(64),
+    "bfloat16": hl.BFloat(16),
+    **dict.fromkeys(CODED, hl.UInt(8)),
 }
 """Halide's type of a buffer's elements by numpy name; a bool is stored as a byte that is 0 or 1."""
 
@@ -41,6 +44,7 @@ class Definition:
         functions: Intermediate functions by name, for the schedule.
         domains: Reduction domains by name, for the schedule.
         tasks: Into how many tasks a call is to be divided, int32, at least 1: every kernel's first argument.
+        dots: Whether sums of products of bytes take most of the time, for which levels have instructions.
     """
 
     inputs: list[Any]
@@ -49,6 +53,7 @@ class Definition:
     functions: dict[str, Any] = field(default_factory=dict)
     domains: dict[str, Any] = field(default_factory=dict)
     tasks: Any = field(default_factory=lambda: hl.Param(hl.Int(32), "tasks"))
+    dots: bool = False
 
     @property
     def arguments(self) -> list[Any]:

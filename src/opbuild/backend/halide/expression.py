@@ -1,10 +1,10 @@
 """From an expression of ``operations.expression`` to a Halide expression, with numpy's and ONNX's semantics.
 
-Every operation is computed in the type of its operands, float16 in float32 and then rounded, so that a fused chain
-gives bit for bit what the operators one by one give. Where Halide and C leave something open (NaN, overflow of signed
-integers, division by zero, shifts by too much, conversions out of range) the result is defined here and never traps:
-integers wrap, ``x / 0`` is 0 for integers, a shift by the width or more gives 0 (-1 for a negative number shifted
-right), and ``conversions`` says what a float becomes that an integer type can not hold.
+Every operation is computed in the type of its operands, floats of 16 bits in float32 and then rounded, so that a fused
+chain gives bit for bit what the operators one by one give. Where Halide and C leave something open (NaN, overflow of
+signed integers, division by zero, shifts by too much, conversions out of range) the result is defined here and never
+traps: integers wrap, ``x / 0`` is 0 for integers, a shift by the width or more gives 0 (-1 for a negative number
+shifted right), and ``conversions`` says what a float becomes that an integer type can not hold.
 
 A bool is ``UInt(1)`` inside an expression and a byte of 0 or 1 in a buffer.
 """
@@ -12,24 +12,25 @@ A bool is ``UInt(1)`` inside an expression and a byte of 0 or 1 in a buffer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide import floats, integers, precise
+from opbuild.backend.halide import codes, floats, integers, precise
 from opbuild.backend.halide import mathematics as m
 from opbuild.backend.halide.conversions import convert
 from opbuild.backend.halide.definition import TYPES
+from opbuild.backend.halide.saturation import saturated, saturation
+from opbuild.dtypes import CODED, NARROW_FLOATS, is_float
 from opbuild.errors import CompileError
-from opbuild.operations.expression import Expression, children
+from opbuild.operations.expression import Expression, children, dtype_of
 from opbuild.operations.record import evaluate
 from opbuild.operations.table import OPERATIONS
 
 Expr = Any
-FLOAT16 = m.FLOAT16
 
 
 def compile_expression(
@@ -39,6 +40,7 @@ def compile_expression(
     acc: Expr | None = None,
     user: Mapping[str, Callable[..., Expr]] | None = None,
     refined: bool = False,
+    dtypes: Sequence[str] = (),
 ) -> Expr:
     """Return an expression as a Halide expression.
 
@@ -52,6 +54,7 @@ def compile_expression(
         acc: What ``("acc",)`` stands for.
         user: The functions that ``("user", name, ...)`` calls.
         refined: Whether functions of a float32 are computed in float64 and rounded once (``Operation.precise``).
+        dtypes: Element types of ``args``, where some are codes in bytes (``dtypes.CODED``).
 
     Returns:
         The value, strict about NaN; a bool as a byte of 0 or 1.
@@ -59,7 +62,8 @@ def compile_expression(
     Raises:
         CompileError: If the expression names something that is not given, or operands do not fit an operation.
     """
-    return hl.strict_float(floats.stored(_Compilation(args, index, acc, user or {}, refined).value(expression)))
+    compilation = _Compilation(args, index, acc, user or {}, refined, dtypes)
+    return hl.strict_float(floats.stored(compilation.value(expression)))
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class _Compilation:
     acc: Expr | None
     functions: Mapping[str, Callable[..., Expr]]
     refined: bool
+    dtypes: Sequence[str]
     values: dict[Expression, Expr] = field(default_factory=dict)
     named: dict[Expression, Expr] = field(default_factory=dict)
 
@@ -83,7 +88,7 @@ class _Compilation:
     def operand(self, e: Expression, once: bool = False) -> Expr:
         """Return a part of the expression that an operation mentions, ``once`` or more often."""
         value = self.value(e)
-        if not children(e) or (once and value.type() != FLOAT16):
+        if not children(e) or (once and not m.is_narrow(value.type())):
             return value
         if e not in self.named:
             function = hl.Func("part")
@@ -102,7 +107,9 @@ class _Compilation:
         if head == "const":
             return constant(e[1], e[2])
         if head == "cast":
-            return cast(self.operand(e[2]), e[1])
+            return self._cast(e)
+        if head == "cast_as":
+            return cast(self._number(e[3]), e[1], e[2].split())
         operation = OPERATIONS.get(head)
         once = operation is not None and not operation.repeats
         operands = [self.operand(child, once) for child in children(e)]
@@ -114,22 +121,40 @@ class _Compilation:
             return evaluate(operation.precise, precise, operands)
         return apply(head, operands)
 
+    def _number(self, e: Expression) -> Expr:
+        """Return a part of the expression; if it is a code, the number that it stands for."""
+        dtype = dtype_of(e, self.dtypes)
+        return codes.decoded(self.operand(e), dtype) if dtype in CODED else self.operand(e)
+
+    def _cast(self, e: Expression) -> Expr:
+        found = saturation(e)
+        zero = None if found is None or found.zero_point is None else self.operand(found.zero_point)
+        if found is None or (zero is not None and zero.type() != TYPES[e[1]]):
+            return cast(self._number(e[2]), e[1])
+        return saturated(self.operand(found.value), zero, found, e[1])
+
 
 def constant(dtype: str, text: str) -> Expr:
     """Return a literal."""
     if dtype == "bool":
         return hl.cast(floats.BOOL, hl.u8(int(text)))
-    if dtype.startswith("float"):
+    if dtype in NARROW_FLOATS:
+        return m.narrowed(hl.f32(float(text)), TYPES[dtype])
+    if is_float(dtype):
         return m.literal(hl.cast(TYPES[dtype], hl.f32(0.0)), float(text))
     bits = TYPES[dtype].bits()
     number = int(text) % (1 << bits)
     return hl.reinterpret(TYPES[dtype], hl.cast(hl.UInt(bits), hl.u64(number)))
 
 
-def cast(x: Expr, dtype: str) -> Expr:
+def cast(x: Expr, dtype: str, options: Collection[str] = ()) -> Expr:
     """Return ``x`` converted as ONNX's Cast does: floats to integers toward zero, whatever is not 0 to True."""
     if dtype == "bool":
         return floats.truth(x)
+    if dtype in CODED:
+        if dtype.startswith("float"):
+            return codes.encoded(convert(x, m.FLOAT32), dtype, options)
+        return codes.encoded(convert(x, m.INT32) if x.type().is_float() else x, dtype)
     return convert(x, TYPES[dtype])
 
 
@@ -149,10 +174,9 @@ def apply(name: str, operands: Sequence[Expr]) -> Expr:
     kind = operands[-1].type()
     if operation.kinds == "any":
         return evaluate(operation.formula, floats, operands)
-    if kind == FLOAT16:
-        wide = [m.widen_half(x) if x.type() == FLOAT16 else x for x in operands]
-        result = apply(name, wide)
-        return m.narrow_half(result) if result.type() == m.FLOAT32 else result
+    if m.is_narrow(kind):
+        result = apply(name, [m.widened(x) for x in operands])
+        return m.narrowed(result, kind) if result.type() == m.FLOAT32 else result
     if not (operation.has_floats if kind.is_float() else operation.has_integers):
         raise CompileError(f"operation {name} is not defined for {kind}")
     if kind.is_float():
@@ -184,8 +208,8 @@ def _call_user(functions: Mapping[str, Callable[..., Expr]], name: str, operands
 def _power_of_constant(x: Expr, literal: Expression, y: Expr) -> Expr:
     """Return a power whose exponent is known; small whole exponents and one half need no logarithm."""
     exponent = float(literal[2])
-    if x.type() == FLOAT16:
-        return m.narrow_half(_power_of_constant(m.widen_half(x), literal, m.widen_half(y)))
+    if m.is_narrow(x.type()):
+        return m.narrowed(_power_of_constant(m.widened(x), literal, m.widened(y)), x.type())
     if exponent in (2.0, 3.0, 4.0):
         square = apply("mul", [x, x])
         factors = {2.0: [square], 3.0: [square, x], 4.0: [square, square]}[exponent]

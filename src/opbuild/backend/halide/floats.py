@@ -14,7 +14,6 @@ import halide as hl
 
 from opbuild.backend.halide.integers import unsigned
 from opbuild.backend.halide.mathematics import (
-    FLOAT16,
     absolute,
     acosh,
     asinh,
@@ -33,7 +32,7 @@ from opbuild.backend.halide.mathematics import (
     quotient,
     sinh,
     tanh,
-    widen_half,
+    widened,
     zero,
 )
 from opbuild.backend.halide.powers import power, remainder
@@ -84,7 +83,7 @@ def truth(x: Expr) -> Expr:
     """Return whether a value is not 0."""
     if x.type() == BOOL:
         return x
-    x = widen_half(x) if x.type() == FLOAT16 else x
+    x = widened(x)
     return x != hl.cast(x.type(), hl.i32(0))
 
 
@@ -110,7 +109,7 @@ def less_equal(a: Expr, b: Expr) -> Expr:
 
 
 def _comparable(x: Expr) -> Expr:
-    return widen_half(x) if x.type() == FLOAT16 else stored(x)
+    return stored(widened(x))
 
 
 def _pattern(x: Expr) -> Expr:

@@ -24,7 +24,7 @@ import halide as hl
 
 Expr = Any
 INT32, UINT32, INT64, UINT64 = hl.Int(32), hl.UInt(32), hl.Int(64), hl.UInt(64)
-FLOAT16, FLOAT32, FLOAT64 = hl.Float(16), hl.Float(32), hl.Float(64)
+FLOAT16, FLOAT32, FLOAT64, BFLOAT16 = hl.Float(16), hl.Float(32), hl.Float(64), hl.BFloat(16)
 ROUNDER = 12582912.0
 """1.5 * 2**23: adding it to a float32 leaves the nearest integer in the low bits of the sum."""
 
@@ -157,15 +157,33 @@ def narrow(x: Expr) -> Expr:
     return hl.select(finite, hl.cast(FLOAT32, x), hl.select(hl.is_nan(x), hl.f32(math.nan), infinite))
 
 
-def widen_half(x: Expr) -> Expr:
-    """Return a float16 as float32, with the same care."""
+def is_narrow(kind: Any) -> bool:
+    """Return whether a type has 16 bits and the arithmetic of float32: float16 or bfloat16."""
+    return bool(kind in (FLOAT16, BFLOAT16))
+
+
+def widened(x: Expr) -> Expr:
+    """Return what has 16 bits as float32, with the same care; what else there is as it is."""
+    if x.type() == BFLOAT16:
+        return hl.reinterpret(FLOAT32, hl.cast(UINT32, hl.reinterpret(hl.UInt(16), x)) << 16)
+    if x.type() != FLOAT16:
+        return x
     bits = hl.cast(INT32, hl.reinterpret(hl.Int(16), x)) << 13  # the sign is in the highest bits
     special = (bits & hl.i32(0x0F800000)) == hl.i32(0x0F800000)
     return hl.select(special, hl.reinterpret(FLOAT32, bits | hl.i32(0x7F800000)), hl.cast(FLOAT32, x))
 
 
-def narrow_half(x: Expr) -> Expr:
-    """Return a float32 as float16; without F16C's instructions Halide's own conversion makes infinity of NaN."""
+def narrowed(x: Expr, kind: Any) -> Expr:
+    """Return a float32 as float16 or bfloat16, the nearest, ties to even.
+
+    Halide's own conversion to float16 makes infinity of NaN without F16C's instructions, that to bfloat16 truncates.
+    """
+    if kind == BFLOAT16:
+        bits = hl.reinterpret(UINT32, x)
+        odd = (bits >> 16) & hl.u32(1)
+        nan = (bits & hl.u32(0x80000000)) | hl.u32(0x7FC00000)
+        code = hl.select(hl.is_nan(x), nan, bits + hl.u32(0x7FFF) + odd) >> 16
+        return hl.reinterpret(BFLOAT16, hl.cast(hl.UInt(16), code))
     nan = hl.reinterpret(FLOAT16, hl.u16(0x7E00))
     return hl.select(hl.is_nan(x), nan, hl.cast(FLOAT16, x))
 

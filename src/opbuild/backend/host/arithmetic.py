@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.backend.host.movement import implements
+from opbuild.dtypes import NARROW_FLOATS
 from opbuild.graph.elementwise import ONNX_OPERATORS, expression_of
 from opbuild.graph.types import Array, Node
 from opbuild.operations.evaluation import evaluate_expression
@@ -43,15 +44,19 @@ def _det(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("MatMul")
 def _matmul(node: Node, inputs: Any) -> Sequence[Array]:
-    return (np.matmul(inputs[0], inputs[1]),)
+    return (np.matmul(*map(_wide, inputs)).astype(inputs[0].dtype, copy=False),)
 
 
 @implements("Gemm")
 def _gemm(node: Node, inputs: Any) -> Sequence[Array]:
-    a = inputs[0].T if node.attrs.get("transA", 0) else inputs[0]
-    b = inputs[1].T if node.attrs.get("transB", 0) else inputs[1]
-    found = np.matmul(a, b)
+    a, b = map(_wide, inputs[:2])
+    found = np.matmul(a.T if node.attrs.get("transA", 0) else a, b.T if node.attrs.get("transB", 0) else b)
     found = found * found.dtype.type(node.attrs.get("alpha", 1.0))
     if len(inputs) > 2 and inputs[2] is not None:
         found = found + inputs[2] * found.dtype.type(node.attrs.get("beta", 1.0))
-    return (found,)
+    return (found.astype(inputs[0].dtype, copy=False),)
+
+
+def _wide(x: Array) -> Array:
+    """Return what has 16 bits in the type in which it is summed: the result is rounded once."""
+    return x.astype(np.float32) if x.dtype.name in NARROW_FLOATS else x

@@ -7,22 +7,27 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.dtypes import numpy_dtype
+from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Array, Node
 
 Inputs = Sequence[Array | None]
 Implementation = Callable[[Node, Any], Sequence[Array]]
 
-IMPLEMENTATIONS: dict[str, Implementation] = {}
-"""Implementations by operator type, in ONNX's domain."""
+IMPLEMENTATIONS: dict[tuple[str, str], Implementation] = {}
+"""Implementations by domain and operator type."""
+
+ON_TEXT: dict[tuple[str, str], Implementation] = {}
+"""Those of operators that are computed otherwise if tensors of text are among their inputs or outputs."""
 
 
-def implements(*op_types: str) -> Callable[[Implementation], Implementation]:
+def implements(*op_types: str, domain: str = "", on_text: bool = False) -> Callable[[Implementation], Implementation]:
     """Register the decorated function for operator types."""
+    table = ON_TEXT if on_text else IMPLEMENTATIONS
 
     def register(function: Implementation) -> Implementation:
-        for op_type in op_types:
-            IMPLEMENTATIONS[op_type] = function
+        table.update({(domain, op_type): function for op_type in op_types})
         return function
 
     return register
@@ -36,12 +41,18 @@ def _given(inputs: Inputs, index: int) -> Array | None:
     return inputs[index] if index < len(inputs) else None
 
 
-@implements("Identity", "Dropout")
+@implements("BitCast")
+def _bit_cast(node: Node, inputs: Any) -> Sequence[Array]:
+    """Read the bytes as another type; of a byte that becomes a bool only its lowest bit counts."""
+    x, wanted = np.ascontiguousarray(inputs[0]), node.attrs["to"]
+    dtype = wanted if isinstance(wanted, str) else ONNX_DTYPES[int(wanted)]
+    x = x.view(np.uint8) & 1 if dtype == "bool" else x
+    return (x.view(numpy_dtype(dtype)).reshape(inputs[0].shape),)
+
+
+@implements("Identity")
 def _identity(node: Node, inputs: Any) -> Sequence[Array]:
-    training, ratio = _given(inputs, 2), _given(inputs, 1)
-    if training is not None and training.any() and (ratio is None or ratio.any()):
-        raise ValueError("dropout in training mode is random")
-    return (inputs[0], np.broadcast_to(np.True_, inputs[0].shape))[: len(node.outputs)]
+    return (inputs[0],)
 
 
 @implements("Reshape")

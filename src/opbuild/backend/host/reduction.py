@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from opbuild.backend.host.movement import implements
+from opbuild.dtypes import NARROW_FLOATS
 from opbuild.graph.types import Array, Node
-from opbuild.operations.evaluation import cast
+from opbuild.operations.casting import cast
 
 Reducer = Callable[..., Any]
 
@@ -84,7 +85,7 @@ def _reduce(node: Node, inputs: Any) -> Sequence[Array]:
     axes = () if given is None else tuple(int(axis) for axis in given.reshape(-1))
     if not axes:
         axes = () if node.attrs.get("noop_with_empty_axes", 0) else tuple(range(x.ndim))
-    wide = x.astype(np.float32) if x.dtype == np.float16 else x
+    wide = x.astype(np.float32) if x.dtype.name in NARROW_FLOATS else x
     found = _REDUCERS[node.op_type](wide, axis=axes, keepdims=bool(node.attrs.get("keepdims", 1)))
     return (cast(np.asarray(found), str(x.dtype)),)
 

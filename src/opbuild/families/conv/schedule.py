@@ -14,6 +14,7 @@ shifted inwards, so an extent below a tile is not legal.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import halide as hl
@@ -48,7 +49,7 @@ def _whole(definition: Definition, desc: OpDesc) -> None:
     shift = hl.TailStrategy.ShiftInwards
     out.split(ox, xo, xi, width, shift).split(block, bo, bi, blocks, shift).reorder(lane, bi, xi, xo, oy, bo)
     out.vectorize(lane).unroll(bi).unroll(xi)
-    _divide(definition, desc, (oy, bo))
+    divide_outer(definition, desc, (oy, bo))
     acc.compute_at(out, xo).vectorize(lane).unroll(block).unroll(ox).bound_extent(ox, width).bound_extent(block, blocks)
     acc.update().reorder(lane, block, ox, r[0], r[1], r[2], r[3]).vectorize(lane).unroll(block).unroll(ox)
     for function in (out, acc):
@@ -65,7 +66,7 @@ def _chunked(definition: Definition, desc: OpDesc) -> None:
 
     out.split(block, bo, bi, blocks, hl.TailStrategy.ShiftInwards).reorder(lane, bi, ox, oy, bo)
     out.vectorize(lane).unroll(bi)
-    _divide(definition, desc, (oy, bo))
+    divide_outer(definition, desc, (oy, bo))
     out.split(oy, rows, row, ROWS, hl.TailStrategy.GuardWithIf).reorder(lane, bi, ox, row, rows)
 
     acc.compute_at(out, rows).bound_extent(block, blocks).reorder_storage(lane, block, ox, oy)
@@ -80,18 +81,18 @@ def _chunked(definition: Definition, desc: OpDesc) -> None:
         stage.never_partition_all()
 
 
-def _divide(definition: Definition, desc: OpDesc, loops: tuple[Any, Any]) -> None:
+def divide_outer(definition: Definition, desc: OpDesc, loops: tuple[Any, Any]) -> None:
     """Make the outermost loops, over rows and over tiles of channel blocks, ranges of one of them, a task each.
 
     Rows where activations are larger than weights, so that a core keeps its rows from layer to layer; blocks where
     weights are larger, so that one core only reads each; unless cores would wait for each other much longer.
     """
-    out, (x, w, *_), tasks = definition.outputs[0], definition.inputs, definition.tasks
+    out, x, tasks = definition.outputs[0], definition.inputs[0], definition.tasks
     buffer, blocks = out.output_buffer(), desc.variant["blocks"]
     height, tiles = buffer.dim(2).extent(), (buffer.dim(3).extent() + (blocks - 1)) // blocks
     by_rows, by_blocks, worth = balance(height, tasks), balance(tiles, tasks), hl.f32(LOCALITY)
     inputs, outputs = x.dim(5).extent(), buffer.dim(3).extent()
-    weights = BLOCK * inputs * outputs * w.dim(2).extent() * w.dim(3).extent()
+    weights = BLOCK * inputs * outputs * prod(desc.attrs["kernel"])
     activations = (inputs + outputs) * buffer.dim(1).extent() * height
     rows_first = hl.select(weights > activations, by_blocks <= by_rows * worth, by_blocks * worth <= by_rows)
     divide_two(out, loops, either_or_both(rows_first, (height, tiles), tasks))

@@ -24,7 +24,9 @@ def define(desc: OpDesc) -> Definition:
     args: list[Any] = [x[index] for x in inputs]
     out = hl.Func("out")
     expression, functions = from_json(list(desc.attrs["expression"])), elementwise_functions(desc.source)
-    value = compile_expression(expression, args, index, user=functions, refined=desc.is_precise)
-    out[index] = hl.cast(TYPES[desc.outputs[0].dtype], value)
+    dtypes = [operand.dtype for operand in desc.inputs]
+    value = compile_expression(expression, args, index, user=functions, refined=desc.is_precise, dtypes=dtypes)
+    kind = TYPES[desc.outputs[0].dtype]
+    out[index] = value if value.type() == kind else hl.cast(kind, value)
     constrain_output(out, desc.outputs[0])
     return Definition(inputs, [out], {f"i{number}": name for number, name in enumerate(index)})

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
+from opbuild.dtypes import itemsize
 from opbuild.families.dims import vector_width
 from opbuild.families.family import Dims, Family, Part, Variant, elements, moved_bytes
 from opbuild.kernel.machine import Machine
@@ -36,7 +35,7 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     """Return the nanoseconds on one core: those of the operations, or of moving the operands."""
     parts = [part for part in walk(from_json(list(desc.attrs["expression"]))) if part[0] not in ("arg", "const")]
     each = sum(HEAVY if cost(part) == Cost.HEAVY else ORDINARY for part in parts)
-    size = max(np.dtype(operand.dtype).itemsize for operand in desc.operands)
+    size = max(itemsize(operand.dtype) for operand in desc.operands)
     lanes = 4 * machine.lanes / size if desc.variant["width"] > 1 else 1
     vectors = elements(shapes[-1]) / lanes
     return max(vectors * each, moved_bytes(desc, shapes, machine))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from opbuild.dtypes import itemsize
 from opbuild.families.dims import inner_dim, storage_type, vector_width
 from opbuild.families.family import BYTES, Dims, Family, Part, Variant, elements
 from opbuild.kernel.machine import Machine
@@ -20,7 +19,7 @@ def choose(row: int, itemsize: int, kind: str, _machine: Machine) -> Variant:
 
 def work(desc: OpDesc, shapes: Sequence[Dims], _machine: Machine) -> float:
     """Return the nanoseconds on one core: of copying what is gathered; an element that is moved by itself takes 1."""
-    size = np.dtype(desc.outputs[0].dtype).itemsize
+    size = itemsize(desc.outputs[0].dtype)
     return elements(shapes[-1]) * (1.0 if desc.variant["width"] == 1 else 2 * size / BYTES)
 
 

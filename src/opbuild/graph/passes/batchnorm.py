@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opbuild.dtypes import greatest as greatest_of
+from opbuild.dtypes import numpy_dtype
 from opbuild.graph.constants import Deferred
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
@@ -140,7 +142,7 @@ def batchnorm_step(node: Node, constants: Mapping[str, Array]) -> Step | None:
 
 def _stays_finite(node: Node, graph: Graph, step: Step, greatest: dict[str, float]) -> bool:
     """Return whether the node's weights and bias stay finite; ``greatest`` remembers the largest weights."""
-    limit = float(np.finfo(graph.types[node.inputs[1]].dtype).max)
+    limit = greatest_of(graph.types[node.inputs[1]].dtype)
     with np.errstate(all="ignore"):
         if not bool((np.abs(_bias(node, graph, step)) <= limit).all()):
             return False
@@ -205,7 +207,7 @@ def _rebuilt(graph: Graph, nodes: dict[str, Node], steps: dict[str, Step]) -> Gr
 
 def _folded(node: Node, output: str, graph: Graph, step: Step, rewriter: Rewriter) -> Node:
     weight = _weights(node, graph, step)
-    dtype = np.dtype(graph.types[node.inputs[1]].dtype)
+    dtype = numpy_dtype(graph.types[node.inputs[1]].dtype)
     bias = _bias(node, graph, step).astype(dtype)
     inputs = [node.inputs[0], rewriter.constant(f"{output}/weight", weight), rewriter.constant(f"{output}/bias", bias)]
     attrs = {**node.attrs}

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
+from opbuild.graph.passes.composite import einsum, images, selection, signal, statistics
+from opbuild.graph.passes.composite.rewrite import KeptError, Rewrite
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Graph, Node, TensorType
 
 
 def decompose(graph: Graph) -> Graph:
-    """Rewrite variadic Sum, Mean, Max and Min, and MeanVarianceNormalization.
+    """Rewrite variadic Sum, Mean, Max and Min, MeanVarianceNormalization, and the operators of ``composite``.
 
     An operator is rounded to float16 once, at its end: what it is made of is computed in float32.
     """
     rewriter = Rewriter(graph)
     for node in graph.nodes:
-        rewrite = None if node.domain else _REWRITES.get(node.op_type)
-        if rewrite is None or any(node.outputs[1:]):
+        rewrite = None if node.domain else REWRITES.get(node.op_type)
+        if rewrite is None:
             rewriter.nodes.append(node)
-        elif node.op_type in _ROUNDING and rewriter.types[node.outputs[0]].dtype == "float16":
-            _in_float32(rewriter, node, rewrite)
-        else:
+            continue
+        try:
             with blaming(node):
-                rewrite(rewriter, node)
+                if node.op_type in _ROUNDING and rewriter.types[node.outputs[0]].dtype == "float16":
+                    _in_float32(rewriter, node, rewrite)
+                else:
+                    rewrite(rewriter, node)
+        except KeptError:
+            rewriter.nodes.append(node)
     return eliminate_dead(rewriter.graph(graph))
 
 
-def _in_float32(to: Rewriter, node: Node, rewrite: Callable[[Rewriter, Node], None]) -> None:
-    inputs = tuple(to.add(node, "Cast", (name,), to="float32") for name in node.inputs)
+def _in_float32(to: Rewriter, node: Node, rewrite: Rewrite) -> None:
+    inputs = tuple(
+        to.add(node, "Cast", (name,), to="float32") if name and to.types[name].dtype == "float16" else name
+        for name in node.inputs
+    )
     output = to.fresh(f"{node.outputs[0]}/wide")
     to.types[output] = TensorType("float32", to.types[node.outputs[0]].shape)
     rewrite(to, node.with_(inputs=inputs, outputs=(output,)))
@@ -65,10 +72,18 @@ def _mean_variance(to: Rewriter, node: Node) -> None:
     to.add(node, "Div", (centred, deviation), node.outputs[0])
 
 
-_ROUNDING = frozenset(("Sum", "Mean", "MeanVarianceNormalization"))
+_ROUNDING = frozenset(
+    ("Col2Im", "Einsum", "GlobalLpPool", "LpNormalization", "Mean", "MeanVarianceNormalization", "Sum")
+)
 """Operators that are rewritten as several that round."""
 
-_REWRITES: dict[str, Callable[[Rewriter, Node], None]] = {
+REWRITES: dict[str, Rewrite] = {
     **dict.fromkeys(_BINARY, _variadic),
     "MeanVarianceNormalization": _mean_variance,
+    **einsum.REWRITES,
+    **images.REWRITES,
+    **selection.REWRITES,
+    **signal.REWRITES,
+    **statistics.REWRITES,
 }
+"""The rewrite of each composite operator."""

@@ -23,7 +23,7 @@ RANDOM = frozenset(
 """Operators whose result differs at each run: never folded. (Dropout goes away by itself.)"""
 
 
-def fold(graph: Graph, evaluate: Evaluate) -> Graph:
+def fold(graph: Graph, evaluate: Evaluate, but: str = "") -> Graph:
     """Replace nodes whose inputs are all known by constants; Shape and Size need only their input's type.
 
     A filled tensor (ConstantOfShape, Expand of a scalar) becomes a view of one element, not a copy.
@@ -31,11 +31,12 @@ def fold(graph: Graph, evaluate: Evaluate) -> Graph:
     Args:
         graph: The graph.
         evaluate: Evaluates a node. A node that it can not evaluate stays.
+        but: A type of operators that stay.
     """
     constants, types = Constants(graph.constants), dict(graph.types)
     kept: list[Node] = []
     for node in graph.nodes:
-        known = _values(node, graph, constants, evaluate)
+        known = None if node.op_type == but else _values(node, graph, constants, evaluate)
         if known is None:
             kept.append(node)
             continue

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 
 from opbuild.graph.elementwise import Elementwise, elementwise_of, simplified
 from opbuild.graph.passes.affine import spell_out_batchnorm
-from opbuild.graph.types import Graph, Node
+from opbuild.graph.passes.quantization import spell_out_quantization
+from opbuild.graph.types import DTYPES, Graph, Node, broadcast_shapes
 from opbuild.operations.expression import ACC, Expression, arg, canonical, cost, operations, substitute, walk
 from opbuild.operations.record import Cost
 
@@ -32,7 +33,13 @@ PRODUCTS = {"Conv": 3, "ConvTranspose": 3, "MatMul": 2, "Gemm": 3}
 """Operators with an epilogue, and the number of their own inputs."""
 
 EXACT_TYPE = "float32"
-"""The type in which products have kernels, and so epilogues."""
+"""The type in which they have kernels, and so epilogues."""
+
+INTEGER_PRODUCTS = {("opbuild", "IntegerMatMul"): 2, ("", "ConvInteger"): 4}
+"""Products of bytes, by domain and type, whose sums are int32, and the number of their own inputs."""
+
+BLOCKED_TYPES = frozenset(("float32", "int32", "uint8", "int8"))
+"""What the epilogues of products of images read and make; those of other products of bytes take any type."""
 
 
 def fuse(graph: Graph) -> Graph:
@@ -41,7 +48,7 @@ def fuse(graph: Graph) -> Graph:
     Args:
         graph: A typed graph.
     """
-    graph = spell_out_batchnorm(graph)
+    graph = spell_out_quantization(spell_out_batchnorm(graph))
     fusion = _Fusion(graph)
     fusion.merge_chains()
     fusion.attach_epilogues()
@@ -125,10 +132,12 @@ class _Fusion:
 
     def _takes_epilogue(self, name: str, item: _Item, chain: Elementwise) -> bool:
         producer = self.producers.get(name)
-        if producer is None or producer.node.domain or producer.node.op_type not in PRODUCTS:
+        if producer is None or _own_inputs(producer.node) is None:
             return False
         types, output = self.graph.types, item.node.outputs[0]
-        if types[name] != types[output] or types[name].dtype != EXACT_TYPE or len(types[name].shape) < 2:
+        if types[name].shape != types[output].shape or len(types[name].shape) < 2:
+            return False
+        if not {types[name].dtype, types[output].dtype} <= _accepted(producer.node):
             return False
         if "epilogue" in producer.node.attrs or len(producer.node.outputs) != 1 or not self._only_reader(name, item):
             return False
@@ -136,18 +145,20 @@ class _Fusion:
             return False
         others = [other for other in chain.inputs if other != name]
         residuals = sum(self._is_residual(other, name) for other in others)
-        return residuals <= 1 and all(self._is_operand(other, name, producer.node.op_type) for other in others)
+        return residuals <= 1 and all(self._is_operand(other, name, producer.node) for other in others)
 
     def _is_residual(self, other: str, name: str) -> bool:
-        return self.graph.types[other] == self.graph.types[name] and self.graph.types[name].size > 1
+        return self.graph.types[other].shape == self.graph.types[name].shape and self.graph.types[name].size > 1
 
-    def _is_operand(self, other: str, name: str, op_type: str) -> bool:
-        """Return whether an epilogue of this operator may read a value."""
-        shape, type_ = self.graph.types[name].shape, self.graph.types[other]
-        if type_.dtype != EXACT_TYPE or len(type_.shape) > len(shape):
+    def _is_operand(self, other: str, name: str, product: Node) -> bool:
+        """Return whether the epilogue of a product may read a value."""
+        shape, type_, op_type = self.graph.types[name].shape, self.graph.types[other], product.op_type
+        if type_.dtype not in _accepted(product) or len(type_.shape) > len(shape):
             return False
         if type_.shape == shape:
             return True
+        if op_type == "IntegerMatMul":
+            return broadcast_shapes((type_.shape, shape)) == shape
         padded = (1,) * (len(shape) - len(type_.shape)) + type_.shape
         if op_type in ("MatMul", "Gemm"):
             return type_.size == 1 or padded == (1,) * (len(shape) - 1) + shape[-1:]
@@ -157,7 +168,7 @@ class _Fusion:
 
     def _attach(self, name: str, item: _Item, chain: Elementwise) -> None:
         producer = self.producers[name]
-        own = PRODUCTS[producer.node.op_type]
+        own = _own_inputs(producer.node) or 0
         place = chain.inputs.index(name)
         read = substitute(chain.expression, lambda e: ACC if e == arg(place) else None)
         expression, order = canonical(read)
@@ -184,6 +195,19 @@ class _Fusion:
         for name in item.inputs:
             if name:
                 self.readers[name].discard(id(item))
+
+
+def _own_inputs(node: Node) -> int | None:
+    """Return the number of a product's own inputs; None if a node is none with an epilogue."""
+    own = None if node.domain else PRODUCTS.get(node.op_type)
+    return own or INTEGER_PRODUCTS.get((node.domain, node.op_type))
+
+
+def _accepted(product: Node) -> frozenset[str]:
+    """Return the types that the epilogue of a product reads and makes, and that of its sums."""
+    if (product.domain, product.op_type) not in INTEGER_PRODUCTS:
+        return frozenset((EXACT_TYPE,))
+    return BLOCKED_TYPES if product.op_type == "ConvInteger" else frozenset(DTYPES)
 
 
 def _merged(outer: Elementwise, name: str, inner: Elementwise) -> Elementwise:

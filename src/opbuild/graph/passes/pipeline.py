@@ -8,6 +8,7 @@ from opbuild.graph.passes.cleanup import eliminate_dead, remove_identities
 from opbuild.graph.passes.decompose import decompose
 from opbuild.graph.passes.fold import Evaluate, fold
 from opbuild.graph.passes.fuse import fuse
+from opbuild.graph.passes.integers.rewrite import rewrite_integers
 from opbuild.graph.passes.patterns import fuse_gelu, fuse_layer_normalization
 from opbuild.graph.passes.shuffle import fuse_channel_shuffle
 from opbuild.graph.types import Graph
@@ -33,8 +34,9 @@ def simplify(graph: Graph, evaluate: Evaluate) -> Graph:
     """
     evaluate = Bounded(evaluate)
     graph = eliminate_dead(graph)
-    graph = fold(graph, evaluate)
+    graph = fold(graph, evaluate, "DequantizeLinear")  # of weights: kernels want the integers
     graph = remove_identities(graph)
+    graph = fold(rewrite_integers(graph), evaluate)
     graph = fuse_layer_normalization(graph)
     graph = fuse_gelu(graph)
     graph = decompose(graph)

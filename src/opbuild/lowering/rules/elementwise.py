@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-
+from opbuild.dtypes import itemsize
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.dims import inner_dim
 from opbuild.families.elementwise import family
@@ -25,6 +24,9 @@ from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import Expression, canonical, is_refined, operations, walk
 from opbuild.operations.table import BY_TYPE
 from opbuild.program import View
+
+BLOCKED_TYPES = ("float32", "int32", "uint8", "int8")
+"""Element types of values that lie in channel blocks."""
 
 GATHER_ELEMENTS = 256
 """From here on reading an operand with a stride is slower than copying it first."""
@@ -78,7 +80,7 @@ def _blocked_padding(lowering: Lowering, names: Sequence[str], output: str, expr
     if not any(lowering.is_blocked(name) for name in names):
         return None
     type_ = lowering.type(output)
-    if type_.dtype != "float32" or len(type_.shape) not in (3, 4):
+    if type_.dtype not in BLOCKED_TYPES or len(type_.shape) not in (3, 4):
         return None
     values = []
     for name in names:
@@ -88,14 +90,14 @@ def _blocked_padding(lowering: Lowering, names: Sequence[str], output: str, expr
         values.append(lane)
     if type_.shape[1] % BLOCK == 0:
         return 0.0
-    padding = evaluate_scalar(expression, values)
+    padding = evaluate_scalar(expression, values, [lowering.type(name).dtype for name in names])
     return padding if math.isfinite(padding) else None
 
 
 def _lane_value(lowering: Lowering, name: str, shape: tuple[int, ...]) -> float | None:
     """Return an operand's value in unused lanes, or None if it can not be read block by block."""
     type_ = lowering.type(name)
-    if type_.dtype != "float32":
+    if type_.dtype not in BLOCKED_TYPES:
         return None
     constant = lowering.constant(name)
     if constant is not None and constant.size == 1:
@@ -152,9 +154,9 @@ def describe(
     """
     loops = collapse(views)
     loops = loops.filled() if len(loops.extents) > 1 else loops
-    itemsize = max(np.dtype(dtype).itemsize for dtype in dtypes)
+    size = max(itemsize(dtype) for dtype in dtypes)
     users = [part[1] for part in walk(expression) if part[0] == "user"]
-    variant = choose(family.choose, loops.extents[0], itemsize, loops.strides[-1][0] == 1)
+    variant = choose(family.choose, loops.extents[0], size, loops.strides[-1][0] == 1)
     operands = tuple(
         Operand("out" if index == len(dtypes) - 1 else f"x{index}", dtype, _dims(loops, index, variant["width"]))
         for index, dtype in enumerate(dtypes)

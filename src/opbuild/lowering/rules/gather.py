@@ -10,6 +10,7 @@ from math import prod
 
 import numpy as np
 
+from opbuild.dtypes import itemsize
 from opbuild.families.gather import family as gathers
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import OpDesc
@@ -85,8 +86,7 @@ def emit_gather(
     if not prod(x.shape):
         raise NotServedError(f"{node.op_type} of an empty tensor")
     types = (x.storage.dtype, index.storage.dtype)
-    itemsize = np.dtype(types[0]).itemsize
-    variant = lowering.choose(gathers.choose, out.shape[-1], itemsize, str(attrs["kind"]))
+    variant = lowering.choose(gathers.choose, out.shape[-1], itemsize(types[0]), str(attrs["kind"]))
 
     def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
         data, places, result = (view.dims for view in views)

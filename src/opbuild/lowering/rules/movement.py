@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from opbuild.dtypes import numpy_dtype
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.graph.extents import as_extent
 from opbuild.graph.shape_rules_movement import sliced
@@ -86,6 +87,14 @@ def identity(lowering: Lowering, node: Node) -> None:
             raise NotServedError("Dropout in training has no kernel")
     source, output = node.inputs[0], node.outputs[0]
     lowering.bind(output, lowering.blocked(source) if lowering.is_blocked(source) else lowering.plain(source))
+
+
+@rule("BitCast")
+def bit_cast(lowering: Lowering, node: Node) -> None:
+    """Lower BitCast to a copy, which moves bytes whatever they are."""
+    if lowering.type(node.outputs[0]).dtype == "bool" != lowering.type(node.inputs[0]).dtype:
+        raise NotServedError("BitCast to bool has no kernel: a bool is 0 or 1 in memory")
+    move(lowering, lowering.plain(node.inputs[0]), lowering.new_plain(node.outputs[0]), node.name)
 
 
 @rule("Transpose")
@@ -172,7 +181,11 @@ def _concat_blocked(lowering: Lowering, node: Node) -> bool:
     if any(lowering.has_blocked(name) and lowering.blocked(name).storage.alias for name in names):
         return False
     parts = [lowering.blocked(name) for name in names]
+    halos = {part.storage.halo_value for part in parts} - {None}
+    if len(halos) > 1:
+        return False
     whole = lowering.new_blocked(node.outputs[0], parts[-1].padding_value)
+    whole.storage.halo_value = next(iter(halos), None)
     start = 0
     for part, count in zip(parts, channels, strict=True):
         part.storage.alias = (whole.storage, start)
@@ -262,7 +275,7 @@ def _fill_value(lowering: Lowering, node: Node) -> Plain:
     type_ = lowering.type(node.inputs[0])
     if len(node.inputs) > 2 and node.inputs[2]:
         return Plain(lowering.plain(node.inputs[2]).storage, (), (), lowering.plain(node.inputs[2]).offset)
-    return lowering.packed((), f"zero {type_.dtype}", (), type_.dtype, lambda: np.zeros((), type_.dtype))
+    return lowering.packed((), f"zero {type_.dtype}", (), type_.dtype, lambda: np.zeros((), numpy_dtype(type_.dtype)))
 
 
 def _check_margins(mode: str, margins: Sequence[tuple[int, int]], shape: Sequence[int]) -> None:

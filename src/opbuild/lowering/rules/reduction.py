@@ -131,5 +131,7 @@ def arg_reduce(lowering: Lowering, node: Node) -> None:
 def _axes(lowering: Lowering, node: Node, rank: int) -> tuple[int, ...]:
     """Return the axes to reduce, none if the node names none."""
     listed = node.attrs.get("axes")
+    if listed is None and len(node.inputs) > 1 and node.inputs[1] and not lowering.type(node.inputs[1]).size:
+        return ()  # known without its contents
     given = (integers(lowering, node, 1) or ()) if listed is None else np.atleast_1d(np.asarray(listed)).tolist()
     return tuple(sorted({int(axis) % max(1, rank) for axis in given}))

@@ -1,0 +1,54 @@
+"""Element types by name, as numpy arrays hold them: its own types, and those that ``ml_dtypes`` adds.
+
+``ml_dtypes`` is imported where such a type becomes an array, and nowhere else: networks without one start without it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+ADDED = {
+    "bfloat16": 2, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1,
+    "float8_e8m0fnu": 1, "float4_e2m1fn": 1, "int4": 1, "uint4": 1, "int2": 1, "uint2": 1,
+}  # fmt: skip
+"""Bytes of an element of the types that ``ml_dtypes`` adds; one of fewer than 8 bits lies in the low bits of a byte."""
+
+_STORED_BITS = {"float4_e2m1fn": 4, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
+
+CODED = tuple(name for name in ADDED if name != "bfloat16")
+"""Types without arithmetic: a byte is the code of a number, and is converted to what machines compute with."""
+
+FLOATS = ("bfloat16", "float16", "float32", "float64")
+"""Floating types with arithmetic."""
+
+NARROW_FLOATS = ("bfloat16", "float16")
+"""Floating types of 16 bits: computed in float32, and rounded once."""
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return numpy's type of a name, which is its ``name``."""
+    if name in ADDED:
+        import ml_dtypes  # noqa: F401 - numpy knows these names once it is imported
+    return np.dtype(name)
+
+
+def itemsize(name: str) -> int:
+    """Return the bytes of an element in memory."""
+    return ADDED.get(name) or np.dtype(name).itemsize
+
+
+def stored_bits(name: str) -> int:
+    """Return the bits of an element in ONNX's files, which pack those that are less than a byte."""
+    return _STORED_BITS.get(name) or 8 * itemsize(name)
+
+
+def greatest(name: str) -> float:
+    """Return the greatest finite number of a floating type with arithmetic."""
+    return float.fromhex("0x1.fep127") if name == "bfloat16" else float(np.finfo(name).max)
+
+
+def is_float(name: str) -> bool:
+    """Return whether a type has the arithmetic of floating numbers."""
+    return name in FLOATS

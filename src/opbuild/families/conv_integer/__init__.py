@@ -1,0 +1,1 @@
+"""Kernel family ``conv_integer``: convolution of blocked 8-bit numbers."""

@@ -1,0 +1,141 @@
+"""Convolution of blocked 8-bit numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from opbuild.families.blocked import BLOCK, CHANNEL_DIMS, LANE, blocks, result
+from opbuild.families.epilogue import Epilogue
+from opbuild.families.family import Dims, Family, Part, Variant
+from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting
+from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+
+_SPLIT: Tiles = (
+    (4, 1, 1.0),
+    (2, 2, 1.0),
+    (3, 1, 1.06),
+    (5, 1, 1.1),
+    (6, 1, 1.12),
+    (2, 1, 1.2),
+    (1, 2, 1.3),
+    (1, 1, 2.0),
+)
+
+TILES: Mapping[int, Tiles] = {
+    1: (
+        (14, 2, 1.0),
+        (7, 3, 1.05),
+        (7, 4, 1.05),
+        (7, 2, 1.07),
+        (8, 2, 1.07),
+        (4, 4, 1.12),
+        (4, 2, 1.3),
+        (7, 1, 1.4),
+        (8, 1, 1.4),
+        (4, 1, 1.7),
+        (2, 2, 1.9),
+        (1, 4, 2.2),
+        (1, 2, 3.0),
+        (2, 1, 2.5),
+        (1, 1, 5.0),
+    ),
+    2: _SPLIT,
+    4: _SPLIT,
+}
+"""Register tiles by the registers that sums of a channel block fill. From 1 x 1 and 3 x 3 on Sapphire Rapids: 14 x 2
+reaches 600 to 690 G operations a second of one core, four times what float32 does."""
+
+MOST_PRODUCTS = 2**31 // (255 * 255) - 1
+"""Products that a sum may have: the sum of so many can not leave int32, whatever the numbers."""
+
+
+def tiles(machine: Machine) -> Tiles:
+    """Return the register tiles that a machine may use, with their costs."""
+    return fitting(TILES, machine)
+
+
+def choose(out: Pair, outputs: int, machine: Machine) -> Variant:
+    """Return the variant for an output of extents ``out`` (x, y) and so many channels: the register tile."""
+    width, wide = cheapest(tiles(machine), out[0], blocks(outputs))
+    return {"width": width, "blocks": wide}
+
+
+def adjacent(dtype: str, machine: Machine) -> int:
+    """Return of how many neighbouring input channels a machine adds up the products at once.
+
+    Args:
+        dtype: The type of the weights, ``int8`` or ``int16``.
+        machine: The machine.
+    """
+    return machine.dot if dtype == "int8" else 2
+
+
+def describe(
+    kernel: Pair,
+    stride: Pair,
+    dilation: Pair,
+    weights: tuple[str, int, int],
+    epilogue: Epilogue,
+    out: str,
+    variant: Variant,
+) -> OpDesc:
+    """Return the descriptor; operands x, w, bias, the epilogue's, out.
+
+    Args:
+        kernel: Taps (x, y).
+        stride: Input positions between outputs (x, y).
+        dilation: Input positions between taps (x, y).
+        weights: Their type, ``adjacent`` and ``steps``, as the definition has them.
+        epilogue: What is applied to the sums, which are int32.
+        out: The element type of the result.
+        variant: Of those that ``choose`` returns.
+    """
+    (kx, ky), (dtype, adjacent, steps) = kernel, weights
+    taps = BLOCK * adjacent * steps
+    filters = (
+        Dim(adjacent, 1),
+        Dim(BLOCK, adjacent),
+        Dim(steps, BLOCK * adjacent),
+        Dim(kx, taps),
+        Dim(ky, taps * kx),
+        Dim(stride=taps * kx * ky),
+        Dim(),
+    )
+    along = BLOCK * dilation[0] if kx > 1 else FREE
+    read = (LANE, Dim(stride=BLOCK * stride[0]), Dim(), Dim(stride=along), Dim(), Dim())
+    inputs = (
+        Operand("x", "uint8", read, "NC1HWC0"),
+        Operand("w", dtype, filters, "FRACTAL_Z"),
+        Operand("bias", "int32", CHANNEL_DIMS, "NC1HWC0"),
+        *epilogue.inputs(),
+    )
+    attrs = {"kernel": kernel, "adjacent": adjacent, "steps": steps, **epilogue.attrs}
+    target = result(variant["width"], variant["blocks"], dtype=out)
+    return FAMILY.desc(("ConvInteger", *epilogue.op_types), inputs, (target,), attrs, variant, epilogue.impl_mode)
+
+
+def _opened(_desc: OpDesc, operand: Operand, number: int, dim: Dim) -> Dim:
+    return replace(dim, stride=FREE) if operand.name == "x" and number > 0 else dim
+
+
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds that a convolution takes on one core."""
+    x, weights, *others = shapes
+    read = (*x[:3], *x[5:])  # each element of the input once, not for each tap that reads it
+    steps = prod(extent for extent, _ in weights[2:6])
+    return accumulating(desc, [read, weights, *others], machine, steps)
+
+
+FAMILY = Family(
+    "conv_integer",
+    choose,
+    attributes=("kernel", "adjacent", "steps", "epilogue"),
+    variant={"width": Part(least=1), "blocks": Part(least=1)},
+    types=("uint8",),
+    milliseconds=150,
+    opened=_opened,
+    work=work,
+)

@@ -1,0 +1,53 @@
+"""Depthwise convolution of blocked 8-bit numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from opbuild.families.blocked import BLOCK, BLOCKED_DIMS, CHANNEL_DIMS, LANE, result
+from opbuild.families.conv_depthwise import family as depthwise
+from opbuild.families.epilogue import Epilogue
+from opbuild.families.family import Dims, Family, Part, Variant
+from opbuild.families.tiles import Pair, accumulating, cheapest
+from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+
+MOST_TAPS = 2**24 // (255 * 255) - 1
+"""Taps of the largest kernel whose sums float32 holds exactly, whatever the numbers."""
+
+
+def choose(width: int, machine: Machine) -> Variant:
+    """Return the variant for rows of ``width`` positions: how many of them are a register tile."""
+    return {"width": cheapest(depthwise.tiles(machine), width, 1)[0]}
+
+
+def describe(kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, out: str, variant: Variant) -> OpDesc:
+    """Return the descriptor; pairs are (x, y). Operands x, w, bias, the epilogue's, out of element type ``out``."""
+    kx, ky = kernel
+    weights = (LANE, Dim(kx, BLOCK), Dim(ky, BLOCK * kx), Dim(stride=BLOCK * kx * ky))
+    inputs = (
+        Operand("x", "uint8", BLOCKED_DIMS, "NC1HWC0"),
+        Operand("w", "int16", weights, "FRACTAL_Z"),
+        Operand("bias", "int32", CHANNEL_DIMS, "NC1HWC0"),
+        *epilogue.inputs(),
+    )
+    attrs = {"kernel": kernel, "stride": stride, "dilation": dilation, **epilogue.attrs}
+    target = result(variant["width"], 1, dtype=out)
+    return FAMILY.desc(("ConvInteger", *epilogue.op_types), inputs, (target,), attrs, variant, epilogue.impl_mode)
+
+
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds that a convolution takes on one core; widening the numbers is half of it."""
+    return accumulating(desc, shapes, machine, 2 * prod(extent for extent, _ in shapes[1][1:3]))
+
+
+FAMILY = Family(
+    "conv_integer_depthwise",
+    choose,
+    attributes=("kernel", "stride", "dilation", "epilogue"),
+    variant={"width": Part(least=1)},
+    types=("uint8",),
+    milliseconds=180,
+    work=work,
+)

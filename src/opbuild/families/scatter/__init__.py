@@ -1,0 +1,1 @@
+"""Kernel family ``scatter``: elements written at places that another tensor names."""

@@ -1,0 +1,146 @@
+"""Operators that ONNX defines by others: the function of such an operator, as its schema has it for a node's types.
+
+A function of the schema is a body of nodes in an operator set of its own. Some bodies depend on the node: on the types
+and ranks of its inputs, and on which of them are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import onnx
+from onnx import AttributeProto, FunctionProto, NodeProto
+
+from opbuild.frontend.onnx_single import newest_of, open_type_proto, to_proto
+from opbuild.frontend.own_functions import OWN_FUNCTIONS, own_function
+from opbuild.graph.types import Graph, Node, TensorType
+
+
+class HostCalls(NamedTuple):
+    """What of a graph no kernel serves.
+
+    Attributes:
+        calls: Calls of the host backend.
+        foreign: Those of them that onnx's reference evaluator takes, and no implementation of opbuild's own.
+    """
+
+    calls: int
+    foreign: int
+
+
+Served = Callable[[Graph], HostCalls]
+"""Tells what becomes of a small graph: the front end may not ask lowering itself."""
+
+INEXACT = frozenset(("MeanVarianceNormalization", "GroupNormalization"))
+"""Operators that keep their own implementation: their functions take the variance as the difference of two means, which
+has few digits where the mean is large."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """The function of one node.
+
+    Attributes:
+        inputs: The names of its formal inputs.
+        outputs: The names of its formal outputs.
+        nodes: Its nodes, without references to attributes.
+        opsets: The operator sets that they speak.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[NodeProto, ...]
+    opsets: Mapping[str, int]
+
+
+def has_body(node: Node, opset: int) -> bool:
+    """Return whether a node's operator is defined by others; ``opset`` is ONNX's own that the node speaks."""
+    if (node.domain, node.op_type) in OWN_FUNCTIONS:
+        return True
+    return node.op_type not in INEXACT and _schema(node.op_type, node.domain, opset) is not None
+
+
+def body_of(node: Node, types: Sequence[TensorType | None], opset: int) -> Body | None:
+    """Return the function of a node for inputs of these types; None if its operator has none for them.
+
+    Args:
+        node: A node of an operator that has one.
+        types: The type of each formal input, None for an absent one.
+        opset: ONNX's operator set that the node speaks.
+    """
+    proto, given = to_proto(node), dict[str, AttributeProto]()
+    if (node.domain, node.op_type) in OWN_FUNCTIONS:
+        function = own_function(node, types)
+    else:
+        schema = _schema(node.op_type, node.domain, opset)
+        function = _function(schema, proto, types) if schema is not None else None
+        given = _defaults(schema) if schema is not None else given
+    if function is None:
+        return None
+    given |= {attribute.name: attribute for attribute in (*function.attribute_proto, *proto.attribute)}
+    opsets = {("" if each.domain == "ai.onnx" else each.domain): each.version for each in function.opset_import}
+    nodes = tuple(_filled(each, given) for each in function.node)
+    return Body(tuple(function.input), tuple(function.output), nodes, opsets)
+
+
+@lru_cache(maxsize=1024)
+def _schema(op_type: str, domain: str, opset: int) -> Any:
+    """Return the schema of an operator that has a function, else None."""
+    try:
+        schema: Any = onnx.defs.get_schema(op_type, newest_of(domain) if domain else opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+    return schema if schema.has_function or schema.has_context_dependent_function else None
+
+
+def _defaults(schema: Any) -> dict[str, AttributeProto]:
+    values = {name: attribute.default_value for name, attribute in schema.attributes.items()}
+    return {name: value for name, value in values.items() if value.type != AttributeProto.UNDEFINED}
+
+
+def _function(schema: Any, proto: NodeProto, types: Sequence[TensorType | None]) -> FunctionProto | None:
+    """Return the function in the newest operator set for which the schema has one."""
+    if schema.has_context_dependent_function:
+        version = max(schema.context_dependent_function_opset_versions)
+        kinds = [(onnx.TypeProto() if each is None else open_type_proto(each)).SerializeToString() for each in types]
+        found = schema.get_context_dependent_function_with_opset_version(version, proto.SerializeToString(), kinds)
+    else:
+        found = schema.get_function_with_opset_version(max(schema.function_opset_versions))
+    function: FunctionProto = FunctionProto.FromString(found)
+    return function if function.node else None
+
+
+def _filled(proto: NodeProto, given: Mapping[str, AttributeProto]) -> NodeProto:
+    """Return a node with the values of the attributes that it refers to; one that the caller lacks is left out."""
+    if not any(attribute.ref_attr_name or _graphs(attribute) for attribute in proto.attribute):
+        return proto
+    filled = NodeProto()
+    filled.CopyFrom(proto)
+    _fill(filled, given)
+    return filled
+
+
+def _fill(proto: NodeProto, given: Mapping[str, AttributeProto]) -> None:
+    kept: list[AttributeProto] = []
+    for attribute in proto.attribute:
+        for graph in _graphs(attribute):
+            for inner in graph.node:
+                _fill(inner, given)
+        if not attribute.ref_attr_name:
+            kept.append(attribute)
+        elif attribute.ref_attr_name in given:
+            value = AttributeProto()
+            value.CopyFrom(given[attribute.ref_attr_name])
+            value.name = attribute.name
+            kept.append(value)
+    del proto.attribute[:]
+    proto.attribute.extend(kept)
+
+
+def _graphs(attribute: AttributeProto) -> Iterator[onnx.GraphProto]:
+    if attribute.type == AttributeProto.GRAPH and not attribute.ref_attr_name:
+        yield attribute.g
+    yield from attribute.graphs

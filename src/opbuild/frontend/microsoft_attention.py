@@ -1,0 +1,265 @@
+"""The attention operators of domain ``com.microsoft``, as products and softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+
+import numpy as np
+
+from opbuild.frontend.rewriting import Rewriting
+from opbuild.graph.types import Node
+
+
+@dataclass
+class Heads:
+    """Queries, keys and values apart, each ``(batch, heads, length, size)``.
+
+    Attributes:
+        of: Where it is written.
+        query, key, value: Names of the values.
+        batch, count: Batches and heads of the queries.
+        length, total: Queries, and keys.
+        size, value_size: Elements of a head of queries and keys, and of values.
+        added: What is added to the scores, of shapes that broadcast to ``(batch, heads, length, total)``.
+    """
+
+    of: Rewriting
+    query: str
+    key: str
+    value: str
+    batch: int
+    count: int
+    length: int
+    total: int
+    size: int
+    value_size: int
+    added: list[str] = field(default_factory=list)
+
+    def attend(self, scale: float, softcap: float = 0.0) -> str:
+        """Write the attention and return ``(batch, length, heads * value_size)``."""
+        of = self.of
+        scores = of("MatMul", self.query, of("Transpose", self.key, perm=(0, 1, 3, 2)))
+        scores = of("Mul", scores, of.floats(scale or 1 / sqrt(self.size)))
+        if softcap:
+            scores = of("Mul", of("Tanh", of("Mul", scores, of.floats(1 / softcap))), of.floats(softcap))
+        for each in self.added:
+            scores = of("Add", scores, each)
+        result = of("MatMul", of("Softmax", scores, axis=-1), self.value)
+        joined = of("Transpose", result, perm=(0, 2, 1, 3))
+        return of.reshape(joined, self.batch, self.length, self.count * self.value_size)
+
+    def append_to(self, key: str, value: str, past: int) -> None:
+        """Take keys and values of earlier calls before the new ones."""
+        self.key = self.of("Concat", key, self.key, axis=2)
+        self.value = self.of("Concat", value, self.value, axis=2)
+        self.total += past
+
+    def mask(self, index: int, lengths: bool = True) -> None:
+        """Add what hides keys: an input with their number, where they begin and end, or a mask."""
+        of, filled = self.of, float(self.of.attr("mask_filter_value", -10000.0))
+        shape, given = of.shape(index), of("Cast", of.input(index), to=7)
+        batch, total = self.batch, self.total
+        steps = of.constant(np.arange(total, dtype=np.int64))
+        if lengths and shape == (batch,):
+            shown = of("Less", steps, of.reshape(given, batch, 1, 1, 1))
+        elif lengths and shape == (2 * batch,):
+            ends, begins = (of.reshape(of.slice(given, 0, i * batch, (i + 1) * batch), batch, 1, 1, 1) for i in (0, 1))
+            shown = of("And", of("Less", steps, ends), of("GreaterOrEqual", steps, begins))
+        elif len(shape) in (2, 3, 4) and shape[-1] >= total:
+            if len(shape) == 4:  # a square for all calls, of which this one has some rows
+                given = of.slice(of.slice(given, 2, total - self.length, total), 3, 0, total)
+            rows = {2: 1, 3: shape[1], 4: self.length}[len(shape)]
+            shown = of("Greater", of.reshape(given, batch, 1, rows, total), of.ints(0))
+        else:
+            of.refuse(f"a mask of shape {list(shape)} is not served")
+        self.added.append(of("Where", shown, of.floats(0.0), of.floats(filled)))
+
+    def causal(self) -> None:
+        """Hide keys that come after each query."""
+        filled = float(self.of.attr("mask_filter_value", -10000.0))
+        hidden = np.triu(np.full((self.length, self.total), filled, np.float64), self.total - self.length + 1)
+        self.added.append(self.of.floats(hidden))
+
+
+def _split(of: Rewriting, value: str, batch: int, length: int, heads: int, size: int) -> str:
+    """Write ``(batch, length, heads * size)`` as ``(batch, heads, length, size)``."""
+    return of("Transpose", of.reshape(value, batch, length, heads, size), perm=(0, 2, 1, 3))
+
+
+def attention(of: Rewriting) -> Sequence[Node]:
+    """Attention: the projection of queries, keys and values by one matrix, then attention."""
+    batch, length, _ = of.shape(0, 3)
+    heads, columns = int(of.attr("num_heads", 0)), of.shape(1, 2)[1]
+    sizes = tuple(map(int, of.attr("qkv_hidden_sizes", ()))) or (columns // 3,) * 3
+    if of.attr("do_rotary", 0) or of.attr("past_present_share_buffer", 0) or of.has(6) or not heads:
+        of.refuse("rotary positions and shared buffers are not served")
+    projected = of("MatMul", of.input(0), of.input(1))
+    if of.has(2):
+        projected = of("Add", projected, of.input(2))
+    ends = np.cumsum((0, *sizes)).tolist()
+    parts = [of.slice(projected, 2, ends[i], ends[i + 1]) for i in range(3)]
+    query, key, value = (
+        _split(of, part, batch, length, heads, size // heads) for part, size in zip(parts, sizes, strict=True)
+    )
+    own = Heads(of, query, key, value, batch, heads, length, length, sizes[0] // heads, sizes[2] // heads)
+    if of.has(4):
+        past = of.shape(4, 5)[3]
+        before = [of("Squeeze", of.slice(of.input(4), 0, i, i + 1), of.ints(0)) for i in (0, 1)]
+        own.append_to(before[0], before[1], past)
+    present = ""
+    if len(of.node.outputs) > 1 and of.node.outputs[1]:
+        present = of("Concat", *(of("Unsqueeze", each, of.ints(0)) for each in (own.key, own.value)), axis=0)
+    if of.has(3):
+        own.mask(3)
+    if of.attr("unidirectional", 0):
+        own.causal()
+    if of.has(5):
+        own.added.append(of.input(5))
+    return of.finish(own.attend(float(of.attr("scale", 0.0))), present)
+
+
+def multi_head_attention(of: Rewriting) -> Sequence[Node]:
+    """MultiHeadAttention: queries, keys and values given, apart or packed."""
+    heads = int(of.attr("num_heads", 0))
+    if of.has(8) or of.has(9) or not heads:
+        of.refuse("shared buffers and beams are not served")
+    own = _packed_heads(of) if len(of.shape(0, 3, 5)) == 5 else _apart_heads(of, heads)
+    if of.has(6):
+        own.append_to(of.input(6), of.input(7), of.shape(6, 4)[2])
+    if of.has(4):
+        own.mask(4)
+    if of.attr("unidirectional", 0):
+        own.causal()
+    if of.has(5):
+        own.added.append(of.input(5))
+    return of.finish(own.attend(float(of.attr("scale", 0.0))), own.key, own.value)
+
+
+def _packed_heads(of: Rewriting) -> Heads:
+    """Return what lies in one tensor ``(batch, length, heads, 3, size)``."""
+    if of.has(3):
+        of.refuse("a bias of packed queries, keys and values is not served")
+    batch, length, heads, _, size = of.shape(0)
+    parts = [
+        of("Transpose", of("Squeeze", of.slice(of.input(0), 3, i, i + 1), of.ints(3)), perm=(0, 2, 1, 3))
+        for i in range(3)
+    ]
+    return Heads(of, parts[0], parts[1], parts[2], batch, heads, length, length, size, size)
+
+
+def _apart_heads(of: Rewriting, heads: int) -> Heads:
+    batch, length, hidden = of.shape(0, 3)
+    size = hidden // heads
+    biases = ["", "", ""]
+    if of.has(3):
+        ends = (0, hidden, 2 * hidden, of.shape(3, 1)[0])
+        biases = [of.slice(of.input(3), 0, ends[i], ends[i + 1]) for i in range(3)]
+    query = of("Add", of.input(0), biases[0]) if biases[0] else of.input(0)
+    query = _split(of, query, batch, length, heads, size)
+    shape = of.shape(1, 3, 4, 5)
+    if len(shape) == 4:  # keys and values of another network's part, which lie as they are wanted
+        total, value_size = shape[2], of.shape(2, 4)[3]
+        return Heads(of, query, of.input(1), of.input(2), batch, heads, length, total, size, value_size)
+    total = shape[1]
+    if len(shape) == 5:
+        if of.has(3):
+            of.refuse("a bias of packed keys and values is not served")
+        key, value = (
+            of("Transpose", of("Squeeze", of.slice(of.input(1), 3, i, i + 1), of.ints(3)), perm=(0, 2, 1, 3))
+            for i in range(2)
+        )
+        return Heads(of, query, key, value, batch, heads, length, total, size, size)
+    value_size = of.shape(2, 3)[2] // heads
+    key, value = (of("Add", of.input(i), biases[i]) if biases[i] else of.input(i) for i in (1, 2))
+    key = _split(of, key, batch, total, heads, size)
+    value = _split(of, value, batch, total, heads, value_size)
+    return Heads(of, query, key, value, batch, heads, length, total, size, value_size)
+
+
+def grouped_query_attention(of: Rewriting) -> Sequence[Node]:
+    """GroupQueryAttention: fewer heads of keys and values than of queries, with those of earlier calls."""
+    heads, groups = int(of.attr("num_heads", 0)), int(of.attr("kv_num_heads", 0))
+    unserved = ("sliding_window_cache", "kv_cache_bit_width", "qk_output", "smooth_softmax")
+    if any(of.attr(name, 0) for name in unserved) or any(of.has(index) for index in range(11, 17)):
+        of.refuse("quantised or window-sized caches, sinks and normalised queries are not served")
+    batch, length, hidden = of.shape(0, 3)
+    if of.has(1):
+        size = hidden // heads
+        query, key, value = of.input(0), of.input(1), of.input(2)
+    else:
+        size = hidden // (heads + 2 * groups)
+        ends = (0, heads * size, (heads + groups) * size, hidden)
+        query, key, value = (of.slice(of.input(0), 2, ends[i], ends[i + 1]) for i in range(3))
+    before = of("Sub", of("Cast", of.input(5), to=7), of.ints(length - 1))  # keys of earlier calls, of each batch
+    before = of("Max", of.reshape(before, batch, 1), of.ints(0))
+    steps = of("Add", before, of.constant(np.arange(length, dtype=np.int64)))
+    query = _split(of, query, batch, length, heads, size)
+    key, value = (_split(of, each, batch, length, groups, size) for each in (key, value))
+    if of.attr("do_rotary", 0):
+        places = of.input(9) if of.has(9) else steps
+        attrs = {"interleaved": int(of.attr("rotary_interleaved", 0))}
+        tables = (of.input(7), of.input(8))
+        if 2 * of.shape(7)[1] != size:
+            attrs["rotary_embedding_dim"] = 2 * of.shape(7)[1]
+        query, key = (of("RotaryEmbedding", each, *tables, places, **attrs) for each in (query, key))
+    past = of.shape(3, 4)[2] if of.has(3) else 0
+    total = length
+    if past:
+        total, key, value = _with_cache(of, key, value, past, before)
+    present = (key, value)
+    if heads != groups:
+        key, value = (_repeated(of, each, batch, groups, heads // groups, total, size) for each in present)
+    own = Heads(of, query, key, value, batch, heads, length, total, size, size)
+    own.added.append(_hidden(of, steps, total))
+    if of.has(10):
+        own.added.append(of.input(10))
+    return of.finish(own.attend(float(of.attr("scale", 0.0)), float(of.attr("softcap", 0.0))), *present)
+
+
+def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> tuple[int, str, str]:
+    """Return how many keys there are with those of earlier calls, and the keys and values.
+
+    The cache is as long as what it holds, or it has room for more; the latter where every new key fits into it.
+    """
+    batch, length, _ = of.shape(0)
+    size, groups = of.shape(3)[3], of.shape(3)[1]
+    if batch > 1:
+        of.refuse("caches of several batches are not served")
+    joined = [of("Concat", of.input(3 + i), each, axis=2) for i, each in enumerate((key, value))]
+    total = max(past, of.value(6))
+    steps = of.constant(np.arange(total, dtype=np.int64))
+    first = of.reshape(before, 1)
+    moved = of("Add", of("Sub", steps, first), of.ints(past))
+    moved = of("Min", moved, of.ints(past + length - 1))
+    index = of("Where", of("Less", steps, first), steps, moved)
+    key, value = (of.reshape(of("Gather", each, index, axis=2), batch, groups, total, size) for each in joined)
+    return total, key, value
+
+
+def _repeated(of: Rewriting, value: str, batch: int, groups: int, times: int, total: int, size: int) -> str:
+    """Write each group's keys or values once for each of its heads."""
+    wide = of("Expand", of.reshape(value, batch, groups, 1, total, size), of.ints(batch, groups, times, total, size))
+    return of.reshape(wide, batch, groups * times, total, size)
+
+
+def _hidden(of: Rewriting, steps: str, total: int) -> str:
+    """Write what hides keys that there are not yet, keys after each query, and keys before its window.
+
+    Args:
+        of: Where it is written.
+        steps: The place of each query, ``(batch, length)``.
+        total: The number of keys, room for more included.
+    """
+    batch, length, _ = of.shape(0)
+    own = of.reshape(steps, batch, 1, length, 1)
+    keys = of.constant(np.arange(total, dtype=np.int64))
+    window = int(of.attr("local_window_size", -1))
+    shown = of("Less", keys, of("Add", of.reshape(of("Cast", of.input(5), to=7), batch, 1, 1, 1), of.ints(1)))
+    if of.attr("causal", 1):
+        shown = of("And", shown, of("LessOrEqual", keys, own))
+    if window > 0:
+        shown = of("And", shown, of("Greater", of("Add", keys, of.ints(window)), own))
+    least = float(np.finfo(np.float32 if of.dtype() == "float32" else np.float16).min)
+    return of("Where", shown, of.floats(0.0), of.floats(least))

@@ -1,0 +1,138 @@
+"""Binding in which operators that no kernel serves are replaced by the operators that ONNX defines them by."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import onnx
+
+from opbuild.errors import ModelError, RunError
+from opbuild.frontend.binding import Call
+from opbuild.frontend.block import Declared
+from opbuild.frontend.expansion import Body, HostCalls, Served, body_of, has_body
+from opbuild.frontend.known import Known, computed
+from opbuild.frontend.onnx_bind import Binder, to_block
+from opbuild.frontend.onnx_read import DataFiles
+from opbuild.frontend.onnx_single import to_proto
+from opbuild.frontend.open_values import is_open_value, type_at_hand, value_at_hand
+from opbuild.frontend.rest import Frame, Rest
+from opbuild.frontend.walk import walk
+from opbuild.graph.cut import is_tensor
+from opbuild.graph.passes.fold import Evaluate
+from opbuild.graph.types import Array, Node, TensorType
+
+NO_CALLS = HostCalls(0, 0)
+
+MOST_COMPARED = 64
+"""Elements of a constant that may decide whether kernels serve its reader, such as axes; larger ones are weights."""
+
+
+class ExpandingBinder(Binder):
+    """Builds one graph, in which an operator is replaced by its function if that leaves less to the host.
+
+    Either is right at any size; which one is better is tried at the size at hand.
+
+    Args:
+        model: The model.
+        files: Where its tensors are.
+        opset: The newest operator set, which the graph speaks.
+        evaluate: Evaluates a node whose inputs are known.
+        served: Tells what of a graph no kernel serves; None replaces nothing.
+        decided: Which functions are better than their nodes, as far as it is known.
+    """
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        files: DataFiles,
+        opset: int,
+        evaluate: Evaluate,
+        served: Served | None,
+        *,
+        decided: dict[Hashable, bool] | None = None,
+    ) -> None:
+        super().__init__(model, opset, evaluate)
+        self._arguments = (model, files, opset, evaluate, served)
+        self._served = served
+        self._files = files
+        self._decided = {} if decided is None else decided
+
+    def _function(self, node: Node) -> Call | None:
+        body = self._better_body(node)
+        return None if body is None else self._call(node, body)
+
+    def _better_body(self, node: Node) -> Body | None:
+        """Return the function of a node if it leaves less to the host than the node itself, else None."""
+        opset = self._opset_of(node)
+        if self._served is None or not has_body(node, opset):
+            return None
+        types = [self.type_of(name) if name else None for name in node.inputs]
+        if not all(each is None or is_tensor(each) for each in types):
+            return None
+        formal = types[: len(types) - len(node.attrs.get("captures", ()))]
+        values = [value_at_hand(self._constants.get(name)) for name in node.inputs]
+        known = _key(node, [each and type_at_hand(each) for each in types], values)
+        if self._decided.get(known) is False:
+            return None
+        body = body_of(node, formal, opset)
+        if known not in self._decided:
+            self._decided[known] = body is not None and self._is_better(node, body)
+        return body if self._decided[known] else None
+
+    def _is_better(self, node: Node, body: Body) -> bool:
+        alone = self._tried(node, None)
+        if alone == NO_CALLS:
+            return False
+        expanded = self._tried(node, body)
+        if expanded is None or alone is None:
+            return expanded is not None
+        return expanded == NO_CALLS or alone.foreign > 0
+
+    def _tried(self, node: Node, body: Body | None) -> HostCalls | None:
+        """Return what of a node or of its function no kernel serves; None if it can not be bound in one part."""
+        names = dict.fromkeys(name for name in node.inputs if name)
+        inputs = {name: type_at_hand(self._types[name]) for name in names if name not in self._constants}
+        known = {name: self._known_at_hand(name) for name in names if name in self._constants}
+        outputs = tuple(Declared(name) for name in node.outputs if name)
+        binder = ExpandingBinder(*self._arguments, decided=self._decided)
+        try:
+            if body is None:
+                binder.restore(inputs, known)
+                binder._add(node)
+                graph = binder.part("node", tuple(inputs), tuple(each.name for each in outputs))
+            else:
+                call = self._call(node, body)
+                frame = Frame(call.block, "", 0, call.scope, call.opset)
+                walked = walk(Rest((frame,), inputs, known), binder, "node", whole=False)
+                if walked.cut is None or walked.cut.kind != "end":
+                    return None
+                graph = walked.graph
+            return self._served(graph) if self._served else None
+        except (ModelError, RunError):
+            return None
+
+    def _known_at_hand(self, name: str) -> Known:
+        value = self._constants[name]
+        return computed(value_at_hand(value)) if is_open_value(value) else self.known(name)
+
+    def _call(self, node: Node, body: Body) -> Call:
+        """Return the function of a node as what is taken in its place; names of its nodes begin with the node's."""
+        captured = node.attrs.get("captures", ())
+        formal = node.inputs[: len(node.inputs) - len(captured)]
+        scope = dict(zip(captured, node.inputs[len(formal) :], strict=True))
+        scope |= dict.fromkeys(body.inputs, "") | dict(zip(body.inputs, formal, strict=False))
+        opsets = {"": self.opset, **body.opsets}
+        asked = (name if output else "" for name, output in zip(body.outputs, node.outputs, strict=False))
+        graph = onnx.GraphProto(node=body.nodes, output=[onnx.ValueInfoProto(name=name) for name in asked])
+        return Call(to_block(graph, self._files, opsets, f"{node.name}/"), scope, opsets[""])
+
+
+def _key(node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]) -> Hashable:
+    """Return what decides whether kernels serve a node."""
+    anonymous = to_proto(node.with_(inputs=("",) * len(node.inputs), outputs=("",) * len(node.outputs), name=""))
+    values = (
+        None if value is None else value.tobytes() if value.size <= MOST_COMPARED else len(value.shape)
+        for value in constants
+    )
+    asked = tuple(map(bool, node.outputs))
+    return node.domain, anonymous.SerializeToString(deterministic=True), asked, tuple(types), tuple(values)

@@ -1,0 +1,151 @@
+"""Nodes that take the place of one, as they are written down: what rewrites of single operators have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from opbuild.errors import InvalidModelError, UnsupportedOperatorError
+from opbuild.graph.shape_rules import Call
+from opbuild.graph.types import Array, Node, TensorType
+
+
+class Scope(Protocol):
+    """What a rewrite may ask of the graph around its node."""
+
+    def constant(self, value: Array) -> str:
+        """Add a constant and return its name."""
+
+    def fresh(self, name: str) -> str:
+        """Return an unused name that begins with ``name``."""
+
+    def type_of(self, name: str) -> TensorType:
+        """Return the type of a value."""
+
+    def value_of(self, name: str) -> Array | None:
+        """Return a value if it is known when the network is built."""
+
+
+class Rewriting:
+    """The nodes that are written in place of one.
+
+    Args:
+        node: The node that they replace; what they are called begins with its name.
+        scope: The graph around it.
+
+    Attributes:
+        nodes: What was written so far, in order.
+    """
+
+    def __init__(self, node: Node, scope: Scope) -> None:
+        self.node = node
+        self.nodes: list[Node] = []
+        self._scope = scope
+
+    def __call__(self, op_type: str, *inputs: str, **attrs: Any) -> str:
+        """Write an operator with one output, and return that output's name."""
+        name = self._scope.fresh(f"{self.node.name}/{op_type}_{len(self.nodes)}")
+        self.write(op_type, inputs, (name,), attrs)
+        return name
+
+    def write(self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, Any]) -> None:
+        """Write an operator whose outputs have these names."""
+        name = f"{self.node.name}/{op_type}_{len(self.nodes)}"
+        self.nodes.append(Node(op_type, tuple(inputs), tuple(outputs), dict(attrs), name))
+
+    def finish(self, *values: str) -> Sequence[Node]:
+        """Give values the names of the node's outputs, in order, and return all nodes; empty: there is no such value.
+
+        Raises:
+            UnsupportedOperatorError: If somebody asked for an output that there is not.
+        """
+        wanted = [name for name in self.node.outputs[len(values) :] if name]
+        for value, output in zip(values, self.node.outputs, strict=False):
+            if output and not value:
+                wanted.append(output)
+            elif output:
+                self.write("Identity", (value,), (output,), {})
+        if wanted:
+            self.refuse(f"its output {wanted[0]!r} is not computed")
+        return self.nodes
+
+    # What is given
+
+    def has(self, index: int) -> bool:
+        """Return whether an input is there."""
+        return index < len(self.node.inputs) and bool(self.node.inputs[index])
+
+    def input(self, index: int) -> str:
+        """Return the name of an input.
+
+        Raises:
+            InvalidModelError: If it is not there.
+        """
+        if not self.has(index):
+            raise InvalidModelError(
+                f"{self.node.op_type} node {self.node.name!r} lacks input {index}", "export the model again"
+            )
+        return self.node.inputs[index]
+
+    def shape(self, index: int, *ranks: int) -> tuple[int, ...]:
+        """Return the shape of an input, whose rank must be one of ``ranks`` if any are given.
+
+        Raises:
+            InvalidModelError: If it is not there, or has another rank.
+        """
+        shape = self._scope.type_of(self.input(index)).shape
+        if ranks and len(shape) not in ranks:
+            raise InvalidModelError(
+                f"{self.node.op_type} node {self.node.name!r}: input {index} has rank {len(shape)}, "
+                f"not {' or '.join(map(str, ranks))}",
+                "export the model again",
+            )
+        return shape
+
+    def dtype(self, index: int = 0) -> str:
+        """Return the element type of an input."""
+        return self._scope.type_of(self.input(index)).dtype
+
+    def value(self, index: int) -> int:
+        """Return the number in an input on which shapes depend.
+
+        Raises:
+            UnsupportedOperatorError: If it is known only at run time.
+        """
+        name = self.input(index)
+        call = Call(self.node, [self._scope.type_of(name)] * (index + 1), [self._scope.value_of(name)] * (index + 1))
+        return call.ints(index)[0]
+
+    def attr(self, name: str, default: Any) -> Any:
+        """Return an attribute, or ``default`` if the node does not have it."""
+        return self.node.attrs.get(name, default)
+
+    def refuse(self, why: str) -> NoReturn:
+        """Raise an UnsupportedOperatorError that names the node."""
+        raise UnsupportedOperatorError(
+            f"{self.node.op_type} node {self.node.name!r}: {why}", "export the model without this form of it"
+        )
+
+    # What is often written
+
+    def floats(self, value: Any, like: int = 0) -> str:
+        """Return a constant of the element type of an input."""
+        return self._scope.constant(np.asarray(value, self.dtype(like)))
+
+    def ints(self, *values: int) -> str:
+        """Return a constant of int64, one-dimensional."""
+        return self._scope.constant(np.array(values, np.int64))
+
+    def constant(self, value: Array) -> str:
+        """Return a constant."""
+        return self._scope.constant(value)
+
+    def reshape(self, value: str, *shape: int) -> str:
+        """Write a Reshape."""
+        return self("Reshape", value, self.ints(*shape))
+
+    def slice(self, value: str, axis: int, begin: int, end: int) -> str:
+        """Write a Slice along one axis."""
+        return self("Slice", value, self.ints(begin), self.ints(end), self.ints(axis))

@@ -1,0 +1,115 @@
+"""Operators on images: grids of places, and windows put back where they came from."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from opbuild.graph.passes.composite.rewrite import (
+    KeptError,
+    Rewrite,
+    has_input,
+    integers,
+    known_integers,
+    reshaped,
+    transposed,
+)
+from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.types import Array, Node
+
+
+def _affine_grid(to: Rewriter, node: Node) -> None:
+    """AffineGrid: the places of all pixels, a constant, times each matrix."""
+    theta, dtype = node.inputs[0], to.types[node.inputs[0]].dtype
+    known_integers(to, node, 1)
+    batch, *extents, rank = to.types[node.outputs[0]].shape
+    aligned = bool(node.attrs.get("align_corners", 0))
+    if dtype != "float32" or not prod(extents):
+        raise KeptError
+    lines = [_between(extent, aligned) for extent in extents]
+    points = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(extents)], -1)  # the innermost comes first
+    places = to.constant(f"{node.name}/places", points.reshape(-1, rank + 1).astype(dtype))
+    found = to.add(node, "MatMul", (places, transposed(to, node, theta, (0, 2, 1))))
+    reshaped(to, node, found, (batch, *extents, rank), node.outputs[0])
+
+
+def _between(extent: int, aligned: bool) -> Array:
+    """Return the places of ``extent`` pixels between -1 and 1: of their centres, or with the outermost at the ends."""
+    if aligned:
+        return np.linspace(-1.0, 1.0, extent) if extent > 1 else np.zeros(extent)
+    return (2 * np.arange(extent) + 1) / extent - 1
+
+
+def _col2im(to: Rewriter, node: Node) -> None:
+    """Col2Im: each pixel is the sum of what the windows over it have for it, gathered by a table."""
+    columns = node.inputs[0]
+    image, block = known_integers(to, node, 1), known_integers(to, node, 2)
+    type_ = to.types[columns]
+    if image is None or block is None or not type_.size or not prod(image):
+        raise KeptError
+    table = _sources(node, image, block, type_.shape[2])
+    batch, channels = type_.shape[0], type_.shape[1] // prod(block)
+    flat = reshaped(to, node, columns, (batch, channels, prod(block) * type_.shape[2]))
+    # One more element, a zero, for the pixels that fewer windows reach.
+    padded = to.add(node, "Pad", (flat, integers(to, node, (0, 0, 0, 0, 0, 1))), mode="constant")
+    parts = to.add(node, "Gather", (padded, integers(to, node, table)), axis=2)
+    total = to.add(node, "ReduceSum", (parts, integers(to, node, (2,))), keepdims=0)
+    reshaped(to, node, total, (batch, channels, *image), node.outputs[0])
+
+
+def _sources(node: Node, image: tuple[int, ...], block: tuple[int, ...], windows: int) -> Array:
+    """Return where each pixel's parts lie in ``(taps, windows)``, ``(parts, pixels)``; one beyond the last for none."""
+    rank = len(image)
+    strides, dilations, pads = (
+        tuple(node.attrs.get(name) or (default,) * count)
+        for name, default, count in (("strides", 1, rank), ("dilations", 1, rank), ("pads", 0, 2 * rank))
+    )
+    counts = [
+        (image[i] + pads[i] + pads[rank + i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)
+    ]
+    if prod(counts) != windows:
+        raise KeptError
+    pixels = np.meshgrid(*(np.arange(extent) for extent in image), indexing="ij")
+    found = []
+    for number, tap in enumerate(product(*map(range, block))):
+        place, inside = np.zeros(image, np.int64), np.ones(image, bool)
+        for i in range(rank):
+            start = pixels[i] + pads[i] - tap[i] * dilations[i]
+            position = start // strides[i]
+            inside &= (start % strides[i] == 0) & (position >= 0) & (position < counts[i])
+            place = place * counts[i] + position
+        found.append(np.where(inside, number * windows + place, prod(block) * windows).reshape(-1))
+    table = np.sort(np.stack(found), 0)
+    used = int((table < prod(block) * windows).sum(0).max(initial=0))
+    return table[: max(used, 1)]
+
+
+def _max_unpool(to: Rewriter, node: Node) -> None:
+    """MaxUnpool: zeros, and each element where its index says."""
+    x, indices = node.inputs[:2]
+    shape, result = to.types[x].shape, to.types[node.outputs[0]].shape
+    kernel = tuple(node.attrs["kernel_shape"])
+    rank = len(kernel)
+    strides, pads = tuple(node.attrs.get("strides") or (1,) * rank), tuple(node.attrs.get("pads") or (0,) * 2 * rank)
+    whole = (
+        *shape[:2],
+        *((shape[2 + i] - 1) * strides[i] - pads[i] - pads[rank + i] + kernel[i] for i in range(rank)),
+    )
+    if has_input(node, 2):
+        known_integers(to, node, 2)
+    if not to.types[x].size or any(have > want for have, want in zip(whole, result, strict=True)):
+        raise KeptError
+    empty = to.constant(f"{node.name}/zeros", np.broadcast_to(np.zeros((), to.types[x].dtype), (prod(whole),)))
+    flat = [reshaped(to, node, name, (prod(shape),)) for name in (indices, x)]
+    scattered = to.add(node, "ScatterElements", (empty, *flat), axis=0)
+    if whole == result:
+        reshaped(to, node, scattered, result, node.outputs[0])
+        return
+    beyond = [0] * len(whole) + [want - have for have, want in zip(whole, result, strict=True)]
+    shaped = reshaped(to, node, scattered, whole)
+    to.add(node, "Pad", (shaped, integers(to, node, beyond)), node.outputs[0], mode="constant")
+
+
+REWRITES: dict[str, Rewrite] = {"AffineGrid": _affine_grid, "Col2Im": _col2im, "MaxUnpool": _max_unpool}

@@ -1,0 +1,112 @@
+"""Fourier transforms as products with constant matrices; a complex number is a last dimension of two."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opbuild.graph.passes.composite.rewrite import (
+    KeptError,
+    Rewrite,
+    has_input,
+    integers,
+    known_integers,
+    reshaped,
+    transposed,
+)
+from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.types import Array, Node
+
+MOST_MATRIX = 2**24
+"""Elements of a transform's matrix at most: 64 MB of float32. What needs a larger one is computed by the host's FFT."""
+
+
+def matrix(length: int, given: int, parts: int, inverse: bool, onesided: bool) -> Array:
+    """Return a transform as a matrix in float64: ``(given * parts, results * parts of a result)``.
+
+    Args:
+        length: Length of the transform.
+        given: Elements that there are; those beyond ``length`` are left out, those that lack are zeros.
+        parts: Numbers of an element: 1 if it is real, 2 if it is complex.
+        inverse: Whether it is the inverse transform.
+        onesided: Whether the half that the other one mirrors is left out: of the results, or of what is inverted.
+    """
+    half = length // 2 + 1
+    used = min(given, half if inverse and onesided else length)
+    results = half if onesided and not inverse else length
+    turns = np.outer(np.arange(used), np.arange(results)) % length
+    angles = 2 * np.pi / length * turns
+    real, imaginary = np.cos(angles), np.sin(angles) * (1 if inverse else -1)
+    # (re + i im)(real + i imaginary): a row for each part given, a column for each part of the result.
+    both = np.stack([np.stack([real, imaginary], -1), np.stack([-imaginary, real], -1)], 1)[:, :parts]
+    if inverse:
+        both /= length
+    if inverse and onesided:
+        mirrored = np.full(used, 2.0)
+        mirrored[0] = 1
+        if length % 2 == 0 and used == half:
+            mirrored[-1] = 1
+        both = (both * mirrored[:, None, None, None])[..., :1]
+    whole = np.zeros((given, parts, results, both.shape[-1]))
+    whole[:used] = both
+    return whole.reshape(given * parts, -1)
+
+
+def _transform(to: Rewriter, node: Node) -> None:
+    """DFT along any axis but the last, which holds the parts of a number."""
+    x = node.inputs[0]
+    type_ = to.types[x]
+    rank, parts = len(type_.shape), type_.shape[-1]
+    lengths, axes = known_integers(to, node, 1), known_integers(to, node, 2)
+    axis = (int(node.attrs["axis"]) if "axis" in node.attrs else axes[0] if axes else -2) % rank
+    inverse, onesided = bool(node.attrs.get("inverse", 0)), bool(node.attrs.get("onesided", 0))
+    given = type_.shape[axis]
+    length = lengths[0] if lengths else 2 * (given - 1) if inverse and onesided else given
+    result = to.types[node.outputs[0]].shape
+    count, out_parts = result[axis], result[-1]
+    if type_.dtype != "float32" or not type_.size or length < 1 or axis == rank - 1:
+        raise KeptError
+    if given * parts * count * out_parts > MOST_MATRIX:
+        raise KeptError
+    weights = matrix(length, given, parts, inverse, onesided)
+    if weights.shape[1] != count * out_parts:
+        raise KeptError
+    order = (*(i for i in range(rank - 1) if i != axis), axis, rank - 1)
+    rows = x if order == tuple(range(rank)) else transposed(to, node, x, order)
+    outer = [type_.shape[i] for i in order[:-2]]
+    flat = reshaped(to, node, rows, (int(np.prod(outer, dtype=int)), given * parts))
+    found = to.add(node, "MatMul", (flat, to.constant(f"{node.name}/matrix", weights.astype(type_.dtype))))
+    if order == tuple(range(rank)):
+        reshaped(to, node, found, result, node.outputs[0])
+        return
+    shaped = reshaped(to, node, found, (*outer, count, out_parts))
+    transposed(to, node, shaped, np.argsort(order).tolist(), node.outputs[0])
+
+
+def _short_time(to: Rewriter, node: Node) -> None:
+    """STFT: overlapping frames, each multiplied by the window and transformed."""
+    signal = node.inputs[0]
+    type_ = to.types[signal]
+    (step,) = known_integers(to, node, 1) or (0,)
+    given = known_integers(to, node, 3)
+    window = node.inputs[2] if has_input(node, 2) else ""
+    length = given[0] if given else to.types[window].shape[0] if window else type_.shape[-2]
+    onesided = bool(node.attrs.get("onesided", 1))
+    batch, _, parts = type_.shape if len(type_.shape) == 3 else (*type_.shape, 1)
+    frames, count = to.types[node.outputs[0]].shape[1:3]
+    if type_.dtype != "float32" or not type_.size or step < 1 or len(type_.shape) != 3:
+        raise KeptError
+    if window and to.types[window].shape != (length,):
+        raise KeptError
+    weights = matrix(length, length, parts, False, onesided).astype(type_.dtype)
+    if weights.size > MOST_MATRIX or weights.shape[1] != count * 2:
+        raise KeptError
+    places = step * np.arange(frames)[:, None] + np.arange(length)
+    parted = to.add(node, "Gather", (signal, integers(to, node, places)), axis=1)
+    if window:
+        parted = to.add(node, "Mul", (parted, reshaped(to, node, window, (length, 1))))
+    flat = reshaped(to, node, parted, (batch * frames, length * parts))
+    found = to.add(node, "MatMul", (flat, to.constant(f"{node.name}/matrix", weights)))
+    reshaped(to, node, found, to.types[node.outputs[0]].shape, node.outputs[0])
+
+
+REWRITES: dict[str, Rewrite] = {"DFT": _transform, "STFT": _short_time}

@@ -1,0 +1,59 @@
+"""Quantisation as expressions: what QuantizeLinear and DequantizeLinear compute of one element.
+
+A quantised number ``q`` stands for ``(q - zero_point) * scale``. ONNX leaves open what NaN becomes: here, as in ONNX
+Runtime, the least number of the type.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opbuild.operations.expression import Expression, const
+
+FLOAT = "float32"
+"""The type in which everything is computed; narrower floats are widened first, as ONNX Runtime does."""
+
+
+def limits(dtype: str) -> tuple[int, int]:
+    """Return the least and the greatest number of an integer type."""
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def wide(x: Expression, dtype: str) -> Expression:
+    """Return a number of any type as float32."""
+    return x if dtype == FLOAT else ("cast", FLOAT, x)
+
+
+def saturated(x: Expression, dtype: str) -> Expression:
+    """Return a float32 that is a whole number, or NaN, as the nearest number of an integer type."""
+    low, high = (const(value) for value in limits(dtype))
+    x = ("where", ("greater", x, low), x, low)  # NaN is not greater
+    return ("cast", dtype, ("where", ("less", x, high), x, high))
+
+
+def quantized(x: Expression, zero_point: Expression | None, dtype: str) -> Expression:
+    """Return a float32, counted in steps of the scale, as a quantised number.
+
+    Args:
+        x: The number divided by the scale.
+        zero_point: The zero point, of type ``dtype``; None for 0.
+        dtype: An integer type of at most 16 bits.
+    """
+    rounded: Expression = ("round", x)
+    return saturated(rounded if zero_point is None else ("add", rounded, ("cast", FLOAT, zero_point)), dtype)
+
+
+def dequantized(x: Expression, zero_point: Expression | None, scale: Expression, dtype: str) -> Expression:
+    """Return a quantised number as float32.
+
+    Args:
+        x: The number, of the integer type ``dtype``.
+        zero_point: The zero point, of the same type; None for 0.
+        scale: The scale, a float32.
+        dtype: The type.
+    """
+    if zero_point is not None:
+        wanted = ("cast", "int32", x), ("cast", "int32", zero_point)
+        x, dtype = ("sub", *((x, zero_point) if dtype == "int32" else wanted)), "int32"
+    return ("mul", wide(x, dtype), scale)

@@ -1,0 +1,219 @@
+"""ConvInteger: convolutions of 8-bit numbers, with what is fused into them, as calls of the integer families."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from opbuild.families.blocked import BLOCK, blocks
+from opbuild.families.conv_integer import family as dense
+from opbuild.families.conv_integer_depthwise import family as depthwise
+from opbuild.families.epilogue import Epilogue
+from opbuild.graph.types import Array, Node
+from opbuild.lowering import integer_weights as packing
+from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.epilogue import CHANNEL_FILL, epilogue_of, pack_channels, pack_scalar
+from opbuild.lowering.halo import with_halo
+from opbuild.lowering.integer_weights import Part
+from opbuild.lowering.operands import Blocked, BlockedTaps, OperandRef, Plain
+from opbuild.lowering.windows import Window, image_shape, window_of
+from opbuild.operations.evaluation import evaluate_scalar
+from opbuild.operations.expression import ACC, Expression, arg, canonical, substitute, walk
+
+OPERANDS = ("float32", "int32", "uint8", "int8")
+"""Element types that an epilogue may read."""
+
+RESULTS = ("float32", "int32", "uint8", "int8")
+"""Element types that an epilogue may make."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Convolution:
+    """A convolution, ready to be given to a family.
+
+    Attributes:
+        node: The node.
+        inputs: Input channels.
+        outputs: Output channels.
+        window: The geometry.
+        weights: The weights less their zero points.
+        made_of: Names of the constants that the weights are made of.
+        zero: The zero point of the input if it is known.
+        bias: Name of the constant bias, or empty.
+        epilogue: What is applied to the sums.
+    """
+
+    node: Node
+    inputs: int
+    outputs: int
+    window: Window
+    weights: Array
+    made_of: tuple[str, ...]
+    zero: int
+    bias: str
+    epilogue: Epilogue
+
+
+@rule("ConvInteger")
+def lower_conv_integer(lowering: Lowering, node: Node) -> None:
+    """Lower a ConvInteger of one or two spatial dimensions, and its epilogue."""
+    conv = _conv(lowering, node)
+    groups = int(node.attrs.get("group", 1))
+    filling = lowering.packed((), f"zero point {conv.zero}", (1,), "uint8", lambda: np.full(1, conv.zero, np.uint8))
+    source = lowering.blocked(node.inputs[0])
+    source = with_halo(lowering, source, conv.window.halo, filling, conv.zero, node.name)
+    taps = conv.window.kernel[0] * conv.window.kernel[1]
+    if groups == conv.inputs == conv.outputs and groups > 1 and taps <= depthwise.MOST_TAPS:
+        _depthwise(lowering, conv, source)
+    else:
+        _dense(lowering, conv, source, groups)
+
+
+def _conv(lowering: Lowering, node: Node) -> _Convolution:
+    data, weights, x_zero, w_zero = (*node.inputs[:4], "", "")[:4]
+    if lowering.type(data).dtype not in dense.FAMILY.types:
+        raise NotServedError(f"{node.op_type} of {lowering.type(data).dtype}")
+    if lowering.type(node.outputs[0]).dtype not in RESULTS:
+        raise NotServedError(f"{node.op_type} with a result of {lowering.type(node.outputs[0]).dtype}")
+    known = tuple(name for name in (weights, x_zero, w_zero) if name)
+    if not all(lowering.is_constant(name) for name in known):
+        raise NotServedError(f"{node.op_type} whose weights or zero points are computed")
+    window = window_of(lowering, node, lowering.type(weights).shape[2:])
+    _, inputs, _, _ = image_shape(lowering.type(data).shape)
+    array = packing.shifted(np.asarray(lowering.constant(weights)), lowering.constant(w_zero))
+    if math.prod(array.shape[1:]) > dense.MOST_PRODUCTS:
+        raise NotServedError(f"{node.op_type} whose sums of {math.prod(array.shape[1:])} products may leave int32")
+    zero = lowering.constant(x_zero)
+    bias, epilogue = _without_bias(epilogue_of(lowering, node, OPERANDS))
+    number = 0 if zero is None else int(zero.reshape(-1)[0])
+    made_of = (weights, w_zero) if w_zero else (weights,)
+    return _Convolution(node, inputs, array.shape[0], window, array, made_of, number, bias, epilogue)
+
+
+def _without_bias(epilogue: Epilogue) -> tuple[str, Epilogue]:
+    """Return the name of the int32 that is added to the sums first, empty if none is, and the rest of an epilogue."""
+    parts = list(walk(epilogue.expression))
+    for index, ((kind, name), dtype) in enumerate(zip(epilogue.operands, epilogue.dtypes, strict=True)):
+        sum_ = ("add", ACC, arg(index))
+        if kind == "residual" or dtype != "int32" or sum_ not in parts:
+            continue
+        if parts.count(ACC) == parts.count(arg(index)) == parts.count(sum_):
+            return name, _with_sums_for(epilogue, sum_)
+    return "", epilogue
+
+
+def _with_sums_for(epilogue: Epilogue, part: Expression) -> Epilogue:
+    """Return an epilogue that reads the sums where it read a part of its expression."""
+    expression, order = canonical(substitute(epilogue.expression, lambda e: ACC if e == part else None))
+    operands = tuple(epilogue.operands[index] for index in order)
+    return replace(epilogue, expression=expression, operands=operands, dtypes=tuple(epilogue.dtypes[i] for i in order))
+
+
+def _dense(lowering: Lowering, conv: _Convolution, source: Blocked, groups: int) -> None:
+    """Emit one call for each image and each part of a grouped convolution."""
+    window, out = conv.window, lowering.type(conv.node.outputs[0]).dtype
+    dtype = packing.element_type(conv.weights)
+    adjacent = dense.adjacent(dtype, lowering.machine)
+    parts = tuple(packing.parts(conv.inputs, conv.outputs, groups))
+    extra, target, bias = _operands(lowering, conv)
+    for part in parts:
+        steps = -(-part.inputs[1] // adjacent) if part.inputs[1] <= BLOCK else BLOCK // adjacent
+        variant = lowering.choose(dense.choose, window.out, part.outputs[1])
+        desc = dense.describe(
+            window.kernel, window.stride, window.dilation, (dtype, adjacent, steps), conv.epilogue, out, variant
+        )
+        weights = _packed_weights(lowering, conv, part, (dtype, adjacent, steps))
+        begin, count = part.inputs[0] // BLOCK, blocks(part.inputs[1])
+        data = source if len(parts) == 1 else source.part(begin, count)
+        place = _Place(part.outputs[0] // BLOCK, blocks(part.outputs[1]), len(parts) == 1)
+        for image in range(source.shape[0]):
+            left, top = window.before
+            taps = BlockedTaps(data, image, (-left, -top), window.out, window.stride, window.kernel, window.dilation)
+            operands = (place.of(each, image) for each in (bias, *extra, target))
+            lowering.emit(desc, [taps, weights, *operands], conv.node)
+
+
+def _depthwise(lowering: Lowering, conv: _Convolution, source: Blocked) -> None:
+    window, out = conv.window, lowering.type(conv.node.outputs[0]).dtype
+    variant = lowering.choose(depthwise.choose, window.out[0])
+    desc = depthwise.describe(window.kernel, window.stride, window.dilation, conv.epilogue, out, variant)
+    shape = (blocks(conv.outputs), window.kernel[1], window.kernel[0], BLOCK)
+    weights = lowering.packed(
+        conv.made_of, "integer depthwise", shape, "int16", lambda: packing.pack_depthwise(conv.weights)
+    )
+    extra, target, bias = _operands(lowering, conv)
+    place = _Place(0, 0, True)
+    left, top = window.before
+    for image in range(source.shape[0]):
+        operands = (place.of(each, image) for each in (bias, *extra, target))
+        lowering.emit(desc, [source.window(image, left, top, *window.span), weights, *operands], conv.node)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Some of the channel blocks of an output, or all of them."""
+
+    first: int
+    count: int
+    whole: bool
+
+    def of(self, operand: Plain | Blocked, image: int) -> OperandRef:
+        """Return their part of an operand: of a blocked value that of an image."""
+        if isinstance(operand, Blocked):
+            return (operand if self.whole else operand.part(self.first, self.count)).window(image)
+        if self.whole or operand.shape[0] == 1 == len(operand.shape):
+            return operand
+        return Plain(operand.storage, (self.count, BLOCK), (BLOCK, 1), self.first * BLOCK)
+
+
+def _operands(lowering: Lowering, conv: _Convolution) -> tuple[list[Plain | Blocked], Blocked, Plain]:
+    """Return the operands of the epilogue, the place of the result, and the packed bias."""
+    extra: list[Plain | Blocked] = []
+    for kind, name in conv.epilogue.operands:
+        if kind == "residual":
+            extra.append(lowering.blocked(name))
+        elif kind == "channel":
+            extra.append(pack_channels(lowering, name, conv.outputs, CHANNEL_FILL))
+        else:
+            extra.append(pack_scalar(lowering, name))
+    target = lowering.new_blocked(conv.node.outputs[0], _padding(lowering, conv))
+    names = (*conv.made_of, conv.bias) if conv.bias else conv.made_of
+    recipe = f"integer bias {conv.zero} {len(conv.made_of)}"
+    pack = partial(packing.pack_bias, conv.weights, lowering.constant(conv.bias), conv.zero)
+    bias = lowering.packed(names, recipe, (blocks(conv.outputs), BLOCK), "int32", pack)
+    return extra, target, bias
+
+
+def _packed_weights(lowering: Lowering, conv: _Convolution, part: Part, form: tuple[str, int, int]) -> Plain:
+    dtype, adjacent, steps = form
+    shape = (
+        blocks(part.outputs[1]), -(-part.inputs[1] // (adjacent * steps)), *conv.window.kernel[::-1],
+        steps, BLOCK, adjacent,
+    )  # fmt: skip
+    recipe = f"integer {adjacent} {steps} groups {part.first} {part.count}"
+    pack = partial(packing.pack_dense, conv.weights, part, adjacent, steps, dtype)
+    return lowering.packed(conv.made_of, recipe, shape, dtype, pack)
+
+
+def _padding(lowering: Lowering, conv: _Convolution) -> float:
+    """Return what lanes beyond the channels hold.
+
+    Raises:
+        NotServedError: If it is not finite.
+    """
+    if conv.outputs % BLOCK == 0:
+        return 0.0
+    args = []
+    for kind, name in conv.epilogue.operands:
+        if kind == "residual":
+            value: float = lowering.blocked(name).padding_value
+        else:
+            value = CHANNEL_FILL if kind == "channel" else np.asarray(lowering.constant(name)).reshape(-1)[0]
+        args.append(float(value))
+    found = evaluate_scalar(conv.epilogue.expression, args, conv.epilogue.dtypes, np.asarray(0, np.int32))
+    if not math.isfinite(found):
+        raise NotServedError("the epilogue has no finite value for the lanes beyond the channels")
+    return found

@@ -1,0 +1,137 @@
+"""Lowering of ScatterElements and ScatterND.
+
+Indices may be negative. Kernels have no way to fail: an update whose index is out of range, for which ONNX defines no
+result, changes nothing.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from opbuild.families.scatter import family as scatters
+from opbuild.graph.types import Node
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.operands import Plain
+from opbuild.lowering.strided import broadcast, dense_as, viewed_as
+from opbuild.program import View
+
+
+@rule("ScatterElements")
+def scatter_elements(lowering: Lowering, node: Node) -> None:
+    """Lower ScatterElements: rows if one index counts for a whole row, else single elements."""
+    reduction = _reduction(lowering, node)
+    data, index, updates = (lowering.type(name).shape for name in node.inputs[:3])
+    axis = int(node.attrs.get("axis", 0)) % max(1, len(data))
+    if not data:
+        raise NotServedError("ScatterElements of a scalar")
+    out = lowering.new_plain(node.outputs[0])
+    x, places = _data(lowering, node.inputs[0]), lowering.plain(node.inputs[1])
+    if not prod(updates):
+        lowering.copy(broadcast(x, data), out, node.name)
+        return
+    covers = index[:axis] + index[axis + 1 :] == data[:axis] + data[axis + 1 :]
+    others = [number for number in range(len(data)) if number != axis]
+    if covers and prod(data[:axis]) == 1 and all(places.strides[i] == 0 or places.shape[i] == 1 for i in others):
+        inner = prod(data[axis + 1 :])
+        rows = viewed_as(places, (index[axis], 1), (places.strides[axis], 1))
+        operands = (
+            _shaped(x, (data[axis], inner)),
+            rows,
+            dense_as(lowering.dense(node.inputs[2]), (index[axis], inner)),
+            dense_as(out, (data[axis], inner)),
+        )
+        _emit(lowering, node, operands, {"kind": "rows", "reduction": reduction})
+        return
+    whole, part, place = _merged(data, index, axis)
+    operands = (
+        _shaped(x, whole),
+        dense_as(lowering.dense(node.inputs[1]), part),
+        dense_as(lowering.dense(node.inputs[2]), part),
+        dense_as(out, whole),
+    )
+    attrs = {"kind": "elements", "axis": len(whole) - 1 - place, "covers": covers, "reduction": reduction}
+    _emit(lowering, node, operands, attrs)
+
+
+@rule("ScatterND")
+def scatter_nd(lowering: Lowering, node: Node) -> None:
+    """Lower ScatterND, which writes rows of what its indices leave."""
+    reduction = _reduction(lowering, node)
+    data, index = (lowering.type(name).shape for name in node.inputs[:2])
+    count, rows = index[-1], prod(index[:-1])
+    if not count:
+        raise NotServedError("ScatterND by indices of no axes")
+    out = lowering.new_plain(node.outputs[0])
+    x, inner = _data(lowering, node.inputs[0]), prod(data[count:])
+    if not rows * inner:
+        lowering.copy(broadcast(x, data), out, node.name)
+        return
+    shape = (*data[:count], inner)
+    operands = (
+        _shaped(x, shape),
+        dense_as(lowering.dense(node.inputs[1]), (rows, count)),
+        dense_as(lowering.dense(node.inputs[2]), (rows, inner)),
+        dense_as(out, shape),
+    )
+    _emit(lowering, node, operands, {"kind": "rows", "reduction": reduction})
+
+
+def _reduction(lowering: Lowering, node: Node) -> str:
+    """Return how updates are combined with what is there.
+
+    Raises:
+        NotServedError: If no kernel does.
+    """
+    reduction, dtype = node.text("reduction", "none"), lowering.type(node.inputs[0]).dtype
+    if reduction not in ("none", "add", "mul", "max", "min"):
+        raise NotServedError(f"{node.op_type} with the reduction {reduction}")
+    if reduction != "none" and dtype not in scatters.TYPES:
+        raise NotServedError(f"{node.op_type} with the reduction {reduction} of {dtype}")
+    if 0 in lowering.type(node.inputs[0]).shape:
+        raise NotServedError(f"{node.op_type} of an empty tensor")
+    return reduction
+
+
+def _data(lowering: Lowering, name: str) -> Plain:
+    """Return the tensor that is changed: dense, or one element where all of a constant are equal."""
+    value = lowering.constant(name)
+    if value is None or any(value.strides) or not value.size:
+        return lowering.dense(name)
+    dtype = lowering.type(name).dtype
+    return lowering.packed((name,), "one of all", (), dtype, lambda: np.asarray(value).reshape(-1)[0])
+
+
+def _shaped(value: Plain, shape: tuple[int, ...]) -> Plain:
+    return dense_as(value, shape) if value.shape else broadcast(value, shape)
+
+
+def _merged(data: tuple[int, ...], index: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Return the shapes of the data and of the indices, and the axis, with neighbouring dimensions merged.
+
+    A dimension can become part of the one before it if the indices have all of it.
+    """
+    whole, part, place = [data[0]], [index[0]], 0
+    for number in range(1, len(data)):
+        if axis not in (number, number - 1) and data[number] == index[number]:
+            whole[-1] *= data[number]
+            part[-1] *= index[number]
+        else:
+            whole.append(data[number])
+            part.append(index[number])
+        place = len(whole) - 1 if number == axis else place
+    return tuple(whole), tuple(part), place
+
+
+def _emit(lowering: Lowering, node: Node, operands: tuple[Plain, ...], attrs: dict[str, object]) -> None:
+    dtype, kind = (lowering.type(name).dtype for name in node.inputs[:2])
+    row = operands[-1].shape[-1]
+    variant = lowering.choose(scatters.choose, row, np.dtype(dtype).itemsize)
+
+    def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
+        dims = [view.dims for view in views]
+        return scatters.describe(node.op_type, attrs, (dtype, kind), dims, variant), views
+
+    lowering.emit(make, operands, node)
