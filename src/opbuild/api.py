@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from opbuild.arguments import ShapesGiven, as_shapes, checks_arguments
@@ -184,11 +185,14 @@ def compile_model(
         if not source.was_built:
             early.begin()
         shapes = as_shapes(input_shapes)
-        inputs, first = inputs_of(source.declaration, shapes)
+        inputs, signature = inputs_of(source.declaration, shapes)
         if check is not None:
             check(inputs)
 
-        parts = PartBinder(source, stores.images, lambda wanted: bind(wanted, setup, stores, early.builder))
+        first = partial(bind, setup=setup, stores=stores, new_builder=early.builder)
+        # most parts need nothing that is not there: no compile server is started for them before they do
+        later = partial(bind, setup=setup, stores=stores, new_builder=partial(make_builder, setup, stores))
+        parts = PartBinder(source, stores.images, first, later)
 
         def binder(signature: Shapes) -> Bound:
             binding = parts.first(signature)
@@ -201,7 +205,7 @@ def compile_model(
             inputs,
             [output.name for output in source.declaration.outputs],
             binder,
-            first=binder(first) if first is not None else None,
+            first=binder(signature) if signature is not None else None,
             any_shape=shapes,
             declare=lambda bound: outputs_of(source.declaration, inputs, bound, source.portable),
         )
