@@ -113,7 +113,7 @@ def _implementation(node: Node, inputs: Sequence[Any]) -> Implementation:
 
 
 def _makes_text(node: Node) -> bool:
-    return node.op_type == "Cast" and int(node.attrs["to"]) == strings.STRING
+    return node.op_type == "Cast" and node.attrs["to"] == strings.STRING
 
 
 def _is_text(value: Any) -> bool:

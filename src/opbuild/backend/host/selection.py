@@ -1,4 +1,4 @@
-"""Operators whose results are as large as their data say, in numpy."""
+"""Operators whose results have shapes that their data decide, in numpy."""
 
 from __future__ import annotations
 
@@ -13,89 +13,75 @@ from opbuild.graph.types import Array, Node
 
 @implements("NonZero")
 def _non_zero(node: Node, inputs: Any) -> Sequence[Array]:
-    x = inputs[0]
-    if not x.ndim:  # a scalar has no dimension to name
-        return (np.zeros((0, int(bool(x))), np.int64),)
-    return (np.array(np.nonzero(x), np.int64).reshape(x.ndim, -1),)
+    """Places of elements that are not zero, a row for each dimension; a scalar has one."""
+    return (np.array(np.nonzero(np.atleast_1d(inputs[0])), np.int64),)
 
 
 @implements("Compress")
 def _compress(node: Node, inputs: Any) -> Sequence[Array]:
     axis = node.attrs.get("axis")
-    x, condition = inputs[0] if axis is not None else inputs[0].reshape(-1), inputs[1]
-    return (np.compress(condition, x, 0 if axis is None else int(axis)),)
+    return (np.compress(inputs[1], inputs[0], None if axis is None else int(axis)),)
 
 
 @implements("Unique")
 def _unique(node: Node, inputs: Any) -> Sequence[Array]:
-    """Give each element, or each slice along an axis, once: sorted, or in the order in which they come first."""
-    given = node.attrs.get("axis")
-    x, axis = (inputs[0].reshape(-1), 0) if given is None else (inputs[0], int(given))
-    places: dict[Any, int] = {}
-    rows = [tuple(map(_comparable, each.flat)) for each in np.moveaxis(x, axis, 0)]
-    numbers = [places.setdefault(row, len(places)) for row in rows]
-    ordered = sorted(places, key=_sortable) if node.attrs.get("sorted", 1) else list(places)
-    rank = {places[row]: index for index, row in enumerate(ordered)}
-    inverse = np.array([rank[number] for number in numbers], np.int64)
-    first = np.array([rows.index(row) for row in ordered], np.int64)
-    counts = np.bincount(inverse, minlength=len(ordered)).astype(np.int64)
-    return (np.take(x, first, axis), first, inverse, counts)[: len(node.outputs)]
-
-
-_NAN = "NaN"
-"""What stands for each NaN: no NaN equals another."""
-
-
-def _comparable(value: Any) -> Any:
-    return (_NAN,) if value != value else value  # noqa: PLR0124 - only NaN differs from itself
-
-
-def _sortable(row: tuple[Any, ...]) -> list[tuple[bool, Any]]:
-    """Return what rows are ordered by; NaN is last."""
-    return [(isinstance(value, tuple), 0 if isinstance(value, tuple) else value) for value in row]
+    """Different elements or slices, sorted or as they first stand; where each first stands, which each is, how many."""
+    axis = node.attrs.get("axis")
+    x = inputs[0].reshape(-1) if axis is None else inputs[0]
+    axis = 0 if axis is None else int(axis)
+    values, first, inverse, counts = np.unique(x, True, True, True, axis if x.ndim > 1 else None)
+    inverse = inverse.reshape(-1)
+    if not node.attrs.get("sorted", 1):
+        order = np.argsort(first, kind="stable")
+        values, first, counts = np.take(values, order, axis if x.ndim > 1 else 0), first[order], counts[order]
+        inverse = np.argsort(order, kind="stable")[inverse]
+    places = (each.astype(np.int64) for each in (first, inverse, counts))
+    return (values, *places)[: len(node.outputs)]
 
 
 @implements("NonMaxSuppression")
-def _suppress(node: Node, inputs: Any) -> Sequence[Array]:
-    """Choose boxes by their scores, the greatest first, that overlap none that was chosen by more than a threshold."""
-    boxes, scores, most, overlap, least = (*inputs, None, None, None)[:5]
-    count = 0 if most is None else int(most.reshape(-1)[0])
-    threshold = 0.0 if overlap is None else float(overlap.reshape(-1)[0])
-    corners = _corners(boxes.astype(np.float32), bool(node.attrs.get("center_point_box", 0)))
-    chosen = []
-    for batch, of_batch in enumerate(scores):
-        for kind, row in enumerate(of_batch):
-            order = np.argsort(-row, kind="stable")
-            if least is not None:
-                order = order[row[order] > float(least.reshape(-1)[0])]
-            chosen += [(batch, kind, box) for box in _kept(corners[batch], order, count, threshold)]
-    return (np.array(chosen, np.int64).reshape(-1, 3),)
+def _non_max_suppression(node: Node, inputs: Any) -> Sequence[Array]:
+    """Rows of batch, class and box: of boxes that overlap more than the limit only the one of the highest score."""
+    boxes, scores = inputs[0], inputs[1]
+    most, overlap, least = (_number(inputs, index) for index in (2, 3, 4))
+    found: list[tuple[int, int, int]] = []
+    for batch in range(scores.shape[0]) if most else ():
+        corners = _corners(boxes[batch], bool(node.attrs.get("center_point_box", 0)))
+        for kind in range(scores.shape[1]):
+            chosen = _chosen(corners, scores[batch, kind], int(most or 0), overlap or 0.0, least)
+            found += [(batch, kind, box) for box in chosen]
+    return (np.array(found, np.int64).reshape(-1, 3),)
 
 
-def _corners(boxes: Array, centred: bool) -> Array:
-    """Return the least and the greatest coordinates of boxes, [batch, box, 4]."""
-    if centred:
-        middle, half = boxes[..., :2], boxes[..., 2:] / 2
-        return np.concatenate([middle - half, middle + half], -1)
-    ends = boxes[..., :2], boxes[..., 2:]
-    return np.concatenate([np.minimum(*ends), np.maximum(*ends)], -1)
+def _number(inputs: Any, index: int) -> float | None:
+    given = inputs[index] if index < len(inputs) else None
+    return None if given is None else given.reshape(-1)[0].item()
 
 
-def _kept(boxes: Array, order: Array, most: int, threshold: float) -> list[int]:
-    kept: list[int] = []
-    for box in order:
-        if len(kept) >= most:
-            break
-        if all(_overlap(boxes[box], boxes[other]) <= threshold for other in kept):
-            kept.append(int(box))
-    return kept
+def _corners(boxes: Array, centered: bool) -> Array:
+    """Return boxes as their least and greatest coordinates, two each."""
+    if centered:
+        half = boxes[:, 2:] / 2
+        return np.concatenate([boxes[:, :2] - half, boxes[:, :2] + half], 1)
+    return np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], 1)
 
 
-def _overlap(a: Array, b: Array) -> float:
-    """Return what two boxes share, of what either covers; 0 if one covers nothing."""
-    sides = np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2])
-    areas = float(np.prod(a[2:] - a[:2])), float(np.prod(b[2:] - b[:2]))
-    if min(sides) <= 0 or min(areas) <= 0:
-        return 0.0
-    shared = float(np.prod(sides))
-    return shared / (sum(areas) - shared)
+def _chosen(corners: Array, scores: Array, most: int, overlap: float, least: float | None) -> list[int]:
+    order = np.argsort(-scores, kind="stable")
+    if least is not None:
+        order = order[scores[order] > np.float32(least)]
+    chosen: list[int] = []
+    while len(order) and len(chosen) < most:
+        best, order = int(order[0]), order[1:]
+        chosen.append(best)
+        order = order[_overlaps(corners[best], corners[order]) <= np.float32(overlap)]
+    return chosen
+
+
+def _overlaps(box: Array, others: Array) -> Array:
+    """Return how much of the area that two boxes cover together is in both; 0 where nothing is."""
+    sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
+    common = np.prod(np.maximum(sides, 0), 1)
+    areas = np.prod(others[:, 2:] - others[:, :2], 1)
+    whole = np.prod(box[2:] - box[:2]) + areas - common
+    return np.where((common > 0) & (whole > 0), common / np.where(whole > 0, whole, 1), 0)
