@@ -17,7 +17,7 @@ from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.bounded import Bounded
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.fold import RANDOM, Evaluate, static_value
+from opbuild.graph.passes.fold import FOLDED_LATE, RANDOM, Evaluate, static_value
 from opbuild.graph.passes.infer import infer_node, type_of
 from opbuild.graph.types import DTYPES, Array, Graph, Node, TensorType
 
@@ -194,7 +194,7 @@ class NodeBinder:
     def _known(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
     ) -> Sequence[Array] | None:
-        if node.domain or node.op_type in RANDOM:
+        if node.domain or node.op_type in RANDOM or node.op_type == FOLDED_LATE:
             return None
         if node.op_type in ("Shape", "Size"):
             return (static_value(node, types[0] or self._types[node.inputs[0]]),)

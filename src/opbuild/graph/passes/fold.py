@@ -22,6 +22,10 @@ RANDOM = frozenset(
 """Operators whose result differs at each run: never folded. (Dropout goes away by itself.)"""
 
 
+FOLDED_LATE = "DequantizeLinear"
+"""An operator that stays until products of integers were found: they want what it dequantises."""
+
+
 def fold(graph: Graph, evaluate: Evaluate, but: str = "") -> Graph:
     """Replace nodes whose inputs are all known by constants; Shape and Size need only their input's type.
 

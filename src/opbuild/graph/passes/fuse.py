@@ -24,7 +24,11 @@ from opbuild.operations.expression import ACC, Expression, arg, canonical, cost,
 from opbuild.operations.record import Cost
 
 MAX_OPERANDS = 6
-"""Operands of a fused chain: more streams than that are slower than a temporary that stays in cache."""
+"""Operands of a fused chain but for constants of one number: more streams than that are slower than a temporary that
+stays in cache."""
+
+MAX_INPUTS = 12
+"""Operands of a fused chain, its scales and zero points among them."""
 
 MAX_OPERATIONS = 40
 """Operations of a fused chain; the names of its files list them."""
@@ -121,7 +125,10 @@ class _Fusion:
         return False
 
     def _worthwhile(self, merged: Elementwise, name: str, inner: Elementwise, item: _Item) -> bool:
-        if len(merged.inputs) > MAX_OPERANDS or len(operations(merged.expression)) > MAX_OPERATIONS:
+        numbers = sum(self.graph.types[each].size == 1 and each in self.graph.constants for each in merged.inputs)
+        if len(merged.inputs) - numbers > MAX_OPERANDS or len(merged.inputs) > MAX_INPUTS:
+            return False
+        if len(operations(merged.expression)) > MAX_OPERATIONS:
             return False
         if self.graph.types[name].size == self.graph.types[item.node.outputs[0]].size:
             return True

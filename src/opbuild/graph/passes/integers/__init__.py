@@ -1,5 +1,5 @@
 """Operators on quantised numbers, and patterns of them, rewritten for kernels on integers.
 
 ``registry`` is what the other modules add rewrites to: ``products`` those of matrix products, ``elementwise`` those of
-operators that compute one element at a time.
+operators that compute one element at a time, ``movement`` those of operators that move elements.
 """
