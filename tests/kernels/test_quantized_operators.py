@@ -200,16 +200,17 @@ def test_scales_along_the_summed_axis_leave_a_product_in_float32() -> None:
     np.testing.assert_allclose(run_model(model, feeds)["y"], expected, 1e-4, 1e-4)
 
 
-def test_what_only_moves_dequantized_elements_moves_bytes() -> None:
-    """Quantised again as it was, nothing is computed."""
-    feeds = {"a": drawn("int8", (4, 6))}
-    known = {"s": np.float32(0.02), "z": np.int8(7), "shape": np.array([2, 12], np.int64)}
+def test_a_quantized_table_is_looked_up_in_bytes() -> None:
+    """What is taken from it is dequantised, not the table."""
+    feeds = {"places": np.array([[3, 0, -1], [1, 1, 2]])}
+    known = {"table": drawn("int8", (4, 6)), "s": np.float32(0.02), "z": np.int8(7)}
     nodes = [
-        helper.make_node("DequantizeLinear", ["a", "s", "z"], ["f"]),
-        helper.make_node("Transpose", ["f"], ["t"], perm=[1, 0]),
-        helper.make_node("Reshape", ["t", "shape"], ["r"]),
-        helper.make_node("QuantizeLinear", ["r", "s", "z"], ["y"]),
+        helper.make_node("DequantizeLinear", ["table", "s", "z"], ["f"]),
+        helper.make_node("Gather", ["f", "places"], ["g"]),
+        helper.make_node("Neg", ["g"], ["y"]),
     ]
-    model = model_of(nodes, feeds, {"y": "int8"}, known)
-    assert families_of(program_of(model)) == ["copy"]
+    model = model_of(nodes, feeds, {"y": "float32"}, known)
+    program = program_of(model)
+    assert families_of(program) == ["gather", "elementwise"]
+    assert [buffer.dtype for buffer in program.buffers if buffer.kind == "temporary"] == ["int8"]
     assert_as_onnxruntime(model, feeds)

@@ -22,8 +22,8 @@ RANDOM = frozenset(
 """Operators whose result differs at each run: never folded. (Dropout goes away by itself.)"""
 
 
-FOLDED_LATE = "DequantizeLinear"
-"""An operator that stays until products of integers were found: they want what it dequantises."""
+DEQUANTIZE = "DequantizeLinear"
+"""The operator that is left of what is known until kernels on integers were chosen: they read weights as bytes."""
 
 
 def fold(graph: Graph, evaluate: Evaluate, but: str = "") -> Graph:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.integers import (  # noqa: F401 - importing a module registers its rewrites
+    convolutions,
     elementwise,
-    movement,
     products,
 )
 from opbuild.graph.passes.integers.registry import REWRITES, IntegerRewriter
