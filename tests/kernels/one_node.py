@@ -27,7 +27,7 @@ def lower_node(
 ) -> Program:
     """Lower a network of one node that reads ``inputs`` (x0, x1, ...), then ``constants`` (None: absent)."""
     if "epilogue" in attrs:
-        attrs["own_inputs"] = PRODUCTS[""][op_type]
+        attrs["own_inputs"] = PRODUCTS[op_type]
     given = {f"x{index}": array for index, array in enumerate(inputs)}
     known = {f"c{index}": array for index, array in enumerate(constants) if array is not None}
     names = [*list(given)[:1], *(f"c{i}" if array is not None else "" for i, array in enumerate(constants))]

@@ -1,4 +1,4 @@
-"""Calls that multiply matrices of bytes: uint8 by int8, the right operand in panels of groups of four along K.
+"""Calls that multiply matrices of bytes: uint8 by int8, the right operand in panels of groups along K.
 
 Constant right operands are packed when the network is built, others by copies before each product.
 """
@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 
 from opbuild.families.matmul_integer import family
-from opbuild.families.matmul_integer.family import GROUP, PANEL
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import Dim, Operand
 from opbuild.lowering.context import Lowering
@@ -34,16 +33,17 @@ def emit_integer_product(lowering: Lowering, product: Product) -> None:
 
 
 def _packed(lowering: Lowering, name: str) -> Plain:
-    """Return a constant matrix ``(..., K, N)``, whose other dimensions are 1, as ``(N/32, K/4, 32, 4)``."""
+    """Return a constant matrix ``(..., K, N)``, others being 1, as ``(N/panel, K/group, panel, group)``."""
     *_, k, n = lowering.type(name).shape
-    shape = (-(-n // PANEL), -(-k // GROUP), PANEL, GROUP)
+    group, width = lowering.machine.dot, family.panel(lowering.machine)
+    shape = (-(-n // width), -(-k // group), width, group)
 
     def pack() -> Array:
-        full = np.zeros((shape[1] * GROUP, shape[0] * PANEL), np.int8)
+        full = np.zeros((shape[1] * group, shape[0] * width), np.int8)
         full[:k, :n] = np.asarray(lowering.constant(name)).reshape(k, n)
-        return np.ascontiguousarray(full.reshape(shape[1], GROUP, shape[0], PANEL).transpose(2, 0, 3, 1))
+        return np.ascontiguousarray(full.reshape(shape[1], group, shape[0], width).transpose(2, 0, 3, 1))
 
-    return lowering.packed((name,), f"panels of {PANEL} by groups of {GROUP}", shape, "int8", pack)
+    return lowering.packed((name,), f"panels of {width} by groups of {group}", shape, "int8", pack)
 
 
 def _copied(lowering: Lowering, product: Product) -> Plain:
@@ -51,14 +51,16 @@ def _copied(lowering: Lowering, product: Product) -> Plain:
     *batch, k, n = product.rhs.shape
     *outer, row, column = product.rhs.strides
     once = [1 if step == 0 else extent for extent, step in zip(batch, outer, strict=True)]
-    shape = (*once, -(-n // PANEL), -(-k // GROUP), PANEL, GROUP)
+    group, width = lowering.machine.dot, family.panel(lowering.machine)
+    shape = (*once, -(-n // width), -(-k // group), width, group)
     target = lowering.temporary(TensorType("int8", shape))
-    for panel, panels, width in _pieces(n, PANEL):
-        for group, groups, depth in _pieces(k, GROUP):
-            part = (*once, panels, groups, width, depth)
-            start = product.rhs.offset + panel * PANEL * column + group * GROUP * row
-            source = Plain(product.rhs.storage, part, (*outer, PANEL * column, GROUP * row, column, row), start)
-            place = panel * target.strides[-4] + group * target.strides[-3]
+    steps = (width * column, group * row, column, row)
+    for panel, panels, columns in _pieces(n, width):
+        for first, groups, depth in _pieces(k, group):
+            part = (*once, panels, groups, columns, depth)
+            start = product.rhs.offset + panel * steps[0] + first * steps[1]
+            source = Plain(product.rhs.storage, part, (*outer, *steps), start)
+            place = panel * target.strides[-4] + first * target.strides[-3]
             lowering.copy(source, Plain(target.storage, part, target.strides, place), product.node)
     repeated = [step if have > 1 else 0 for have, step in zip(once, target.strides, strict=False)]
     return viewed_as(target, (*batch, *shape[-4:]), (*repeated, *target.strides[-4:]))
@@ -78,7 +80,7 @@ def _emit(lowering: Lowering, product: Product) -> None:
         lhs = dense_copy(lowering, lhs, product.node)
     variant = lowering.choose(family.choose, m, n)
     rank = len(product.out.shape)
-    own = family.operands(rank, len(product.rhs.shape), variant)
+    own = family.operands(rank, len(product.rhs.shape), variant, lowering.machine)
     desc = family.FAMILY.desc(
         ("MatMulInteger", *operations(product.expression)),
         (*own, *epilogue_inputs(product)),

@@ -121,17 +121,17 @@ class _Compilation:
             return evaluate(operation.precise, precise, operands)
         return apply(head, operands)
 
+    def _number(self, e: Expression) -> Expr:
+        """Return a part of the expression; if it is a code, the number that it stands for."""
+        dtype = dtype_of(e, self.dtypes)
+        return codes.decoded(self.operand(e), dtype) if dtype in CODED else self.operand(e)
+
     def _cast(self, e: Expression) -> Expr:
         found = saturation(e)
         zero = None if found is None or found.zero_point is None else self.operand(found.zero_point)
         if found is None or (zero is not None and zero.type() != TYPES[e[1]]):
             return cast(self._number(e[2]), e[1])
         return saturated(self.operand(found.value), zero, found, e[1])
-
-    def _number(self, e: Expression) -> Expr:
-        """Return a part of the expression; if it is a code, the number that it stands for."""
-        dtype = dtype_of(e, self.dtypes)
-        return codes.decoded(self.operand(e), dtype) if dtype in CODED else self.operand(e)
 
 
 def constant(dtype: str, text: str) -> Expr:

@@ -20,6 +20,7 @@ from opbuild.backend.host import (
     recurrent,
     reduction,
     sampling,
+    selection,
     sequences,
     strings,
 )
@@ -34,7 +35,8 @@ from opbuild.operations.table import BY_TYPE
 __all__ = ["evaluate", "evaluate_native", "is_native"]
 
 _REGISTERING = (
-    arithmetic, ml, normalization, pooling, quantization, random, recurrent, reduction, sampling, sequences, strings,
+    arithmetic, ml, normalization, pooling, quantization, random, recurrent, reduction, sampling, selection, sequences,
+    strings,
 )  # fmt: skip
 """Importing a module registers its implementations."""
 

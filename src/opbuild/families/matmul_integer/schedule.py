@@ -1,7 +1,7 @@
 """Products of matrices of bytes: how they are computed: as ``matmul`` computes those of float32.
 
-A tile of ``rows`` by ``columns`` sums stays in registers while K passes, four products of a lane at a time: one
-instruction (VPDPBUSD) where the level has it, else two of pairs of 16 bits (VPMADDWD), whose sums are exact too.
+A tile of ``rows`` by so many ``panels`` of sums stays in registers while K passes, a group of products of a lane at a
+time: four by one instruction (VPDPBUSD) where the level has it, else two, widened to 16 bits (VPMADDWD).
 
 Limits: ``rows`` <= M.
 """
@@ -22,10 +22,10 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a matrix product of bytes."""
     out, lanes = definition.outputs[0], machine.lanes
     n, m = definition.variables["n"], definition.variables["m"]
-    rows, columns = desc.variant["rows"], desc.variant["columns"]
+    rows, columns = desc.variant["rows"], desc.variant["panels"] * desc.inputs[1].dims[1].extent
     no, ni, mo, mi = variables("no ni mo mi")
     out.split(n, no, ni, columns, hl.TailStrategy.GuardWithIf).split(m, mo, mi, rows, hl.TailStrategy.ShiftInwards)
-    divide_tiles(definition, desc, (ni, mi, mo, no))
+    divide_tiles(definition, (rows, columns), (ni, mi, mo, no))
     out.vectorize(ni, lanes).unroll(ni).unroll(mi)
     out.never_partition_all()
     _sum(definition, mo, (rows, columns), lanes)
@@ -39,7 +39,7 @@ def _sum(definition: Definition, at: Any, tile: tuple[int, int], lanes: int) -> 
     acc.vectorize(n, lanes).unroll(n).unroll(m)
     k, rest = definition.domains["k"], definition.domains["rest"]
     ko, ki = variables("ko ki")
-    four = acc.update(0).reorder(k.x, n, m, k.y).split(n, ko, ki, lanes).reorder(k.x, ki, ko, m, k.y)
-    four.atomic().vectorize(k.x).vectorize(ki).unroll(ko).unroll(m)
+    group = acc.update(0).reorder(k.x, n, m, k.y).split(n, ko, ki, lanes).reorder(k.x, ki, ko, m, k.y)
+    group.atomic().vectorize(k.x).vectorize(ki).unroll(ko).unroll(m)
     acc.update(1).reorder(n, m, rest.x).vectorize(n, lanes).unroll(n).unroll(m)
     acc.never_partition_all()

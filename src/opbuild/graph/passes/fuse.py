@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from opbuild.graph.elementwise import Elementwise, elementwise_of, simplified
 from opbuild.graph.passes.affine import spell_out_batchnorm
 from opbuild.graph.passes.quantization import spell_out_quantization
-from opbuild.graph.types import Graph, Node, broadcast_shapes
+from opbuild.graph.types import DTYPES, Graph, Node, broadcast_shapes
 from opbuild.operations.expression import ACC, Expression, arg, canonical, cost, operations, substitute, walk
 from opbuild.operations.record import Cost
 
@@ -30,19 +30,17 @@ stays in cache."""
 MAX_OPERATIONS = 40
 """Operations of a fused chain; the names of its files list them."""
 
-PRODUCTS = {
-    "": {"Conv": 3, "ConvTranspose": 3, "MatMul": 2, "Gemm": 3, "ConvInteger": 4},
-    "opbuild": {"IntegerMatMul": 2},
-}
-"""Operators with an epilogue by domain, and the number of their own inputs."""
+PRODUCTS = {"Conv": 3, "ConvTranspose": 3, "MatMul": 2, "Gemm": 3}
+"""Operators with an epilogue, and the number of their own inputs."""
 
 EXACT_TYPE = "float32"
-"""The type in which the other products have kernels, and so epilogues."""
+"""The type in which they have kernels, and so epilogues."""
 
-INTEGER_PRODUCTS = ("ConvInteger", "IntegerMatMul")
-"""Products of 8-bit numbers, whose sums are int32; their epilogues read and make any of ``INTEGER_TYPES``."""
+INTEGER_PRODUCTS = {("opbuild", "IntegerMatMul"): 2, ("", "ConvInteger"): 4}
+"""Products of bytes, by domain and type, whose sums are int32, and the number of their own inputs."""
 
-INTEGER_TYPES = ("float32", "int32", "uint8", "int8")
+BLOCKED_TYPES = frozenset(("float32", "int32", "uint8", "int8"))
+"""What the epilogues of products of images read and make; those of other products of bytes take any type."""
 
 
 def fuse(graph: Graph) -> Graph:
@@ -148,10 +146,7 @@ class _Fusion:
         types, output = self.graph.types, item.node.outputs[0]
         if types[name].shape != types[output].shape or len(types[name].shape) < 2:
             return False
-        if producer.node.op_type in INTEGER_PRODUCTS:
-            if types[output].dtype not in INTEGER_TYPES:
-                return False
-        elif {types[name].dtype, types[output].dtype} != {EXACT_TYPE}:
+        if not {types[name].dtype, types[output].dtype} <= _accepted(producer.node):
             return False
         if "epilogue" in producer.node.attrs or len(producer.node.outputs) != 1 or not self._only_reader(name, item):
             return False
@@ -167,8 +162,7 @@ class _Fusion:
     def _is_operand(self, other: str, name: str, product: Node) -> bool:
         """Return whether the epilogue of a product may read a value."""
         shape, type_, op_type = self.graph.types[name].shape, self.graph.types[other], product.op_type
-        allowed = INTEGER_TYPES if op_type in INTEGER_PRODUCTS else (EXACT_TYPE,)
-        if type_.dtype not in allowed or len(type_.shape) > len(shape):
+        if type_.dtype not in _accepted(product) or len(type_.shape) > len(shape):
             return False
         if type_.shape == shape:
             return True
@@ -214,7 +208,15 @@ class _Fusion:
 
 def _own_inputs(node: Node) -> int | None:
     """Return the number of a product's own inputs; None if a node is none with an epilogue."""
-    return PRODUCTS.get(node.domain, {}).get(node.op_type)
+    own = None if node.domain else PRODUCTS.get(node.op_type)
+    return own or INTEGER_PRODUCTS.get((node.domain, node.op_type))
+
+
+def _accepted(product: Node) -> frozenset[str]:
+    """Return the types that the epilogue of a product reads and makes, and that of its sums."""
+    if (product.domain, product.op_type) not in INTEGER_PRODUCTS:
+        return frozenset((EXACT_TYPE,))
+    return BLOCKED_TYPES if product.op_type == "ConvInteger" else frozenset(DTYPES)
 
 
 def _merged(outer: Elementwise, name: str, inner: Elementwise) -> Elementwise:
