@@ -126,7 +126,7 @@ class _Fusion:
     def _reads_sums(self, chain: Elementwise) -> bool:
         """Return whether a chain reads what a product of bytes makes."""
         producers = (self.producers.get(name) for name in chain.inputs)
-        return any(item is not None and item.node.op_type in INTEGER_PRODUCTS for item in producers)
+        return any(item is not None and (item.node.domain, item.node.op_type) in INTEGER_PRODUCTS for item in producers)
 
     def _worthwhile(self, merged: Elementwise, name: str, inner: Elementwise, item: _Item) -> bool:
         numbers = sum(name in self.graph.constants and self.graph.types[name].size == 1 for name in merged.inputs)
