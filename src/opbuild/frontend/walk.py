@@ -17,7 +17,7 @@ from opbuild.frontend.block import Block, Declared, blocks, captures
 from opbuild.frontend.rest import Frame, Rest
 from opbuild.graph.cut import HOST_VALUE, Body, Cut, Kind, is_tensor
 from opbuild.graph.passes.blame import blaming
-from opbuild.graph.shape_rules import UnknownTypeError, UnknownValueError
+from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError, UnknownValueError
 from opbuild.graph.types import Array, Graph, Node
 
 MOST_DECIDING = 1024
@@ -102,11 +102,13 @@ class _Walk:
             if stop is not None:
                 return self._cut(stop)
         outputs, scope = [output.name for output in self._frames[0].block.outputs], self._frames[0].scope
-        if whole:
+        others = [name for name, each in self._begun.types.items() if not is_tensor(each)]
+        if whole and not others:
             return Walked(self._binder.finish(self._name, self._begun.types, tuple(outputs), scope))
         results = self._binder.resolved(outputs, scope, Node("the network", (), (), name=self._name))
         given, held = self._split(results)
-        return Walked(self._graph(given), Cut("end", results, constants=held))
+        why = f"input {others[0]!r} is no tensor" if whole else ""
+        return Walked(self._graph(given), Cut("end", results, constants=held, why=why))
 
     # Taking nodes
 
@@ -201,7 +203,7 @@ class _Walk:
                 return []
             beside = [name for name in node.inputs[1:] if self._is_list(name, frame)]
             return [first, *(name for name in dict.fromkeys(beside) if name != first)]
-        if node.op_type in BY_DATA:
+        if node.op_type in BY_DATA or isinstance(error, NoTensorError):
             return []
         return list(dict.fromkeys(name for name in node.inputs if self._is_list(name, frame)))
 

@@ -13,8 +13,11 @@ from opbuild.graph.types import Array, Node
 
 @implements("NonZero")
 def _non_zero(node: Node, inputs: Any) -> Sequence[Array]:
-    """Places of elements that are not zero, a row for each dimension; a scalar has one."""
-    return (np.array(np.nonzero(np.atleast_1d(inputs[0])), np.int64),)
+    """Places of elements that are not zero, a row for each dimension; a scalar has none."""
+    x = inputs[0]
+    if not x.ndim:
+        return (np.zeros((0, int(bool(x))), np.int64),)
+    return (np.array(np.nonzero(x), np.int64).reshape(x.ndim, -1),)
 
 
 @implements("Compress")
