@@ -22,12 +22,13 @@ from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, is_surely_new
 from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
+from opbuild.pipeline.parts import PartBinder
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
 from opbuild.platform.limits import names_limits
 from opbuild.report import Clock, Report
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.network import Binding, Network, Shapes
+from opbuild.runtime.network import Binding, Bound, Network, Shapes
 from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[],
         needed, stores, setup = served.needed, served.stores, served.stores.setup
         packer = stores.packer()
         (network,) = build_network(needed, setup, stores, served.builder, packer, clock)
+        network = network.followed_by(wanted.cut())
         with clock("start"):
             executor = stores.images.run(network.record, network.built.library, network.constants.arrays)
         working(setup.observer, WRITING)
@@ -186,10 +188,10 @@ def compile_model(
         if check is not None:
             check(inputs)
 
-        def binder(signature: Shapes) -> Binding:
-            key = stores.images.key(source.declaration.name, source.digest, source.types(signature))
-            wanted = Wanted(key, lambda clock: source.graph(signature, clock), lambda: source.edited)
-            binding = bind(wanted, setup, stores, early.builder)
+        parts = PartBinder(source, stores.images, lambda wanted: bind(wanted, setup, stores, early.builder))
+
+        def binder(signature: Shapes) -> Bound:
+            binding = parts.first(signature)
             source.remember()  # also what was stored before: that build may have been killed
             source.release()
             return binding

@@ -23,6 +23,8 @@ from opbuild.runtime.network import Shapes
 if TYPE_CHECKING:
     from opbuild.frontend.onnx_model import OnnxModel
     from opbuild.frontend.portable import PortableModel
+    from opbuild.frontend.rest import Rest
+    from opbuild.frontend.walk import Walked
 
 Model = str | os.PathLike[str] | bytes | Any
 """A path, a file's bytes, or an ``onnx.ModelProto``."""
@@ -105,6 +107,29 @@ class ModelSource:
             model = self._loaded or self._load()
             self._loaded = model if keep else None
             return model.bind(dict(zip(names, shapes, strict=True)), evaluate, host_calls)
+
+    def walk(self, shapes: Shapes, clock: Clock) -> Walked:
+        """Read the model and return its graph as ``graph`` does, or the first part of a network in parts.
+
+        Raises:
+            ModelError: As ``graph``.
+        """
+        names = [name for name, _, _ in self.declaration.inputs]
+        with clock("read"):
+            model = self._loaded or self._load()
+            walked = model.walk(dict(zip(names, shapes, strict=True)), evaluate, host_calls)
+            self._loaded = None if walked.cut is None else model
+            return walked
+
+    def go_on(self, rest: Rest, clock: Clock) -> Walked:
+        """Return the next part of a network in parts, whose model is kept in memory from the first one on.
+
+        Raises:
+            ModelError: As ``graph``.
+        """
+        with clock("read"):
+            self._loaded = self._loaded or self._load()
+            return self._loaded.go_on(rest, evaluate, host_calls)
 
     def portable(self) -> PortableModel:
         """Read the model and return the network in a form that binds to any shapes without onnx.

@@ -10,6 +10,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.graph import user_operators
+from opbuild.graph.cut import Cut
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.networks import ImageKey
 from opbuild.kernel.reason import Reason
@@ -38,11 +39,13 @@ class Wanted(NamedTuple):
         key: What names it among stored networks; None: it can not be stored.
         read: Returns its graph, and takes the time that this needs.
         is_edited: Returns whether the graph is no longer the one that the key names.
+        cut: Returns what comes after it, once it was read, if it is a part of a network.
     """
 
     key: ImageKey | None
     read: Callable[[Clock], Graph]
     is_edited: Callable[[], bool] = lambda: False
+    cut: Callable[[], Cut | None] = lambda: None
 
 
 class Images:
@@ -58,8 +61,11 @@ class Images:
         self._store = store
         self._blocks: Blocks[Arena] = Blocks()
 
-    def key(self, network: str, model: str, inputs: Mapping[str, TensorType]) -> ImageKey:
-        """Return the key of a network of the model with this digest, for one input signature."""
+    def key(self, network: str, model: str, inputs: Mapping[str, TensorType], part: str = "") -> ImageKey:
+        """Return the key of a network of the model with this digest, for one input signature.
+
+        ``part`` is a digest of what else decides, if it is a part of a network that is bound in parts.
+        """
         config = self._setup.config
         components = {
             "model": model,
@@ -70,7 +76,7 @@ class Images:
             "user_operators": user_operators.digest(),
             "target": self._setup.level.name,
         }
-        return ImageKey(network, components, self._compiler_digest)
+        return ImageKey(network, components | ({"part": part} if part else {}), self._compiler_digest)
 
     def key_of_graph(self, graph: Graph) -> ImageKey | None:
         """Return the key of a graph; None if networks are not stored here, or it has what no digest can be taken of."""

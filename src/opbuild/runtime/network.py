@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn, overload
+from typing import Any, NamedTuple, NoReturn, Protocol, overload
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import BuildError, InputError, RunError
@@ -13,8 +13,10 @@ from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.limits import hint_for, named
 from opbuild.report import Report
+from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint, as_input, shape_text
-from opbuild.runtime.executor import Executor
+from opbuild.runtime.executor import Arena, Executor
+from opbuild.runtime.record import Record
 from opbuild.text.plural import counted, verb
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -28,7 +30,38 @@ class Binding(NamedTuple):
     report: Report
 
 
-Binder = Callable[[Shapes], Binding]
+class Runs(Protocol):
+    """What runs a network for one input signature, as ``Executor`` does."""
+
+    @property
+    def record(self) -> Record:
+        """How it runs, its ports above all."""
+
+    @property
+    def arena_size(self) -> int:
+        """Bytes of the memory for its temporaries."""
+
+    @property
+    def blocks(self) -> Blocks[Arena]:
+        """The memory that it runs in."""
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """Run the network; see ``Executor.run``."""
+
+
+class Bound(Protocol):
+    """A network that is ready for one input signature, whole or in parts."""
+
+    @property
+    def executor(self) -> Runs:
+        """Runs it."""
+
+    @property
+    def report(self) -> Report:
+        """What its build did."""
+
+
+Binder = Callable[[Shapes], Bound]
 """Makes a network ready for further shapes of its inputs: builds it for them, or starts what is stored."""
 
 Declare = Callable[[tuple[Endpoint, ...]], Sequence[Endpoint]]
@@ -68,7 +101,7 @@ class Network:
         outputs: Sequence[str],
         bind: Binder,
         *,
-        first: Binding | None = None,
+        first: Bound | None = None,
         check: Callable[[Shapes], None] | None = None,
         any_shape: Collection[str] = (),
         declare: Declare = tuple,
@@ -77,14 +110,15 @@ class Network:
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
         self._dtypes = tuple(numpy_dtype(endpoint.type.dtype) for endpoint in inputs)
+        self._has_others = any(dtype.hasobject for dtype in self._dtypes)
         self._positions = {endpoint.name: position for position, endpoint in enumerate(inputs)}
         self._bind = bind
         self._check = check or self._check_shapes
         self._any_shape = frozenset(any_shape)
         self._declare = declare
-        self._bindings: dict[Shapes, Binding] = {}
+        self._bindings: dict[Shapes, Bound] = {}
         self._lock = threading.Lock()
-        self._latest: Binding | None = None
+        self._latest: Bound | None = None
         if first is not None:
             self._bindings[tuple(port.type.shape for port in first.executor.record.inputs)] = self._latest = first
         self._first_outputs = self.bound_outputs
@@ -208,7 +242,7 @@ class Network:
             as_input(value, dtype, name)
             for value, dtype, name in zip(values, self._dtypes, self._positions, strict=True)
         ]
-        shapes = tuple([array.shape for array in arrays])
+        shapes = tuple([array.shape for array in arrays]) if not self._has_others else self._tensor_shapes(arrays)
         binding = self._bindings.get(shapes)
         if binding is None:
             self._check(shapes)
@@ -217,6 +251,10 @@ class Network:
             return binding.executor.run(arrays)
         except MemoryError as error:
             raise RunError(f"the network {self.name} can not run: {error}", hint_for(error)) from error
+
+    def _tensor_shapes(self, values: Sequence[Any]) -> Shapes:
+        """Return the shapes of inputs of which some are no tensors; see ``graph.cut.HOST_VALUE``."""
+        return tuple(() if dtype.hasobject else each.shape for each, dtype in zip(values, self._dtypes, strict=True))
 
     def _collect(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return one value for each input."""
@@ -255,7 +293,7 @@ class Network:
                 hint, command = _how_to_fit(endpoint.name, shape, expected)
                 raise InputError(message, hint, command=command)
 
-    def _binding(self, shapes: Shapes) -> Binding:
+    def _binding(self, shapes: Shapes) -> Bound:
         with self._lock:  # a signature is built once, however many threads ask for it
             binding = self._bindings.get(shapes)
             if binding is None:

@@ -14,6 +14,7 @@ from math import prod
 from typing import Any, NamedTuple, get_args
 
 from opbuild.dtypes import itemsize
+from opbuild.graph.cut import Cut, cut_from_json, cut_to_json
 from opbuild.graph.node_json import node_from_json, node_to_json
 from opbuild.graph.types import DTYPES, TensorType
 from opbuild.program import BufferKind, HostCall, Port, View
@@ -111,6 +112,7 @@ class Record:
         arena_size: Bytes of the arena that holds the temporaries.
         constants: Where constants are; buffers refer to them by index.
         notes: JSON values for the report.
+        cut: What comes after it, if it is a part of a network; None: it is a whole one.
         zeroed: Bytes at the beginning of the arena that hold padding, which must be zero before the first call.
     """
 
@@ -122,6 +124,7 @@ class Record:
     arena_size: int
     constants: tuple[Constant, ...]
     notes: Mapping[str, Any] = field(default_factory=dict)
+    cut: Cut | None = None
     zeroed: int = 0
 
 
@@ -266,6 +269,7 @@ def to_json(record: Record) -> dict[str, Any]:
         "outputs": [_port_to_json(port) for port in record.outputs],
         "constants": [[constant.nbytes, constant.digest, constant.offset] for constant in record.constants],
         "notes": dict(record.notes),
+        **({} if record.cut is None else {"cut": cut_to_json(record.cut)}),
     }
 
 
@@ -285,6 +289,7 @@ def from_json(parts: Any) -> Record:
             arena_size=int(parts["arena_size"]),
             constants=tuple(_constant(*constant) for constant in parts["constants"]),
             notes=dict(parts["notes"]),
+            cut=cut_from_json(parts["cut"]) if "cut" in parts else None,
             zeroed=int(parts.get("zeroed", parts["arena_size"])),
         )
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:

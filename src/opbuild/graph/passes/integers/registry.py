@@ -36,7 +36,8 @@ class IntegerRewriter(Rewriter):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
-        self.producers = graph.producers()
+        self.producers, self.readers = graph.producers(), graph.consumers()
+        self.outputs = frozenset(graph.outputs)
         self.derived: dict[tuple[str, str], str] = {}  # what was made of a value before, by the value and what it is
 
     def elementwise(self, node: Node, inputs: tuple[str, ...], expression: Expression, output: str = "") -> str:
