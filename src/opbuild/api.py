@@ -190,7 +190,7 @@ def compile_model(
         if not source.was_built:
             early.begin()
         shapes = as_shapes(input_shapes)
-        inputs, first = inputs_of(source.declaration, shapes)
+        inputs, signature = inputs_of(source.declaration, shapes)
         if check is not None:
             check(inputs)
 
@@ -199,12 +199,19 @@ def compile_model(
                 wanted._replace(otherwise=sizes.bind_stored, loaded=sizes.add), setup, stores, new_builder
             )
 
-        behind = PartBinder(source, stores.images, bind_with(lambda: make_builder(setup, stores, is_urgent=False)))
+        behind = bind_with(lambda: make_builder(setup, stores, is_urgent=False))
         opened = [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs]
         sizes = AnySize(
-            source, stores, opened, lambda: make_builder(setup, stores), behind.first, is_open=first is None
+            source,
+            stores,
+            opened,
+            lambda: make_builder(setup, stores),
+            PartBinder(source, stores.images, behind, behind).first,
+            is_open=signature is None,
         )
-        parts = PartBinder(source, stores.images, bind_with(early.builder))
+        # most parts need nothing that is not there: no compile server is started for them before they do
+        later = bind_with(lambda: make_builder(setup, stores))
+        parts = PartBinder(source, stores.images, bind_with(early.builder), later)
 
         def binder(signature: Shapes) -> Bound:
             bound: Bound | None = sizes.bind(signature)
@@ -221,7 +228,7 @@ def compile_model(
             inputs,
             [output.name for output in source.declaration.outputs],
             binder,
-            first=binder(first) if first is not None else None,
+            first=binder(signature) if signature is not None else None,
             any_shape=shapes,
             declare=lambda bound: outputs_of(source.declaration, inputs, bound, source.portable),
         )

@@ -25,9 +25,9 @@ from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.bounded import Bounded
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.fold import RANDOM, Evaluate, static_value
+from opbuild.graph.passes.fold import DEQUANTIZE, RANDOM, Evaluate, static_value
 from opbuild.graph.passes.infer import infer_node, type_of
-from opbuild.graph.shape_rules import UnknownTypeError
+from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError
 from opbuild.graph.types import DTYPES, Array, Graph, Node, TensorType
 
 _EMPTY_LISTS = (TensorType("int64", (0,)), TensorType("int32", (0,)))
@@ -239,9 +239,7 @@ class NodeBinder(OpenBinder):
         node = self._with_empty_lists(node)
         types = [self._types[name] if name else None for name in node.inputs]
         if HOST_VALUE in types:
-            raise UnknownTypeError(
-                f"{node.op_type} node {node.name!r} reads a value that is no tensor", "give it tensors"
-            )
+            raise NoTensorError(f"{node.op_type} node {node.name!r} reads a value that is no tensor", "give it tensors")
         constants = [self._constants.get(name) for name in node.inputs]
         found = self._infer(node, types, constants)
         self._types.update((name, each) for name, each in zip(node.outputs, found, strict=False) if name)
@@ -268,7 +266,7 @@ class NodeBinder(OpenBinder):
         """Add a node to the graph, all values of which are tensors that kernels can read."""
         for name in (*node.inputs, *node.outputs):
             if name and self._types[name].dtype not in DTYPES:
-                raise UnknownTypeError(
+                raise NoTensorError(
                     f"{node.op_type} node {node.name!r}: {name!r} is text, which kernels can not read",
                     "make the inputs of this node constants, or use numbers for text",
                 )
@@ -301,7 +299,7 @@ class NodeBinder(OpenBinder):
     def _known(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
     ) -> Sequence[Array] | None:
-        if node.domain or node.op_type in RANDOM:
+        if node.domain or node.op_type in RANDOM or node.op_type == DEQUANTIZE:
             return None
         if node.op_type in ("Shape", "Size"):
             return (static_value(node, types[0] or self._types[node.inputs[0]]),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import NamedTuple, cast
 
@@ -22,6 +22,7 @@ from opbuild.frontend.onnx_read import DataFiles, Source, dtype_name, external_t
 from opbuild.frontend.portable import PortableModel
 from opbuild.frontend.rest import Rest, begin
 from opbuild.frontend.walk import Walked, walk
+from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
@@ -31,7 +32,7 @@ class DeclaredValue(NamedTuple):
     """What a model declares of an input or output.
 
     Attributes:
-        dtype: Element type, a numpy name.
+        dtype: Element type, a numpy name; ``object`` for a sequence, an optional value or text.
         shape: Its shape: -1 for an open extent, None for an open rank.
     """
 
@@ -207,20 +208,21 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _declared(value: onnx.ValueInfoProto) -> DeclaredValue:
-    kind = value.type.WhichOneof("value")
-    if kind != "tensor_type":
-        shown = str(kind).removesuffix("_type") if kind else "value of no type"
-        raise DTypeError(f"input {value.name!r} is a {shown}, and opbuild knows tensors only", "give tensors instead")
-    tensor = value.type.tensor_type
+    kind, tensor = value.type.WhichOneof("value"), value.type.tensor_type
+    if kind is None:
+        raise DTypeError(f"input {value.name!r} is a value of no type", "declare its type and export again")
+    if kind != "tensor_type" or tensor.elem_type == onnx.TensorProto.STRING:
+        return DeclaredValue(*astuple(HOST_VALUE))
     dtype = dtype_name(tensor.elem_type, f"input {value.name!r}")
     return DeclaredValue(dtype, tuple(map(_extent, tensor.shape.dim)) if tensor.HasField("shape") else None)
 
 
 def _declared_if_known(value: onnx.ValueInfoProto) -> DeclaredValue | None:
     try:
-        return _declared(value)
+        declared = _declared(value)
     except DTypeError:  # the network may still compute it, as a type that is known then
         return None
+    return declared if declared.dtype != HOST_VALUE.dtype else None
 
 
 def _inferred_outputs(proto: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:

@@ -11,7 +11,7 @@ from onnx import numpy_helper, shape_inference
 
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.extents import Extent
-from opbuild.graph.shape_rules import ONNX_DTYPES, UnknownTypeError
+from opbuild.graph.shape_rules import ONNX_DTYPES, NoTensorError, UnknownTypeError
 from opbuild.graph.types import Array, Node, TensorType
 
 _NUMBERS = {name: number for number, name in ONNX_DTYPES.items()}
@@ -106,7 +106,7 @@ def _type(node: Node, proto: onnx.TypeProto) -> TensorType:
     if proto.WhichOneof("value") not in ("tensor_type", None):
         kind = str(proto.WhichOneof("value")).removesuffix("_type")
         result = "an optional value" if kind == "optional" else f"a {kind}"
-        raise UnknownTypeError(
+        raise NoTensorError(
             f"{where} makes {result}, and opbuild knows tensors only",
             "replace sequences, optionals and maps by tensors",
         )

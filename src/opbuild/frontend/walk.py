@@ -17,7 +17,7 @@ from opbuild.frontend.block import Block, Declared, blocks, captures
 from opbuild.frontend.rest import Frame, Rest
 from opbuild.graph.cut import HOST_VALUE, Body, Cut, Kind, is_tensor
 from opbuild.graph.passes.blame import blaming
-from opbuild.graph.shape_rules import UnknownTypeError, UnknownValueError
+from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError, UnknownValueError
 from opbuild.graph.types import Array, Graph, Node
 
 MOST_DECIDING = 1024
@@ -102,11 +102,13 @@ class _Walk:
             if stop is not None:
                 return self._cut(stop)
         outputs, scope = [output.name for output in self._frames[0].block.outputs], self._frames[0].scope
-        if whole:
+        others = [name for name, each in self._begun.types.items() if not is_tensor(each)]
+        if whole and not others:
             return Walked(self._binder.finish(self._name, self._begun.types, tuple(outputs), scope))
         results = self._binder.resolved(outputs, scope, Node("the network", (), (), name=self._name))
         given, held = self._split(results)
-        return Walked(self._graph(given), Cut("end", results, constants=held))
+        why = f"input {others[0]!r} is no tensor" if whole else ""
+        return Walked(self._graph(given), Cut("end", results, constants=held, why=why))
 
     # Taking nodes
 
@@ -189,9 +191,10 @@ class _Walk:
             for name in node.outputs:
                 frame.scope.pop(name, None)
             return _Stop("values", tuple(deciding), (), error.message)
+        nodes = tuple(map(_storable, error.nodes))
         own = {name for each in error.nodes for name in each.outputs}
         reads = dict.fromkeys(name for each in error.nodes for name in each.inputs if name and name not in own)
-        return _Stop("data", tuple(reads), error.nodes, error.message)
+        return _Stop("data", tuple(reads), nodes, error.message)
 
     def _deciding(self, node: Node, error: UnknownTypeError, frame: Frame) -> list[str]:
         """Return the values that decide the types of a node; none if they are too large, or made by its own upgrade."""
@@ -201,7 +204,7 @@ class _Walk:
                 return []
             beside = [name for name in node.inputs[1:] if self._is_list(name, frame)]
             return [first, *(name for name in dict.fromkeys(beside) if name != first)]
-        if node.op_type in BY_DATA:
+        if node.op_type in BY_DATA or isinstance(error, NoTensorError):
             return []
         return list(dict.fromkeys(name for name in node.inputs if self._is_list(name, frame)))
 
@@ -337,6 +340,12 @@ def _candidates(name: str) -> Iterable[str]:
     while True:
         yield f"{name}@{index}"
         index += 1
+
+
+def _storable(node: Node) -> Node:
+    """Return a node as it is evaluated: without the type that an Optional declares, a message of protobuf."""
+    attrs = {name: value for name, value in node.attrs.items() if not hasattr(value, "SerializeToString")}
+    return node.with_(attrs={name: value for name, value in attrs.items() if not isinstance(value, Block)})
 
 
 def _plain(declared: Declared) -> Any:

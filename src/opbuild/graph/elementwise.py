@@ -50,7 +50,10 @@ def elementwise_of(node: Node, types: Mapping[str, TensorType], constants: Mappi
     """
     if len(node.outputs) != 1 or any(types[name].dtype not in DTYPES for name in (*node.inputs, *node.outputs) if name):
         return None
-    operands = [_operand(name, index, types, constants) for index, name in enumerate(node.inputs)]
+    if node.domain == "opbuild" and node.op_type == "Elementwise":  # its literals are in it: scales are no literals
+        operands = [arg(index) for index in range(len(node.inputs))]
+    else:
+        operands = [_operand(name, index, types, constants) for index, name in enumerate(node.inputs)]
     expression = expression_of(node, operands, [types[name].dtype if name else "" for name in node.inputs])
     if expression is None or not _has_kernel(expression, node, types):
         return None

@@ -33,6 +33,10 @@ class UnknownTypeError(UnsupportedOperatorError):
     nodes: tuple[Node, ...] = ()
 
 
+class NoTensorError(UnknownTypeError):
+    """A node reads or makes what is no tensor, whatever the values of its inputs are."""
+
+
 class UnknownValueError(UnknownTypeError):
     """The types of a node's outputs depend on the value of an input that is not known.
 

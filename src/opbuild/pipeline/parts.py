@@ -32,13 +32,21 @@ class PartBinder:
     Args:
         source: The model.
         images: The stored networks.
-        bind: Starts what is stored, or builds it.
+        first: Starts what is stored of a network's first part, or builds it.
+        later: The same of another part.
     """
 
-    def __init__(self, source: ModelSource, images: Images, bind: Callable[[Wanted], Binding]) -> None:
+    def __init__(
+        self,
+        source: ModelSource,
+        images: Images,
+        first: Callable[[Wanted], Binding],
+        later: Callable[[Wanted], Binding],
+    ) -> None:
         self._source = source
         self._images = images
-        self._bind = bind
+        self._bind_first = first
+        self._bind_later = later
         self._parts = Parts(self._next, evaluate)
         self._answers: dict[str, int] = {}
 
@@ -77,7 +85,7 @@ class PartBinder:
         source = self._source
         key = self._images.key(source.declaration.name, source.digest, types, part) if stored else None
         wanted = Wanted(key, lambda clock: walked(clock).graph, lambda: source.edited, cut=lambda: walked(Clock()).cut)
-        binding = self._bind(wanted)
+        binding = self._bind_later(wanted) if part else self._bind_first(wanted)
         walked.drop_graph()
         return binding
 

@@ -190,9 +190,10 @@ class Arena:
         """Point the arguments at the caller's arrays."""
         words = self._words
         for port, array in zip(self._ports, (*inputs, *outputs), strict=True):
-            address = array.ctypes.data  # not __array_interface__: numpy 2.4 loses some bytes at each use of it
-            for word, offset in port.hosts:
-                words[word] = address + offset
+            if port.hosts:
+                address = array.ctypes.data  # not __array_interface__: numpy 2.4 loses some bytes at each use of it
+                for word, offset in port.hosts:
+                    words[word] = address + offset
             self._arrays[port.buffer] = array
 
     def detach(self) -> None:

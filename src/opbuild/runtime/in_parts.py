@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from opbuild.graph.cut import Cut, type_of_value
-from opbuild.graph.types import TensorType
+from opbuild.graph.types import Array, TensorType
 from opbuild.program import Port
 from opbuild.report import Report
 from opbuild.runtime.blocks import Blocks
@@ -76,34 +76,41 @@ class InParts:
             ModelError, BuildError: If a part that is new can not be bound.
         """
         values = dict(zip(self._inputs, inputs, strict=True))
-        taken = {id(value) for value in inputs}
-        results = []
-        for value in self._parts.run(self._first, values):
-            results.append(_fresh(value, taken))
-            taken.add(id(results[-1]))
+        taken = {id(each) for value in inputs for each in _arrays(value)}
+        results = [_fresh(value, taken) for value in self._parts.run(self._first, values)]
         self._outputs = tuple(map(type_of_value, results))
         return results
 
 
 def _fresh(value: Any, taken: set[int]) -> Any:
-    """Return a result, copied if it may be memory of the caller's or of another result."""
+    """Return a result, copied if it may be memory of the caller's or of another result; ``taken`` grows by it."""
     if isinstance(value, list):
         return [_fresh(each, taken) for each in value]
-    if not isinstance(value, np.ndarray):
-        return value
-    own = value.flags.owndata and value.flags.writeable and id(value) not in taken
-    return value if own else value.copy()
+    if isinstance(value, np.ndarray):
+        own = value.flags.owndata and value.flags.writeable and id(value) not in taken
+        value = value if own else value.copy()
+        taken.add(id(value))
+    return value
+
+
+def _arrays(value: Any) -> Iterator[Array]:
+    """Yield an array, or those of a sequence."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _arrays(each)
+    elif isinstance(value, np.ndarray):
+        yield value
 
 
 def merged(parts: Sequence[tuple[Cut, Report]]) -> Report:
     """Return what the builds of several parts did, each with the cut behind it, as one report."""
     reports = [report for _, report in parts]
     operators = {operator.name: operator for report in reversed(reports) for operator in report.operators}
-    host = Counter[str]()
+    cuts = {cut.path: cut.nodes for cut, _ in parts if cut.kind == "data"}  # one place may be cut in many parts
+    host = Counter(node.op_type for nodes in cuts.values() for node in nodes)
     steps = Counter[str]()
-    for cut, report in parts:
+    for report in reports:
         host.update(report.host)
-        host.update(node.op_type for node in cut.nodes if cut.kind == "data")
         steps.update(report.steps)
     first = reports[0]
     reasons = [report.image_reason for report in reports if not report.image]

@@ -126,6 +126,7 @@ class Network:
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
         self._dtypes = tuple(numpy_dtype(endpoint.type.dtype) for endpoint in inputs)
+        self._has_others = any(dtype.hasobject for dtype in self._dtypes)
         self._positions = {endpoint.name: position for position, endpoint in enumerate(inputs)}
         self._bind = bind
         self._check = check or self._check_shapes
@@ -258,7 +259,7 @@ class Network:
             as_input(value, dtype, name)
             for value, dtype, name in zip(values, self._dtypes, self._positions, strict=True)
         ]
-        shapes = tuple([array.shape for array in arrays])
+        shapes = tuple([array.shape for array in arrays]) if not self._has_others else self._tensor_shapes(arrays)
         binding = self._bindings.get(shapes)
         if binding is None:
             self._check(shapes)
@@ -269,6 +270,10 @@ class Network:
             return binding.executor.run(arrays)
         except MemoryError as error:
             raise RunError(f"the network {self.name} can not run: {error}", hint_for(error)) from error
+
+    def _tensor_shapes(self, values: Sequence[Any]) -> Shapes:
+        """Return the shapes of inputs of which some are no tensors; see ``graph.cut.HOST_VALUE``."""
+        return tuple(() if dtype.hasobject else each.shape for each, dtype in zip(values, self._dtypes, strict=True))
 
     def _collect(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return one value for each input."""

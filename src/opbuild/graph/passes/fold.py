@@ -23,6 +23,10 @@ RANDOM = frozenset(
 """Operators whose result differs at each run: never folded. (Dropout goes away by itself.)"""
 
 
+DEQUANTIZE = "DequantizeLinear"
+"""The operator that is left of what is known until kernels on integers were chosen: they read weights as bytes."""
+
+
 def fold(graph: Graph, evaluate: Evaluate, but: str = "") -> Graph:
     """Replace nodes whose inputs are all known by constants; Shape and Size need only their input's type.
 

@@ -14,6 +14,7 @@ from opbuild.graph import (  # noqa: F401 - importing a module registers its rul
     shape_rules_elementwise,
     shape_rules_movement,
     shape_rules_quantized,
+    shape_rules_quantized_window,
     shape_rules_recurrent,
     shape_rules_reduction,
     shape_rules_window,
