@@ -298,3 +298,13 @@ def test_reductions_over_an_empty_list_of_axes(name: str, noop: int) -> None:
         "Prod": wide.prod(-1), "Sum": wide.sum(-1), "SumSquare": (wide**2).sum(-1),
     }[name]  # fmt: skip
     assert_same(found, expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("op_type", ["GlobalAveragePool", "GlobalMaxPool"])
+def test_global_pools_in_three_dimensions_and_in_double_precision(op_type: str) -> None:
+    """Reductions over all positions."""
+    check(op_type, [random(2, 3, 4, 5, 6)])
+    x = random(2, 3, 4, 5, dtype="float64")
+    (found,) = outputs_of(op_type, [x])
+    reduce = np.max if op_type == "GlobalMaxPool" else np.mean
+    assert_same(found, np.asarray(reduce(x, (2, 3), keepdims=True)), 1e-12)

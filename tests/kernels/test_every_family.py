@@ -198,7 +198,8 @@ def _model(case: Case, extent: int) -> tuple[onnx.ModelProto, np.ndarray]:
         array = _drawn(rng, constant, case.dtype) if isinstance(constant, tuple) else np.asarray(constant)
         names.append(f"c{index}")
         initializers.append(numpy_helper.from_array(array, names[-1]))
-    node = helper.make_node(case.op_type, names, ["y"], "node", **case.attrs)
+    results = ["y", *(f"unread{number}" for number in range(1, case.outputs))]
+    node = helper.make_node(case.op_type, names, results, "node", **case.attrs)
     kind, result = (helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for dtype in (case.dtype, case.result))
     graph = helper.make_graph(
         [node],

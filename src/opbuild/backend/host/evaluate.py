@@ -12,6 +12,7 @@ import numpy as np
 
 from opbuild.backend.host import (
     arithmetic,
+    images,
     ml,
     normalization,
     pooling,
@@ -23,6 +24,8 @@ from opbuild.backend.host import (
     selection,
     sequences,
     strings,
+    terms,
+    trees,
 )
 from opbuild.backend.host.movement import IMPLEMENTATIONS, ON_TEXT, Implementation
 from opbuild.backend.host.reference import evaluate_reference
@@ -35,8 +38,8 @@ from opbuild.operations.table import BY_TYPE
 __all__ = ["evaluate", "evaluate_native", "is_native"]
 
 _REGISTERING = (
-    arithmetic, ml, normalization, pooling, quantization, random, recurrent, reduction, sampling, selection, sequences,
-    strings,
+    arithmetic, images, ml, normalization, pooling, quantization, random, recurrent, reduction, sampling, selection,
+    sequences, strings, terms, trees,
 )  # fmt: skip
 """Importing a module registers its implementations."""
 
@@ -110,7 +113,7 @@ def _implementation(node: Node, inputs: Sequence[Any]) -> Implementation:
 
 
 def _makes_text(node: Node) -> bool:
-    return node.op_type == "Cast" and int(node.attrs["to"]) == strings.STRING
+    return node.op_type == "Cast" and node.attrs["to"] == strings.STRING
 
 
 def _is_text(value: Any) -> bool:

@@ -71,3 +71,44 @@ def _key(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+# -- rows of features, whose results are float32 -----------------------------------------------------------------------
+
+
+@implements("Normalizer", domain=ML)
+def _normalize(node: Node, inputs: Any) -> Sequence[Array]:
+    """Divide rows by their norm, or their greatest element; what would be divided by 0 stays."""
+    x = inputs[0].astype(np.float32)
+    norms: dict[str, Any] = {
+        "MAX": lambda x: x.max(-1, keepdims=True, initial=-np.inf),
+        "L1": lambda x: np.abs(x).sum(-1, keepdims=True),
+        "L2": lambda x: np.sqrt(np.square(x).sum(-1, keepdims=True)),
+    }
+    norm = norms[node.text("norm", "MAX")](x)
+    return (np.where(norm != 0, x / norm, x).astype(np.float32),)
+
+
+@implements("Scaler", domain=ML)
+def _scale(node: Node, inputs: Any) -> Sequence[Array]:
+    offset, scale = (np.array(node.attrs[name], np.float32) for name in ("offset", "scale"))
+    return (((inputs[0].astype(np.float32) - offset) * scale).astype(np.float32),)
+
+
+@implements("FeatureVectorizer", domain=ML)
+def _join(node: Node, inputs: Any) -> Sequence[Array]:
+    """Join inputs to rows; each is cut or filled with zeros to the width that is stated for it."""
+    rows = []
+    for x, width in zip(inputs, node.attrs.get("inputdimensions") or [x.shape[-1] for x in inputs], strict=True):
+        x = (x.reshape(1, -1) if x.ndim == 1 else x).astype(np.float32)[:, : int(width)]  # noqa: PLW2901
+        rows.append(np.pad(x, ((0, 0), (0, int(width) - x.shape[1]))))
+    return (np.concatenate(rows, 1),)
+
+
+@implements("LinearRegressor", domain=ML)
+def _regress(node: Node, inputs: Any) -> Sequence[Array]:
+    if node.text("post_transform", "NONE") != "NONE":
+        raise ValueError(f"post_transform {node.text('post_transform', '')} is not supported")
+    weights = np.array(node.attrs["coefficients"], np.float32).reshape(int(node.attrs.get("targets", 1)), -1)
+    found = inputs[0].astype(np.float32) @ weights.T
+    return ((found + np.array(node.attrs.get("intercepts") or 0, np.float32)).astype(np.float32),)

@@ -13,8 +13,11 @@ from opbuild.graph.types import Array, Node
 
 @implements("NonZero")
 def _non_zero(node: Node, inputs: Any) -> Sequence[Array]:
-    """Places of elements that are not zero, a row for each dimension; a scalar has one."""
-    return (np.array(np.nonzero(np.atleast_1d(inputs[0])), np.int64),)
+    """Places of elements that are not zero, a row for each dimension; a scalar has none."""
+    x = inputs[0]
+    if not x.ndim:
+        return (np.zeros((0, int(bool(x))), np.int64),)
+    return (np.array(np.nonzero(x), np.int64).reshape(x.ndim, -1),)
 
 
 @implements("Compress")
@@ -35,7 +38,7 @@ def _unique(node: Node, inputs: Any) -> Sequence[Array]:
         order = np.argsort(first, kind="stable")
         values, first, counts = np.take(values, order, axis if x.ndim > 1 else 0), first[order], counts[order]
         inverse = np.argsort(order, kind="stable")[inverse]
-    return values, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
+    return (values, *(each.astype(np.int64) for each in (first, inverse, counts)))[: len(node.outputs)]
 
 
 @implements("NonMaxSuppression")

@@ -18,6 +18,10 @@ PANEL = 16
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 """Rows of weights that a hidden unit has: of ONNX's gates, in its order."""
 
+SUMS = {1: 8, 2: 16, 4: 16}
+"""Vectors of sums in a tile by its rows, at most: 8 keep a core busy, and tiles are what steps are divided into; 24
+took up to six times as long as 16."""
+
 RATE = 3
 """Multiplications with additions of a lane in a nanosecond."""
 
@@ -62,27 +66,17 @@ def choose(kind: str, linear: bool, batch: int, panels: int, machine: Machine) -
         machine: What runs it.
     """
     together = summed({"kind": kind, "linear": linear})
-    vectors = machine.vectors(PANEL)
-    legal = [
-        (_cost(batch, together, tile, machine), tile)
-        for tile in ((rows, side, gates) for rows in (1, 4, 8) for side in (1, 2, 4) for gates in (4, 3, 2, 1))
-        if tile[2] <= together and together % tile[2] == 0 and panels % tile[1] == 0
-        if (tile[0] + 1) * tile[1] * tile[2] * vectors + 1 <= machine.registers or tile == (1, 1, 1)
-    ]
-    rows, side, gates = min(legal)[1]
+
+    def fits(rows: int, side: int, gates: int) -> bool:
+        """Return whether the registers hold all sums, one unit's weights and one element of the state."""
+        sums = side * gates * machine.vectors(PANEL)
+        return rows * sums + (sums if rows > 1 else 0) + 1 <= machine.registers
+
+    rows = next(rows for rows in ((4, 2, 1) if batch > 1 else (1,)) if rows == 1 or fits(rows, 1, 1))
+    gates = next(gates for gates in (4, 3, 2, 1) if gates == 1 or (together % gates == 0 and fits(rows, 1, gates)))
+    sides = (side for side in (8, 4, 2) if panels % side == 0 and fits(rows, side, gates))
+    side = next((side for side in sides if rows * side * gates * machine.vectors(PANEL) <= SUMS[rows]), 1)
     return {"rows": rows, "panels": side, "gates": gates}
-
-
-def _cost(batch: int, together: int, tile: tuple[int, int, int], machine: Machine) -> float:
-    """Return what a panel's product with one hidden unit of each sequence costs, in cycles, nearly."""
-    rows, side, gates = tile
-    passes = -(-batch // rows)
-    sums = rows * side * gates * machine.vectors(PANEL)
-    # A sum waits 4 cycles for the one before it, two are begun in a cycle; weights come from the second-level cache.
-    arithmetic = max(sums / 2, 4.0) / side * (together // gates)
-    loads = together * PANEL * 4 / BYTES
-    broadcast = rows * (together // gates) / side / 2
-    return passes * (max(arithmetic, loads) + broadcast / 4)
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:

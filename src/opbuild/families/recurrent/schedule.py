@@ -57,19 +57,24 @@ class _Schedule:
         self.directions = hl.select(by_direction, 1, hl.max(1, directions))
         self.sequences = hl.select(by_sequence, share(tiles, tasks), hl.max(1, tiles))
         products = gates * hidden * hidden * self.batch * directions
+        by_units = (tasks > 1) & (products >= LEAST_STEP)
+        by_units = by_units & (directions % tasks != 0) & ((tiles < tasks) | (hidden >= LARGE))
+        # One direction after the other, so that a core's cache holds the weights of one.
+        self.at_once = hl.select(by_units, hl.max(1, directions), 1)
         columns = (hidden + (self.columns - 1)) // self.columns
         each = (tasks + directions - 1) // hl.max(1, directions)
-        self.chunk = share(columns, hl.select(by_direction | by_sequence | (products < LEAST_STEP), 1, each))
+        self.chunk = share(columns, hl.select(by_units, each, 1))
 
     def apply(self) -> None:
         """Schedule all functions."""
         j, b, d = (self.definition.variables[name] for name in ("j", "b", "d"))
         update = self.out.update()
         loops, rows, tile = self._tile(update, j, b)
-        apart, group, several = variables("apart group several")
-        update.split(d, apart, d, self.directions, GUARD).split(rows, group, rows, self.sequences, GUARD)
+        apart, turn, group, several = variables("apart turn group several")
+        update.split(d, apart, d, self.directions, GUARD).split(d, turn, d, self.at_once, GUARD)
+        update.split(rows, group, rows, self.sequences, GUARD)
         chunk = self._chunks(update, tile)
-        update.reorder(*loops, rows, tile, chunk, d, self.step, group, apart)
+        update.reorder(*loops, rows, tile, chunk, d, self.step, turn, group, apart)
         update.fuse(group, apart, several).parallel(several)
         self._together(update, chunk, d)
         update.never_partition_all()

@@ -24,7 +24,8 @@ from opbuild.operations.expression import ACC, Expression, arg, canonical, cost,
 from opbuild.operations.record import Cost
 
 MAX_OPERANDS = 6
-"""Operands of a fused chain: more streams than that are slower than a temporary that stays in cache."""
+"""Operands of a fused chain, but for constants of one element: more streams than that are slower than a temporary that
+stays in cache."""
 
 MAX_OPERATIONS = 40
 """Operations of a fused chain; the names of its files list them."""
@@ -110,6 +111,8 @@ class _Fusion:
             producer = self.producers.get(name)
             if producer is None or producer.chain is None or not self._only_reader(name, item):
                 continue
+            if self._reads_sums(chain) and self._reads_sums(producer.chain):
+                continue  # each is the epilogue of its own product: bytes are less to write and to read than sums
             merged = _merged(chain, name, producer.chain)
             if self._worthwhile(merged, name, producer.chain, item):
                 self._forget(producer)
@@ -120,8 +123,14 @@ class _Fusion:
                 return True
         return False
 
+    def _reads_sums(self, chain: Elementwise) -> bool:
+        """Return whether a chain reads what a product of bytes makes."""
+        producers = (self.producers.get(name) for name in chain.inputs)
+        return any(item is not None and (item.node.domain, item.node.op_type) in INTEGER_PRODUCTS for item in producers)
+
     def _worthwhile(self, merged: Elementwise, name: str, inner: Elementwise, item: _Item) -> bool:
-        if len(merged.inputs) > MAX_OPERANDS or len(operations(merged.expression)) > MAX_OPERATIONS:
+        numbers = sum(name in self.graph.constants and self.graph.types[name].size == 1 for name in merged.inputs)
+        if len(merged.inputs) - numbers > MAX_OPERANDS or len(operations(merged.expression)) > MAX_OPERATIONS:
             return False
         if self.graph.types[name].size == self.graph.types[item.node.outputs[0]].size:
             return True
@@ -162,6 +171,8 @@ class _Fusion:
         padded = (1,) * (len(shape) - len(type_.shape)) + type_.shape
         if op_type in ("MatMul", "Gemm"):
             return type_.size == 1 or padded == (1,) * (len(shape) - 1) + shape[-1:]
+        if type_.size == 1 and op_type == "ConvInteger":
+            return True
         if other not in self.graph.constants:
             return False
         return type_.size == 1 or padded == (1, shape[1]) + (1,) * (len(shape) - 2)

@@ -119,16 +119,28 @@ class _Layer:
         lowering, node = self.lowering, self.node
         count = 3 if node.op_type == "LSTM" else 2
         names = (*node.outputs, *("",) * (count - len(node.outputs)))
-        found = []
-        for number, name in enumerate(names):
-            if name:
-                value = lowering.new_plain(name)
-                batch_first = (1, 2, 0, 3) if number == 0 else (1, 0, 2)
-                found.append(transposed(value, batch_first) if self.cell.batch_first else value)
-            else:
-                value = lowering.temporary(TensorType("float32", (self.directions, self.batch, self.hidden)))
-                found.append(broadcast(value, (self.steps, *value.shape)) if number == 0 else value)
-        return found
+        states = []
+        for name in names[1:]:
+            kind = TensorType("float32", (self.directions, self.batch, self.hidden))
+            value = lowering.new_plain(name) if name else lowering.temporary(kind)
+            states.append(transposed(value, (1, 0, 2)) if name and self.cell.batch_first else value)
+        return [self._every(names[0]), *states]
+
+    def _every(self, name: str) -> Plain:
+        """Return where all hidden states go."""
+        lowering = self.lowering
+        if not name:
+            once = lowering.temporary(TensorType("float32", (self.directions, self.batch, self.hidden)))
+            return broadcast(once, (self.steps, *once.shape))
+        if self.cell.batch_first:
+            return transposed(lowering.new_plain(name), (1, 2, 0, 3))
+        if self.directions == 1 or name in lowering.graph.outputs:
+            return lowering.new_plain(name)
+        # Both directions of a step side by side, as what follows takes them: their transpose is no copy then.
+        shape = (self.steps, self.batch, self.directions, self.hidden)
+        value = transposed(lowering.temporary(TensorType("float32", shape)), (0, 2, 1, 3))
+        lowering.bind(name, value)
+        return value
 
     def _clear(self, state: Plain) -> None:
         if prod(state.shape):

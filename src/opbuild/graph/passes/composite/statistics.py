@@ -39,6 +39,28 @@ def _global_lp_pool(to: Rewriter, node: Node) -> None:
     norm(to, node, node.inputs[0], axes, int(node.attrs.get("p", 2)), node.outputs[0])
 
 
+def _global_pool(to: Rewriter, node: Node) -> None:
+    """GlobalAveragePool and GlobalMaxPool of what does not lie in channel blocks: a reduction."""
+    type_ = to.types[node.inputs[0]]
+    rank = len(type_.shape)
+    if rank < 3 or not type_.size or (rank <= 4 and type_.dtype in ("float32", "float16")):
+        raise KeptError
+    axes = integers(to, node, range(2, rank))
+    reduction = "ReduceMax" if node.op_type == "GlobalMaxPool" else "ReduceMean"
+    to.add(node, reduction, (node.inputs[0], axes), node.outputs[0], keepdims=1)
+
+
+def _lp_pool(to: Rewriter, node: Node) -> None:
+    """LpPool of an order that no kernel has: the pool of powers by the first order."""
+    order, x = int(node.attrs.get("p", 2)), node.inputs[0]
+    dtype = to.types[x].dtype
+    if order < 3:
+        raise KeptError
+    powers = to.add(node, "Pow", (to.add(node, "Abs", (x,)), scalar(to, node, order, dtype)))
+    total = to.add(node, "LpPool", (powers,), **{**node.attrs, "p": 1})
+    to.add(node, "Pow", (total, scalar(to, node, 1 / order, dtype)), node.outputs[0])
+
+
 def _batch_normalization(to: Rewriter, node: Node) -> None:
     """BatchNormalization by the batch's own statistics, or with parameters that are known only at run time."""
     x, scale, bias, mean, variance = node.inputs
@@ -122,7 +144,9 @@ _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", 
 REWRITES: dict[str, Rewrite] = {
     **dict.fromkeys((f"Reduce{name}" for name in _REDUCTIONS), _over_no_axes),
     "BatchNormalization": _batch_normalization,
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _global_pool),
     "GlobalLpPool": _global_lp_pool,
     "LayerNormalization": _layer_normalization,
     "LpNormalization": _lp_normalization,
+    "LpPool": _lp_pool,
 }

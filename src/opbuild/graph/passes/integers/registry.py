@@ -36,8 +36,17 @@ class IntegerRewriter(Rewriter):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
-        self.producers = graph.producers()
+        self.producers, self.readers = graph.producers(), graph.consumers()
+        self.outputs = frozenset(graph.outputs)
         self.derived: dict[tuple[str, str], str] = {}  # what was made of a value before, by the value and what it is
+
+    def add(
+        self, node: Node, op_type: str, inputs: tuple[str, ...], output: str = "", *others: str, **attrs: object
+    ) -> str:
+        """Append an operator as any rewriter does; it is what made its outputs."""
+        name = super().add(node, op_type, inputs, output, *others, **attrs)
+        self.producers.update((each, self.nodes[-1]) for each in self.nodes[-1].outputs)
+        return name
 
     def elementwise(self, node: Node, inputs: tuple[str, ...], expression: Expression, output: str = "") -> str:
         """Append an elementwise expression; return the name of its value."""

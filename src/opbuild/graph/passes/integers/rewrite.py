@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.integers import elementwise, products  # noqa: F401 - importing a module registers its rewrites
+from opbuild.graph.passes.integers import (  # noqa: F401 - importing a module registers its rewrites
+    convolutions,
+    elementwise,
+    products,
+)
 from opbuild.graph.passes.integers.registry import REWRITES, IntegerRewriter
 from opbuild.graph.types import Graph
 
