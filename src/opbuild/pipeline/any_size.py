@@ -100,6 +100,8 @@ class AnySize:
                 self._preparing.start()
             else:
                 self._source.forget()
+            if not isinstance(bound, Binding):
+                self._failed = MOST_TEMPLATES
 
     def wait(self) -> None:
         """Wait until what ``begin`` began is done."""
