@@ -15,6 +15,7 @@ from opbuild.frontend.onnx_read import DataFiles
 from opbuild.frontend.onnx_single import to_proto
 from opbuild.frontend.rest import Frame, Rest
 from opbuild.frontend.walk import walk
+from opbuild.graph.constants import array_digest
 from opbuild.graph.cut import is_tensor
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Array, Node, TensorType
@@ -122,7 +123,7 @@ def _key(node: Node, types: Sequence[TensorType | None], constants: Sequence[Arr
     """Return what decides whether kernels serve a node."""
     anonymous = to_proto(node.with_(inputs=("",) * len(node.inputs), outputs=("",) * len(node.outputs), name=""))
     values = (
-        None if value is None else value.tobytes() if value.size <= MOST_COMPARED else len(value.shape)
+        None if value is None else array_digest(value) if value.size <= MOST_COMPARED else len(value.shape)
         for value in constants
     )
     asked = tuple(map(bool, node.outputs))
