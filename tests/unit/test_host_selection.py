@@ -36,7 +36,14 @@ def compare(op_type: str, inputs: list[Any], outputs: int = 1, **attrs: Any) -> 
     return list(got)
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 4), (0, 3), (2, 1, 3)])
+def test_a_scalar_has_no_dimension_in_which_it_lies() -> None:
+    """ONNX's standard says a shape of (0, N); ONNX Runtime gives (1, N), as older releases of numpy did."""
+    node = Node("NonZero", ("x",), ("y",), {}, "node")
+    for value, count in ((3.0, 1), (0.0, 0)):
+        assert evaluate(node, [np.array(value, np.float32)], 21)[0].shape == (0, count)
+
+
+@pytest.mark.parametrize("shape", [(1,), (5,), (3, 4), (0, 3), (2, 1, 3)])
 @pytest.mark.parametrize("dtype", ["bool", "int64", "float32"])
 def test_places_of_elements_that_are_not_zero(shape: tuple[int, ...], dtype: str) -> None:
     """A row for each dimension, in the order of the elements."""

@@ -14,6 +14,7 @@ from functools import reduce
 
 from opbuild.dtypes import CODED, NARROW_FLOATS, greatest, is_float
 from opbuild.graph import user_operators
+from opbuild.graph.extents import is_open
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import DTYPES, Array, Node, TensorType
 from opbuild.operations.casting import ROUND_MODES, UNSATURATED
@@ -84,9 +85,9 @@ EPILOGUE_ATTRIBUTES = ("epilogue", "own_inputs", "accumulator")
 
 
 def _operand(name: str, index: int, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> Expression:
-    if name and types[name].size == 1 and name in constants:
-        number = constants[name].reshape(-1)[0].item()
-        if float(number) in LITERALS:
+    if name and name in constants and types[name].size == 1:
+        number = constants[name].reshape(-1).tolist()[0]
+        if not is_open([number]) and float(number) in LITERALS:
             return const(number, types[name].dtype)
     return arg(index)
 

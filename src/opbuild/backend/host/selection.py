@@ -38,7 +38,7 @@ def _unique(node: Node, inputs: Any) -> Sequence[Array]:
         order = np.argsort(first, kind="stable")
         values, first, counts = np.take(values, order, axis if x.ndim > 1 else 0), first[order], counts[order]
         inverse = np.argsort(order, kind="stable")[inverse]
-    return values, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
+    return (values, *(each.astype(np.int64) for each in (first, inverse, counts)))[: len(node.outputs)]
 
 
 @implements("NonMaxSuppression")
