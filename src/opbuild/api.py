@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from opbuild.arguments import ShapesGiven, as_shapes, checks_arguments
@@ -18,8 +19,10 @@ from opbuild.errors import BuildError
 from opbuild.events import LINKING, PACKING, PREPARING, WRITING, Observer, working
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
+from opbuild.kernel.opdesc import FREE
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, is_surely_new
+from opbuild.pipeline.any_size import AnySize
 from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
 from opbuild.pipeline.parts import PartBinder
@@ -48,6 +51,9 @@ def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[],
     stored = start_stored(wanted, stores, clock)
     if isinstance(stored, Binding):
         return stored
+    otherwise = wanted.otherwise()
+    if otherwise is not None:
+        return otherwise
     with new_builder() as builder:
         served = plan_served(stores, builder, lambda setup: plan_graphs([wanted.read(clock)], setup, clock))
         needed, stores, setup = served.needed, served.stores, served.stores.setup
@@ -184,24 +190,40 @@ def compile_model(
         if not source.was_built:
             early.begin()
         shapes = as_shapes(input_shapes)
-        inputs, first = inputs_of(source.declaration, shapes)
+        inputs, signature = inputs_of(source.declaration, shapes)
         if check is not None:
             check(inputs)
 
-        parts = PartBinder(source, stores.images, lambda wanted: bind(wanted, setup, stores, early.builder))
+        def bind_with(new_builder: Callable[[], Builder]) -> Callable[[Wanted], Binding]:
+            return lambda wanted: bind(wanted._replace(otherwise=sizes.bind_stored), setup, stores, new_builder)
+
+        behind = bind_with(lambda: make_builder(setup, stores, is_urgent=False))
+        opened = [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs]
+        sizes = AnySize(
+            source,
+            stores,
+            opened,
+            lambda: make_builder(setup, stores),
+            PartBinder(source, stores.images, behind, behind).first,
+            is_open=signature is None,
+        )
+        # most parts need nothing that is not there: no compile server is started for them before they do
+        later = bind_with(lambda: make_builder(setup, stores))
+        parts = PartBinder(source, stores.images, bind_with(early.builder), later)
 
         def binder(signature: Shapes) -> Bound:
-            binding = parts.first(signature)
+            bound = sizes.bind(signature) or parts.first(signature)
             source.remember()  # also what was stored before: that build may have been killed
             source.release()
-            return binding
+            sizes.begin(signature, bound)
+            return bound
 
         return Network(
             source.declaration.name,
             inputs,
             [output.name for output in source.declaration.outputs],
             binder,
-            first=binder(first) if first is not None else None,
+            first=binder(signature) if signature is not None else None,
             any_shape=shapes,
             declare=lambda bound: outputs_of(source.declaration, inputs, bound, source.portable),
         )

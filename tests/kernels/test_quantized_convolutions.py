@@ -233,6 +233,25 @@ def test_operators_on_images_with_channels_innermost_are_kernels() -> None:
     assert np.abs(found.astype(int) - expected).max() <= 1
 
 
+@pytest.mark.parametrize("groups", [1, 16])
+def test_a_zero_point_may_be_computed(groups: int) -> None:
+    """Dynamic quantisation, as tools write it: the padding holds what DynamicQuantizeLinear finds."""
+    x = np.random.default_rng(0).uniform(-1, 3, (2, 16, 7, 6)).astype(np.float32)
+    w = drawn("int8", 32 if groups == 1 else 16, 16 // groups, 3, 3, seed=1)
+    constants = {"w": w, "ws": np.float32(2**-7), "b": np.linspace(-1, 1, len(w), dtype=np.float32).reshape(-1, 1, 1)}
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        node("ConvInteger", "q w z", "sums", pads=[1, 1, 1, 1], group=groups),
+        node("Cast", "sums", "wide", to=onnx.TensorProto.FLOAT),
+        node("Mul", "s ws", "factor"),
+        node("Mul", "wide factor", "scaled"),
+        node("Add", "scaled b", "y"),
+    ]
+    model = model_of(nodes, {"x": x}, {"y": "float32"}, constants)
+    assert_as_onnxruntime(model, {"x": x})
+    assert "copy" in families_of(program_of(model))
+
+
 def test_weights_that_are_computed_are_left_to_the_host() -> None:
     """What has no kernel is computed all the same."""
     x, w = drawn("uint8", 1, 4, 5, 5), drawn("int8", 3, 4, 2, 2)

@@ -16,6 +16,7 @@ from kernels.harness import run_program
 from kernels.hostile import Case
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.families.recurrent.family import GATES
+from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.host import host_level
 from opbuild.lowering.context import Options
@@ -124,6 +125,10 @@ class Layer:
         return Node(self.kind, tuple(names), named, attrs, "layer")
 
     def program(self, values: dict[str, Array], impl_mode: str = "high_performance") -> Program:
+        """Return the network of this layer alone, lowered."""
+        return lower(self.graph(values), host_level(), Options(impl_mode=impl_mode))
+
+    def graph(self, values: dict[str, Array]) -> Graph:
         """Return the network of this layer alone."""
         known = {name: value for name, value in values.items() if name in self.constant}
         types = {name: TensorType(str(value.dtype), value.shape) for name, value in values.items()}
@@ -132,8 +137,7 @@ class Layer:
             types |= {name: TensorType(str(value.dtype), value.shape)} if name else {}
         outputs = tuple(name for name in node.outputs if name)
         given = tuple(name for name in values if name not in known)
-        graph = Graph("one", (node,), given, outputs, types, known, 22)
-        return lower(graph, host_level(), Options(impl_mode=impl_mode))
+        return Graph("one", (node,), given, outputs, types, known, 22)
 
 
 def expected(layer: Layer, values: dict[str, Array]) -> Sequence[Array]:
@@ -281,7 +285,20 @@ def test_any_layer_gives_what_its_definition_gives() -> None:
         check(layer, layer.values(number))
 
 
-def test_other_floats_are_the_hosts() -> None:
+def test_float16_is_computed_in_float32_and_rounded_at_the_end() -> None:
+    """Weights are converted when the network is built; kernels alone give what the host gives."""
+    for layer in (LAYERS["lstm with everything"], Layer("GRU", given=ALL, outputs=("Y_h",), direction="bidirectional")):
+        wide = layer.values()
+        values = {name: value if name == "sequence_lens" else value.astype(np.float16) for name, value in wide.items()}
+        program = lower(optimize(layer.graph(values), evaluate), host_level())
+        found = run_program(program, values)
+        exact = dict(zip(("Y", "Y_h", "Y_c"), expected(layer, values), strict=False))
+        for name, value in found.items():
+            assert value.dtype == np.float16
+            np.testing.assert_allclose(value, exact[name], rtol=2**-10, atol=2**-14)
+
+
+def test_float64_is_the_hosts() -> None:
     """Kernels are float32's."""
     layer = Layer("LSTM")
     values = {name: value.astype(np.float64) for name, value in layer.values().items()}

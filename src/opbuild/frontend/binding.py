@@ -18,7 +18,10 @@ from opbuild.frontend.block import Block
 from opbuild.frontend.known import Known, Names, computed
 from opbuild.frontend.microsoft import rewrite, rewrites
 from opbuild.frontend.onnx_upgrade import upgrade
+from opbuild.frontend.open_binder import OpenBinder
+from opbuild.frontend.open_values import evaluate_open, is_open_value
 from opbuild.graph.cut import HOST_VALUE
+from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.bounded import Bounded
 from opbuild.graph.passes.cleanup import eliminate_dead
@@ -44,7 +47,7 @@ class Call(NamedTuple):
     opset: int
 
 
-class NodeBinder:
+class NodeBinder(OpenBinder):
     """Builds one graph from nodes that call values by the model's names.
 
     Args:
@@ -54,23 +57,15 @@ class NodeBinder:
     """
 
     def __init__(self, source_opset: int, opset: int, evaluate: Evaluate) -> None:
+        super().__init__()
         self.source_opset = source_opset
         self.opset = opset
         self._evaluate = Bounded(evaluate)
-        self._nodes: list[Node] = []
-        self._types: dict[str, TensorType] = {}
-        self._constants: dict[str, Array] = {}
         self._tensors: dict[str, Callable[[], Array]] = {}
         self._origins: dict[str, str] = {}
         self._within = ""
 
     # Scope, as the upgrades see it
-
-    def constant(self, value: Array) -> str:
-        """Add a constant and return its name."""
-        name = self.fresh("constant")
-        self._constants[name], self._types[name] = value, type_of(value)
-        return name
 
     def fresh(self, name: str) -> str:
         """Return an unused name that begins with ``name``."""
@@ -204,11 +199,12 @@ class NodeBinder:
             )
         return found
 
-    def assign(self, names: Sequence[str], values: Sequence[Array]) -> None:
-        """Declare what was computed as constants."""
-        for name, value in zip(names, values, strict=False):
+    def assign(self, names: Sequence[str], values: Sequence[Array], types: Sequence[TensorType] = ()) -> None:
+        """Declare what was computed as constants; ``types`` are needed of what follows from open extents."""
+        for index, (name, value) in enumerate(zip(names, values, strict=False)):
             if name:
-                self._constants[name], self._types[name] = value, type_of(value)
+                found = TensorType(types[index].dtype, value.shape) if is_open_value(value) else type_of(value)
+                self._constants[name], self._types[name] = value, found
 
     def declare(self, outputs: Sequence[str], scope: Names) -> tuple[str, ...]:
         """Return the names under which a node assigns its outputs."""
@@ -249,9 +245,9 @@ class NodeBinder:
         self._types.update((name, each) for name, each in zip(node.outputs, found, strict=False) if name)
         known = self._known(node, types, constants)
         if known is None:
-            self._append(node)
+            self._append(self.running(node, constants))
             return
-        self.assign(node.outputs, known)
+        self.assign(node.outputs, known, found)
 
     def _with_empty_lists(self, node: Node) -> Node:
         """Return a node whose empty lists of integers, of axes say, are constants: nobody needs to wait for those."""
@@ -309,12 +305,20 @@ class NodeBinder:
             return (static_value(node, types[0] or self._types[node.inputs[0]]),)
         if any(value is None for value, each in zip(constants, types, strict=True) if each is not None):
             return None
+        found = [self._types[name] for name in node.outputs if name]
+        if any(is_open(each.shape) for each in found):
+            return None
+        if any(map(is_open_value, constants)):
+            evaluate = partial(self._evaluate, types=None)
+            known = evaluate_open(node, constants, self._opset_of(node), found, evaluate)
+            if known is not None:
+                return known
+            constants = self.fixed_values(node.inputs, constants)
         if node.op_type == "ConstantOfShape":
             type_ = self._types[node.outputs[0]]
             scalar = np.asarray(node.attrs.get("value", 0.0)).astype(numpy_dtype(type_.dtype)).reshape(-1)[0]
             return (np.broadcast_to(scalar, type_.shape),)
         try:
-            found = [self._types[name] for name in node.outputs if name]
             return self._evaluate(node, constants, self._opset_of(node), found)
         except (RunError, ModelError):
             return None

@@ -10,9 +10,11 @@ from opbuild.errors import ModelError, RunError
 from opbuild.frontend.binding import Call
 from opbuild.frontend.block import Declared
 from opbuild.frontend.expansion import Body, HostCalls, Served, body_of, has_body
+from opbuild.frontend.known import Known, computed
 from opbuild.frontend.onnx_bind import Binder, to_block
 from opbuild.frontend.onnx_read import DataFiles
 from opbuild.frontend.onnx_single import to_proto
+from opbuild.frontend.open_values import is_open_value, type_at_hand, value_at_hand
 from opbuild.frontend.rest import Frame, Rest
 from opbuild.frontend.walk import walk
 from opbuild.graph.cut import is_tensor
@@ -27,6 +29,8 @@ MOST_COMPARED = 64
 
 class ExpandingBinder(Binder):
     """Builds one graph, in which an operator is replaced by its function if that leaves less to the host.
+
+    Either is right at any size; which one is better is tried at the size at hand.
 
     Args:
         model: The model.
@@ -66,7 +70,8 @@ class ExpandingBinder(Binder):
         if not all(each is None or is_tensor(each) for each in types):
             return None
         formal = types[: len(types) - len(node.attrs.get("captures", ()))]
-        known = _key(node, types, [self._constants.get(name) for name in node.inputs])
+        values = [value_at_hand(self._constants.get(name)) for name in node.inputs]
+        known = _key(node, [each and type_at_hand(each) for each in types], values)
         if self._decided.get(known) is False:
             return None
         body = body_of(node, formal, opset)
@@ -86,8 +91,8 @@ class ExpandingBinder(Binder):
     def _tried(self, node: Node, body: Body | None) -> HostCalls | None:
         """Return what of a node or of its function no kernel serves; None if it can not be bound in one part."""
         names = dict.fromkeys(name for name in node.inputs if name)
-        inputs = {name: self._types[name] for name in names if name not in self._constants}
-        known = {name: self.known(name) for name in names if name in self._constants}
+        inputs = {name: type_at_hand(self._types[name]) for name in names if name not in self._constants}
+        known = {name: self._known_at_hand(name) for name in names if name in self._constants}
         outputs = tuple(Declared(name) for name in node.outputs if name)
         binder = ExpandingBinder(*self._arguments, decided=self._decided)
         try:
@@ -105,6 +110,10 @@ class ExpandingBinder(Binder):
             return self._served(graph) if self._served else None
         except (ModelError, RunError):
             return None
+
+    def _known_at_hand(self, name: str) -> Known:
+        value = self._constants[name]
+        return computed(value_at_hand(value)) if is_open_value(value) else self.known(name)
 
     def _call(self, node: Node, body: Body) -> Call:
         """Return the function of a node as what is taken in its place; names of its nodes begin with the node's."""

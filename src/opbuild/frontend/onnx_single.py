@@ -10,7 +10,9 @@ import onnx
 from onnx import numpy_helper, shape_inference
 
 from opbuild.errors import UnsupportedOperatorError
+from opbuild.graph.extents import Extent
 from opbuild.graph.shape_rules import ONNX_DTYPES, NoTensorError, UnknownTypeError
+from opbuild.graph.shape_rules import ONNX_DTYPES, UnknownTypeError
 from opbuild.graph.types import Array, Node, TensorType
 
 _NUMBERS = {name: number for number, name in ONNX_DTYPES.items()}
@@ -19,7 +21,14 @@ _VALUE_LIMIT = 65536
 
 def type_proto(kind: TensorType) -> onnx.TypeProto:
     """Return the ``TypeProto`` of a type."""
-    found: onnx.TypeProto = onnx.helper.make_tensor_type_proto(_NUMBERS[kind.dtype], kind.shape)
+    found: onnx.TypeProto = onnx.helper.make_tensor_type_proto(_NUMBERS[kind.dtype], [int(each) for each in kind.shape])
+    return found
+
+
+def open_type_proto(kind: TensorType) -> onnx.TypeProto:
+    """Return the ``TypeProto`` of a type, which does not say how large open extents are."""
+    shape = [None if isinstance(extent, Extent) else extent for extent in kind.shape]
+    found: onnx.TypeProto = onnx.helper.make_tensor_type_proto(_NUMBERS[kind.dtype], shape)
     return found
 
 

@@ -191,9 +191,10 @@ class _Walk:
             for name in node.outputs:
                 frame.scope.pop(name, None)
             return _Stop("values", tuple(deciding), (), error.message)
+        nodes = tuple(map(_storable, error.nodes))
         own = {name for each in error.nodes for name in each.outputs}
         reads = dict.fromkeys(name for each in error.nodes for name in each.inputs if name and name not in own)
-        return _Stop("data", tuple(reads), error.nodes, error.message)
+        return _Stop("data", tuple(reads), nodes, error.message)
 
     def _deciding(self, node: Node, error: UnknownTypeError, frame: Frame) -> list[str]:
         """Return the values that decide the types of a node; none if they are too large, or made by its own upgrade."""
@@ -339,6 +340,12 @@ def _candidates(name: str) -> Iterable[str]:
     while True:
         yield f"{name}@{index}"
         index += 1
+
+
+def _storable(node: Node) -> Node:
+    """Return a node as it is evaluated: without the type that an Optional declares, a message of protobuf."""
+    attrs = {name: value for name, value in node.attrs.items() if not hasattr(value, "SerializeToString")}
+    return node.with_(attrs={name: value for name, value in attrs.items() if not isinstance(value, Block)})
 
 
 def _plain(declared: Declared) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from opbuild.errors import DTypeError, ShapeError, UnsupportedOperatorError
+from opbuild.graph.extents import as_extent
 from opbuild.graph.types import DTYPES, Array, Node, TensorType, broadcast_shapes
 
 Shape = tuple[int, ...]
@@ -106,7 +107,7 @@ class Call:
 
     def ints(self, index: int) -> tuple[int, ...]:
         """Return the integers in an input on which the output's type depends, flattened."""
-        return tuple(int(item) for item in np.asarray(self.value(index)).reshape(-1))
+        return tuple(as_extent(item) for item in np.asarray(self.value(index)).reshape(-1))
 
     def axis(self, axis: int, rank: int) -> int:
         """Return ``axis`` counted from the front.

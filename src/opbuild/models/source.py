@@ -33,6 +33,9 @@ Model = str | os.PathLike[str] | bytes | Any
 class ModelSource:
     """A model and what is known of it; ``open_model`` makes it.
 
+    Attributes:
+        keeps: Whether the model, once read, is kept for the next graph.
+
     Args:
         model: A path that holds wherever the process goes, bytes or ``ModelProto``.
         memory: What is remembered of models.
@@ -47,6 +50,7 @@ class ModelSource:
         self._own_digest = digest
         self._contents = contents
         self._memory = memory
+        self.keeps = False
         self._loaded: OnnxModel | None = None  # between reading what it declares and making its first graph
         self._data: dict[Path, Known] = {}  # files of external data, each with what was read of it
         self.declaration_file = memory.declaration_file(model.stem if isinstance(model, Path) else "model", digest)
@@ -105,7 +109,7 @@ class ModelSource:
         names = [name for name, _, _ in self.declaration.inputs]
         with clock("read"):
             model = self._loaded or self._load()
-            self._loaded = model if keep else None
+            self._loaded = model if keep or self.keeps else None
             return model.bind(dict(zip(names, shapes, strict=True)), evaluate, host_calls)
 
     def walk(self, shapes: Shapes, clock: Clock) -> Walked:
@@ -118,7 +122,7 @@ class ModelSource:
         with clock("read"):
             model = self._loaded or self._load()
             walked = model.walk(dict(zip(names, shapes, strict=True)), evaluate, host_calls)
-            self._loaded = None if walked.cut is None else model
+            self._loaded = None if walked.cut is None and not self.keeps else model
             return walked
 
     def go_on(self, rest: Rest, clock: Clock) -> Walked:
@@ -143,6 +147,10 @@ class ModelSource:
     def release(self) -> None:
         """Give back the memory of the file's contents; who needs them later reads the file again."""
         self._contents = None
+
+    def forget(self) -> None:
+        """Keep the model no longer."""
+        self.keeps, self._loaded = False, None
 
     def remember(self) -> None:
         """Keep what is known of the model for the next process."""

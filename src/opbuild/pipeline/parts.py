@@ -13,6 +13,7 @@ from opbuild.graph.types import Graph, TensorType
 from opbuild.models.source import ModelSource
 from opbuild.pipeline.images import Images, Wanted
 from opbuild.report import Clock
+from opbuild.runtime.executor import Executor
 from opbuild.runtime.in_parts import InParts
 from opbuild.runtime.network import Binding, Bound, Shapes
 from opbuild.runtime.parts import Part, Parts
@@ -31,13 +32,21 @@ class PartBinder:
     Args:
         source: The model.
         images: The stored networks.
-        bind: Starts what is stored, or builds it.
+        first: Starts what is stored of a network's first part, or builds it.
+        later: The same of another part.
     """
 
-    def __init__(self, source: ModelSource, images: Images, bind: Callable[[Wanted], Binding]) -> None:
+    def __init__(
+        self,
+        source: ModelSource,
+        images: Images,
+        first: Callable[[Wanted], Binding],
+        later: Callable[[Wanted], Binding],
+    ) -> None:
         self._source = source
         self._images = images
-        self._bind = bind
+        self._bind_first = first
+        self._bind_later = later
         self._parts = Parts(self._next, evaluate)
         self._answers: dict[str, int] = {}
 
@@ -51,7 +60,7 @@ class PartBinder:
         tensors = {name: each for name, each in types.items() if is_tensor(each)}
         walked = _Walked(lambda clock: self._source.walk(signature, clock))
         binding = self._bound(tensors, "", walked, stored=True)
-        if binding.executor.record.cut is None:
+        if not isinstance(binding.executor, Executor) or binding.executor.record.cut is None:
             return binding
         results = [output.name for output in self._source.declaration.outputs]
         return InParts(self._part(binding, walked), self._parts, types, results)
@@ -75,16 +84,17 @@ class PartBinder:
     def _bound(self, types: Mapping[str, TensorType], part: str, walked: _Walked, *, stored: bool) -> Binding:
         source = self._source
         key = self._images.key(source.declaration.name, source.digest, types, part) if stored else None
-        wanted = Wanted(key, lambda clock: walked(clock).graph, lambda: source.edited, lambda: walked(Clock()).cut)
-        binding = self._bind(wanted)
+        wanted = Wanted(key, lambda clock: walked(clock).graph, lambda: source.edited, cut=lambda: walked(Clock()).cut)
+        binding = self._bind_later(wanted) if part else self._bind_first(wanted)
         walked.drop_graph()
         return binding
 
     def _part(self, binding: Binding, walked: _Walked) -> Part:
-        cut = binding.executor.record.cut
-        if cut is None:
+        executor = binding.executor
+        cut = executor.record.cut if isinstance(executor, Executor) else None
+        if cut is None or not isinstance(executor, Executor):
             raise BuildError("a part of a network lacks its end", "this is an error in opbuild; please report it")
-        return Part(binding.executor, cut, binding.report, walked)
+        return Part(executor, cut, binding.report, walked)
 
 
 class _Walked:

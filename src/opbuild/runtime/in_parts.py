@@ -14,9 +14,8 @@ from opbuild.graph.types import Array, TensorType
 from opbuild.program import Port
 from opbuild.report import Report
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.executor import Arena
+from opbuild.runtime.executor import Prepared
 from opbuild.runtime.parts import Part, Parts
-from opbuild.runtime.record import Record
 
 
 class InParts:
@@ -42,11 +41,14 @@ class InParts:
         return self
 
     @property
-    def record(self) -> Record:
-        """The record of the first part, with the ports of the network: its outputs as they were in the last call."""
-        inputs = tuple(Port(name, each, 0) for name, each in self._inputs.items())
-        outputs = tuple(Port(name, each, 0) for name, each in zip(self._results, self._outputs, strict=False))
-        return replace(self._first.executor.record, inputs=inputs, outputs=outputs)
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs in order."""
+        return tuple(Port(name, each, 0) for name, each in self._inputs.items())
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """The outputs in order, as they were in the last call."""
+        return tuple(Port(name, each, 0) for name, each in zip(self._results, self._outputs, strict=False))
 
     @property
     def arena_size(self) -> int:
@@ -54,7 +56,7 @@ class InParts:
         return max(report.arena for _, report in self._reports())
 
     @property
-    def blocks(self) -> Blocks[Arena]:
+    def blocks(self) -> Blocks[Prepared]:
         """The memory in which all parts run."""
         return self._first.executor.blocks
 

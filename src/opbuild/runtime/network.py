@@ -11,12 +11,13 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.errors import BuildError, InputError, RunError
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import FREE
+from opbuild.platform.background import begin
 from opbuild.platform.limits import hint_for, named
+from opbuild.program import Port
 from opbuild.report import Report
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint, as_input, shape_text
-from opbuild.runtime.executor import Arena, Executor
-from opbuild.runtime.record import Record
+from opbuild.runtime.executor import Prepared, Runner
 from opbuild.text.plural import counted, verb
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -24,25 +25,36 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class Binding(NamedTuple):
-    """A network that is ready for one input signature."""
+    """A network that is ready for one input signature.
 
-    executor: Executor
+    Attributes:
+        executor: Runs it.
+        report: What the build did.
+        better: Returns one that is faster, or None; asked for in the background when this one is called again.
+    """
+
+    executor: Runner
     report: Report
+    better: Callable[[], Bound | None] | None = None
 
 
 class Runs(Protocol):
     """What runs a network for one input signature, as ``Executor`` does."""
 
     @property
-    def record(self) -> Record:
-        """How it runs, its ports above all."""
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs in order."""
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """The outputs in order."""
 
     @property
     def arena_size(self) -> int:
         """Bytes of the memory for its temporaries."""
 
     @property
-    def blocks(self) -> Blocks[Arena]:
+    def blocks(self) -> Blocks[Prepared]:
         """The memory that it runs in."""
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
@@ -71,6 +83,10 @@ made; none if none was."""
 MOST_KEPT = 64
 """Signatures that stay bound. A server that sees a new image size with each call would otherwise grow until it is
 killed: each binding has its arguments, some hundred bytes for each operand of each call. They share all else."""
+
+
+MOST_IMPROVED = 16
+"""Signatures that wait for faster bindings at once; where more are asked for, those keep what they have."""
 
 
 class Network:
@@ -117,10 +133,11 @@ class Network:
         self._any_shape = frozenset(any_shape)
         self._declare = declare
         self._bindings: dict[Shapes, Bound] = {}
+        self._improving: dict[Shapes, Callable[[], Bound | None]] = {}
         self._lock = threading.Lock()
         self._latest: Bound | None = None
         if first is not None:
-            self._bindings[tuple(port.type.shape for port in first.executor.record.inputs)] = self._latest = first
+            self._bindings[tuple(port.type.shape for port in first.executor.inputs)] = self._latest = first
         self._first_outputs = self.bound_outputs
 
     @property
@@ -247,6 +264,8 @@ class Network:
         if binding is None:
             self._check(shapes)
             binding = self._binding(shapes)
+        elif isinstance(binding, Binding) and binding.better is not None:
+            self._ask_for_better(shapes)
         try:
             return binding.executor.run(arrays)
         except MemoryError as error:
@@ -303,6 +322,28 @@ class Network:
             self._latest = binding
             return binding
 
+    def _ask_for_better(self, shapes: Shapes) -> None:
+        """Have a faster binding made behind the calls, once; those that are under way keep the one they have."""
+        with self._lock:
+            binding = self._bindings.get(shapes)
+            if not isinstance(binding, Binding) or binding.better is None:
+                return
+            self._bindings[shapes] = binding._replace(better=None)
+            if len(self._improving) < MOST_IMPROVED:
+                self._improving[shapes] = binding.better
+            if len(self._improving) == 1:
+                begin(self._improve, "opbuild-improve")
+
+    def _improve(self) -> None:
+        """Exchange bindings for faster ones, one after the other."""
+        while self._improving:
+            shapes, better = next(iter(self._improving.items()))
+            found = better()
+            with self._lock:
+                del self._improving[shapes]
+                if found is not None and shapes in self._bindings:
+                    self._bindings[shapes] = found
+
     def _forget(self) -> None:
         """Let go of the signature that was bound first; a call that is under way keeps what it uses."""
         if len(self._bindings) > MOST_KEPT:
@@ -312,7 +353,7 @@ class Network:
     def _ports(self, side: str) -> tuple[Endpoint, ...]:
         if self._latest is None:
             return ()
-        ports = getattr(self._latest.executor.record, side)
+        ports = getattr(self._latest.executor, side)
         return tuple(Endpoint(port.name, port.type) for port in ports)
 
 

@@ -134,8 +134,8 @@ class Parts:
             values = {name: values[value] for name, value in cut.live.items()}
             if cut.results:
                 return [values[name] for name in cut.results]
-            types = {name: type_of_value(values[name]) for name in cut.made}
-            part = self._next(part, (cut.state, tuple(types.items())), partial(Answer, {}, types), values)
+            key = (cut.state, tuple([_signature(values[name]) for name in cut.made]))
+            part = self._known(key) or self._next(part, key, partial(_types, values, cut.made), values)
 
     # What a cut waits for
 
@@ -167,11 +167,13 @@ class Parts:
                 f"{node.op_type} node {node.name!r} has no body", "this is an error in opbuild; please report it"
             )
         outer = {name: values[value] for name, value in body.outer.items()}
+        names, state = body.inputs, body.state
+        around = tuple([_signature(value) for value in outer.values()])
 
         def bound(inputs: Sequence[Any]) -> tuple[Part, dict[str, Any]]:
-            given = {**dict(zip(body.inputs, inputs, strict=True)), **outer}
-            types = {name: type_of_value(value) for name, value in given.items()}
-            first = self._next(part, (body.state, tuple(types.items())), lambda: Answer(types=types), given, body=True)
+            given = {**dict(zip(names, inputs, strict=True)), **outer}
+            key = (state, tuple([_signature(value) for value in inputs]), around)
+            first = self._known(key) or self._next(part, key, partial(_types, given, tuple(given)), given, body=True)
             return first, given
 
         def turn(inputs: Sequence[Any]) -> list[Any]:
@@ -227,6 +229,17 @@ class Parts:
             if len(self._parts) > MOST_PARTS:
                 _, gone = self._parts.popitem(last=False)
                 gone.executor.blocks.shrink(max(each.executor.arena_size for each in self._parts.values()))
+
+
+def _signature(value: Any) -> Hashable:
+    """Return what decides the type of a value: equal ones have equal types. It is quicker than the type itself."""
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return value.dtype, value.shape
+    return None
+
+
+def _types(values: Mapping[str, Any], names: Iterable[str]) -> Answer:
+    return Answer(types={name: type_of_value(values[name]) for name in names})
 
 
 def evaluated(evaluate: Evaluate, node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:

@@ -26,7 +26,10 @@ def _decode(node: Node, inputs: Any) -> Sequence[Array]:
             "install it (pip install pillow), or decode images before the network",
         ) from error
     pixel_format = node.text("pixel_format", "RGB")
-    with Image.open(io.BytesIO(inputs[0].tobytes())) as image:
-        pixels = np.asarray(image.convert(_MODES[pixel_format]), np.uint8)
+    try:
+        with Image.open(io.BytesIO(inputs[0].tobytes())) as image:
+            pixels = np.asarray(image.convert(_MODES[pixel_format]), np.uint8)
+    except OSError as error:
+        raise ValueError(f"it is not given the contents of an image file: {error}") from error
     pixels = pixels.reshape(*pixels.shape[:2], -1)
     return (np.ascontiguousarray(pixels[..., ::-1]) if pixel_format == "BGR" else pixels,)

@@ -108,8 +108,9 @@ def _slice(node: Node, inputs: Any) -> Sequence[Array]:
     chosen = [slice(None)] * x.ndim
     for index, axis in enumerate(range(len(starts)) if axes is None else _ints(axes)):
         step = 1 if steps is None else int(steps.reshape(-1)[index])
-        taken = sliced(x.shape[axis], starts[index], ends[index], step)
-        chosen[axis] = slice(taken.start, taken.stop if taken.stop >= 0 else None, step) if taken else slice(0)
+        first, count = sliced(x.shape[axis], starts[index], ends[index], step)
+        stop = first + count * step
+        chosen[axis] = slice(first, stop if stop >= 0 else None, step) if count else slice(0)
     return (x[tuple(chosen)],)
 
 

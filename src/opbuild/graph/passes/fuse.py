@@ -171,6 +171,8 @@ class _Fusion:
         padded = (1,) * (len(shape) - len(type_.shape)) + type_.shape
         if op_type in ("MatMul", "Gemm"):
             return type_.size == 1 or padded == (1,) * (len(shape) - 1) + shape[-1:]
+        if type_.size == 1 and op_type == "ConvInteger":
+            return True
         if other not in self.graph.constants:
             return False
         return type_.size == 1 or padded == (1, shape[1]) + (1,) * (len(shape) - 2)

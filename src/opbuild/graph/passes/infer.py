@@ -113,5 +113,5 @@ def infer(graph: Graph, types: Mapping[str, TensorType] | None = None) -> Graph:
 
 
 def type_of(value: Array) -> TensorType:
-    """Return the type of an array."""
-    return TensorType(str(value.dtype), value.shape)
+    """Return the type of an array; objects stand for integers that follow from open extents."""
+    return TensorType("int64" if value.dtype == object else str(value.dtype), value.shape)

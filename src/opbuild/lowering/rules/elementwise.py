@@ -104,6 +104,8 @@ def _lane_value(lowering: Lowering, name: str, shape: tuple[int, ...]) -> float 
         return float(constant.reshape(-1)[0])
     if constant is not None and is_per_channel(constant.shape, shape):
         return CHANNEL_FILL
+    if constant is None and type_.size == 1 < math.prod(shape):
+        return 1.0 if shape[1] % BLOCK == 0 else None
     if type_.shape == shape and lowering.has_blocked(name):
         return lowering.blocked(name).padding_value
     if type_.shape == shape and constant is None:
@@ -115,14 +117,15 @@ def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
     """Return an operand with dims ``(16, W, H, C1, N)``; lanes beyond the channels of a packed constant hold 1."""
     shape = lowering.type(output).shape
     constant = lowering.constant(name)
-    single = constant is not None and constant.size == 1
-    if constant is None or not (single or is_per_channel(constant.shape, shape)):
+    single = lowering.type(name).size == 1 and (constant is not None or math.prod(shape) > 1)
+    if not single and (constant is None or not is_per_channel(constant.shape, shape)):
         return lowering.blocked(name).planes()
     n, c, *spatial = shape
     h, w = spatial if len(spatial) == 2 else (1, spatial[0])
     full = (n, blocks(c), h, w, BLOCK)
     if single:
-        return Plain(pack_scalar(lowering, name).storage, full, (0, 0, 0, 0, 0))
+        number = lowering.dense(name) if constant is None else pack_scalar(lowering, name)
+        return Plain(number.storage, full, (0, 0, 0, 0, 0), number.offset)
     value = pack_channels(lowering, name, c, CHANNEL_FILL)
     return Plain(value.storage, full, (0, BLOCK, 0, 0, 1))
 

@@ -6,7 +6,7 @@ looks at each number alone, so it may come before a movement. Where both have on
 
 from __future__ import annotations
 
-from opbuild.graph.passes.integers.registry import BYTES, IntegerRewriter, Quantized
+from opbuild.graph.passes.integers.registry import BYTES, IntegerRewriter, Quantized, rewrites
 from opbuild.graph.quantized import dequantized, quantized
 from opbuild.graph.types import Node
 from opbuild.operations.expression import arg
@@ -26,6 +26,18 @@ def quantize_moved(to: IntegerRewriter, node: Node) -> bool:
     if to.types[scale].dtype != "float32" or not is_ordinary(to, scale) or not _moves(to, x):
         return False
     _moved(to, node, x, Quantized("", scale, zero, None), kind, node.outputs[0])
+    return True
+
+
+@rewrites("Gather")
+def _gathered(to: IntegerRewriter, node: Node) -> bool:
+    """Dequantise what is taken from a table, not the table: tables of embeddings stay bytes."""
+    table = to.quantized(node.inputs[0])
+    if table is None or table.axis is not None or table.value not in to.constants:
+        return False
+    taken = to.add(node, "Gather", (table.value, node.inputs[1]), **node.attrs)
+    parameters = (table.scale, table.zero_point) if table.zero_point else (table.scale,)
+    to.add(node, "DequantizeLinear", (taken, *parameters), node.outputs[0])
     return True
 
 

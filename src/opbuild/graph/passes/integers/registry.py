@@ -40,6 +40,14 @@ class IntegerRewriter(Rewriter):
         self.outputs = frozenset(graph.outputs)
         self.derived: dict[tuple[str, str], str] = {}  # what was made of a value before, by the value and what it is
 
+    def add(
+        self, node: Node, op_type: str, inputs: tuple[str, ...], output: str = "", *others: str, **attrs: object
+    ) -> str:
+        """Append an operator as any rewriter does; it is what made its outputs."""
+        name = super().add(node, op_type, inputs, output, *others, **attrs)
+        self.producers.update((each, self.nodes[-1]) for each in self.nodes[-1].outputs)
+        return name
+
     def elementwise(self, node: Node, inputs: tuple[str, ...], expression: Expression, output: str = "") -> str:
         """Append an elementwise expression; return the name of its value."""
         return self.add(node, "Elementwise", inputs, output, expression=expression, domain="opbuild")
