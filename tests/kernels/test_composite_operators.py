@@ -68,7 +68,7 @@ def test_any_equation_of_einsum(equation: str, shapes: Sequence[tuple[int, ...]]
     assert_same(found, np.asarray(np.einsum(equation, *operands)))
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64", "float64", "float16"])
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64", "float64", "float16"])
 def test_einsum_of_other_types(dtype: str) -> None:
     """Types without kernels of MatMul are multiplied and summed up; float16 is rounded once."""
     a, b = random(2, 3, 4, dtype=dtype), random(2, 4, 5, dtype=dtype, seed=1)
