@@ -12,7 +12,6 @@ from onnx import numpy_helper, shape_inference
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.extents import Extent
 from opbuild.graph.shape_rules import ONNX_DTYPES, NoTensorError, UnknownTypeError
-from opbuild.graph.shape_rules import ONNX_DTYPES, UnknownTypeError
 from opbuild.graph.types import Array, Node, TensorType
 
 _NUMBERS = {name: number for number, name in ONNX_DTYPES.items()}
