@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.dtypes import ADDED
 from opbuild.graph.types import Array, TensorType
 from opbuild.platform.digest import blake3_of
 
@@ -69,7 +70,8 @@ class Constants(UserDict[str, Array]):
 
 def _digest(array: Array) -> str:
     """Return a digest of shape, type and contents; a broadcast scalar is digested as a scalar."""
-    head = f"{array.dtype.str}{array.shape}".encode()
+    kind = array.dtype.name if array.dtype.name in ADDED else array.dtype.str  # which is <V1 for all of those
+    head = f"{kind}{array.shape}".encode()
     uniform = array.size > 0 and not any(array.strides)
     part = array.reshape(-1)[:1] if uniform else array
     body = memoryview(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)

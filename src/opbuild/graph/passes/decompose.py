@@ -9,14 +9,11 @@ from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.composite import einsum, images, selection, signal, statistics
 from opbuild.graph.passes.composite.rewrite import KeptError, Rewrite
 from opbuild.graph.passes.rewriter import Rewriter
-from opbuild.graph.types import Graph, Node, TensorType
+from opbuild.graph.types import Graph, Node
 
 
 def decompose(graph: Graph) -> Graph:
-    """Rewrite variadic Sum, Mean, Max and Min, MeanVarianceNormalization, and the operators of ``composite``.
-
-    An operator is rounded to float16 once, at its end: what it is made of is computed in float32.
-    """
+    """Rewrite variadic Sum, Mean, Max and Min, MeanVarianceNormalization, and the operators of ``composite``."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         rewrite = None if node.domain else REWRITES.get(node.op_type)
@@ -25,24 +22,10 @@ def decompose(graph: Graph) -> Graph:
             continue
         try:
             with blaming(node):
-                if node.op_type in _ROUNDING and rewriter.types[node.outputs[0]].dtype == "float16":
-                    _in_float32(rewriter, node, rewrite)
-                else:
-                    rewrite(rewriter, node)
+                rewrite(rewriter, node)
         except KeptError:
             rewriter.nodes.append(node)
     return eliminate_dead(rewriter.graph(graph))
-
-
-def _in_float32(to: Rewriter, node: Node, rewrite: Rewrite) -> None:
-    inputs = tuple(
-        to.add(node, "Cast", (name,), to="float32") if name and to.types[name].dtype == "float16" else name
-        for name in node.inputs
-    )
-    output = to.fresh(f"{node.outputs[0]}/wide")
-    to.types[output] = TensorType("float32", to.types[node.outputs[0]].shape)
-    rewrite(to, node.with_(inputs=inputs, outputs=(output,)))
-    to.add(node, "Cast", (output,), node.outputs[0], to="float16")
 
 
 _BINARY = {"Sum": "Add", "Mean": "Add", "Max": "Max", "Min": "Min"}
@@ -71,11 +54,6 @@ def _mean_variance(to: Rewriter, node: Node) -> None:
     deviation = to.add(node, "Add", (to.add(node, "Sqrt", (variance,)), small))
     to.add(node, "Div", (centred, deviation), node.outputs[0])
 
-
-_ROUNDING = frozenset(
-    ("Col2Im", "Einsum", "GlobalLpPool", "LpNormalization", "Mean", "MeanVarianceNormalization", "Sum")
-)
-"""Operators that are rewritten as several that round."""
 
 REWRITES: dict[str, Rewrite] = {
     **dict.fromkeys(_BINARY, _variadic),

@@ -8,6 +8,7 @@ from opbuild.graph.passes.cleanup import eliminate_dead, remove_identities
 from opbuild.graph.passes.decompose import decompose
 from opbuild.graph.passes.fold import Evaluate, fold
 from opbuild.graph.passes.fuse import fuse
+from opbuild.graph.passes.narrow import widen_narrow_floats
 from opbuild.graph.passes.patterns import fuse_gelu, fuse_layer_normalization
 from opbuild.graph.passes.shuffle import fuse_channel_shuffle
 from opbuild.graph.types import Graph
@@ -35,6 +36,7 @@ def simplify(graph: Graph, evaluate: Evaluate) -> Graph:
     graph = eliminate_dead(graph)
     graph = fold(graph, evaluate)
     graph = remove_identities(graph)
+    graph = remove_identities(widen_narrow_floats(graph))
     graph = fuse_layer_normalization(graph)
     graph = fuse_gelu(graph)
     graph = decompose(graph)
