@@ -37,7 +37,7 @@ def what_happens(example: Example, cache: Path) -> str:
         return "refused"
     try:
         net.run(feeds_of(example.model))
-    except RunError:  # onnx's evaluator, which computes what has no kernel, does not know all types
+    except (ModelError, RunError):  # onnx's evaluator, which computes what has no kernel, does not know all types
         return "refused"
     return "host" if net.report.host else "no host"
 

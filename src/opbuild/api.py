@@ -18,16 +18,19 @@ from opbuild.errors import BuildError
 from opbuild.events import LINKING, PACKING, PREPARING, WRITING, Observer, working
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
+from opbuild.kernel.opdesc import FREE
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, is_surely_new
+from opbuild.pipeline.any_size import AnySize
 from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
+from opbuild.pipeline.parts import PartBinder
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
 from opbuild.platform.limits import names_limits
 from opbuild.report import Clock, Report
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.network import Binding, Network, Shapes
+from opbuild.runtime.network import Binding, Bound, Network, Shapes
 from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:
@@ -47,11 +50,15 @@ def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[],
     stored = start_stored(wanted, stores, clock)
     if isinstance(stored, Binding):
         return stored
+    otherwise = wanted.otherwise()
+    if otherwise is not None:
+        return otherwise
     with new_builder() as builder:
         served = plan_served(stores, builder, lambda setup: plan_graphs([wanted.read(clock)], setup, clock))
         needed, stores, setup = served.needed, served.stores, served.stores.setup
         packer = stores.packer()
         (network,) = build_network(needed, setup, stores, served.builder, packer, clock)
+        network = network.followed_by(wanted.cut())
         with clock("start"):
             executor = stores.images.run(network.record, network.built.library, network.constants.arrays)
         working(setup.observer, WRITING)
@@ -182,24 +189,40 @@ def compile_model(
         if not source.was_built:
             early.begin()
         shapes = as_shapes(input_shapes)
-        inputs, first = inputs_of(source.declaration, shapes)
+        inputs, signature = inputs_of(source.declaration, shapes)
         if check is not None:
             check(inputs)
 
-        def binder(signature: Shapes) -> Binding:
-            key = stores.images.key(source.declaration.name, source.digest, source.types(signature))
-            wanted = Wanted(key, lambda clock: source.graph(signature, clock), lambda: source.edited)
-            binding = bind(wanted, setup, stores, early.builder)
+        def bind_with(new_builder: Callable[[], Builder]) -> Callable[[Wanted], Binding]:
+            return lambda wanted: bind(wanted._replace(otherwise=sizes.bind_stored), setup, stores, new_builder)
+
+        behind = bind_with(lambda: make_builder(setup, stores, is_urgent=False))
+        opened = [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs]
+        sizes = AnySize(
+            source,
+            stores,
+            opened,
+            lambda: make_builder(setup, stores),
+            PartBinder(source, stores.images, behind, behind).first,
+            is_open=signature is None,
+        )
+        # most parts need nothing that is not there: no compile server is started for them before they do
+        later = bind_with(lambda: make_builder(setup, stores))
+        parts = PartBinder(source, stores.images, bind_with(early.builder), later)
+
+        def binder(signature: Shapes) -> Bound:
+            bound = sizes.bind(signature) or parts.first(signature)
             source.remember()  # also what was stored before: that build may have been killed
             source.release()
-            return binding
+            sizes.begin(signature, bound)
+            return bound
 
         return Network(
             source.declaration.name,
             inputs,
             [output.name for output in source.declaration.outputs],
             binder,
-            first=binder(first) if first is not None else None,
+            first=binder(signature) if signature is not None else None,
             any_shape=shapes,
             declare=lambda bound: outputs_of(source.declaration, inputs, bound, source.portable),
         )

@@ -27,6 +27,7 @@ class Case:
         outputs: How many outputs it has.
         known: Which inputs are constants of the model.
         opset: The operator set.
+        domain: Its domain; ``opset`` is ONNX's own in any case.
     """
 
     op_type: str
@@ -35,6 +36,7 @@ class Case:
     outputs: int = 1
     known: Sequence[int] = ()
     opset: int = 21
+    domain: str = ""
 
     def model(self) -> onnx.ModelProto:
         """Return the model of this one node."""
@@ -43,7 +45,7 @@ class Case:
             names.pop()
         outputs = [f"o{index}" for index in range(self.outputs)]
         attrs = {name: value for name, value in self.attrs.items() if value is not None and value != []}
-        node = helper.make_node(self.op_type, names, outputs, f"the {self.op_type}", **attrs)
+        node = helper.make_node(self.op_type, names, outputs, f"the {self.op_type}", domain=self.domain, **attrs)
         graph = helper.make_graph(
             [node],
             "one",
@@ -54,7 +56,11 @@ class Case:
             [helper.make_empty_tensor_value_info(name) for name in outputs],
             [numpy_helper.from_array(np.asarray(self.inputs[index]), f"i{index}") for index in self._constants()],
         )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
+        opsets = [helper.make_opsetid("", self.opset)]
+        if self.domain:
+            newest = max(each.since_version for each in onnx.defs.get_all_schemas() if each.domain == self.domain)
+            opsets.append(helper.make_opsetid(self.domain, newest))
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
     def feeds(self) -> dict[str, Array]:
         """Return the inputs that are not constants, by name."""

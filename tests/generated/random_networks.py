@@ -336,7 +336,7 @@ def make_network(seed: int) -> RandomNetwork:
     rng = np.random.default_rng(seed)
     maker = Maker(rng, special=rng.random() < 0.1)
     operators = FOR_SPECIAL if maker.special else OPERATORS
-    wanted, tries = int(rng.integers(1, 9)), 0
+    wanted, tries = int(rng.integers(1, 9) if rng.random() < 0.6 else rng.integers(9, 31)), 0
     while tries < 4 * wanted and sum(len(node.output) > 0 for node in maker.nodes) < wanted:
         tries += 1
         before = len(maker.nodes)

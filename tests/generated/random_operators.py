@@ -35,7 +35,23 @@ from generated.random_movement import (
 )
 from generated.random_networks import Maker
 from generated.random_products import conv, conv_transpose, gemm, global_pool, lrn, matmul, pool
+from generated.random_quantized import conv_integer, dequantize, matmul_integer, quantize, recurrent
 from generated.random_reductions import arg_reduction, normalization, reduction, softmax
+from generated.random_selection import (
+    einsum,
+    grid_sample,
+    hard_max,
+    indexed_pool,
+    length_normalization,
+    length_pool,
+    one_hot,
+    reversed_rows,
+    running_sum,
+    scatter_elements,
+    scatter_nd,
+    top_k,
+    triangle,
+)
 
 OPERATORS: Sequence[Sequence[Callable[[Maker], None]]] = (
     (unary, unary, unary, arithmetic, arithmetic, arithmetic, variadic, divide, power, prelu, clip, where, cast),
@@ -43,6 +59,9 @@ OPERATORS: Sequence[Sequence[Callable[[Maker], None]]] = (
     (conv, conv, conv_transpose, matmul, gemm, pool, global_pool, lrn),
     (reduction, reduction, arg_reduction, softmax, normalization),
     (reshape, transpose, expand, slice_, split, concat, pad, depth_to_space, gather, resize, dynamic_reshape),
+    (top_k, scatter_elements, scatter_nd, triangle, running_sum, one_hot, hard_max, reversed_rows, indexed_pool),
+    (einsum, length_normalization, length_pool, grid_sample, recurrent),
+    (quantize, quantize, dequantize, matmul_integer, conv_integer),
 )
 """Operators in classes that are drawn equally often."""
 

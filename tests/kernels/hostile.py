@@ -19,8 +19,9 @@ class Case:
         constants: Shapes of the constants that follow it, by extent; arrays are taken as they are.
         attrs: Attributes.
         least: The least extent for which the operator has a result.
-        dtype: Element type of the input; integers take all values of it.
-        result: Element type of the output.
+        dtype: Element type of the input, and of constants that are given by their shapes.
+        result: Element type of the result.
+        outputs: How many outputs it has; the first one is looked at.
     """
 
     op_type: str
@@ -30,6 +31,7 @@ class Case:
     least: int = 0
     dtype: str = "float32"
     result: str = "float32"
+    outputs: int = 1
 
 
 def image(channels: int) -> Callable[[int], Shape]:

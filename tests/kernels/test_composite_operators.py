@@ -273,3 +273,38 @@ def test_rows_are_written_into_a_cache(mode: str) -> None:
     np.testing.assert_array_equal(found, expected)
     (found,) = outputs_of("TensorScatter", [cache, update], opset=24, mode=mode)
     np.testing.assert_array_equal(found, np.concatenate([update, cache[:, :, 3:]], 2))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("biased", [True, False])
+def test_layer_normalization_gives_its_statistics(axis: int, biased: bool) -> None:
+    """The mean and the inverse deviation, for training and for what exporters write."""
+    x = random(3, 4, 6) + 3
+    shape = x.shape[axis:] if axis >= 0 else x.shape[-1:]
+    inputs = [x, random(*shape, seed=1), *([random(*shape, seed=2)] if biased else [])]
+    check("LayerNormalization", inputs, outputs=3, axis=axis)
+
+
+@pytest.mark.parametrize("name", ["L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare"])
+@pytest.mark.parametrize("noop", [0, 1])
+def test_reductions_over_an_empty_list_of_axes(name: str, noop: int) -> None:
+    """Given to the call: over all axes, or over none, where each element stands for itself."""
+    x = np.abs(random(3, 4)) + np.float32(0.5)
+    (found,) = outputs_of(f"Reduce{name}", [x, np.zeros(0, np.int64)], noop_with_empty_axes=noop)
+    wide = x.astype(np.float64)[..., None] if noop else x.astype(np.float64).reshape(1, 1, -1)
+    expected = {
+        "L1": np.abs(wide).sum(-1), "L2": np.sqrt((wide**2).sum(-1)), "LogSum": np.log(wide.sum(-1)),
+        "LogSumExp": np.log(np.exp(wide).sum(-1)), "Max": wide.max(-1), "Mean": wide.mean(-1), "Min": wide.min(-1),
+        "Prod": wide.prod(-1), "Sum": wide.sum(-1), "SumSquare": (wide**2).sum(-1),
+    }[name]  # fmt: skip
+    assert_same(found, expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("op_type", ["GlobalAveragePool", "GlobalMaxPool"])
+def test_global_pools_in_three_dimensions_and_in_double_precision(op_type: str) -> None:
+    """Reductions over all positions."""
+    check(op_type, [random(2, 3, 4, 5, 6)])
+    x = random(2, 3, 4, 5, dtype="float64")
+    (found,) = outputs_of(op_type, [x])
+    reduce = np.max if op_type == "GlobalMaxPool" else np.mean
+    assert_same(found, np.asarray(reduce(x, (2, 3), keepdims=True)), 1e-12)

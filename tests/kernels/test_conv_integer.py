@@ -39,6 +39,14 @@ HOSTILE = {
     "conv_integer_depthwise": Case(
         "ConvInteger", image(20), lambda _: [_DEPTHWISE, _ZERO], {"group": 20, **_PADS}, **_ANY
     ),
+    "pool bytes": Case(
+        "MaxPool",
+        image(20),
+        attrs={"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "dilations": [2, 1]},
+        least=3,
+        dtype="int8",
+        result="int8",
+    ),
 }
 
 LEVELS_HERE = [level for level in LEVELS if level.runs_on(host_level()) and level.name != "x86-64"]

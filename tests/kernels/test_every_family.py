@@ -187,35 +187,36 @@ def graph_of(case: Case, extent: int) -> tuple[Graph, onnx.ModelProto, np.ndarra
     return optimize(load_model(model).bind({}, evaluate), evaluate), model, x
 
 
-def _random(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> np.ndarray:
-    if np.dtype(dtype).kind == "f":
-        return rng.standard_normal(shape).astype(dtype)
-    limits = np.iinfo(dtype)
-    return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
-
-
 def _on_host(program: Program) -> bool:
     return any(not isinstance(call, KernelCall) for call in program.calls)
 
 
 def _model(case: Case, extent: int) -> tuple[onnx.ModelProto, np.ndarray]:
     rng = np.random.default_rng(extent)
-    x = _random(rng, case.shape(extent), case.dtype)
+    x = _drawn(rng, case.shape(extent), case.dtype)
     names, initializers = ["x"], []
     for index, constant in enumerate(case.constants(extent)):
         if isinstance(constant, str):
             names.append("")
             continue
-        array = constant if isinstance(constant, np.ndarray) else rng.standard_normal(constant).astype(np.float32)
+        array = _drawn(rng, constant, case.dtype) if isinstance(constant, tuple) else np.asarray(constant)
         names.append(f"c{index}")
         initializers.append(numpy_helper.from_array(array, names[-1]))
-    node = helper.make_node(case.op_type, names, ["y"], "node", **case.attrs)
-    kinds = [helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in (case.dtype, case.result)]
+    results = ["y", *(f"unread{number}" for number in range(1, case.outputs))]
+    node = helper.make_node(case.op_type, names, results, "node", **case.attrs)
+    kind, result = (helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for dtype in (case.dtype, case.result))
     graph = helper.make_graph(
         [node],
         "one",
-        [helper.make_tensor_value_info("x", kinds[0], x.shape)],
-        [helper.make_tensor_value_info("y", kinds[1], None)],
+        [helper.make_tensor_value_info("x", kind, x.shape)],
+        [helper.make_tensor_value_info("y", result, None)],
         initializers,
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), x
+
+
+def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Return random numbers of a type: all that it has if they are integers."""
+    if np.issubdtype(np.dtype(dtype), np.integer):
+        return rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+    return rng.standard_normal(shape).astype(dtype)

@@ -87,6 +87,7 @@ WITH_PARAMETERS: dict[str, tuple[tuple[float, ...], Callable[[Any], Any]]] = {
     "hard_sigmoid": ((0.25, 0.5), lambda x: np.clip(0.25 * x + 0.5, 0, 1)),
     "thresholded_relu": ((0.75,), lambda x: np.where(x > 0.75, x, 0)),
     "clip": ((0.0, 6.0), lambda x: np.clip(x, 0, 6)),
+    "saturate": ((0.0, 6.0), lambda x: np.where(x > 0, np.minimum(x, 6), 0)),
     "swiglu": ((1.5, 0.5), lambda x: x * sigmoid(0.5 * x) * 1.5),
     "shrink": ((0.5, 0.25), lambda x: np.where(x < -0.5, x + 0.25, np.where(x > 0.5, x - 0.25, 0))),
 }

@@ -18,7 +18,9 @@ import pytest
 
 from fuzzing import CAMPAIGN
 from kernels.test_every_family import CASES, ELSEWHERE, graph_of
-from opbuild.backend.halide.emission import NO_CHECKS, halide_target
+from opbuild.backend.halide import emission
+from opbuild.backend.halide.driver import HalideCompiler
+from opbuild.backend.halide.emission import NO_CHECKS, dot_features, halide_target
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.families import catalogue
 from opbuild.frontend.onnx_examples import examples
@@ -84,7 +86,8 @@ def text_of(desc: OpDesc, level: Level, path: Path, kind: hl.OutputFileType) -> 
     import_module(f"opbuild.families.{desc.family}.schedule").schedule(definition, desc, Machine.of(level))
     outputs = definition.outputs
     pipeline = outputs[0] if len(outputs) == 1 else hl.Pipeline(outputs)
-    pipeline.compile_to({kind: str(path)}, definition.arguments, "kernel", halide_target(level, NO_CHECKS))
+    features = (*NO_CHECKS, *dot_features(definition, level))
+    pipeline.compile_to({kind: str(path)}, definition.arguments, "kernel", halide_target(level, features))
     return path.read_text(encoding="utf-8")
 
 
@@ -122,6 +125,42 @@ def test_instructions_of_another_processor_are_noticed(features: str, tmp_path: 
     graph = optimize(load_model(model).bind({}, evaluate), evaluate)
     (desc,) = lower(graph, level).descriptors()
     assert beyond(level, text_of(desc, wrong, tmp_path / "kernel.s", hl.OutputFileType.assembly))
+
+
+DOT_PRODUCTS = {
+    "x86-64": "pmaddwd",
+    "x86-64-v2": "pmaddwd",
+    "x86-64-v3": "vpmaddwd",
+    "x86-64-v4": "vpmaddwd",
+    "x86-64-v4-bf16": "vpdpbusd",
+}
+"""The instructions that add up products of bytes: not VPMADDUBSW, whose sums of two saturate."""
+
+
+@pytest.mark.parametrize("level", X86[1:], ids=str)
+def test_products_of_bytes_take_the_instructions_that_a_level_has_for_them(level: Level, tmp_path: Path) -> None:
+    """VNNI, which Halide knows of Zen 4 and not of the processor that the level is compiled for otherwise."""
+    graph, _, _ = graph_of(CASES["matmul_integer"], 17)
+    (desc,) = lower(graph, level).descriptors()
+    names = set(_INSTRUCTION.findall(text_of(desc, level, tmp_path / "kernel.s", hl.OutputFileType.assembly)))
+    assert DOT_PRODUCTS[level.name] in names
+    assert not {"pmaddubsw", "vpmaddubsw"} & names
+
+
+def test_a_kernel_that_may_hold_what_a_level_lacks_goes_without_dot_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code for Zen 4 may hold SSE4A; where its bytes look so, the kernel is made for the level's own processor."""
+    graph, _, _ = graph_of(CASES["matmul_integer"], 17)
+    (desc,) = lower(graph, X86[4]).descriptors()
+    dot_product = re.compile(rb"\x62..[\x40\x48]\x50", re.DOTALL)  # VPDPBUSD of ZMM registers
+    assert dot_product.search(HalideCompiler.compile(desc, "kernel", X86[4]))
+    monkeypatch.setattr(emission, "SSE4A", re.compile(b"ELF"))  # every object looks so
+    assert not dot_product.search(HalideCompiler.compile(desc, "kernel", X86[4]))
+
+
+@pytest.mark.parametrize("code", ["660f78c00102", "f2440f79ca", "f30f2b07"])
+def test_sse4a_is_known_by_its_bytes(code: str) -> None:
+    """EXTRQ, INSERTQ of extended registers, and MOVNTSS."""
+    assert emission.SSE4A.search(bytes.fromhex(f"90{code}90"))
 
 
 LEVEL_OF = {"avx512_sapphirerapids": X86[4], "avx512_skylake": X86[2]}

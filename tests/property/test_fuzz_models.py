@@ -72,7 +72,7 @@ def outcome(source: bytes | Path) -> str:
     except OpbuildError:
         return "refused"
     try:
-        loaded.bind({}, evaluate)
+        loaded.walk({}, evaluate)
     except OpbuildError:
         return "not bound"
     return "bound"

@@ -138,6 +138,21 @@ def convolutional() -> onnx.ModelProto:
     return graph_model(nodes, ["n", 3, "h", "w"], constants)
 
 
+def recurrent() -> onnx.ModelProto:
+    """Layers of both kinds of gates over sequences whose length and number are open."""
+    nodes = [
+        helper.make_node("LSTM", ["x", "w1", "r1", "b1"], ["a"], hidden_size=20, direction="bidirectional"),
+        helper.make_node("Transpose", ["a"], ["b"], perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["b", "shape"], ["c"]),
+        helper.make_node("GRU", ["c", "w2", "r2"], ["y"], hidden_size=32, linear_before_reset=1),
+    ]
+    constants = {
+        "w1": weights(2, 80, 8), "r1": weights(2, 80, 20), "b1": weights(2, 160), "w2": weights(1, 96, 40),
+        "r2": weights(1, 96, 32), "shape": np.array([0, 0, -1]),
+    }  # fmt: skip
+    return graph_model(nodes, ["t", "n", 8], constants)
+
+
 def run_elsewhere(path: Path, feeds: dict[str, networks.Array]) -> tuple[dict[str, networks.Array], dict[str, int]]:
     """Run a file in a process that has neither halide nor onnx; return the outputs and what the host computed."""
     inputs, outputs = path.with_suffix(".in.npz"), path.with_suffix(".out.npz")
@@ -178,6 +193,12 @@ def test_rows_may_be_any_number_from_one_file(config: Config, tmp_path: Path) ->
     """A range without an upper limit serves sizes far beyond those that were looked at, and one row."""
     shapes = [(rows, 24) for rows in (1, 2, 3, 15, 16, 17, 100, 513, 1999)]
     check_sizes(perceptron(), [-1, 24], shapes, config, tmp_path / "net.om")
+
+
+def test_sequences_may_be_of_any_length_and_number_from_one_file(config: Config, tmp_path: Path) -> None:
+    """Recurrent layers have one kernel for all lengths, and few for all numbers of sequences."""
+    shapes = [(1, 1, 8), (2, 7, 8), (100, 1, 8), (33, 16, 8)]
+    check_sizes(recurrent(), [(1, 100), (1, 16), 8], shapes, config, tmp_path / "net.om")
 
 
 def test_paddings_and_phases_that_depend_on_the_size_are_served(config: Config, tmp_path: Path) -> None:

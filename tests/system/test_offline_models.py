@@ -196,6 +196,27 @@ def test_the_program_of_the_guide_gives_what_python_gives(program: Path, config:
     np.testing.assert_array_equal(run_in_c([str(program)], path, x, expected.shape), expected)
 
 
+def test_a_kernel_of_several_outputs_gives_from_c_what_it_gives_from_python(
+    program: Path, config: Config, tmp_path: Path
+) -> None:
+    """An LSTM reads at each step what it wrote at the one before: the same bits, called again as well."""
+    rng = np.random.default_rng(5)
+    shapes = {"w": (2, 80, 8), "r": (2, 80, 20)}
+    weights = [numpy_helper.from_array((rng.standard_normal(s) / 4).astype(np.float32), n) for n, s in shapes.items()]
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["", "", "y"], hidden_size=20, direction="bidirectional")
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, s) for name, s in (("x", (9, 3, 8)), ("y", (2, 3, 20)))
+    )
+    graph = helper.make_graph([node], "recurrent", [x], [y], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    path = opbuild.build_offline(model, tmp_path / "recurrent", config=config)
+    values = rng.standard_normal((9, 3, 8)).astype(np.float32)
+    network = opbuild.load(path)
+    expected = network(values)
+    np.testing.assert_array_equal(network(values), expected)
+    np.testing.assert_array_equal(run_in_c([str(program)], path, values, expected.shape), expected)
+
+
 def test_a_model_that_c_copied_outlives_its_file(program: Path, config: Config, tmp_path: Path) -> None:
     """Cut in place before its first run; a mapping ends the program with SIGBUS."""
     path = opbuild.build_offline(small(), tmp_path / "m", config=config, input_shapes={"x": (1, 8, 14, 14)})

@@ -89,7 +89,6 @@ METHODS = {"expanduser", "expandvars", "home"}
 
 REVIEWED = {
     ("backend/fake.py", "os.getpid"): "a compile that crashes, for tests",
-    ("backend/host/sampling.py", "random.gumbel"): "an operator that draws numbers, which is never folded",
     ("builder/build.py", "time.perf_counter"): "how long a build took",
     ("builder/server.py", "sys.platform"): "whether a child can be told to end with its parent",
     ("builder/client.py", "os.getpid"): "a fork leaves its parent's server alone",

@@ -78,8 +78,7 @@ def test_a_name_that_is_no_family_loads_nothing() -> None:
 
 
 def test_what_fusion_gives_an_epilogue_has_a_family_that_takes_one() -> None:
-    """Fusion attaches epilogues in the types in which the families that take one compute, and in no other."""
+    """Fusion attaches epilogues in the type in which the families that take one compute, and to products of bytes."""
     families = [catalogue.find(name) for name in catalogue.names()]
     taking = [family for family in families if "epilogue" in family.attributes]
     assert {family.types for family in taking} == {(fuse.EXACT_TYPE,), ("uint8",)}
-    assert {family.name for family in taking if family.types == ("uint8",)} >= {"conv_integer"}

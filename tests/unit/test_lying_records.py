@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from handmade import build, chain, image_store
 from opbuild.errors import OpbuildError
@@ -30,7 +31,7 @@ from opbuild.program import View
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image
 from opbuild.runtime.library import Library
-from opbuild.runtime.record import Record, problem
+from opbuild.runtime.record import KernelStep, Record, from_json, problem, to_json
 
 SIZE = 64 * 1024  # elements: the weights have a file of their own
 KEY = ImageKey("lies", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, "halide-1")
@@ -186,6 +187,23 @@ def test_a_record_whose_outputs_are_not_each_written_is_refused() -> None:
     assert "two outputs are one buffer" in str(problem(replace(record, outputs=(port, port))))
     half = record.steps[-1]._replace(views=tuple(halved(view) for view in record.steps[-1].views))
     assert f"{SIZE // 2} of them are written" in str(problem(replace(record, steps=(*record.steps[:-1], half))))
+
+
+def test_a_kernel_of_several_outputs_writes_all_of_them() -> None:
+    """One call in the place of two; said to write less or more than it has, the record is refused."""
+    record = build(chain(SIZE)).record
+    first, second, third = record.steps
+    assert isinstance(first, KernelStep)
+    assert isinstance(second, KernelStep)
+    both = first._replace(views=(*first.views, second.views[-1]), writes=2)
+    joined = replace(record, steps=(both, third))
+    assert problem(joined) is None
+    assert problem(from_json(to_json(joined))) is None
+    assert "which nothing wrote before" in str(problem(replace(record, steps=(both._replace(writes=1), third))))
+    assert "would write to an input" in str(problem(replace(record, steps=(both._replace(writes=3), third))))
+    for count in (0, -1, 5):
+        with pytest.raises(ValueError, match=f"of 4 arguments writes {count}"):
+            from_json(to_json(replace(record, steps=(both._replace(writes=count), third))))
 
 
 def halved(view: View) -> View:

@@ -58,6 +58,7 @@ REVIEWED = {
     ("files/writers.py", "CDLL"): "the process itself, for fstatfs",
     ("lowering/lower.py", "import_module"): "modules of this package, from a table in the file",
     ("mindspore/names.py", "import_module"): "modules of this package, from a list in each package",
+    ("onnx_backend.py", "compile"): "opbuild's own, of a model",
     ("pipeline/stores.py", "import_module"): "a module of this package, by its name",
     ("platform/imports.py", "compile"): "sources of this package, to see what they import; nothing of it is run",
     ("runtime/pool.py", "CDLL"): "this package's own pool of threads, by its path inside the package",

@@ -11,7 +11,7 @@ from opbuild.graph.types import Array
 from opbuild.kernel.networks import Weight
 from opbuild.platform.digest import blake3_of
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.executor import Arena, Executor
+from opbuild.runtime.executor import Executor, Prepared
 from opbuild.runtime.library import Library
 from opbuild.store.known_weights import KnownWeights
 from opbuild.store.weights import DiskWeights
@@ -31,7 +31,7 @@ class User:
 
 def test_bindings_of_several_sizes_run_in_one_block_and_stay_right() -> None:
     """Executors that share blocks take turns in the same memory, which is as large as the largest needs."""
-    blocks: Blocks[Arena] = Blocks()
+    blocks: Blocks[Prepared] = Blocks()
     executors = {}
     for size in (8, 300, 32):
         built = build(chain(size))

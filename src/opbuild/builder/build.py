@@ -65,6 +65,7 @@ class Builder:
         claims: Who compiles what, where other processes may need the same operators; None asks nobody. A forced build
             never asks.
         lower: Returns the levels below whose operators serve where nothing can be compiled, the highest first.
+        is_urgent: Whether anybody waits; else one operator at a time is compiled, at low priority.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Builder:
         write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None = None,
         claims: Claims | None = None,
         lower: Callable[[], Sequence[LowerLevel]] = tuple,
+        is_urgent: bool = True,
     ) -> None:
         self.store = store
         self.runtime_store = runtime_store
@@ -99,6 +101,7 @@ class Builder:
         self.write_debug = write_debug
         self.claims = None if force else claims
         self.lower = lower
+        self.is_urgent = is_urgent
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
         self._identity: Background[CompilerIdentity] | None = None
@@ -126,7 +129,7 @@ class Builder:
         with self._lock:
             server, self._server = self._server, None
         if server is not None:
-            RESTING.keep(server)
+            RESTING.keep(server)  # which ends one that was not started there
 
     def key(self, desc: OpDesc, debug: Sequence[str] = ()) -> Key:
         """Return an operator's key; ``debug`` are the debug options that it is compiled with.
@@ -241,7 +244,12 @@ class Builder:
         server.close()
 
     def _new_server(self) -> CompileServer:
-        return RESTING.start(self.compiler.import_string, self.config.workers, self._files)
+        if self.is_urgent:
+            return RESTING.start(self.compiler.import_string, self.config.workers, self._files)
+        server = CompileServer(self.compiler.import_string, 1)
+        server.compiler = self._files
+        server.give_way()
+        return server
 
     def _identify_in_background(self) -> Background[CompilerIdentity]:
         with self._lock:

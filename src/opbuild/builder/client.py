@@ -19,6 +19,9 @@ from opbuild.errors import BuildError
 from opbuild.kernel.identity import FilesState
 from opbuild.platform.limits import hint_for, hint_for_signal, suspected
 
+LOW_PRIORITY = 10
+"""Niceness of a server for whose work nobody waits."""
+
 _CHUNK = 1 << 16
 _SHOWN_OUTPUT = 2000
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
@@ -76,6 +79,11 @@ class CompileServer:
     def alive(self) -> bool:
         """Whether the server runs."""
         return self._end.alive and self._process.poll() is None
+
+    def give_way(self) -> None:
+        """Let others have the processor first; what the server starts from now on, too."""
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, LOW_PRIORITY)
 
     def send(self, header: dict[str, Any]) -> None:
         """Send one request; what the server answers meanwhile is kept for ``receive``.

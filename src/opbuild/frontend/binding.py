@@ -7,25 +7,47 @@ known, because later shapes may depend on its value.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
+from opbuild.frontend.block import Block
+from opbuild.frontend.known import Known, Names, computed
 from opbuild.frontend.microsoft import rewrite, rewrites
 from opbuild.frontend.onnx_upgrade import upgrade
+from opbuild.frontend.open_binder import OpenBinder
+from opbuild.frontend.open_values import evaluate_open, is_open_value
+from opbuild.graph.cut import HOST_VALUE
+from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.bounded import Bounded
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.fold import RANDOM, Evaluate, static_value
+from opbuild.graph.passes.fold import DEQUANTIZE, RANDOM, Evaluate, static_value
 from opbuild.graph.passes.infer import infer_node, type_of
+from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError
 from opbuild.graph.types import DTYPES, Array, Graph, Node, TensorType
 
-Names = dict[str, str]
-"""What each name of the model is called in the graph that is made."""
+_EMPTY_LISTS = (TensorType("int64", (0,)), TensorType("int32", (0,)))
 
 
-class NodeBinder:
+class Call(NamedTuple):
+    """A function that is taken in the place of a node.
+
+    Attributes:
+        block: Its nodes.
+        scope: What its inputs are called in the graph.
+        opset: The operator set that its nodes speak.
+    """
+
+    block: Block
+    scope: Names
+    opset: int
+
+
+class NodeBinder(OpenBinder):
     """Builds one graph from nodes that call values by the model's names.
 
     Args:
@@ -35,21 +57,15 @@ class NodeBinder:
     """
 
     def __init__(self, source_opset: int, opset: int, evaluate: Evaluate) -> None:
-        self._source_opset = source_opset
-        self._opset = opset
+        super().__init__()
+        self.source_opset = source_opset
+        self.opset = opset
         self._evaluate = Bounded(evaluate)
-        self._nodes: list[Node] = []
-        self._types: dict[str, TensorType] = {}
-        self._constants: dict[str, Array] = {}
         self._tensors: dict[str, Callable[[], Array]] = {}
+        self._origins: dict[str, str] = {}
+        self._within = ""
 
     # Scope, as the upgrades see it
-
-    def constant(self, value: Array) -> str:
-        """Add a constant and return its name."""
-        name = self.fresh("constant")
-        self._constants[name], self._types[name] = value, type_of(value)
-        return name
 
     def fresh(self, name: str) -> str:
         """Return an unused name that begins with ``name``."""
@@ -75,49 +91,126 @@ class NodeBinder:
         self._types.update(inputs)
         return {each: each for each in inputs}
 
-    def tensor(self, name: str, read: Callable[[], Array], scope: Names) -> None:
-        """Declare a constant of the model, which is read when a node needs it."""
+    def tensor(self, name: str, read: Callable[[], Array], scope: Names, origin: str = "") -> None:
+        """Declare a constant of the model, which is read when a node needs it; ``origin`` says which one it is."""
         scope[name] = unique = self._unique(name)
         self._tensors[unique] = read
+        if origin:
+            self._origins[unique] = origin
 
-    def visit(self, node: Node, scope: Names) -> None:
-        """Take the next node, whose inputs and outputs have the model's names.
+    def read_as(self, opset: int, within: str) -> None:
+        """Take the next nodes as ones of an operator set, and begin the names of their values with a text."""
+        self.source_opset, self._within = opset, within
+
+    def resolved(self, names: Sequence[str], scope: Names, node: Node) -> tuple[str, ...]:
+        """Return what the values that a node reads are called.
 
         Raises:
+            InvalidModelError: If one is not known.
+        """
+        return tuple(self._resolve(each, scope, node.op_type, node.name) if each else "" for each in names)
+
+    def restore(self, types: Mapping[str, TensorType], known: Mapping[str, Known]) -> None:
+        """Declare the values with which a part begins: those that are given when it runs, and constants."""
+        self._types.update(types)
+        for name, each in known.items():
+            self._tensors[name], self._origins[name] = each.read, each.origin
+
+    def known(self, name: str) -> Known:
+        """Return a constant as another part reads it."""
+        origin = self._origins.get(name)
+        if origin is None:
+            return computed(self.value(name))
+        if name in self._constants:
+            return Known(origin, partial(self._constants.__getitem__, name))
+        return Known(origin, self._tensors[name])
+
+    def is_known(self, name: str) -> bool:
+        """Return whether a value is a constant."""
+        return name in self._constants or name in self._tensors
+
+    def value(self, name: str) -> Array:
+        """Return a constant."""
+        self._load(name)
+        return self._constants[name]
+
+    def visit(self, node: Node, scope: Names) -> Call | None:
+        """Take the next node, whose inputs and outputs have the model's names.
+
+        Returns:
+            The function to be taken in its place, if there is a better one; the node itself is not taken then.
+
+        Raises:
+            UnknownTypeError: If its types can not be told yet.
             ModelError: If it is not valid; the message names it.
         """
         with blaming(node):
-            self._visit(node, scope)
+            return self._visit(node, scope)
 
-    def _visit(self, node: Node, scope: Names) -> None:
+    def _visit(self, node: Node, scope: Names) -> Call | None:
         if node.op_type == "Constant" and not node.domain:
             scope[node.outputs[0]] = unique = self._unique(node.outputs[0])
             self._constants[unique] = _contents(node)
             self._types[unique] = type_of(self._constants[unique])
-            return
-        inputs = self._resolved(node.inputs, scope, node)
+            return None
+        inputs = self.resolved(node.inputs, scope, node)
         if node.op_type == "Identity" and not node.domain and inputs[0]:
             scope[node.outputs[0]] = inputs[0]
-            return
-        outputs = self._declare(node.outputs, scope)
+            return None
+        outputs = self.declare(node.outputs, scope)
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
         rewritten = rewrites(node.domain, node.op_type)
-        for each in rewrite(node, self) if rewritten else upgrade(node, self._source_opset, self):
-            self._take(each)
+        return self.add(rewrite(node, self) if rewritten else upgrade(node, self.source_opset, self))
 
-    def _take(self, node: Node) -> None:
-        """Take a node of the newest operator set, whose inputs and outputs have the graph's names."""
-        self._add(node)
+    def add(self, nodes: Sequence[Node]) -> Call | None:
+        """Take nodes of the newest operator set that compute one of the model, under the names of the graph.
 
-    def _declare(self, outputs: Sequence[str], scope: Names) -> tuple[str, ...]:
+        Returns:
+            The function to be taken in the place of a single one, if there is a better one.
+
+        Raises:
+            UnknownTypeError: If the types of one can not be told yet.
+            ModelError: If one is not valid.
+        """
+        call = self._function(nodes[0]) if len(nodes) == 1 else None
+        for each in nodes if call is None else ():
+            try:
+                self._add(each)
+            except UnknownTypeError as error:
+                error.stopped, error.nodes = each, tuple(nodes)
+                raise
+        return call
+
+    def _function(self, node: Node) -> Call | None:
+        """Return the function that is to be taken in the place of a node, None for the node itself."""
+        return None
+
+    def evaluated(self, node: Node, inputs: Sequence[Array | None]) -> Sequence[Array]:
+        """Return the outputs of a node whose inputs are known.
+
+        Raises:
+            RunError, ModelError: If they can not be computed, or not in bounded time and memory.
+        """
+        found = self._evaluate(node, inputs, self._opset_of(node), ())
+        if not all(isinstance(each, np.ndarray) and each.dtype.name in DTYPES for each in found):
+            raise RunError(
+                f"{node.op_type} node {node.name!r} makes no tensors", "it is evaluated when the network runs"
+            )
+        return found
+
+    def assign(self, names: Sequence[str], values: Sequence[Array], types: Sequence[TensorType] = ()) -> None:
+        """Declare what was computed as constants; ``types`` are needed of what follows from open extents."""
+        for index, (name, value) in enumerate(zip(names, values, strict=False)):
+            if name:
+                found = TensorType(types[index].dtype, value.shape) if is_open_value(value) else type_of(value)
+                self._constants[name], self._types[name] = value, found
+
+    def declare(self, outputs: Sequence[str], scope: Names) -> tuple[str, ...]:
         """Return the names under which a node assigns its outputs."""
         unique = tuple(self._unique(each) if each else "" for each in outputs)
         scope.update((a, b) for a, b in zip(outputs, unique, strict=True) if a)
         return unique
-
-    def _resolved(self, names: Sequence[str], scope: Names, node: Node) -> tuple[str, ...]:
-        return tuple(self._resolve(each, scope, node.op_type, node.name) if each else "" for each in names)
 
     def _resolve(self, name: str, scope: Mapping[str, str], op_type: str, where: str) -> str:
         found = scope.get(name)
@@ -129,6 +222,7 @@ class NodeBinder:
         return found
 
     def _unique(self, name: str) -> str:
+        name = self._within + name
         return self.fresh(name) if name in self._types or name in self._tensors else name
 
     def _load(self, name: str) -> None:
@@ -142,17 +236,41 @@ class NodeBinder:
         for name in node.inputs:
             if name:
                 self._load(name)
+        node = self._with_empty_lists(node)
         types = [self._types[name] if name else None for name in node.inputs]
+        if HOST_VALUE in types:
+            raise NoTensorError(f"{node.op_type} node {node.name!r} reads a value that is no tensor", "give it tensors")
         constants = [self._constants.get(name) for name in node.inputs]
         found = self._infer(node, types, constants)
         self._types.update((name, each) for name, each in zip(node.outputs, found, strict=False) if name)
         known = self._known(node, types, constants)
         if known is None:
-            self._nodes.append(node)
+            self._append(self.running(node, constants))
             return
-        for name, value in zip(node.outputs, known, strict=False):
-            if name:
-                self._constants[name], self._types[name] = value, type_of(value)
+        self.assign(node.outputs, known, found)
+
+    def _with_empty_lists(self, node: Node) -> Node:
+        """Return a node whose empty lists of integers, of axes say, are constants: nobody needs to wait for those."""
+        if not any(self._is_empty_list(name) for name in node.inputs[1:]):
+            return node
+        rest = (
+            self.constant(np.zeros(0, self._types[name].dtype)) if self._is_empty_list(name) else name
+            for name in node.inputs[1:]
+        )
+        return node.with_(inputs=(node.inputs[0], *rest))
+
+    def _is_empty_list(self, name: str) -> bool:
+        return bool(name) and name not in self._constants and self._types[name] in _EMPTY_LISTS
+
+    def _append(self, node: Node) -> None:
+        """Add a node to the graph, all values of which are tensors that kernels can read."""
+        for name in (*node.inputs, *node.outputs):
+            if name and self._types[name].dtype not in DTYPES:
+                raise NoTensorError(
+                    f"{node.op_type} node {node.name!r}: {name!r} is text, which kernels can not read",
+                    "make the inputs of this node constants, or use numbers for text",
+                )
+        self._nodes.append(node)
 
     def _infer(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
@@ -164,11 +282,9 @@ class NodeBinder:
             problem = error
         if all(value is not None for value, each in zip(constants, types, strict=True) if each is not None):
             try:
-                found = tuple(map(type_of, self._evaluate(node, constants, self._opset_of(node), ())))
+                return tuple(map(type_of, self.evaluated(node, constants)))
             except (RunError, ModelError):
                 raise problem from None
-            if all(each.dtype in DTYPES for each in found):
-                return found
         raise problem
 
     def _typed(
@@ -178,28 +294,43 @@ class NodeBinder:
         return infer_node(node, types, constants)
 
     def _opset_of(self, node: Node) -> int:
-        return int(node.attrs.get("opset", self._opset))
+        return int(node.attrs.get("opset", self.opset))
 
     def _known(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
     ) -> Sequence[Array] | None:
-        if node.domain or node.op_type in RANDOM:
+        if node.domain or node.op_type in RANDOM or node.op_type == DEQUANTIZE:
             return None
         if node.op_type in ("Shape", "Size"):
             return (static_value(node, types[0] or self._types[node.inputs[0]]),)
         if any(value is None for value, each in zip(constants, types, strict=True) if each is not None):
             return None
+        found = [self._types[name] for name in node.outputs if name]
+        if any(is_open(each.shape) for each in found):
+            return None
+        if any(map(is_open_value, constants)):
+            evaluate = partial(self._evaluate, types=None)
+            known = evaluate_open(node, constants, self._opset_of(node), found, evaluate)
+            if known is not None:
+                return known
+            constants = self.fixed_values(node.inputs, constants)
         if node.op_type == "ConstantOfShape":
             type_ = self._types[node.outputs[0]]
             scalar = np.asarray(node.attrs.get("value", 0.0)).astype(numpy_dtype(type_.dtype)).reshape(-1)[0]
             return (np.broadcast_to(scalar, type_.shape),)
         try:
-            found = [self._types[name] for name in node.outputs if name]
             return self._evaluate(node, constants, self._opset_of(node), found)
         except (RunError, ModelError):
             return None
 
     # The end
+
+    def part(self, name: str, inputs: Sequence[str], outputs: tuple[str, ...]) -> Graph:
+        """Return the nodes so far as a graph that gives some of its values."""
+        for output in outputs:
+            self._load(output)
+        graph = Graph(name, tuple(self._nodes), tuple(inputs), outputs, self._types, self._constants, self.opset)
+        return eliminate_dead(graph)
 
     def finish(
         self, name: str, inputs: Mapping[str, TensorType], outputs: tuple[str, ...], scope: Mapping[str, str]
@@ -208,7 +339,7 @@ class NodeBinder:
         names = dict(scope)
         for output in dict.fromkeys(outputs):
             self._finish(output, names)
-        graph = Graph(name, tuple(self._nodes), tuple(inputs), outputs, self._types, self._constants, self._opset)
+        graph = Graph(name, tuple(self._nodes), tuple(inputs), outputs, self._types, self._constants, self.opset)
         return eliminate_dead(graph)
 
     def _finish(self, output: str, scope: Names) -> None:

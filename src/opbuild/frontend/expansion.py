@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import onnx
 from onnx import AttributeProto, FunctionProto, NodeProto
 
-from opbuild.frontend.onnx_single import newest_of, to_proto, type_proto
+from opbuild.frontend.onnx_single import newest_of, open_type_proto, to_proto
 from opbuild.frontend.own_functions import OWN_FUNCTIONS, own_function
 from opbuild.graph.types import Graph, Node, TensorType
 
@@ -105,7 +105,7 @@ def _function(schema: Any, proto: NodeProto, types: Sequence[TensorType | None])
     """Return the function in the newest operator set for which the schema has one."""
     if schema.has_context_dependent_function:
         version = max(schema.context_dependent_function_opset_versions)
-        kinds = [(onnx.TypeProto() if each is None else type_proto(each)).SerializeToString() for each in types]
+        kinds = [(onnx.TypeProto() if each is None else open_type_proto(each)).SerializeToString() for each in types]
         found = schema.get_context_dependent_function_with_opset_version(version, proto.SerializeToString(), kinds)
     else:
         found = schema.get_function_with_opset_version(max(schema.function_opset_versions))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Hashable, Sequence
 
 import onnx
 
 from opbuild.errors import ModelError, RunError
-from opbuild.frontend import onnx_node
+from opbuild.frontend.binding import Call
+from opbuild.frontend.block import Declared
 from opbuild.frontend.expansion import Body, HostCalls, Served, body_of, has_body
-from opbuild.frontend.onnx_bind import Binder
+from opbuild.frontend.known import Known, computed
+from opbuild.frontend.onnx_bind import Binder, to_block
 from opbuild.frontend.onnx_read import DataFiles
 from opbuild.frontend.onnx_single import to_proto
+from opbuild.frontend.open_values import is_open_value, type_at_hand, value_at_hand
+from opbuild.frontend.rest import Frame, Rest
+from opbuild.frontend.walk import walk
+from opbuild.graph.cut import is_tensor
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Array, Node, TensorType
 
@@ -25,6 +29,8 @@ MOST_COMPARED = 64
 
 class ExpandingBinder(Binder):
     """Builds one graph, in which an operator is replaced by its function if that leaves less to the host.
+
+    Either is right at any size; which one is better is tried at the size at hand.
 
     Args:
         model: The model.
@@ -45,29 +51,27 @@ class ExpandingBinder(Binder):
         *,
         decided: dict[Hashable, bool] | None = None,
     ) -> None:
-        super().__init__(model, files, opset, evaluate)
+        super().__init__(model, opset, evaluate)
         self._arguments = (model, files, opset, evaluate, served)
         self._served = served
+        self._files = files
         self._decided = {} if decided is None else decided
-        self._within = ""
 
-    def _take(self, node: Node) -> None:
+    def _function(self, node: Node) -> Call | None:
         body = self._better_body(node)
-        if body is None:
-            self._add(node)
-        else:
-            self._expand(node, body)
+        return None if body is None else self._call(node, body)
 
     def _better_body(self, node: Node) -> Body | None:
         """Return the function of a node if it leaves less to the host than the node itself, else None."""
         opset = self._opset_of(node)
         if self._served is None or not has_body(node, opset):
             return None
-        for name in filter(None, node.inputs):
-            self._load(name)
-        types = [self._types[name] if name else None for name in node.inputs]
+        types = [self.type_of(name) if name else None for name in node.inputs]
+        if not all(each is None or is_tensor(each) for each in types):
+            return None
         formal = types[: len(types) - len(node.attrs.get("captures", ()))]
-        known = _key(node, types, [self._constants.get(name) for name in node.inputs])
+        values = [value_at_hand(self._constants.get(name)) for name in node.inputs]
+        known = _key(node, [each and type_at_hand(each) for each in types], values)
         if self._decided.get(known) is False:
             return None
         body = body_of(node, formal, opset)
@@ -85,57 +89,42 @@ class ExpandingBinder(Binder):
         return expanded == NO_CALLS or alone.foreign > 0
 
     def _tried(self, node: Node, body: Body | None) -> HostCalls | None:
-        """Return what of a node or of its function no kernel serves; None if it can not be bound."""
-        binder = ExpandingBinder(*self._arguments, decided=self._decided)
+        """Return what of a node or of its function no kernel serves; None if it can not be bound in one part."""
         names = dict.fromkeys(name for name in node.inputs if name)
-        inputs = {name: self._types[name] for name in names if name not in self._constants}
-        scope = binder.begin(inputs)
-        for name in names:
-            if name in self._constants:
-                binder.tensor(name, partial(self._constants.__getitem__, name), scope)
-        outputs = tuple(name for name in node.outputs if name)
+        inputs = {name: type_at_hand(self._types[name]) for name in names if name not in self._constants}
+        known = {name: self._known_at_hand(name) for name in names if name in self._constants}
+        outputs = tuple(Declared(name) for name in node.outputs if name)
+        binder = ExpandingBinder(*self._arguments, decided=self._decided)
         try:
             if body is None:
+                binder.restore(inputs, known)
                 binder._add(node)
+                graph = binder.part("node", tuple(inputs), tuple(each.name for each in outputs))
             else:
-                binder._expand(node, body)
-            scope |= {name: name for name in outputs}
-            return self._served(binder.finish("node", inputs, outputs, scope)) if self._served else None
+                call = self._call(node, body)
+                frame = Frame(call.block, "", 0, call.scope, call.opset)
+                walked = walk(Rest((frame,), inputs, known), binder, "node", whole=False)
+                if walked.cut is None or walked.cut.kind != "end":
+                    return None
+                graph = walked.graph
+            return self._served(graph) if self._served else None
         except (ModelError, RunError):
             return None
 
-    # Replacing a node
+    def _known_at_hand(self, name: str) -> Known:
+        value = self._constants[name]
+        return computed(value_at_hand(value)) if is_open_value(value) else self.known(name)
 
-    def _expand(self, node: Node, body: Body) -> None:
-        """Add the nodes of a node's function in its place; their names begin with its name."""
+    def _call(self, node: Node, body: Body) -> Call:
+        """Return the function of a node as what is taken in its place; names of its nodes begin with the node's."""
         captured = node.attrs.get("captures", ())
         formal = node.inputs[: len(node.inputs) - len(captured)]
         scope = dict(zip(captured, node.inputs[len(formal) :], strict=True))
         scope |= dict.fromkeys(body.inputs, "") | dict(zip(body.inputs, formal, strict=False))
-        with self._inside(node, body):
-            for index, proto in enumerate(body.nodes):
-                name = f"{node.name}/{onnx_node.describe(proto, index)}"
-                onnx_node.check_node(proto, name, self._opsets)
-                self._visit_proto(proto, name, scope)
-        for result, output in zip(body.outputs, node.outputs, strict=False):
-            if output:
-                value = self._resolve(result, scope, node.op_type, node.name)
-                self._add(Node("Identity", (value,), (output,), {}, f"{node.name}/{result}"))
-
-    @contextmanager
-    def _inside(self, node: Node, body: Body) -> Iterator[None]:
-        """Read nodes in the operator sets of a function for a while, and begin the names of values with the node's."""
-        before = self._opsets, self._source_opset, self._within
-        self._opsets = {"": self._opset, **body.opsets}
-        self._source_opset = self._opsets[""]
-        self._within = f"{node.name}/"
-        try:
-            yield
-        finally:
-            self._opsets, self._source_opset, self._within = before
-
-    def _unique(self, name: str) -> str:
-        return super()._unique(self._within + name)
+        opsets = {"": self.opset, **body.opsets}
+        asked = (name if output else "" for name, output in zip(body.outputs, node.outputs, strict=False))
+        graph = onnx.GraphProto(node=body.nodes, output=[onnx.ValueInfoProto(name=name) for name in asked])
+        return Call(to_block(graph, self._files, opsets, f"{node.name}/"), scope, opsets[""])
 
 
 def _key(node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]) -> Hashable:

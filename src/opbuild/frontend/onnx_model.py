@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from functools import cached_property
 from typing import NamedTuple, cast
 
 import onnx
 from onnx import inliner, shape_inference
 
-from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError
+from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError, UnsupportedOperatorError
+from opbuild.frontend.block import Block
 from opbuild.frontend.expansion import Served
+from opbuild.frontend.onnx_bind import to_block
 from opbuild.frontend.onnx_expand import ExpandingBinder
 from opbuild.frontend.onnx_order import in_order
 from opbuild.frontend.onnx_portable import to_portable
-from opbuild.frontend.onnx_read import DataFiles, Source, dtype_name, external_tensors, read_model
+from opbuild.frontend.onnx_read import DataFiles, Source, dtype_name, external_tensors, opsets, read_model
 from opbuild.frontend.portable import PortableModel
+from opbuild.frontend.rest import Rest, begin
+from opbuild.frontend.walk import Walked, walk
+from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
@@ -26,7 +32,7 @@ class DeclaredValue(NamedTuple):
     """What a model declares of an input or output.
 
     Attributes:
-        dtype: Element type, a numpy name.
+        dtype: Element type, a numpy name; ``object`` for a sequence, an optional value or text.
         shape: Its shape: -1 for an open extent, None for an open rank.
     """
 
@@ -82,13 +88,42 @@ class OnnxModel:
         Raises:
             ShapeError: If a shape is missing or a node's inputs do not fit; the message names the input or the node.
             DTypeError: If an element type is not supported.
-            UnsupportedOperatorError: If an operator is unknown, or its shape is known only at run time.
+            UnsupportedOperatorError: If an operator is unknown, or the network can only be bound in parts.
             InvalidModelError: If the graph is not valid.
         """
+        walked = self.walk(input_shapes, evaluate, served)
+        if walked.cut is not None:
+            hint = "opbuild.compile binds such networks as they run"
+            error = UnsupportedOperatorError(walked.cut.why, hint)
+            error.node = walked.cut.node
+            raise error
+        return walked.graph
+
+    def walk(
+        self, input_shapes: Mapping[str, tuple[int, ...]], evaluate: Evaluate, served: Served | None = None
+    ) -> Walked:
+        """Return the first part of the model's network for inputs of given shapes; arguments and errors as ``bind``."""
         with only_own_errors():
-            types = self._input_types(input_shapes)
-            binder = ExpandingBinder(self._proto, self._files, onnx.defs.onnx_opset_version(), evaluate, served)
-            return binder.bind(self.name, self._proto.graph, types)
+            opset = opsets(self._proto).get("", onnx.defs.onnx_opset_version())
+            rest = begin(self.block, self._input_types(input_shapes), opset)
+            return walk(rest, self._binder(evaluate, served), self.name, whole=True)
+
+    def go_on(self, rest: Rest, evaluate: Evaluate, served: Served | None = None) -> Walked:
+        """Return the next part of the model's network.
+
+        Raises:
+            ModelError: If a node is not valid.
+        """
+        with only_own_errors():
+            return walk(rest, self._binder(evaluate, served), self.name, whole=False)
+
+    @cached_property
+    def block(self) -> Block:
+        """The model's graph."""
+        return to_block(self._proto.graph, self._files, opsets(self._proto))
+
+    def _binder(self, evaluate: Evaluate, served: Served | None) -> ExpandingBinder:
+        return ExpandingBinder(self._proto, self._files, onnx.defs.onnx_opset_version(), evaluate, served)
 
     def portable(self) -> PortableModel:
         """Return the network in a form that binds to any input shapes without onnx.
@@ -173,20 +208,21 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _declared(value: onnx.ValueInfoProto) -> DeclaredValue:
-    kind = value.type.WhichOneof("value")
-    if kind != "tensor_type":
-        shown = str(kind).removesuffix("_type") if kind else "value of no type"
-        raise DTypeError(f"input {value.name!r} is a {shown}, and opbuild knows tensors only", "give tensors instead")
-    tensor = value.type.tensor_type
+    kind, tensor = value.type.WhichOneof("value"), value.type.tensor_type
+    if kind is None:
+        raise DTypeError(f"input {value.name!r} is a value of no type", "declare its type and export again")
+    if kind != "tensor_type" or tensor.elem_type == onnx.TensorProto.STRING:
+        return DeclaredValue(*astuple(HOST_VALUE))
     dtype = dtype_name(tensor.elem_type, f"input {value.name!r}")
     return DeclaredValue(dtype, tuple(map(_extent, tensor.shape.dim)) if tensor.HasField("shape") else None)
 
 
 def _declared_if_known(value: onnx.ValueInfoProto) -> DeclaredValue | None:
     try:
-        return _declared(value)
+        declared = _declared(value)
     except DTypeError:  # the network may still compute it, as a type that is known then
         return None
+    return declared if declared.dtype != HOST_VALUE.dtype else None
 
 
 def _inferred_outputs(proto: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:

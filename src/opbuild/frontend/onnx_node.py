@@ -188,11 +188,6 @@ def has_graphs(proto: NodeProto) -> bool:
     return next(subgraphs(proto), None) is not None
 
 
-def has_loop(graph: GraphProto) -> bool:
-    """Return whether a loop stands in a graph, however deep."""
-    return any(node.op_type == "Loop" or any(map(has_loop, subgraphs(node))) for node in graph.node)
-
-
 def captures(proto: NodeProto) -> tuple[str, ...]:
     """Return the names that a node's graphs read from outside, in order of first use."""
     return tuple(dict.fromkeys(name for graph in subgraphs(proto) for name in _free_names(graph)))

@@ -156,6 +156,8 @@ def to_array(tensor: TensorProto, files: DataFiles) -> Array:
         DTypeError: If its element type is not supported.
         InvalidModelError: If its data is missing, too short or outside the model's folder.
     """
+    if tensor.data_type == TensorProto.STRING:
+        return _text(tensor)
     dtype = numpy_dtype(dtype_name(tensor.data_type, f"tensor {tensor.name!r}"))
     shape = tuple(tensor.dims)
     try:
@@ -170,6 +172,19 @@ def to_array(tensor: TensorProto, files: DataFiles) -> Array:
     except (ValueError, TypeError, OSError) as error:
         raise InvalidModelError(
             f"tensor {tensor.name!r} has data that does not fit its shape {list(shape)}: {error}",
+            "the file is damaged or was written wrongly; export the model again",
+        ) from error
+
+
+def _text(tensor: TensorProto) -> Array:
+    """Return a tensor of text, an array of Python's strings."""
+    found = np.empty(len(tensor.string_data), object)
+    try:
+        found[:] = [each.decode() for each in tensor.string_data]
+        return found.reshape(tuple(tensor.dims))
+    except ValueError as error:
+        raise InvalidModelError(
+            f"tensor {tensor.name!r} has no text of the shape {list(tensor.dims)} in UTF-8: {error}",
             "the file is damaged or was written wrongly; export the model again",
         ) from error
 

@@ -10,7 +10,8 @@ import onnx
 from onnx import numpy_helper, shape_inference
 
 from opbuild.errors import UnsupportedOperatorError
-from opbuild.graph.shape_rules import ONNX_DTYPES
+from opbuild.graph.extents import Extent
+from opbuild.graph.shape_rules import ONNX_DTYPES, NoTensorError, UnknownTypeError
 from opbuild.graph.types import Array, Node, TensorType
 
 _NUMBERS = {name: number for number, name in ONNX_DTYPES.items()}
@@ -19,7 +20,14 @@ _VALUE_LIMIT = 65536
 
 def type_proto(kind: TensorType) -> onnx.TypeProto:
     """Return the ``TypeProto`` of a type."""
-    found: onnx.TypeProto = onnx.helper.make_tensor_type_proto(_NUMBERS[kind.dtype], kind.shape)
+    found: onnx.TypeProto = onnx.helper.make_tensor_type_proto(_NUMBERS[kind.dtype], [int(each) for each in kind.shape])
+    return found
+
+
+def open_type_proto(kind: TensorType) -> onnx.TypeProto:
+    """Return the ``TypeProto`` of a type, which does not say how large open extents are."""
+    shape = [None if isinstance(extent, Extent) else extent for extent in kind.shape]
+    found: onnx.TypeProto = onnx.helper.make_tensor_type_proto(_NUMBERS[kind.dtype], shape)
     return found
 
 
@@ -48,7 +56,8 @@ def infer_single(
         opset: The operator set that the node speaks.
 
     Raises:
-        UnsupportedOperatorError: If onnx can not tell them as tensors of one static shape.
+        UnknownTypeError: If they are not tensors of one static shape.
+        UnsupportedOperatorError: If onnx can not tell them.
     """
     proto = to_proto(node)
     _add_defaults(proto, opset)
@@ -97,7 +106,7 @@ def _type(node: Node, proto: onnx.TypeProto) -> TensorType:
     if proto.WhichOneof("value") not in ("tensor_type", None):
         kind = str(proto.WhichOneof("value")).removesuffix("_type")
         result = "an optional value" if kind == "optional" else f"a {kind}"
-        raise UnsupportedOperatorError(
+        raise NoTensorError(
             f"{where} makes {result}, and opbuild knows tensors only",
             "replace sequences, optionals and maps by tensors",
         )
@@ -105,7 +114,7 @@ def _type(node: Node, proto: onnx.TypeProto) -> TensorType:
     dtype = ONNX_DTYPES.get(tensor.elem_type)
     static = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
     if dtype is None or not static:
-        raise UnsupportedOperatorError(
+        raise UnknownTypeError(
             f"{where}: the shape or the element type of its output is not known when the network is built",
             "only static shapes are supported; replace this node, or make the inputs that decide its shape constants",
         )

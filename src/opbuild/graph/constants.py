@@ -59,8 +59,8 @@ class Constants(UserDict[str, Array]):
         """Return a digest of a constant's shape, type and contents, or of all that it is to be made of."""
         value: Array | Deferred = self.data[name]
         if not isinstance(value, Deferred):
-            return _digest(value)
-        parts = "".join(map(_digest, value.made_of))
+            return array_digest(value)
+        parts = "".join(map(array_digest, value.made_of))
         return blake3_of(f"{value.type}{value.recipe}{parts}".encode())
 
     def keep(self, names: Collection[str]) -> None:
@@ -68,7 +68,7 @@ class Constants(UserDict[str, Array]):
         self.data = {name: value for name, value in self.data.items() if name in names}
 
 
-def _digest(array: Array) -> str:
+def array_digest(array: Array) -> str:
     """Return a digest of shape, type and contents; a broadcast scalar is digested as a scalar."""
     kind = array.dtype.name if array.dtype.name in ADDED else array.dtype.str  # which is <V1 for all of those
     head = f"{kind}{array.shape}".encode()

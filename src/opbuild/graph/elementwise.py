@@ -14,6 +14,7 @@ from functools import reduce
 
 from opbuild.dtypes import CODED, NARROW_FLOATS, greatest, is_float
 from opbuild.graph import user_operators
+from opbuild.graph.extents import is_open
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import DTYPES, Array, Node, TensorType
 from opbuild.operations.casting import ROUND_MODES, UNSATURATED
@@ -49,7 +50,10 @@ def elementwise_of(node: Node, types: Mapping[str, TensorType], constants: Mappi
     """
     if len(node.outputs) != 1 or any(types[name].dtype not in DTYPES for name in (*node.inputs, *node.outputs) if name):
         return None
-    operands = [_operand(name, index, types, constants) for index, name in enumerate(node.inputs)]
+    if node.domain == "opbuild" and node.op_type == "Elementwise":  # its literals are in it: scales are no literals
+        operands = [arg(index) for index in range(len(node.inputs))]
+    else:
+        operands = [_operand(name, index, types, constants) for index, name in enumerate(node.inputs)]
     expression = expression_of(node, operands, [types[name].dtype if name else "" for name in node.inputs])
     if expression is None or not _has_kernel(expression, node, types):
         return None
@@ -81,9 +85,9 @@ EPILOGUE_ATTRIBUTES = ("epilogue", "own_inputs", "accumulator")
 
 
 def _operand(name: str, index: int, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> Expression:
-    if name and types[name].size == 1 and name in constants:
-        number = constants[name].reshape(-1)[0].item()
-        if float(number) in LITERALS:
+    if name and name in constants and types[name].size == 1:
+        number = constants[name].reshape(-1).tolist()[0]
+        if not is_open([number]) and float(number) in LITERALS:
             return const(number, types[name].dtype)
     return arg(index)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.dtypes import numpy_dtype
-from opbuild.graph.types import DTYPES, Node
+from opbuild.graph.types import DTYPES, Array, Node
 
 BESIDE_PROTO = frozenset(("captures", "opset"))
 """What the front end adds to a node with graphs: names of the values that they read, and their operator set."""
@@ -60,8 +60,7 @@ def _attribute_to_json(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_attribute_to_json(item) for item in value]
     if isinstance(value, np.ndarray) and value.dtype.name in DTYPES:
-        data = base64.b64encode(value.tobytes()).decode("ascii")
-        return {"array": data, "dtype": value.dtype.name, "shape": list(value.shape)}
+        return array_to_json(value)
     raise ValueError(f"an attribute of type {type(value).__name__} can not be stored")
 
 
@@ -74,7 +73,22 @@ def _attribute_from_json(value: Any) -> Any:
         return float.fromhex(value["float"])
     if "bytes" in value:
         return base64.b64decode(value["bytes"], validate=True)
-    if value["dtype"] not in DTYPES:
-        raise ValueError(f"an attribute has type {value['dtype']!r}")
-    data = np.frombuffer(base64.b64decode(value["array"], validate=True), numpy_dtype(value["dtype"]))
-    return data.reshape(value["shape"]).copy()
+    return array_from_json(value)
+
+
+def array_to_json(array: Array) -> dict[str, Any]:
+    """Return an array as JSON values, exactly."""
+    data = base64.b64encode(array.tobytes()).decode("ascii")
+    return {"array": data, "dtype": array.dtype.name, "shape": list(array.shape)}
+
+
+def array_from_json(parts: Any) -> Array:
+    """Return the array that ``array_to_json`` wrote.
+
+    Raises:
+        KeyError, TypeError, ValueError: If it is none.
+    """
+    if parts["dtype"] not in DTYPES:
+        raise ValueError(f"an attribute has type {parts['dtype']!r}")
+    data = np.frombuffer(base64.b64decode(parts["array"], validate=True), numpy_dtype(parts["dtype"]))
+    return data.reshape(parts["shape"]).copy()

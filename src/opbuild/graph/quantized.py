@@ -28,8 +28,7 @@ def wide(x: Expression, dtype: str) -> Expression:
 def saturated(x: Expression, dtype: str) -> Expression:
     """Return a float32 that is a whole number, or NaN, as the nearest number of an integer type."""
     low, high = (const(value) for value in limits(dtype))
-    x = ("where", ("greater", x, low), x, low)  # NaN is not greater
-    return ("cast", dtype, ("where", ("less", x, high), x, high))
+    return ("cast", dtype, ("saturate", x, low, high))
 
 
 def quantized(x: Expression, zero_point: Expression | None, dtype: str) -> Expression:

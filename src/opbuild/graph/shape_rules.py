@@ -14,10 +14,37 @@ from typing import Any, NoReturn
 import numpy as np
 
 from opbuild.errors import DTypeError, ShapeError, UnsupportedOperatorError
+from opbuild.graph.extents import as_extent
 from opbuild.graph.types import DTYPES, Array, Node, TensorType, broadcast_shapes
 
 Shape = tuple[int, ...]
 Types = tuple[TensorType, ...]
+
+
+class UnknownTypeError(UnsupportedOperatorError):
+    """The types of a node's outputs can not be told before it is evaluated.
+
+    Attributes:
+        stopped: The node, as one of the newest operator set; set where nodes of older sets are taken.
+        nodes: All nodes of the newest operator set that the model's node became.
+    """
+
+    stopped: Node | None = None
+    nodes: tuple[Node, ...] = ()
+
+
+class NoTensorError(UnknownTypeError):
+    """A node reads or makes what is no tensor, whatever the values of its inputs are."""
+
+
+class UnknownValueError(UnknownTypeError):
+    """The types of a node's outputs depend on the value of an input that is not known.
+
+    Attributes:
+        index: The input's position.
+    """
+
+    index: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,15 +88,17 @@ class Call:
         """Return the value of an input on which the output's type depends.
 
         Raises:
-            UnsupportedOperatorError: If the value is not known when the network is built.
+            UnknownValueError: If the value is not known when the network is built.
         """
         found = self.constants[index] if index < len(self.constants) else None
         if found is None:
-            raise UnsupportedOperatorError(
+            error = UnknownValueError(
                 f"{self.node.op_type} node {self.node.name!r}: the shape of its output depends on the values of input "
                 f"{self.node.inputs[index]!r}, which are known only at run time",
                 "make that input a constant; only static shapes are supported",
             )
+            error.index = index
+            raise error
         return found
 
     def is_known(self, index: int) -> bool:
@@ -78,7 +107,7 @@ class Call:
 
     def ints(self, index: int) -> tuple[int, ...]:
         """Return the integers in an input on which the output's type depends, flattened."""
-        return tuple(int(item) for item in np.asarray(self.value(index)).reshape(-1))
+        return tuple(as_extent(item) for item in np.asarray(self.value(index)).reshape(-1))
 
     def axis(self, axis: int, rank: int) -> int:
         """Return ``axis`` counted from the front.

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from opbuild.graph.extents import is_open
 from opbuild.graph.shape_rules import Call, Types, named_dtype, rule, same_dtype
 from opbuild.graph.types import TensorType
 
@@ -39,9 +40,11 @@ def constant_of_shape(call: Call) -> Types:
 def range_(call: Call) -> Types:
     """Numbers from a start to a limit."""
     dtype = same_dtype(call)
-    start, limit, delta = (call.value(index).reshape(-1)[0].item() for index in range(3))
+    start, limit, delta = (call.value(index).reshape(-1).tolist()[0] for index in range(3))
     if delta == 0:
         call.fail("the step is 0")
+    if is_open((start, limit, delta)):  # they are integers
+        return (TensorType(dtype, (max(-((start - limit) // delta), 0),)),)
     return (TensorType(dtype, (max(math.ceil((limit - start) / delta), 0),)),)
 
 

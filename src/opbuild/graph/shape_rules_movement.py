@@ -122,20 +122,21 @@ def slice_ranges(call: Call) -> list[tuple[int, int, int, int]]:
     for axis, start, end, step in zip(call.axes(given, len(x)), starts, ends, steps, strict=True):
         if step == 0:
             call.fail("a step is 0")
-        indices = sliced(x[axis], start, end, step)
-        found.append((axis, indices.start, step, len(indices)))
+        first, count = sliced(x[axis], start, end, step)
+        found.append((axis, first, step, count))
     return found
 
 
-def sliced(extent: int, start: int, end: int, step: int) -> range:
-    """Return the positions that a Slice takes of one axis.
+def sliced(extent: int, start: int, end: int, step: int) -> tuple[int, int]:
+    """Return the first position that a Slice takes of one axis, and how many it takes.
 
     The bounds are clamped as the operator's text says: with a negative step a start before the first element is the
     first, where Python's slices would be empty.
     """
     start, end = (bound + extent if bound < 0 else bound for bound in (start, end))
     least, most = (0, extent) if step > 0 else (-1, extent - 1)
-    return range(min(max(start, 0), most), min(max(end, least), most), step)
+    first, last = min(max(start, 0), most), min(max(end, least), most)
+    return first, max(0, -((first - last) // step))
 
 
 @rule("Slice")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opbuild.graph.shape_rules import Call, Types, broadcast, named_dtype, rule
+from opbuild.graph.shape_rules_reduction import matrix_product
 from opbuild.graph.types import TensorType
 from opbuild.operations.expression import dtype_of, from_json
 
@@ -33,9 +34,9 @@ def dynamic(call: Call) -> Types:
 def _parameters(call: Call) -> None:
     """Check that a scale is one number, one for each index of an axis, or one for each block of an axis."""
     x, scale = call.shape(0), call.shape(1)
+    if call.type(1).size == 1 and (not call.has(2) or call.type(2).size == 1):
+        return  # ONNX Runtime's tools write [] for the one and [1] for the other
     call.expect(2, scale)
-    if call.type(1).size == 1:
-        return
     axis = call.axis(int(call.attr("axis", 1)), len(x))
     if scale == x[axis : axis + 1]:
         return
@@ -54,3 +55,70 @@ def elementwise(call: Call) -> Types:
     given = [item for item in call.types if item is not None]
     dtype = dtype_of(from_json(list(call.attr("expression", ()))), [item.dtype for item in given])
     return (TensorType(dtype, broadcast(call, [item.shape for item in given])),)
+
+
+@rule("IntegerMatMul", domain="opbuild")
+def integer_matmul(call: Call) -> Types:
+    """Numpy's matmul of uint8 by int8, in int32; inputs beyond two are the epilogue's."""
+    a, b = call.rank(0, least=2), call.rank(1, least=2)
+    if (call.dtype(0), call.dtype(1)) != ("uint8", "int8"):
+        call.fail_dtype("it multiplies uint8 by int8")
+    return (TensorType("int32", matrix_product(call, a, b)),)
+
+
+@rule("QLinearMatMul")
+@rule("QLinearMatMul", domain="com.microsoft")
+def qlinear_matmul(call: Call) -> Types:
+    """Numpy's matmul, with the element type of the result's zero point."""
+    return (TensorType(call.dtype(7), matrix_product(call, call.shape(0), call.shape(3))),)
+
+
+@rule("MatMulIntegerToFloat", domain="com.microsoft")
+def to_float(call: Call) -> Types:
+    """Numpy's matmul, with the element type of the scales."""
+    return (TensorType(call.dtype(2), matrix_product(call, call.shape(0), call.shape(1))),)
+
+
+@rule("DynamicQuantizeMatMul", domain="com.microsoft")
+def dynamic_matmul(call: Call) -> Types:
+    """Numpy's matmul, with the element type of the left operand."""
+    return (TensorType(call.dtype(0), matrix_product(call, call.shape(0), call.shape(1))),)
+
+
+@rule("QGemm", domain="com.microsoft")
+def qgemm(call: Call) -> Types:
+    """A product of two matrices, either transposed: bytes if the result has a zero point, else float32."""
+    a, b = call.rank(0, 2), call.rank(3, 2)
+    a = a[::-1] if call.attr("transA", 0) else a
+    b = b[::-1] if call.attr("transB", 0) else b
+    return (TensorType(call.dtype(8) if call.has(8) else "float32", matrix_product(call, a, b)),)
+
+
+@rule("QLinearAdd", "QLinearMul", domain="com.microsoft")
+def qlinear_binary(call: Call) -> Types:
+    """Bytes, broadcast together."""
+    return (TensorType(call.dtype(0), broadcast(call, (call.shape(0), call.shape(3)))),)
+
+
+@rule("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", domain="com.microsoft")
+def qlinear_unary(call: Call) -> Types:
+    """The first input's type."""
+    return (call.type(0),)
+
+
+@rule("QLinearConcat", domain="com.microsoft")
+def qlinear_concat(call: Call) -> Types:
+    """Values, each with its scale and zero point, one after the other along an axis."""
+    shapes = [call.shape(index) for index in range(2, len(call.types), 3)]
+    axis = call.axis(int(call.attr("axis", 0)), len(shapes[0]))
+    rest = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}
+    if len(rest) > 1:
+        call.fail(f"shapes {' and '.join(str(list(shape)) for shape in shapes)} differ beside axis {axis}")
+    total = sum(shape[axis] for shape in shapes)
+    return (TensorType(call.dtype(2), (*shapes[0][:axis], total, *shapes[0][axis + 1 :])),)
+
+
+@rule("QLinearWhere", domain="com.microsoft")
+def qlinear_where(call: Call) -> Types:
+    """A condition and two values, broadcast together."""
+    return (TensorType(call.dtype(1), broadcast(call, (call.shape(0), call.shape(1), call.shape(4)))),)

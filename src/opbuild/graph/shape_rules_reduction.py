@@ -7,7 +7,8 @@ from opbuild.graph.types import TensorType
 from opbuild.text.plural import counted
 
 
-def _product(call: Call, a: Shape, b: Shape) -> Shape:
+def matrix_product(call: Call, a: Shape, b: Shape) -> Shape:
+    """Return the shape of a product of matrices by numpy's rules."""
     if not a or not b:
         call.fail("a factor is a scalar")
     left, right = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
@@ -22,7 +23,7 @@ def _product(call: Call, a: Shape, b: Shape) -> Shape:
 def matmul(call: Call) -> Types:
     """Numpy's matmul; of 8-bit integers, in int32."""
     dtype = same_dtype(call) if call.node.op_type == "MatMul" else "int32"
-    return (TensorType(dtype, _product(call, call.shape(0), call.shape(1))),)
+    return (TensorType(dtype, matrix_product(call, call.shape(0), call.shape(1))),)
 
 
 @rule("Gemm")

@@ -28,12 +28,15 @@ class Level:
         triple: Architecture, bits and operating system as Halide spells them, e.g. ``x86-64-linux``.
         features: Halide's features, all that code for the level may use, sorted.
         flags: What ``/proc/cpuinfo`` lists on every machine that has it.
+        dots: Halide's further features for kernels that add up products of bytes, without which Halide does not know
+            the level's instructions for that.
     """
 
     name: str
     triple: str
     features: tuple[str, ...] = field(default=(), repr=False)
     flags: frozenset[str] = field(default=frozenset(), repr=False)
+    dots: tuple[str, ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         return self.name
@@ -61,6 +64,7 @@ LEVELS: tuple[Level, ...] = (
         "x86-64-linux",
         tuple(sorted((*_HALIDE_V4, "avx512_cannonlake"))),
         _BF16,
+        ("avx512_zen4",),
     ),
     Level("armv8-a", "arm-64-linux"),
     Level("armv8.2-a-dotprod", "arm-64-linux", ("arm_dot_prod", "arm_fp16"), frozenset({"asimddp", "asimdhp", "fphp"})),

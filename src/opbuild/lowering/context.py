@@ -11,6 +11,7 @@ from opbuild.errors import ShapeError
 from opbuild.families.blocked import blocks
 from opbuild.families.catalogue import find
 from opbuild.graph.constants import Constants
+from opbuild.graph.extents import at_hand
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
@@ -308,13 +309,14 @@ class Lowering:
             if served is None:
                 raise NoKernelError(call.nodes, desc)
             desc, views = served
-        problem = desc.problem([view.dims for view in views])
+        dims = [tuple((at_hand(extent), at_hand(stride)) for extent, stride in view.dims) for view in views]
+        problem = desc.problem(dims)
         if problem:
             raise AssertionError(
                 f"the variant chosen for {', '.join(call.nodes)} is not legal: {desc.family}: {problem}"
             )
         names = (part for name in call.nodes for part in (name, *self._merged.get(name, ())))
-        work = find(desc.family).work(desc, [view.dims for view in views], self.machine)
+        work = find(desc.family).work(desc, dims, self.machine)
         return KernelCall(desc, views, tuple(dict.fromkeys(names)), round(work))
 
     def _output_storages(self) -> list[Storage]:

@@ -15,11 +15,15 @@ import numpy as np
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.epilogue import Epilogue, Kind
 from opbuild.graph.types import Array, Node
+from opbuild.lowering import run_time_weights
 from opbuild.lowering.context import Lowering, NotServedError
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
+from opbuild.lowering.strided import dense_as
 from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import ACC, arg, canonical, from_json, is_refined, substitute
 from opbuild.platform.digest import blake3_of
+
+FLOATS = ("float32",)
 
 CHANNEL_FILL = 1.0
 """What lanes beyond the channels hold in a packed operand: a neutral divisor and factor."""
@@ -76,13 +80,13 @@ def _lane_value(lowering: Lowering, kind: Kind, name: str) -> float:
     return CHANNEL_FILL if kind == "channel" else float(np.asarray(lowering.constant(name)).reshape(-1)[0])
 
 
-def epilogue_of(lowering: Lowering, node: Node, dtypes: Sequence[str] = ("float32",)) -> Epilogue:
+def epilogue_of(lowering: Lowering, node: Node, dtypes: Sequence[str] = FLOATS) -> Epilogue:
     """Return a convolution's epilogue.
 
     Args:
         lowering: Where the values lie.
         node: The convolution.
-        dtypes: The element types that operands may have.
+        dtypes: The element types that operands may have; with more than ``FLOATS``, numbers may be computed.
 
     Raises:
         NotServedError: If an operand is neither of the output's shape nor a constant for each channel or for all.
@@ -101,8 +105,11 @@ def epilogue_of(lowering: Lowering, node: Node, dtypes: Sequence[str] = ("float3
 def pack_channels(lowering: Lowering, name: str, channels: int, fill: float, order: Array | None = None) -> Plain:
     """Return one value a channel (``""``: zero) as ``(C1, 16)``, lanes beyond the channels holding ``fill``.
 
-    With an ``order``, the value of channel c lies at ``order[c]``.
+    With an ``order``, the value of channel c lies at ``order[c]``; there is none for values known only at run time.
     """
+    if name and not lowering.is_constant(name):
+        value = lowering.dense(name)
+        return run_time_weights.packed(lowering, dense_as(value, (channels,)), run_time_weights.CHANNELS, name, fill)
     array, dtype = lowering.constant(name), lowering.type(name).dtype if name else "float32"
     shape = (blocks(channels), BLOCK)
 
@@ -136,11 +143,10 @@ def _classified(lowering: Lowering, name: str, shape: tuple[int, ...], dtypes: S
     type_ = lowering.type(name)
     if type_.dtype not in dtypes:
         raise NotServedError(f"the epilogue reads {name} of type {type_.dtype}")
-    if lowering.is_constant(name):
-        if type_.size == 1:
-            return "scalar", name
-        if is_per_channel(type_.shape, shape):
-            return "channel", name
+    if type_.size == 1 and (lowering.is_constant(name) or dtypes != FLOATS):
+        return "scalar", name
+    if lowering.is_constant(name) and is_per_channel(type_.shape, shape):
+        return "channel", name
     if type_.shape == shape:
         return "residual", name
     raise NotServedError(

@@ -60,11 +60,11 @@ def panels(lowering: Lowering, name: str, transposed: bool) -> Plain:
 
     Args:
         lowering: The state of lowering.
-        name: The constant; its last two dimensions are the matrix, others have extent 1.
+        name: The constant; its last two dimensions are the matrix, others have extent 1, or are rows if transposed.
         transposed: Whether it is stored as ``(N, K)``.
     """
-    *_, k, n = lowering.type(name).shape
-    k, n = (n, k) if transposed else (k, n)
+    *outer, k, n = lowering.type(name).shape
+    k, n = (n, k * prod(outer)) if transposed else (k, n)
     count = -(-n // PANEL)
 
     def pack() -> Array:
@@ -95,34 +95,39 @@ def emit_product(lowering: Lowering, product: Product) -> None:
 
 def _constant_right(lowering: Lowering, product: Product, constant: tuple[str, bool]) -> None:
     weights = panels(lowering, *constant)
-    lhs = _rows_of(lowering, product)
+    _emit(lowering, replace(as_rows(lowering, product), rhs=weights), "panels", 1)
+
+
+def as_rows(lowering: Lowering, product: Product) -> Product:
+    """Return a product whose batches share the right operand as one of matrices: all but ``rhs`` of rank 2."""
+    lhs = rows_of(lowering, product)
     n, m = product.out.shape[-1], prod(product.out.shape[:-1])
     out = viewed_as(product.out, (m, n), (n, 1))
     operands = []
     for operand in product.operands:
         extents, strides = merge(operand.shape[:-1], [operand.strides[:-1]])
         if len(extents) > 1:
-            copied = _dense_copy(lowering, operand, product.node)
+            copied = dense_copy(lowering, operand, product.node)
             operands.append(viewed_as(copied, (m, n), (n, 1)))
         else:
             step = strides[0][0] if extents else 0
             operands.append(viewed_as(operand, (m, n), (step, operand.strides[-1])))
-    _emit(lowering, replace(product, lhs=lhs, rhs=weights, out=out, operands=tuple(operands)), "panels", 1)
+    return replace(product, lhs=lhs, out=out, operands=tuple(operands))
 
 
-def _rows_of(lowering: Lowering, product: Product) -> Plain:
+def rows_of(lowering: Lowering, product: Product) -> Plain:
     """Return the left operand with its batches as rows: ``(M, K)``."""
     lhs = product.lhs
     k = lhs.shape[-1]
     extents, strides = merge(lhs.shape[:-1], [lhs.strides[:-1]])
     if len(extents) > 1:
-        return viewed_as(_dense_copy(lowering, lhs, product.node), (prod(extents), k), (k, 1))
+        return viewed_as(dense_copy(lowering, lhs, product.node), (prod(extents), k), (k, 1))
     rows = (extents[0], strides[0][0]) if extents else (1, 0)
     return viewed_as(lhs, (rows[0], k), (rows[1], lhs.strides[-1]))
 
 
 def _any_right(lowering: Lowering, product: Product) -> None:
-    for part in _batches(product):
+    for part in batches_of(product):
         m, n = part.out.shape[-2:]
         k, _ = part.rhs.shape[-2:]
         row, column = part.rhs.strides[-2:]
@@ -136,7 +141,7 @@ def _any_right(lowering: Lowering, product: Product) -> None:
             _emit(lowering, replace(part, rhs=_copied_panels(lowering, part)), "panels", prod(part.out.shape[:-2]))
 
 
-def _batches(product: Product) -> list[Product]:
+def batches_of(product: Product) -> list[Product]:
     """Return a product as products with ``BATCH_RANK`` merged batch dimensions: one, or more where that is too few."""
     batch = product.out.shape[:-2]
     everything = [broadcast(v, (*batch, *v.shape[-2:])) for v in (product.lhs, product.rhs)]
@@ -205,13 +210,13 @@ def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> No
     variant = lowering.choose(matmul.choose, layout, batches, m, n, k, dtype)
     own = matmul.operands(layout, rank, len(rhs.shape), constant_step(lhs.strides[-1]), variant, dtype)
     out = Operand("out", "float32", (Dim(stride=1), *(Dim(),) * (rank - 1)))
-    inputs = (*own, *_epilogue_inputs(product))
+    inputs = (*own, *epilogue_inputs(product))
     _call(lowering, product, matmul.FAMILY, (lhs, rhs), inputs, out, {"rhs": layout}, variant)
 
 
 def _vector_right(lowering: Lowering, product: Product) -> None:
     """Emit products with a single column: a dot product a row."""
-    for part in _batches(product):
+    for part in batches_of(product):
         lhs = _adjacent(lowering, part)
         vector = viewed_as(part.rhs, part.rhs.shape[:-1], part.rhs.strides[:-1])
         out, *operands = (viewed_as(v, v.shape[:-1], v.strides[:-1]) for v in (part.out, *part.operands))
@@ -234,7 +239,7 @@ def _vector_left(lowering: Lowering, part: Product) -> None:
 def _dot(lowering: Lowering, product: Product, matrix: Plain, vector: Plain) -> None:
     """Emit one call of the ``gemv`` family: ``matrix`` is ``(b, b, rows, K)``, ``vector`` ``(b, b, K)``."""
     variant = lowering.choose(gemv.choose)
-    inputs = (*gemv.OPERANDS, *_epilogue_inputs(product, inner=False))
+    inputs = (*gemv.OPERANDS, *epilogue_inputs(product, inner=False))
     out = Operand("out", "float32", (Dim(), Dim(), Dim()))
     references = (with_inner_stride(matrix, 1), with_inner_stride(vector, 1))
     _call(lowering, product, gemv.FAMILY, references, inputs, out, {}, variant)
@@ -262,7 +267,7 @@ def _call(
     lowering.emit(desc, (*references, *product.operands, result), (product.node,))
 
 
-def _epilogue_inputs(product: Product, inner: bool = True) -> tuple[Operand, ...]:
+def epilogue_inputs(product: Product, inner: bool = True) -> tuple[Operand, ...]:
     """Return the descriptor's operands of the epilogue; ``inner``: vectors are loaded along the innermost dimension."""
     steps = [int(o.strides[-1] != 0) if inner else FREE for o in product.operands]
     return tuple(
@@ -274,10 +279,10 @@ def _epilogue_inputs(product: Product, inner: bool = True) -> tuple[Operand, ...
 def _adjacent(lowering: Lowering, product: Product) -> Plain:
     """Return the left operand, copied if the elements of its rows are not adjacent."""
     lhs = product.lhs
-    return lhs if lhs.shape[-1] == 1 or lhs.strides[-1] == 1 else _dense_copy(lowering, lhs, product.node)
+    return lhs if lhs.shape[-1] == 1 or lhs.strides[-1] == 1 else dense_copy(lowering, lhs, product.node)
 
 
-def _dense_copy(lowering: Lowering, value: Plain, node: str) -> Plain:
+def dense_copy(lowering: Lowering, value: Plain, node: str) -> Plain:
     """Return a dense copy of a value, repetitions included."""
     target = lowering.temporary(TensorType(value.storage.dtype, value.shape))
     lowering.copy(value, target, node)

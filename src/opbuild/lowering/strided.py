@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
+from itertools import pairwise
 
 from opbuild.kernel.opdesc import FREE
 from opbuild.lowering.operands import Plain, dense_strides
@@ -22,13 +21,34 @@ def reshaped(value: Plain, shape: Sequence[int]) -> Plain | None:
     shape = tuple(shape)
     if value.dense:
         return dense_as(value, shape)
-    # numpy knows when strides allow a new shape; the array's memory is never touched.
-    array = np.lib.stride_tricks.as_strided(np.zeros(1, np.int8), value.shape, value.strides)
-    try:
-        array.shape = shape
-    except AttributeError:
-        return None
-    return viewed_as(value, shape, array.strides)
+    strides = _restrided(value.shape, value.strides, shape)
+    return None if strides is None else viewed_as(value, shape, strides)
+
+
+def _restrided(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]) -> Strides | None:
+    """Return the strides of as many elements in another shape, as numpy finds them; None if there are none."""
+    if tuple(shape) == tuple(wanted):
+        return tuple(strides)
+    own = [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if extent != 1]
+    found: list[int] = []
+    while own and len(found) < len(wanted):
+        (extent, _), taken = own[0], 1
+        last = len(found) + 1
+        count = wanted[last - 1]
+        while count != extent:
+            if count < extent:
+                count, last = count * wanted[last], last + 1
+            else:
+                extent, taken = extent * own[taken][0], taken + 1
+        group, own = own[:taken], own[taken:]
+        if any(outer != inner * size for (_, outer), (size, inner) in pairwise(group)):
+            return None
+        steps, step = list[int](), group[-1][1]
+        for size in reversed(wanted[len(found) : last]):
+            steps.append(step)
+            step *= size
+        found += reversed(steps)
+    return (*found, *[found[-1] if found else 1] * (len(wanted) - len(found)))
 
 
 def dense_as(value: Plain, shape: Sequence[int]) -> Plain:

@@ -44,7 +44,7 @@ def _across(loops: Loops, edge: int) -> int | None:
     if target[0] != 1 or source[0] in (0, 1) or 1 not in source[1:]:
         return None
     other = source.index(1, 1)
-    return other if min(loops.extents[0], loops.extents[other]) >= edge else None
+    return other if loops.extents[0] >= edge and loops.extents[other] >= edge else None
 
 
 def to_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:

@@ -23,6 +23,8 @@ from opbuild.runtime.network import Shapes
 if TYPE_CHECKING:
     from opbuild.frontend.onnx_model import OnnxModel
     from opbuild.frontend.portable import PortableModel
+    from opbuild.frontend.rest import Rest
+    from opbuild.frontend.walk import Walked
 
 Model = str | os.PathLike[str] | bytes | Any
 """A path, a file's bytes, or an ``onnx.ModelProto``."""
@@ -30,6 +32,9 @@ Model = str | os.PathLike[str] | bytes | Any
 
 class ModelSource:
     """A model and what is known of it; ``open_model`` makes it.
+
+    Attributes:
+        keeps: Whether the model, once read, is kept for the next graph.
 
     Args:
         model: A path that holds wherever the process goes, bytes or ``ModelProto``.
@@ -45,6 +50,7 @@ class ModelSource:
         self._own_digest = digest
         self._contents = contents
         self._memory = memory
+        self.keeps = False
         self._loaded: OnnxModel | None = None  # between reading what it declares and making its first graph
         self._data: dict[Path, Known] = {}  # files of external data, each with what was read of it
         self.declaration_file = memory.declaration_file(model.stem if isinstance(model, Path) else "model", digest)
@@ -103,8 +109,31 @@ class ModelSource:
         names = [name for name, _, _ in self.declaration.inputs]
         with clock("read"):
             model = self._loaded or self._load()
-            self._loaded = model if keep else None
+            self._loaded = model if keep or self.keeps else None
             return model.bind(dict(zip(names, shapes, strict=True)), evaluate, host_calls)
+
+    def walk(self, shapes: Shapes, clock: Clock) -> Walked:
+        """Read the model and return its graph as ``graph`` does, or the first part of a network in parts.
+
+        Raises:
+            ModelError: As ``graph``.
+        """
+        names = [name for name, _, _ in self.declaration.inputs]
+        with clock("read"):
+            model = self._loaded or self._load()
+            walked = model.walk(dict(zip(names, shapes, strict=True)), evaluate, host_calls)
+            self._loaded = None if walked.cut is None and not self.keeps else model
+            return walked
+
+    def go_on(self, rest: Rest, clock: Clock) -> Walked:
+        """Return the next part of a network in parts, whose model is kept in memory from the first one on.
+
+        Raises:
+            ModelError: As ``graph``.
+        """
+        with clock("read"):
+            self._loaded = self._loaded or self._load()
+            return self._loaded.go_on(rest, evaluate, host_calls)
 
     def portable(self) -> PortableModel:
         """Read the model and return the network in a form that binds to any shapes without onnx.
@@ -118,6 +147,10 @@ class ModelSource:
     def release(self) -> None:
         """Give back the memory of the file's contents; who needs them later reads the file again."""
         self._contents = None
+
+    def forget(self) -> None:
+        """Keep the model no longer."""
+        self.keeps, self._loaded = False, None
 
     def remember(self) -> None:
         """Keep what is known of the model for the next process."""

@@ -18,7 +18,7 @@ from opbuild.platform.limits import names_limits
 from opbuild.report import Clock
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.executor import Arena, Executor
+from opbuild.runtime.executor import Executor, Prepared
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Network, Shapes
 from opbuild.runtime.reports import stored_report
@@ -90,7 +90,7 @@ class _Loaded:
         self._model = model
         library = model.library
         self._library = Library(library, num_threads) if library else None
-        self._blocks: Blocks[Arena] = Blocks()
+        self._blocks: Blocks[Prepared] = Blocks()
         self.ranges = RangeBinder(model, self._library, self._blocks) if model.container.section(GRAPH).size else None
         self.inputs = self.ranges.inputs if self.ranges else model.endpoints
 

@@ -7,7 +7,7 @@ what becomes of it is the answer.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +19,8 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
 from opbuild.errors import ModelError, OptionError, RunError
 from opbuild.events import ignore
-from opbuild.graph.types import Graph
+from opbuild.graph.cut import Cut, type_of_value
+from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.host import host_level
 from opbuild.models.served import host_calls
 from opbuild.pipeline.setup import Setup
@@ -122,7 +123,10 @@ def outcome(example: Example) -> _Outcome:
         return _Outcome("refused", False, "opbuild has no sequences, optional values or text")
     try:
         setup = Setup(Config(), host_level(), ignore)
-        needed = plan_graphs([load_model(example.model).bind({}, evaluate, host_calls)], setup, Clock())
+        walked = load_model(example.model).walk({}, evaluate, host_calls)
+        if walked.cut is not None:
+            return _outcome_of_cut(walked.graph, walked.cut)
+        needed = plan_graphs([walked.graph], setup, Clock())
     except ModelError as error:
         return _Outcome("refused", False, error.message.partition("node 'node'")[2].lstrip(": ") or error.message)
     (graph,), (program,) = needed.graphs, needed.programs
@@ -136,18 +140,39 @@ def outcome(example: Example) -> _Outcome:
     return _Outcome("host", not foreign, next(each.why for each in needed.host.values()))
 
 
+def _outcome_of_cut(graph: Graph, cut: Cut) -> _Outcome:
+    """Return what becomes of an operator for which a network is cut: the host computes it, or only chooses kernels."""
+    if cut.kind != "data":
+        return _Outcome("kernel", False)
+    types = {**graph.types, **{name: type_of_value(value) for name, value in cut.constants.items()}}
+    constants = {**graph.constants, **cut.constants}
+    for node in cut.nodes:
+        if _results(node, [types[name] if name else None for name in node.inputs], constants, cut.opset) is None:
+            return _Outcome("refused", False, "the onnx package does not evaluate it")
+    return _Outcome("host", False, "what it gives decides the shapes behind it")
+
+
 def _evaluates(call: HostCall, graph: Graph) -> bool:
     """Return whether the host computes a node, as the type that it should be: onnx's evaluator does not all."""
+    results = _results(call.node, call.input_types, graph.constants, call.opset)
+    expected = [each and each.dtype for each in call.output_types]
+    return results is not None and all(
+        dtype in (None, array.dtype) for array, dtype in zip(results, expected, strict=False)
+    )
+
+
+def _results(
+    node: Node, types: Sequence[TensorType | None], constants: Mapping[str, Array], opset: int
+) -> Sequence[Array] | None:
+    """Return what the host computes for inputs of ones, None if it can not."""
     arrays = [
-        graph.constants[name] if name in graph.constants else None if each is None else np.ones(each.shape, each.dtype)
-        for name, each in zip(call.node.inputs, call.input_types, strict=True)
+        constants[name] if name in constants else None if each is None else np.ones(each.shape, each.dtype)
+        for name, each in zip(node.inputs, types, strict=True)
     ]
     try:
-        results = evaluate(call.node, arrays, call.opset)
+        return evaluate(node, arrays, opset)
     except (RunError, ModelError):
-        return False
-    expected = [each and each.dtype for each in call.output_types]
-    return all(dtype in (None, array.dtype) for array, dtype in zip(results, expected, strict=False))
+        return None
 
 
 def filtered(

@@ -22,7 +22,7 @@ from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.executor import Arena, Executor
+from opbuild.runtime.executor import Executor, Prepared
 from opbuild.runtime.image import load_constants
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Shapes
@@ -43,7 +43,7 @@ class RangeBinder:
         InvalidModelError: If the file's section is not sound.
     """
 
-    def __init__(self, offline: OfflineModel, library: Library | None, blocks: Blocks[Arena]) -> None:
+    def __init__(self, offline: OfflineModel, library: Library | None, blocks: Blocks[Prepared]) -> None:
         from opbuild.frontend.portable import PortableModel
         from opbuild.lowering.available import Available
         from opbuild.lowering.context import Options

@@ -17,6 +17,12 @@ def _modulo(m: Any, a: Any, b: Any) -> Any:
     return m.select((rest != m.zero(rest)) & ((rest < m.zero(rest)) != (b < m.zero(b))), rest + b, rest)
 
 
+def _saturate(m: Any, x: Any, low: Any, high: Any) -> Any:
+    """Return the nearest number from ``low`` to ``high``; NaN, which is greater than none, becomes ``low``."""
+    x = m.select(x > low, x, low)
+    return m.select(x < high, x, high)
+
+
 OPERATIONS = (
     Operation("add", 2, "add", "numbers", "Add", commutative=True, repeats=False, cost=Cost.CHEAP),
     Operation("sub", 2, "subtract", "numbers", "Sub", repeats=False, cost=Cost.CHEAP),
@@ -40,4 +46,5 @@ OPERATIONS = (
     Operation("ceil", 1, "ceil", "numbers", "Ceil", exact=True),
     Operation("round", 1, "round_to_even", "numbers", "Round", exact=True),
     Operation("trunc", 1, "trunc", "numbers", exact=True),
+    Operation("saturate", 3, _saturate, cost=Cost.CHEAP),
 )

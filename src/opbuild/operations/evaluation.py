@@ -74,21 +74,26 @@ def evaluate_expression(
     return apply(head, *operands)
 
 
-def evaluate_scalar(expression: Expression, args: Sequence[float]) -> float:
-    """Return the value of an expression of float32 numbers for one element.
+def evaluate_scalar(
+    expression: Expression, args: Sequence[float], dtypes: Sequence[str] = (), acc: Array | None = None
+) -> float:
+    """Return the value of an expression for one element.
 
     Lowering asks whether unused lanes of channel blocks stay finite.
 
     Args:
         expression: What to evaluate.
         args: What ``("arg", i)`` stands for.
+        dtypes: The types of ``args``; float32 if there are none.
+        acc: What ``("acc",)`` stands for.
 
     Returns:
-        The value; NaN too for what can not be known here: a user-defined operator, an accumulator.
+        The value; NaN too for what can not be known here: a user-defined operator, an accumulator that is not given.
     """
     with np.errstate(all="ignore"):
-        numbers = [np.asarray(value, np.float32) for value in args]
+        kinds = dtypes or ["float32"] * len(args)
+        numbers = [np.asarray(value, kind) for value, kind in zip(args, kinds, strict=True)]
     try:
-        return float(evaluate_expression(expression, numbers))
+        return float(evaluate_expression(expression, numbers, acc))
     except UnsupportedOperatorError:
         return math.nan

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.graph import user_operators
+from opbuild.graph.cut import Cut
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.networks import ImageKey
 from opbuild.kernel.reason import Reason
@@ -17,7 +19,7 @@ from opbuild.pipeline.setup import Setup
 from opbuild.platform.sources import own_sources, own_sources_edited
 from opbuild.report import Clock
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.executor import Arena, Executor
+from opbuild.runtime.executor import Executor, Prepared
 from opbuild.runtime.image import ImageStore
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding
@@ -27,8 +29,10 @@ from opbuild.version import __version__
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
+    from opbuild.models.source import ModelSource
     from opbuild.pipeline.stages import Assembled
-    from opbuild.runtime.weights import Packer
+    from opbuild.runtime.image import OpenImage
+    from opbuild.runtime.weights import Constants, Packer
 
 
 class Wanted(NamedTuple):
@@ -38,11 +42,15 @@ class Wanted(NamedTuple):
         key: What names it among stored networks; None: it can not be stored.
         read: Returns its graph, and takes the time that this needs.
         is_edited: Returns whether the graph is no longer the one that the key names.
+        otherwise: Returns the network as it is ready without being stored or built for the signature, or None.
+        cut: Returns what comes after it, once it was read, if it is a part of a network.
     """
 
     key: ImageKey | None
     read: Callable[[Clock], Graph]
     is_edited: Callable[[], bool] = lambda: False
+    otherwise: Callable[[], Binding | None] = lambda: None
+    cut: Callable[[], Cut | None] = lambda: None
 
 
 class Images:
@@ -51,15 +59,21 @@ class Images:
     Args:
         setup: Settings, level and compiler, which are in every key.
         store: Where the networks are.
+
+    Attributes:
+        blocks: The memory that all networks of this build run in.
     """
 
     def __init__(self, setup: Setup, store: ImageStore) -> None:
         self._setup = setup
         self._store = store
-        self._blocks: Blocks[Arena] = Blocks()
+        self.blocks: Blocks[Prepared] = Blocks()
 
-    def key(self, network: str, model: str, inputs: Mapping[str, TensorType]) -> ImageKey:
-        """Return the key of a network of the model with this digest, for one input signature."""
+    def key(self, network: str, model: str, inputs: Mapping[str, TensorType], part: str = "") -> ImageKey:
+        """Return the key of a network of the model with this digest, for one input signature.
+
+        ``part`` is a digest of what else decides, if it is a part of a network that is bound in parts.
+        """
         config = self._setup.config
         components = {
             "model": model,
@@ -70,7 +84,7 @@ class Images:
             "user_operators": user_operators.digest(),
             "target": self._setup.level.name,
         }
-        return ImageKey(network, components, self._compiler_digest)
+        return ImageKey(network, components | ({"part": part} if part else {}), self._compiler_digest)
 
     def key_of_graph(self, graph: Graph) -> ImageKey | None:
         """Return the key of a graph; None if networks are not stored here, or it has what no digest can be taken of."""
@@ -107,7 +121,26 @@ class Images:
             LinkError: If the library can not be loaded or lacks a kernel.
         """
         loaded = Library(library, self._setup.config.num_threads) if library else None
-        return Executor(record, loaded, constants, evaluate, self._blocks)
+        return Executor(record, loaded, constants, evaluate, self.blocks)
+
+    def open_key(self, source: ModelSource, number: int) -> ImageKey:
+        """Return the key of one of the templates of a model, counted from 0."""
+        declared = {name: TensorType(dtype, shape or ()) for name, dtype, shape in source.declaration.inputs}
+        key = self.key(source.declaration.name, source.digest, declared)
+        return key._replace(components={**key.components, "template": number})
+
+    def load_open(self, key: ImageKey) -> OpenImage | None:
+        """Return a stored template, None if there is none that may be used."""
+        found = self._store.load_open(self._own(key)) if self._setup.starts_stored else None
+        return None if isinstance(found, Reason) else found
+
+    def keep_open(
+        self, key: ImageKey, record: Record, library: bytes, constants: Constants, packer: Packer, content: Any
+    ) -> None:
+        """Store a template; what can not be written is not told, since its network's images are told of."""
+        if self._setup.stores_networks and not own_sources_edited():
+            with contextlib.suppress(ValueError):
+                self._store.save(self._own(key), record, library, constants, packer, content)
 
     def keep(self, wanted: Wanted, network: Assembled, packer: Packer, builder: Builder) -> bool:
         """Store a network if it is what its key says: neither it nor the compiler nor opbuild changed meanwhile.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from opbuild.errors import UnsupportedOperatorError
+from opbuild.graph.cut import Cut
 from opbuild.graph.types import Graph, Node
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.program import HostCall, Program
@@ -112,6 +113,10 @@ class Assembled:
     constants: Constants
     built: Built
     operators: tuple[OperatorReport, ...]
+
+    def followed_by(self, cut: Cut | None) -> Assembled:
+        """Return it as a part of a network, with what comes after it; itself if that is nothing."""
+        return self if cut is None else replace(self, record=replace(self.record, cut=cut))
 
 
 def planned(graphs: Sequence[Graph], programs: Sequence[Program]) -> Planned:

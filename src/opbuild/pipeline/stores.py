@@ -160,8 +160,8 @@ class Stores:
         return DiskStore(folder, self._config.device_id, keep_times=self.policy.ages, trust=self.setup.trust)
 
 
-def make_builder(setup: Setup, stores: Stores) -> Builder:
-    """Return a builder that finds and keeps operators in a build's stores."""
+def make_builder(setup: Setup, stores: Stores, *, is_urgent: bool = True) -> Builder:
+    """Return a builder that finds and keeps operators in a build's stores; ``is_urgent``: somebody waits for them."""
     from opbuild.builder.build import Builder
     from opbuild.runtime.link import provided_symbols
     from opbuild.store.publish import write_debug_files
@@ -182,6 +182,7 @@ def make_builder(setup: Setup, stores: Stores) -> Builder:
         write_debug=partial(write_debug_files, Path(setup.debug.folder)),
         claims=stores.claims,
         lower=partial(_lower_levels, stores),
+        is_urgent=is_urgent,
     )
 
 

@@ -48,9 +48,7 @@ def make_record(
             for index, buffer in enumerate(program.buffers)
         ),
         steps=tuple(
-            KernelStep(symbols[call.desc], call.views, call.nodes, _other_types(call, program), call.work)
-            if isinstance(call, KernelCall)
-            else call
+            _step(symbols[call.desc], call, program) if isinstance(call, KernelCall) else call
             for call in program.calls
             if not _writes_nothing(call)
         ),
@@ -68,6 +66,11 @@ def make_record(
     if wrong:
         raise BuildError(f"network {program.name}: {wrong}", "this is an error in opbuild; please report it")
     return record
+
+
+def _step(symbol: str, call: KernelCall, program: Program) -> KernelStep:
+    types, writes = _other_types(call, program), len(call.desc.outputs)
+    return KernelStep(symbol, call.views, call.nodes, types, call.work, writes)
 
 
 def _writes_nothing(call: KernelCall | HostCall) -> bool:

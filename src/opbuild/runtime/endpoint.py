@@ -72,12 +72,15 @@ def as_input(value: Any, dtype: np.dtype[Any], name: str) -> Array:
 
     Args:
         value: A numpy array, what speaks DLPack, or Python's numbers and lists.
-        dtype: The element type that the network needs.
+        dtype: The element type that the network needs; ``object`` for what is no tensor, which is left as it is: a list
+            of arrays, None, or an array of Python's strings, to which other text is converted.
         name: The input's name.
 
     Raises:
         InputError: If it is no array, or of another element type.
     """
+    if dtype.hasobject:
+        return cast("Array", _as_host_value(value))
     array = value if type(value) is np.ndarray else _to_numpy(value, dtype, name)
     if array.dtype.kind not in _NUMERIC:
         what = "of objects" if array.dtype == object else "of text or times"
@@ -93,6 +96,17 @@ def as_input(value: Any, dtype: np.dtype[Any], name: str) -> Array:
     if array.flags.c_contiguous and array.flags.aligned:
         return array
     return array.copy(order="C")
+
+
+def _as_host_value(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_as_host_value(each) for each in value]
+    if isinstance(value, str) or (isinstance(value, np.ndarray) and value.dtype.kind in "US"):
+        return np.array(value, object)
+    if value is None or isinstance(value, dict):
+        return value
+    array = np.asarray(value)
+    return array if array.flags.c_contiguous and array.flags.aligned else array.copy(order="C")
 
 
 def _shown_type(value: Any) -> str:

@@ -8,8 +8,9 @@ addresses and runs a list of ``function(*arguments)``; ctypes releases the inter
 from __future__ import annotations
 
 import ctypes
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -32,7 +33,95 @@ new_output: Callable[[tuple[int, ...], np.dtype[Any]], Array] = np.empty
 """Makes an array for an output, with any contents; tests fill it with a pattern, which shows what is not written."""
 
 
-class Executor:
+class Prepared(Protocol):
+    """What a call needs to run in one block of memory.
+
+    Attributes:
+        steps: What is called, in order; what fails returns something else than 0 and None.
+    """
+
+    steps: list[Step]
+
+    def attach(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Point the arguments at the caller's arrays."""
+
+    def detach(self) -> None:
+        """Let go of the caller's arrays."""
+
+
+class Runner(ABC):
+    """Runs a network for one input signature. Any number of threads may call it.
+
+    Args:
+        inputs: The inputs in order.
+        outputs: The outputs in order.
+        arena_size: Bytes of the memory for temporaries.
+        zeroed: Bytes at its beginning that hold padding.
+        blocks: The memory that it runs in, which others may share.
+
+    Attributes:
+        inputs: The inputs in order.
+        outputs: The outputs in order.
+    """
+
+    def __init__(
+        self,
+        inputs: tuple[Port, ...],
+        outputs: tuple[Port, ...],
+        arena_size: int,
+        zeroed: int,
+        blocks: Blocks[Prepared],
+    ) -> None:
+        self.inputs, self.outputs = inputs, outputs
+        self.arena_size, self.zeroed, self.blocks = arena_size, zeroed, blocks
+        self._made = [(port.type.shape, np.dtype(port.type.dtype)) for port in outputs]
+
+    @abstractmethod
+    def prepare(self, memory: Array) -> Prepared:
+        """Return what a call needs to run in some memory."""
+
+    @abstractmethod
+    def kernel_of(self, step: int) -> tuple[str, tuple[str, ...]]:
+        """Return the symbol of the kernel that a step calls, and the nodes that it computes."""
+
+    def _prepare_first(self) -> None:
+        """Make ready what a first call needs; where calls of others are under way, that call does it itself."""
+        block = self.blocks.take_free()
+        if block is not None:
+            block.enter(self)
+            self.blocks.give(block)
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """Run the network.
+
+        Args:
+            inputs: Dense arrays of exactly the types of ``inputs``, in order; read in place.
+
+        Returns:
+            Fresh arrays of the types of ``outputs``, in order.
+
+        Raises:
+            RunError: If a kernel or the host backend fails.
+        """
+        block = self.blocks.take()
+        arena = block.enter(self)
+        outputs = [new_output(shape, dtype) for shape, dtype in self._made]
+        arena.attach(inputs, outputs)
+        for function, arguments in arena.steps:
+            if function(*arguments):
+                raise self._failure(arena, arguments)
+        arena.detach()
+        self.blocks.give(block)
+        return outputs
+
+    def _failure(self, arena: Prepared, arguments: tuple[Any, ...]) -> RunError:
+        failed = next(index for index, (_, each) in enumerate(arena.steps) if each is arguments)
+        symbol, nodes = self.kernel_of(failed)
+        message = last_error() or "it gave no message"
+        return RunError(f"kernel {symbol} failed: {message}", f"it computes node {', '.join(nodes)}")
+
+
+class Executor(Runner):
     """Runs a built network for one input signature. Any number of threads may call it.
 
     Args:
@@ -49,11 +138,11 @@ class Executor:
         library: Library | None,
         constants: Sequence[Array],
         evaluate: Evaluate | None,
-        blocks: Blocks[Arena] | None = None,
+        blocks: Blocks[Prepared] | None = None,
     ) -> None:
+        shared = Blocks[Prepared]() if blocks is None else blocks
+        super().__init__(record.inputs, record.outputs, record.arena_size, record.zeroed, shared)
         self.record = record
-        self.arena_size, self.zeroed = record.arena_size, record.zeroed
-        self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
         self._constants = tuple(constants)
         self._evaluate = evaluate
         kernels = [step for step in record.steps if isinstance(step, KernelStep)]
@@ -67,44 +156,16 @@ class Executor:
         self._functions = {symbol: library.kernel(symbol) for symbol in self._symbols} if library is not None else {}
         self._library = library
         self._checked = frozenset(record.notes.get(CHECKED_ORDER, ()))
-        self._outputs = [(port.type.shape, numpy_dtype(port.type.dtype)) for port in record.outputs]
-        block = self.blocks.take_free()  # where calls of others are under way, the first call does this
-        if block is not None:
-            block.enter(self)
-            self.blocks.give(block)
-
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """Run the network.
-
-        Args:
-            inputs: Dense arrays of exactly the types of ``record.inputs``, in order; read in place.
-
-        Returns:
-            Fresh arrays of the types of ``record.outputs``, in order.
-
-        Raises:
-            RunError: If a kernel or the host backend fails.
-        """
-        block = self.blocks.take()
-        arena = block.enter(self)
-        outputs = [new_output(shape, dtype) for shape, dtype in self._outputs]
-        arena.attach(inputs, outputs)
-        for function, arguments in arena.steps:
-            if function(*arguments):
-                raise self._failure(arena, arguments)
-        arena.detach()
-        self.blocks.give(block)
-        return outputs
+        self._prepare_first()
 
     def prepare(self, memory: Array) -> Arena:
         """Return what a call needs to run in some memory."""
         return Arena(self, memory)
 
-    def _failure(self, arena: Arena, arguments: tuple[Any, ...]) -> RunError:
-        failed = next(index for index, (_, each) in enumerate(arena.steps) if each is arguments)
-        step = cast("KernelStep", self.record.steps[failed])
-        message = last_error() or "it gave no message"
-        return RunError(f"kernel {step.symbol} failed: {message}", f"it computes node {', '.join(step.nodes)}")
+    def kernel_of(self, step: int) -> tuple[str, tuple[str, ...]]:
+        """Return the symbol of the kernel that a step calls, and the nodes that it computes."""
+        found = cast("KernelStep", self.record.steps[step])
+        return found.symbol, found.nodes
 
 
 class Arena:
@@ -129,9 +190,10 @@ class Arena:
         """Point the arguments at the caller's arrays."""
         words = self._words
         for port, array in zip(self._ports, (*inputs, *outputs), strict=True):
-            address = array.ctypes.data  # not __array_interface__: numpy 2.4 loses some bytes at each use of it
-            for word, offset in port.hosts:
-                words[word] = address + offset
+            if port.hosts:
+                address = array.ctypes.data  # not __array_interface__: numpy 2.4 loses some bytes at each use of it
+                for word, offset in port.hosts:
+                    words[word] = address + offset
             self._arrays[port.buffer] = array
 
     def detach(self) -> None:
@@ -165,28 +227,34 @@ class Arena:
                 steps.append(self._kernel_step(step, self.headers[first:last], addresses, owner))
                 first = last
             else:
-                steps.append((_evaluate_step, (step, self._arrays, owner._evaluate)))
+                steps.append((evaluate_step, (step, self._arrays, owner._evaluate)))
         return steps
 
     def _kernel_step(self, step: KernelStep, headers: Array, addresses: list[int], owner: Executor) -> Step:
         """Return what runs a kernel: the kernel itself, what calls it, or what checks it."""
         kernel: Any = owner._functions[step.symbol]
         library = cast("Library", owner._library)
-        checks = step.symbol in owner._checked
-        tasks = library.num_threads if checks else here().tasks(step.work, library.num_threads)
-        if library.call is not None and len(addresses) <= MOST_OPERANDS and not checks:
-            address = ctypes.cast(kernel, ctypes.c_void_p).value
-            called = (ctypes.c_void_p * (2 + MOST_OPERANDS))(address, tasks, *addresses)
-            return library.call, (ctypes.byref(called),)
-        # byref is the cheapest argument there is: 150 ns a call with two of them, c_void_p 200
-        operands = (ctypes.byref(ctypes.c_char.from_address(address)) for address in addresses)
-        arguments = (tasks, *operands)
-        if not checks:
-            return kernel, arguments
+        if step.symbol not in owner._checked:
+            return kernel_step(kernel, library, here().tasks(step.work, library.num_threads), addresses)
         from opbuild.runtime.order_check import OrderCheck  # only for who debugs
 
         sizes = [itemsize(owner.record.buffers[view.buffer].dtype) for view in step.views]
-        return OrderCheck(library, kernel, headers, step.views, sizes), arguments
+        check = OrderCheck(library, kernel, headers, step.views, sizes)
+        return check, _arguments(library.num_threads, addresses)
+
+
+def kernel_step(kernel: Any, library: Library, tasks: int, addresses: Sequence[int]) -> Step:
+    """Return what runs a kernel on arguments at these addresses: the kernel itself, or what calls it."""
+    if library.call is None or len(addresses) > MOST_OPERANDS:
+        return kernel, _arguments(tasks, addresses)
+    address = ctypes.cast(kernel, ctypes.c_void_p).value
+    called = (ctypes.c_void_p * (2 + MOST_OPERANDS))(address, tasks, *addresses)
+    return library.call, (ctypes.byref(called),)
+
+
+def _arguments(tasks: int, addresses: Sequence[int]) -> tuple[Any, ...]:
+    # byref is the cheapest argument there is: 150 ns a call with two of them, c_void_p 200
+    return (tasks, *[ctypes.byref(ctypes.c_char.from_address(address)) for address in addresses])
 
 
 class _PortArguments:
@@ -202,7 +270,7 @@ class _PortArguments:
         )
 
 
-def _evaluate_step(call: HostCall, arrays: Sequence[Array | None], evaluate: Evaluate | None) -> None:
+def evaluate_step(call: HostCall, arrays: Sequence[Array | None], evaluate: Evaluate | None) -> None:
     """Run one node on the host backend, between the same buffers as the kernels.
 
     Raises:

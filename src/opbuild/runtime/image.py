@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opbuild.graph.types import Array
 from opbuild.kernel.networks import ImageKey, StoredNetwork
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.runtime.record import ALIGNMENT, Constant, Record, from_json, to_json
 
 if TYPE_CHECKING:
     from opbuild.kernel.interfaces import NetworkStore, WeightStore
+    from opbuild.runtime.template import Template
     from opbuild.runtime.weights import Constants, Packer
 
 
@@ -21,6 +23,26 @@ class Image(NamedTuple):
     record: Record
     library: bytes
     constants: tuple[Array, ...]
+
+
+class OpenImage(NamedTuple):
+    """A stored template, verified, its constants mapped or copied.
+
+    Attributes:
+        template: The template.
+        symbols: The symbol of each kernel in the library.
+        library: Its kernels.
+        constants: Its constants.
+    """
+
+    template: Template
+    symbols: Mapping[OpDesc, str]
+    library: bytes
+    constants: tuple[Array, ...]
+
+
+OPEN = "open"
+"""The part of a stored record that holds a template."""
 
 
 class ImageStore:
@@ -63,29 +85,62 @@ class ImageStore:
             "inputs"
         ):
             return Reason("damaged", "it is for other inputs than its key says")
+        constants = self._constants(key, record.constants, stored)
+        return constants if isinstance(constants, Reason) else Image(record, stored.library, constants)
+
+    def _constants(
+        self, key: ImageKey, places: Sequence[Constant], stored: StoredNetwork
+    ) -> tuple[Array, ...] | Reason:
         arrays, states = {}, {}
-        for place in record.constants:
+        for place in places:
             if place.digest:
                 weight = self.weights.get(place.digest, place.nbytes, stored.states.get(place.digest))
                 if isinstance(weight, Reason):
                     return weight
                 arrays[place.digest], states[place.digest] = weight.array, weight.state
         try:
-            constants = load_constants(record.constants, stored.constants, arrays)
+            constants = load_constants(places, stored.constants, arrays)
         except OSError as error:
             return Reason("damaged", str(error))
         if states != stored.states:
             self.networks.note(key, states)
-        return Image(record, stored.library, constants)
+        return constants
 
-    def save(self, key: ImageKey, record: Record, library: bytes, constants: Constants, packer: Packer) -> None:
-        """Store a network that was just built.
+    def load_open(self, key: ImageKey) -> OpenImage | Reason:
+        """Return the template of ``key``, or why there is none that may be used."""
+        stored = self.networks.lookup(key)
+        if isinstance(stored, Reason):
+            return stored
+        from opbuild.runtime.template import from_json as template_from_json  # a start never needs it
+
+        try:
+            parts = stored.record[OPEN]
+            template = template_from_json(parts["template"])
+            symbols = [(OpDesc.from_components(desc), str(symbol)) for desc, symbol in parts["kernels"]]
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            return Reason("damaged", f"not a template: {error!r}")
+        constants = self._constants(key, template.constants, stored)
+        if isinstance(constants, Reason):
+            return constants
+        return OpenImage(template, dict(symbols), stored.library, constants)
+
+    def save(
+        self,
+        key: ImageKey,
+        record: Record,
+        library: bytes,
+        constants: Constants,
+        packer: Packer,
+        template: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Store a network that was just built, or a template beside its size at hand.
 
         Raises:
             ValueError: If the network can not be stored, or its weights could not.
         """
         packer.remember()
-        stored = StoredNetwork(to_json(record), library, constants.small, packer.states)
+        more = {} if template is None else {OPEN: template}
+        stored = StoredNetwork(to_json(record) | more, library, constants.small, packer.states)
         problem = packer.problem or self.networks.publish(key, stored)
         if problem:
             raise ValueError(problem)

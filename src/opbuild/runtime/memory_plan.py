@@ -11,11 +11,12 @@ zeroed once, when it is made, and a kernel writes everything but the padding of 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from opbuild.dtypes import itemsize
-from opbuild.program import Buffer, Call, KernelCall, Program, View
+from opbuild.program import Call, KernelCall, Program, View
 from opbuild.runtime.record import ALIGNMENT
 
 
@@ -34,17 +35,79 @@ class MemoryPlan:
     zeroed: int = 0
 
 
-@dataclass(frozen=True)
-class _Life:
-    """A buffer's size in bytes and the first and last call that touch it."""
+class Life(NamedTuple):
+    """A temporary buffer, and the first and last call that touch it."""
 
     buffer: int
-    nbytes: int
     first: int
     last: int
 
-    def meets(self, other: _Life) -> bool:
-        return self.first <= other.last and other.first <= self.last
+
+class Lives:
+    """The lives of a program's temporary buffers, which are the same at each size.
+
+    Args:
+        temporaries: Indices of the temporary buffers.
+        touched: The buffers that each call reads or writes.
+        zeroed: Those of them whose padding must stay zero.
+    """
+
+    def __init__(self, temporaries: Iterable[int], touched: Iterable[Iterable[int]], zeroed: Collection[int]) -> None:
+        self._temporaries = tuple(temporaries)
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for index, buffers in enumerate(touched):
+            for buffer in buffers:
+                first.setdefault(buffer, index)
+                last[buffer] = index
+        lives = [Life(buffer, first[buffer], last[buffer]) for buffer in self._temporaries if buffer in first]
+        padded = [life for life in lives if life.buffer in zeroed]
+        self._zeroed = sorted(padded, key=lambda life: (life.first, life.buffer))
+        self._others = sorted((life for life in lives if life.buffer not in zeroed), key=lambda life: life[1::-1])
+        self._meeting = [
+            [number for number, other in enumerate(self._others) if one.first <= other.last and other.first <= one.last]
+            for one in self._others
+        ]
+
+    def plan(self, nbytes: Sequence[int], geometries: Mapping[int, Hashable]) -> MemoryPlan:
+        """Place all buffers in one arena.
+
+        Args:
+            nbytes: The size of each buffer of the program.
+            geometries: The geometry of each buffer whose padding must stay zero.
+        """
+        offsets = dict.fromkeys(self._temporaries, 0)
+        zeroed = self._place_zeroed(nbytes, geometries, offsets)
+        size = self._place_by_size([_rounded(nbytes[life.buffer]) for life in self._others], zeroed, offsets)
+        return MemoryPlan(offsets, size, zeroed)
+
+    def _place_zeroed(self, nbytes: Sequence[int], geometries: Mapping[int, Hashable], offsets: dict[int, int]) -> int:
+        """Give each zeroed buffer a whole slot of its own geometry; return the bytes that the slots take."""
+        slots: dict[Hashable, list[tuple[int, int]]] = {}  # geometry -> (offset, last call) of each slot
+        end = 0
+        for life in self._zeroed:
+            same = slots.setdefault(geometries[life.buffer], [])
+            for position, (offset, last) in enumerate(same):
+                if last < life.first:
+                    same[position] = (offset, life.last)
+                    offsets[life.buffer] = offset
+                    break
+            else:
+                offsets[life.buffer] = end
+                same.append((end, life.last))
+                end += _rounded(nbytes[life.buffer])
+        return end
+
+    def _place_by_size(self, nbytes: Sequence[int], start: int, offsets: dict[int, int]) -> int:
+        """Place buffers from the largest on, each in the smallest gap that holds it; return the arena's size."""
+        placed = [-1] * len(nbytes)
+        end = start
+        for number in sorted(range(len(nbytes)), key=lambda number: -nbytes[number]):
+            taken = sorted((placed[other], nbytes[other]) for other in self._meeting[number] if placed[other] >= 0)
+            placed[number] = offset = _best_gap(nbytes[number], taken, start)
+            offsets[self._others[number].buffer] = offset
+            end = max(end, offset + nbytes[number])
+        return end
 
 
 def plan(program: Program) -> MemoryPlan:
@@ -53,11 +116,11 @@ def plan(program: Program) -> MemoryPlan:
     A buffer lives from the first call that touches it to the last one, both included. Buffers that no call touches
     lie at offset 0 and cost nothing.
     """
-    lives = _lives(program)
-    offsets = {index: 0 for index, buffer in enumerate(program.buffers) if buffer.kind == "temporary"}
-    zeroed = _place_zeroed(program.buffers, lives, offsets)
-    size = _place_by_size([life for life in lives if program.buffers[life.buffer].zeroed is None], zeroed, offsets)
-    return MemoryPlan(offsets, size, zeroed)
+    buffers = [(index, buffer) for index, buffer in enumerate(program.buffers) if buffer.kind == "temporary"]
+    geometries = {i: (each.zeroed, each.dtype, each.size) for i, each in buffers if each.zeroed is not None}
+    touched = ([view.buffer for view in views_of(call)] for call in program.calls)
+    nbytes = [buffer.size * itemsize(buffer.dtype) for buffer in program.buffers]
+    return Lives([index for index, _ in buffers], touched, geometries).plan(nbytes, geometries)
 
 
 def views_of(call: Call) -> Iterable[View]:
@@ -66,64 +129,15 @@ def views_of(call: Call) -> Iterable[View]:
     return (view for view in views if view is not None)
 
 
-def _lives(program: Program) -> list[_Life]:
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for index, call in enumerate(program.calls):
-        for view in views_of(call):
-            first.setdefault(view.buffer, index)
-            last[view.buffer] = index
-    return [
-        _Life(index, _rounded(buffer.size * itemsize(buffer.dtype)), first[index], last[index])
-        for index, buffer in enumerate(program.buffers)
-        if buffer.kind == "temporary" and index in first
-    ]
-
-
-def _place_zeroed(buffers: tuple[Buffer, ...], lives: list[_Life], offsets: dict[int, int]) -> int:
-    """Give each zeroed buffer a whole slot of its own geometry; return the bytes that the slots take."""
-    slots: dict[Hashable, list[tuple[int, int]]] = {}  # geometry -> (offset, last call) of each slot
-    end = 0
-    for life in sorted(lives, key=lambda life: (life.first, life.buffer)):
-        buffer = buffers[life.buffer]
-        if buffer.zeroed is None:
-            continue
-        same = slots.setdefault((buffer.zeroed, buffer.dtype, buffer.size), [])
-        for position, (offset, last) in enumerate(same):
-            if last < life.first:
-                same[position] = (offset, life.last)
-                offsets[life.buffer] = offset
-                break
-        else:
-            offsets[life.buffer] = end
-            same.append((end, life.last))
-            end += life.nbytes
-    return end
-
-
-def _place_by_size(lives: list[_Life], start: int, offsets: dict[int, int]) -> int:
-    """Place buffers from the largest on, each in the smallest gap that holds it; return the arena's size."""
-    placed: list[_Life] = []  # in order of offset
-    end = start
-    for life in sorted(lives, key=lambda life: (-life.nbytes, life.first, life.buffer)):
-        offset = _best_gap(life, placed, start, offsets)
-        offsets[life.buffer] = offset
-        placed.append(life)
-        placed.sort(key=lambda other: offsets[other.buffer])
-        end = max(end, offset + life.nbytes)
-    return end
-
-
-def _best_gap(life: _Life, placed: list[_Life], start: int, offsets: Mapping[int, int]) -> int:
+def _best_gap(nbytes: int, taken: Sequence[tuple[int, int]], start: int) -> int:
+    """Return the offset of the smallest gap between what is taken that holds so many bytes, or else behind all."""
     best: tuple[int, int] | None = None  # (size of the gap, offset)
     free_from = start
-    for other in placed:
-        if not life.meets(other):
-            continue
-        gap = offsets[other.buffer] - free_from
-        if gap >= life.nbytes and (best is None or gap < best[0]):
+    for offset, size in taken:
+        gap = offset - free_from
+        if gap >= nbytes and (best is None or gap < best[0]):
             best = (gap, free_from)
-        free_from = max(free_from, offsets[other.buffer] + other.nbytes)
+        free_from = max(free_from, offset + size)
     return best[1] if best else free_from
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn, overload
+from typing import Any, NamedTuple, NoReturn, Protocol, overload
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import BuildError, InputError, RunError
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import FREE
+from opbuild.platform.background import begin
 from opbuild.platform.limits import hint_for, named
+from opbuild.program import Port
 from opbuild.report import Report
+from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint, as_input, shape_text
-from opbuild.runtime.executor import Executor
+from opbuild.runtime.executor import Prepared, Runner
 from opbuild.text.plural import counted, verb
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -22,13 +25,55 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class Binding(NamedTuple):
-    """A network that is ready for one input signature."""
+    """A network that is ready for one input signature.
 
-    executor: Executor
+    Attributes:
+        executor: Runs it.
+        report: What the build did.
+        better: Returns one that is faster, or None; asked for in the background when this one is called again.
+    """
+
+    executor: Runner
     report: Report
+    better: Callable[[], Bound | None] | None = None
 
 
-Binder = Callable[[Shapes], Binding]
+class Runs(Protocol):
+    """What runs a network for one input signature, as ``Executor`` does."""
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs in order."""
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """The outputs in order."""
+
+    @property
+    def arena_size(self) -> int:
+        """Bytes of the memory for its temporaries."""
+
+    @property
+    def blocks(self) -> Blocks[Prepared]:
+        """The memory that it runs in."""
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """Run the network; see ``Executor.run``."""
+
+
+class Bound(Protocol):
+    """A network that is ready for one input signature, whole or in parts."""
+
+    @property
+    def executor(self) -> Runs:
+        """Runs it."""
+
+    @property
+    def report(self) -> Report:
+        """What its build did."""
+
+
+Binder = Callable[[Shapes], Bound]
 """Makes a network ready for further shapes of its inputs: builds it for them, or starts what is stored."""
 
 Declare = Callable[[tuple[Endpoint, ...]], Sequence[Endpoint]]
@@ -38,6 +83,10 @@ made; none if none was."""
 MOST_KEPT = 64
 """Signatures that stay bound. A server that sees a new image size with each call would otherwise grow until it is
 killed: each binding has its arguments, some hundred bytes for each operand of each call. They share all else."""
+
+
+MOST_IMPROVED = 16
+"""Signatures that wait for faster bindings at once; where more are asked for, those keep what they have."""
 
 
 class Network:
@@ -68,7 +117,7 @@ class Network:
         outputs: Sequence[str],
         bind: Binder,
         *,
-        first: Binding | None = None,
+        first: Bound | None = None,
         check: Callable[[Shapes], None] | None = None,
         any_shape: Collection[str] = (),
         declare: Declare = tuple,
@@ -77,16 +126,18 @@ class Network:
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
         self._dtypes = tuple(numpy_dtype(endpoint.type.dtype) for endpoint in inputs)
+        self._has_others = any(dtype.hasobject for dtype in self._dtypes)
         self._positions = {endpoint.name: position for position, endpoint in enumerate(inputs)}
         self._bind = bind
         self._check = check or self._check_shapes
         self._any_shape = frozenset(any_shape)
         self._declare = declare
-        self._bindings: dict[Shapes, Binding] = {}
+        self._bindings: dict[Shapes, Bound] = {}
+        self._improving: dict[Shapes, Callable[[], Bound | None]] = {}
         self._lock = threading.Lock()
-        self._latest: Binding | None = None
+        self._latest: Bound | None = None
         if first is not None:
-            self._bindings[tuple(port.type.shape for port in first.executor.record.inputs)] = self._latest = first
+            self._bindings[tuple(port.type.shape for port in first.executor.inputs)] = self._latest = first
         self._first_outputs = self.bound_outputs
 
     @property
@@ -208,15 +259,21 @@ class Network:
             as_input(value, dtype, name)
             for value, dtype, name in zip(values, self._dtypes, self._positions, strict=True)
         ]
-        shapes = tuple([array.shape for array in arrays])
+        shapes = tuple([array.shape for array in arrays]) if not self._has_others else self._tensor_shapes(arrays)
         binding = self._bindings.get(shapes)
         if binding is None:
             self._check(shapes)
             binding = self._binding(shapes)
+        elif isinstance(binding, Binding) and binding.better is not None:
+            self._ask_for_better(shapes)
         try:
             return binding.executor.run(arrays)
         except MemoryError as error:
             raise RunError(f"the network {self.name} can not run: {error}", hint_for(error)) from error
+
+    def _tensor_shapes(self, values: Sequence[Any]) -> Shapes:
+        """Return the shapes of inputs of which some are no tensors; see ``graph.cut.HOST_VALUE``."""
+        return tuple(() if dtype.hasobject else each.shape for each, dtype in zip(values, self._dtypes, strict=True))
 
     def _collect(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return one value for each input."""
@@ -255,7 +312,7 @@ class Network:
                 hint, command = _how_to_fit(endpoint.name, shape, expected)
                 raise InputError(message, hint, command=command)
 
-    def _binding(self, shapes: Shapes) -> Binding:
+    def _binding(self, shapes: Shapes) -> Bound:
         with self._lock:  # a signature is built once, however many threads ask for it
             binding = self._bindings.get(shapes)
             if binding is None:
@@ -264,6 +321,28 @@ class Network:
                 self._forget()
             self._latest = binding
             return binding
+
+    def _ask_for_better(self, shapes: Shapes) -> None:
+        """Have a faster binding made behind the calls, once; those that are under way keep the one they have."""
+        with self._lock:
+            binding = self._bindings.get(shapes)
+            if not isinstance(binding, Binding) or binding.better is None:
+                return
+            self._bindings[shapes] = binding._replace(better=None)
+            if len(self._improving) < MOST_IMPROVED:
+                self._improving[shapes] = binding.better
+            if len(self._improving) == 1:
+                begin(self._improve, "opbuild-improve")
+
+    def _improve(self) -> None:
+        """Exchange bindings for faster ones, one after the other."""
+        while self._improving:
+            shapes, better = next(iter(self._improving.items()))
+            found = better()
+            with self._lock:
+                del self._improving[shapes]
+                if found is not None and shapes in self._bindings:
+                    self._bindings[shapes] = found
 
     def _forget(self) -> None:
         """Let go of the signature that was bound first; a call that is under way keeps what it uses."""
@@ -274,7 +353,7 @@ class Network:
     def _ports(self, side: str) -> tuple[Endpoint, ...]:
         if self._latest is None:
             return ()
-        ports = getattr(self._latest.executor.record, side)
+        ports = getattr(self._latest.executor, side)
         return tuple(Endpoint(port.name, port.type) for port in ports)
 
 

@@ -14,6 +14,7 @@ from math import prod
 from typing import Any, NamedTuple, get_args
 
 from opbuild.dtypes import itemsize
+from opbuild.graph.cut import Cut, cut_from_json, cut_to_json
 from opbuild.graph.node_json import node_from_json, node_to_json
 from opbuild.graph.types import DTYPES, TensorType
 from opbuild.program import BufferKind, HostCall, Port, View
@@ -58,6 +59,7 @@ class KernelStep(NamedTuple):
         dtypes: Element types of the arguments, where some are not those of their buffers (kernels that only move
             elements take them as unsigned integers); else empty. Only kernels with checks look at them.
         work: Nanoseconds that it takes on one core, roughly.
+        writes: How many of the arguments, the last ones, it writes.
     """
 
     symbol: str
@@ -65,6 +67,18 @@ class KernelStep(NamedTuple):
     nodes: tuple[str, ...]
     dtypes: tuple[str, ...] = ()
     work: int = 0
+    writes: int = 1
+
+    @property
+    def read(self) -> tuple[View, ...]:
+        """The views that it only reads; one in memory that it writes too holds something after its own first write."""
+        wrote = {view.buffer for view in self.wrote} if self.writes > 1 else set()
+        return tuple(view for view in self.views[: -self.writes] if view.buffer not in wrote)
+
+    @property
+    def wrote(self) -> tuple[View, ...]:
+        """The views that it writes."""
+        return self.views[-self.writes :]
 
     def argument_types(self, buffers: Sequence[Storage]) -> tuple[str, ...]:
         """Return the element types of the arguments."""
@@ -98,6 +112,7 @@ class Record:
         arena_size: Bytes of the arena that holds the temporaries.
         constants: Where constants are; buffers refer to them by index.
         notes: JSON values for the report.
+        cut: What comes after it, if it is a part of a network; None: it is a whole one.
         zeroed: Bytes at the beginning of the arena that hold padding, which must be zero before the first call.
     """
 
@@ -109,6 +124,7 @@ class Record:
     arena_size: int
     constants: tuple[Constant, ...]
     notes: Mapping[str, Any] = field(default_factory=dict)
+    cut: Cut | None = None
     zeroed: int = 0
 
 
@@ -131,7 +147,7 @@ def problem(record: Record) -> str | None:
             wrong = _outside(view, record.buffers) if view is not None else None
             if wrong:
                 return f"{', '.join(step.nodes)}: {wrong}"
-        written = step.views[-1:] if isinstance(step, KernelStep) else step.outputs
+        written = step.wrote if isinstance(step, KernelStep) else step.outputs
         if any(view is not None and record.buffers[view.buffer].kind in ("input", "constant") for view in written):
             return f"{', '.join(step.nodes)}: it would write to an input or a constant"
         if isinstance(step, HostCall) and not _fits_types(step):
@@ -146,9 +162,7 @@ def _unwritten(record: Record) -> str | None:
     """
     written: dict[int, int] = {}
     for step in record.steps:
-        read, wrote = (
-            (step.views[:-1], step.views[-1:]) if isinstance(step, KernelStep) else (step.inputs, step.outputs)
-        )
+        read, wrote = (step.read, step.wrote) if isinstance(step, KernelStep) else (step.inputs, step.outputs)
         for view in read:
             unwritten = view is not None and view.buffer not in written and _elements(view)
             if view is not None and unwritten and record.buffers[view.buffer].kind in ("temporary", "output"):
@@ -255,6 +269,7 @@ def to_json(record: Record) -> dict[str, Any]:
         "outputs": [_port_to_json(port) for port in record.outputs],
         "constants": [[constant.nbytes, constant.digest, constant.offset] for constant in record.constants],
         "notes": dict(record.notes),
+        **({} if record.cut is None else {"cut": cut_to_json(record.cut)}),
     }
 
 
@@ -274,6 +289,7 @@ def from_json(parts: Any) -> Record:
             arena_size=int(parts["arena_size"]),
             constants=tuple(_constant(*constant) for constant in parts["constants"]),
             notes=dict(parts["notes"]),
+            cut=cut_from_json(parts["cut"]) if "cut" in parts else None,
             zeroed=int(parts.get("zeroed", parts["arena_size"])),
         )
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
@@ -318,7 +334,7 @@ def _step_to_json(step: KernelStep | HostCall) -> dict[str, Any]:
     if isinstance(step, KernelStep):
         views, types = [_view_to_json(view) for view in step.views], {"dtypes": list(step.dtypes)}
         known = {"kernel": step.symbol, "views": views, "nodes": list(step.nodes), "work": step.work}
-        return known | (types if step.dtypes else {})
+        return known | (types if step.dtypes else {}) | ({"writes": step.writes} if step.writes != 1 else {})
     return {
         "host": node_to_json(step.node),
         "inputs": [_view_to_json(view) for view in step.inputs],
@@ -336,7 +352,10 @@ def _step_from_json(parts: Any) -> KernelStep | HostCall:
         if (dtypes and len(dtypes) != len(views)) or not set(dtypes) <= set(DTYPES):
             raise ValueError(f"a kernel's arguments have the types {dtypes}")
         nodes, work = tuple(map(str, parts["nodes"])), int(parts.get("work", 0))
-        return KernelStep(str(parts["kernel"]), views, nodes, dtypes, max(work, 0))
+        writes = int(parts.get("writes", 1))
+        if not 1 <= writes <= len(views):
+            raise ValueError(f"a kernel of {len(views)} arguments writes {writes}")
+        return KernelStep(str(parts["kernel"]), views, nodes, dtypes, max(work, 0), writes)
     return HostCall(
         node=node_from_json(parts["host"]),
         inputs=tuple(None if view is None else _view_from_json(view) for view in parts["inputs"]),

@@ -14,7 +14,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import CHECKED, Definition
-from opbuild.backend.halide.emission import halide_target
+from opbuild.backend.halide.emission import dot_features, halide_target
 from opbuild.kernel.debug import DUMP_COMPUTE
 from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
@@ -65,7 +65,8 @@ def compile_debug(
     pipeline = outputs[0] if len(outputs) == 1 else hl.Pipeline(outputs)
     paths = {suffix: folder / f"kernel{suffix}" for suffix in wanted}
     files = {wanted[suffix]: str(path) for suffix, path in paths.items()}
-    pipeline.compile_to(files, definition.arguments, symbol, halide_target(level, _features(options)))
+    features = (*_features(options), *dot_features(definition, level))
+    pipeline.compile_to(files, definition.arguments, symbol, halide_target(level, features))
     contents = {suffix: path.read_bytes() for suffix, path in paths.items()}
     if DUMP_COMPUTE in options:
         contents["_compute.json"] = _description(desc, symbol, definition)

@@ -44,6 +44,7 @@ class Definition:
         functions: Intermediate functions by name, for the schedule.
         domains: Reduction domains by name, for the schedule.
         tasks: Into how many tasks a call is to be divided, int32, at least 1: every kernel's first argument.
+        dots: Whether sums of products of bytes take most of the time, for which levels have instructions.
     """
 
     inputs: list[Any]
@@ -52,6 +53,7 @@ class Definition:
     functions: dict[str, Any] = field(default_factory=dict)
     domains: dict[str, Any] = field(default_factory=dict)
     tasks: Any = field(default_factory=lambda: hl.Param(hl.Int(32), "tasks"))
+    dots: bool = False
 
     @property
     def arguments(self) -> list[Any]:

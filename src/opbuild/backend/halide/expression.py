@@ -23,6 +23,7 @@ from opbuild.backend.halide import codes, floats, integers, precise
 from opbuild.backend.halide import mathematics as m
 from opbuild.backend.halide.conversions import convert
 from opbuild.backend.halide.definition import TYPES
+from opbuild.backend.halide.saturation import saturated, saturation
 from opbuild.dtypes import CODED, NARROW_FLOATS, is_float
 from opbuild.errors import CompileError
 from opbuild.operations.expression import Expression, children, dtype_of
@@ -144,6 +145,10 @@ class _Compilation:
         return value, narrow
 
     def _cast(self, e: Expression) -> tuple[Expr, Any]:
+        found = saturation(e) if e[0] == "cast" else None
+        zero = None if found is None or found.zero_point is None else self.operand(found.zero_point)
+        if found is not None and (zero is None or zero.type() == TYPES[e[1]]):
+            return saturated(self.operand(found.value), zero, found, e[1]), None
         dtype, source = e[1], self._number(e[-1])
         if dtype not in NARROW_FLOATS:
             return cast(source, dtype, e[2].split() if e[0] == "cast_as" else ()), None

@@ -6,11 +6,28 @@ It serves operators that have no kernel, folds constants, and is what compiled k
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from opbuild.backend.host import arithmetic, normalization, pooling, quantization, recurrent, reduction, sampling
-from opbuild.backend.host.movement import IMPLEMENTATIONS
+from opbuild.backend.host import (
+    arithmetic,
+    images,
+    ml,
+    normalization,
+    pooling,
+    quantization,
+    random,
+    recurrent,
+    reduction,
+    sampling,
+    selection,
+    sequences,
+    strings,
+    terms,
+    trees,
+)
+from opbuild.backend.host.movement import IMPLEMENTATIONS, ON_TEXT, Implementation
 from opbuild.backend.host.reference import evaluate_reference
 from opbuild.errors import RunError, UnsupportedOperatorError
 from opbuild.graph.resampling import is_plain
@@ -20,7 +37,10 @@ from opbuild.operations.table import BY_TYPE
 
 __all__ = ["evaluate", "evaluate_native", "is_native"]
 
-_REGISTERING = (arithmetic, normalization, pooling, quantization, recurrent, reduction, sampling)
+_REGISTERING = (
+    arithmetic, images, ml, normalization, pooling, quantization, random, recurrent, reduction, sampling, selection,
+    sequences, strings, terms, trees,
+)  # fmt: skip
 """Importing a module registers its implementations."""
 
 
@@ -32,7 +52,7 @@ def is_native(node: Node) -> bool:
         return False
     if node.op_type == "Resize" and not is_plain(node):
         return False
-    return not node.domain and node.op_type in IMPLEMENTATIONS
+    return (node.domain, node.op_type) in IMPLEMENTATIONS
 
 
 def evaluate_native(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Array]:
@@ -49,17 +69,18 @@ def evaluate_native(node: Node, inputs: Sequence[Array | None], opset: int) -> l
     return evaluate(node, inputs, opset)
 
 
-def evaluate(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Array]:
+def evaluate(node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:
     """Return the values of a node's outputs.
 
     Args:
         node: An operator of the newest operator set, or one of domain ``opbuild`` named after an operation of
             ``operations/table.py``.
-        inputs: The values of its inputs, None for an absent one. Results may be views of them.
+        inputs: The values of its inputs: arrays (of text with the dtype ``object``), lists for sequences, None for an
+            empty optional value and for an absent input. Results may be views of them.
         opset: The operator set that the node speaks.
 
     Returns:
-        One array for each of ``node.outputs``.
+        One such value for each of ``node.outputs``.
 
     Raises:
         RunError: If the operator fails on these values; the message names the node.
@@ -75,10 +96,38 @@ def evaluate(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Arr
         if node.domain == "opbuild":
             return [apply(BY_TYPE[node.op_type].name, *(np.asarray(value) for value in inputs if value is not None))]
         with np.errstate(all="ignore"):
-            return [np.asarray(value) for value in IMPLEMENTATIONS[node.op_type](node, inputs)]
+            return [_value(value) for value in _implementation(node, inputs)(node, inputs)]
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError, OverflowError) as error:
-        shown = ", ".join("absent" if each is None else f"{each.dtype}{list(each.shape)}" for each in inputs)
+        shown = ", ".join(map(_shown, inputs))
         raise RunError(
             f"{node.op_type} node {node.name!r} failed on the host: {error}; its inputs are {shown}",
             "check the values that reach this node",
         ) from error
+
+
+def _implementation(node: Node, inputs: Sequence[Any]) -> Implementation:
+    known = node.domain, node.op_type
+    if known in ON_TEXT and (_makes_text(node) or any(map(_is_text, inputs))):
+        return ON_TEXT[known]
+    return IMPLEMENTATIONS[known]
+
+
+def _makes_text(node: Node) -> bool:
+    return node.op_type == "Cast" and node.attrs["to"] == strings.STRING
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == object
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{'text' if _is_text(value) else value.dtype}{list(value.shape)}"
+    return "absent" if value is None else f"a sequence of {len(value)}"
+
+
+def _value(value: Any) -> Any:
+    """Return a result as a value of a network: an array, a sequence, or None for an empty optional value."""
+    if isinstance(value, str):  # numpy gives an element of a tensor of text without dimensions
+        return strings.text_array([value], ())
+    return value if value is None or isinstance(value, list) else np.asarray(value)

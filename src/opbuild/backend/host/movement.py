@@ -15,16 +15,19 @@ from opbuild.graph.types import Array, Node
 Inputs = Sequence[Array | None]
 Implementation = Callable[[Node, Any], Sequence[Array]]
 
-IMPLEMENTATIONS: dict[str, Implementation] = {}
-"""Implementations by operator type, in ONNX's domain."""
+IMPLEMENTATIONS: dict[tuple[str, str], Implementation] = {}
+"""Implementations by domain and operator type."""
+
+ON_TEXT: dict[tuple[str, str], Implementation] = {}
+"""Those of operators that are computed otherwise if tensors of text are among their inputs or outputs."""
 
 
-def implements(*op_types: str) -> Callable[[Implementation], Implementation]:
+def implements(*op_types: str, domain: str = "", on_text: bool = False) -> Callable[[Implementation], Implementation]:
     """Register the decorated function for operator types."""
+    table = ON_TEXT if on_text else IMPLEMENTATIONS
 
     def register(function: Implementation) -> Implementation:
-        for op_type in op_types:
-            IMPLEMENTATIONS[op_type] = function
+        table.update({(domain, op_type): function for op_type in op_types})
         return function
 
     return register
@@ -47,12 +50,9 @@ def _bit_cast(node: Node, inputs: Any) -> Sequence[Array]:
     return (x.view(numpy_dtype(dtype)).reshape(inputs[0].shape),)
 
 
-@implements("Identity", "Dropout")
+@implements("Identity")
 def _identity(node: Node, inputs: Any) -> Sequence[Array]:
-    training, ratio = _given(inputs, 2), _given(inputs, 1)
-    if training is not None and training.any() and (ratio is None or ratio.any()):
-        raise ValueError("dropout in training mode is random")
-    return (inputs[0], np.broadcast_to(np.True_, inputs[0].shape))[: len(node.outputs)]
+    return (inputs[0],)
 
 
 @implements("Reshape")
@@ -108,8 +108,9 @@ def _slice(node: Node, inputs: Any) -> Sequence[Array]:
     chosen = [slice(None)] * x.ndim
     for index, axis in enumerate(range(len(starts)) if axes is None else _ints(axes)):
         step = 1 if steps is None else int(steps.reshape(-1)[index])
-        taken = sliced(x.shape[axis], starts[index], ends[index], step)
-        chosen[axis] = slice(taken.start, taken.stop if taken.stop >= 0 else None, step) if taken else slice(0)
+        first, count = sliced(x.shape[axis], starts[index], ends[index], step)
+        stop = first + count * step
+        chosen[axis] = slice(first, stop if stop >= 0 else None, step) if count else slice(0)
     return (x[tuple(chosen)],)
 
 

@@ -39,15 +39,19 @@ def evaluate_reference(node: Node, inputs: Sequence[Array | None], opset: int) -
             f"{node.op_type} node {node.name!r} failed on the host: {' '.join(str(error).split())[:300]}",
             "check the values that reach this node",
         ) from error
-    return [_tensor(node, next(found)) if name else np.empty(0) for name in node.outputs]
+    return [_value(node, next(found)) if name else np.empty(0) for name in node.outputs]
 
 
-def _tensor(node: Node, value: Any) -> Array:
+def _value(node: Node, value: Any) -> Any:
+    """Return a result as a value of a network: tensors of text hold Python's strings."""
     if isinstance(value, (np.ndarray, np.generic)):
-        return np.asarray(value)
+        array = np.asarray(value)
+        return array.astype(object) if array.dtype.kind in "US" else array
+    if value is None or isinstance(value, list):
+        return value
     raise UnsupportedOperatorError(
-        f"{node.op_type} node {node.name!r} makes a {type(value).__name__}, and opbuild knows tensors only",
-        "replace sequences, optionals and maps by tensors",
+        f"{node.op_type} node {node.name!r} makes a {type(value).__name__}, which opbuild does not support",
+        "use tensors, sequences or optional values instead",
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from opbuild.backend.host.movement import implements
 from opbuild.graph.resampling import axes_of, cubic, table
-from opbuild.graph.shape_rules import ONNX_DTYPES, Call
+from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_movement import resize
 from opbuild.graph.types import Array, Node, TensorType
 
@@ -141,12 +141,3 @@ def _bins(first: int, last: int, count: int, extent: int) -> list[slice]:
     width = max(last - first + 1, 1) / count
     edges = [(int(np.floor(index * width)), int(np.ceil((index + 1) * width))) for index in range(count)]
     return [slice(min(max(low + first, 0), extent), min(max(high + first, 0), extent)) for low, high in edges]
-
-
-@implements("Multinomial")
-def _multinomial(node: Node, inputs: Any) -> Sequence[Array]:
-    """Draw classes by unnormalised logarithms of their probabilities: the greatest after adding Gumbel's noise."""
-    x, seed = inputs[0], node.attrs.get("seed")
-    random = np.random.default_rng(None if seed is None else np.float32(seed).view(np.uint32).item())
-    noise = random.gumbel(size=(len(x), int(node.attrs.get("sample_size", 1)), x.shape[1]))
-    return (np.argmax(x[:, None] + noise, -1).astype(ONNX_DTYPES[int(node.attrs.get("dtype", 6))]),)

@@ -10,6 +10,8 @@ Sums are exact: they are kept in int32, and lowering asks for no convolution who
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, parameter, variables
@@ -32,4 +34,4 @@ def define(desc: OpDesc) -> Definition:
     acc[lane, ox, oy, block] += hl.cast(INT32, x[r[0] + adjacent * r[1], ox, oy, r[2], r[3], r[4]]) * hl.cast(
         INT32, w[r[0], lane, r[1], r[2], r[3], r[4], block]
     )
-    return stored(desc, params, [lane, ox, oy, block], {"acc": acc}, r)
+    return replace(stored(desc, params, [lane, ox, oy, block], {"acc": acc}, r), dots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from opbuild.families.blocked import BLOCK, IMAGE
 from opbuild.families.family import Dims, Family, elements
-from opbuild.families.pool import family as pool
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -17,7 +17,7 @@ MOST_CHANNELS = 2 * BLOCK + 1
 
 def describe(attrs: Mapping[str, Any], impl_mode: str) -> OpDesc:
     """Return the descriptor; operands x and out."""
-    return FAMILY.desc(("LRN",), (IMAGE,), (pool.OUT,), attrs, {}, impl_mode)
+    return FAMILY.desc(("LRN",), (IMAGE,), (replace(IMAGE, name="out"),), attrs, {}, impl_mode)
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:

@@ -39,7 +39,7 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     packed = desc.attrs["rhs"] == "panels"
     tail = hl.TailStrategy.GuardWithIf if packed else hl.TailStrategy.ShiftInwards
     out.split(n, no, ni, columns, tail).split(m, mo, mi, rows, hl.TailStrategy.ShiftInwards)
-    unit = _divide(definition, desc, (ni, mi, mo, no))
+    unit = divide_tiles(definition, (rows, columns), (ni, mi, mo, no))
     out.vectorize(ni, lanes).unroll(ni).unroll(mi)
     # Only the store of the last panel is guarded; a second copy of the loop nest without the guard gains nothing.
     out.never_partition_all()
@@ -56,21 +56,21 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
         _stage(definition.functions, out, unit, columns, lanes)
 
 
-def _divide(definition: Definition, desc: OpDesc, loops: tuple[Any, ...]) -> Any:
+def divide_tiles(definition: Definition, tile: tuple[int, int], loops: tuple[Any, ...]) -> Any:
     """Divide the tiles among tasks; return the loop within a task over units.
 
     A unit is a range of rows by one tile of columns. Tasks have equal numbers of units, or one more.
 
     Args:
         definition: What is scheduled.
-        desc: Its descriptor.
+        tile: Rows and columns of a tile.
         loops: The loops within a tile, those over tiles of rows and over tiles of columns last.
     """
     out, tasks = definition.outputs[0], definition.tasks
     *_, mo, no = loops
     batch = [definition.variables[name] for name in ("b0", "b1") if name in definition.variables]
     columns, rows, *batches = (out.output_buffer().dim(axis).extent() for axis in range(2 + len(batch)))
-    steps, tiles = _steps(rows, desc.variant["rows"]), _steps(columns, desc.variant["columns"])
+    steps, tiles = _steps(rows, tile[0]), _steps(columns, tile[1])
     panels = reduce(mul, batches, tiles)
     # Cores that have equal numbers of panels need not read each other's.
     parts = hl.select(panels % tasks == 0, 1, _steps(UNITS * tasks, panels))

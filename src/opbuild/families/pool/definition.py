@@ -7,7 +7,8 @@
   is right.
 * ``select``: taps outside are left out.
 
-A NaN in a window gives NaN, as numpy has it (ONNX Runtime depends on the order of elements there).
+Bytes have maxima only. A NaN in a window gives NaN, as numpy has it (ONNX Runtime depends on the order of elements
+there).
 In the mode ``high_precision`` an average is added up in float64.
 """
 
@@ -19,7 +20,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
+from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameter, variables
 from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64
 from opbuild.kernel.opdesc import OpDesc
 
@@ -34,7 +35,8 @@ def define(desc: OpDesc) -> Definition:
     taps = [_taps(desc, x, axis, position) for axis, position in ((0, ox), (1, oy))]
     out = hl.Func("out")
     average = desc.attrs["kind"] == "average"
-    fill = hl.f32(0.0 if average else float("-inf"))
+    kind = TYPES[desc.inputs[0].dtype]
+    fill = hl.f32(0.0 if average else float("-inf")) if kind.is_float() else kind.min()
     values = []
     for cy, in_y in taps[1]:
         for cx, in_x in taps[0]:
@@ -42,12 +44,12 @@ def define(desc: OpDesc) -> Definition:
             inside = in_x if in_y is None else in_y if in_x is None else in_x & in_y
             values.append(value if inside is None else hl.select(inside, value, fill))
     if average:
-        kind = FLOAT64 if desc.is_precise else FLOAT32
-        total = reduce(add, [hl.cast(kind, value) for value in values])
-        count = hl.cast(kind, _count(desc, x, 0, ox) * _count(desc, x, 1, oy))
+        wide = FLOAT64 if desc.is_precise else FLOAT32
+        total = reduce(add, [hl.cast(wide, value) for value in values])
+        count = hl.cast(wide, _count(desc, x, 0, ox) * _count(desc, x, 1, oy))
         out[lane, ox, oy, block] = hl.cast(FLOAT32, total / count)
     else:
-        out[lane, ox, oy, block] = _maximum(values)
+        out[lane, ox, oy, block] = _maximum(values) if kind.is_float() else reduce(hl.max, values)
     constrain_output(out, desc.outputs[0])
     return Definition([x], [out], {"lane": lane, "ox": ox, "oy": oy, "block": block})
 

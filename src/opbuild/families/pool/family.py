@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from opbuild.families.blocked import BLOCKED_DIMS, IMAGE
+from opbuild.families.blocked import IMAGE
 from opbuild.families.family import Dims, Family, elements
 from opbuild.kernel.machine import Machine
-from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc, Operand
+from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
 
 MOST_TAPS = 169
 """Pools of more taps are left to the host: every tap is a piece of code."""
 
 
-def describe(op_type: str, attrs: Mapping[str, Any], impl_mode: str = HIGH_PERFORMANCE) -> OpDesc:
-    """Return the descriptor of a ``MaxPool`` or ``AveragePool``; operands x and out."""
-    return FAMILY.desc((op_type,), (IMAGE,), (OUT,), attrs, {}, impl_mode)
+def describe(op_type: str, dtype: str, attrs: Mapping[str, Any], impl_mode: str = HIGH_PERFORMANCE) -> OpDesc:
+    """Return the descriptor of a ``MaxPool`` or ``AveragePool``; operands x and out of one element type."""
+    x, out = (replace(IMAGE, name=name, dtype=dtype) for name in ("x", "out"))
+    return FAMILY.desc((op_type,), (x,), (out,), attrs, {}, impl_mode)
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
@@ -25,12 +27,10 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     return elements(shapes[-1]) * int(width * height) * 0.5 / machine.lanes
 
 
-OUT = Operand("out", "float32", BLOCKED_DIMS, "NC1HWC0")
-
 FAMILY = Family(
     "pool",
     choose=dict,
     attributes=("kind", "kernel", "stride", "dilation", "before", "after", "edge"),
-    types=("float32",),
+    types=("float32", "uint8", "int8"),
     work=work,
 )

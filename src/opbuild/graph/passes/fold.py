@@ -9,6 +9,7 @@ import numpy as np
 
 from opbuild.errors import ModelError, RunError
 from opbuild.graph.constants import Constants
+from opbuild.graph.extents import is_open
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.infer import type_of
 from opbuild.graph.types import Array, Graph, Node, TensorType
@@ -22,7 +23,11 @@ RANDOM = frozenset(
 """Operators whose result differs at each run: never folded. (Dropout goes away by itself.)"""
 
 
-def fold(graph: Graph, evaluate: Evaluate) -> Graph:
+DEQUANTIZE = "DequantizeLinear"
+"""The operator that is left of what is known until kernels on integers were chosen: they read weights as bytes."""
+
+
+def fold(graph: Graph, evaluate: Evaluate, but: str = "") -> Graph:
     """Replace nodes whose inputs are all known by constants; Shape and Size need only their input's type.
 
     A filled tensor (ConstantOfShape, Expand of a scalar) becomes a view of one element, not a copy.
@@ -30,11 +35,12 @@ def fold(graph: Graph, evaluate: Evaluate) -> Graph:
     Args:
         graph: The graph.
         evaluate: Evaluates a node. A node that it can not evaluate stays.
+        but: A type of operators that stay.
     """
     constants, types = Constants(graph.constants), dict(graph.types)
     kept: list[Node] = []
     for node in graph.nodes:
-        known = _values(node, graph, constants, evaluate)
+        known = None if node.op_type == but else _values(node, graph, constants, evaluate)
         if known is None:
             kept.append(node)
             continue
@@ -51,7 +57,11 @@ def _values(node: Node, graph: Graph, constants: Mapping[str, Array], evaluate: 
         return (static_value(node, graph.types[node.inputs[0]]),)
     if any(name and name not in constants for name in node.inputs):
         return None
+    if any(is_open(graph.types[name].shape) for name in node.outputs if name):
+        return None
     inputs = [constants[name] if name else None for name in node.inputs]
+    if any(value is not None and value.dtype == object for value in inputs):  # it follows from open extents
+        return None
     try:
         return evaluate(node, inputs, graph.opset)
     except (RunError, ModelError):
@@ -59,7 +69,6 @@ def _values(node: Node, graph: Graph, constants: Mapping[str, Array], evaluate: 
 
 
 def static_value(node: Node, kind: TensorType) -> Array:
-    """Return the value of a Shape or Size node, which the type of its input decides."""
-    if node.op_type == "Size":
-        return np.array(kind.size, np.int64)
-    return np.array(kind.shape[node.attrs.get("start", 0) : node.attrs.get("end")], np.int64)
+    """Return the value of a Shape or Size node, which the type of its input decides; objects if extents are open."""
+    value = kind.size if node.op_type == "Size" else kind.shape[node.attrs.get("start", 0) : node.attrs.get("end")]
+    return np.array(value, object if is_open(kind.shape) else np.int64)

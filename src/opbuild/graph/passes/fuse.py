@@ -19,26 +19,28 @@ from dataclasses import dataclass, field
 from opbuild.graph.elementwise import Elementwise, elementwise_of, simplified
 from opbuild.graph.passes.affine import spell_out_batchnorm
 from opbuild.graph.passes.quantization import spell_out_quantization
-from opbuild.graph.types import Graph, Node
+from opbuild.graph.types import DTYPES, Graph, Node, broadcast_shapes
 from opbuild.operations.expression import ACC, Expression, arg, canonical, cost, operations, substitute, walk
 from opbuild.operations.record import Cost
 
 MAX_OPERANDS = 6
-"""Operands of a fused chain: more streams than that are slower than a temporary that stays in cache."""
+"""Operands of a fused chain, but for constants of one element: more streams than that are slower than a temporary that
+stays in cache."""
 
 MAX_OPERATIONS = 40
 """Operations of a fused chain; the names of its files list them."""
 
-PRODUCTS = {"Conv": 3, "ConvTranspose": 3, "MatMul": 2, "Gemm": 3, "ConvInteger": 4}
+PRODUCTS = {"Conv": 3, "ConvTranspose": 3, "MatMul": 2, "Gemm": 3}
 """Operators with an epilogue, and the number of their own inputs."""
 
 EXACT_TYPE = "float32"
-"""The type in which products have kernels, and so epilogues."""
+"""The type in which they have kernels, and so epilogues."""
 
-INTEGER_PRODUCTS = ("ConvInteger",)
-"""Products of 8-bit numbers, whose sums are int32; their epilogues read and make any of ``INTEGER_TYPES``."""
+INTEGER_PRODUCTS = {("opbuild", "IntegerMatMul"): 2, ("", "ConvInteger"): 4}
+"""Products of bytes, by domain and type, whose sums are int32, and the number of their own inputs."""
 
-INTEGER_TYPES = ("float32", "int32", "uint8", "int8")
+BLOCKED_TYPES = frozenset(("float32", "int32", "uint8", "int8"))
+"""What the epilogues of products of images read and make; those of other products of bytes take any type."""
 
 
 def fuse(graph: Graph) -> Graph:
@@ -109,6 +111,8 @@ class _Fusion:
             producer = self.producers.get(name)
             if producer is None or producer.chain is None or not self._only_reader(name, item):
                 continue
+            if self._reads_sums(chain) and self._reads_sums(producer.chain):
+                continue  # each is the epilogue of its own product: bytes are less to write and to read than sums
             merged = _merged(chain, name, producer.chain)
             if self._worthwhile(merged, name, producer.chain, item):
                 self._forget(producer)
@@ -119,8 +123,14 @@ class _Fusion:
                 return True
         return False
 
+    def _reads_sums(self, chain: Elementwise) -> bool:
+        """Return whether a chain reads what a product of bytes makes."""
+        producers = (self.producers.get(name) for name in chain.inputs)
+        return any(item is not None and (item.node.domain, item.node.op_type) in INTEGER_PRODUCTS for item in producers)
+
     def _worthwhile(self, merged: Elementwise, name: str, inner: Elementwise, item: _Item) -> bool:
-        if len(merged.inputs) > MAX_OPERANDS or len(operations(merged.expression)) > MAX_OPERATIONS:
+        numbers = sum(name in self.graph.constants and self.graph.types[name].size == 1 for name in merged.inputs)
+        if len(merged.inputs) - numbers > MAX_OPERANDS or len(operations(merged.expression)) > MAX_OPERATIONS:
             return False
         if self.graph.types[name].size == self.graph.types[item.node.outputs[0]].size:
             return True
@@ -131,15 +141,12 @@ class _Fusion:
 
     def _takes_epilogue(self, name: str, item: _Item, chain: Elementwise) -> bool:
         producer = self.producers.get(name)
-        if producer is None or producer.node.domain or producer.node.op_type not in PRODUCTS:
+        if producer is None or _own_inputs(producer.node) is None:
             return False
         types, output = self.graph.types, item.node.outputs[0]
         if types[name].shape != types[output].shape or len(types[name].shape) < 2:
             return False
-        if producer.node.op_type in INTEGER_PRODUCTS:
-            if types[output].dtype not in INTEGER_TYPES:
-                return False
-        elif {types[name].dtype, types[output].dtype} != {EXACT_TYPE}:
+        if not {types[name].dtype, types[output].dtype} <= _accepted(producer.node):
             return False
         if "epilogue" in producer.node.attrs or len(producer.node.outputs) != 1 or not self._only_reader(name, item):
             return False
@@ -147,30 +154,32 @@ class _Fusion:
             return False
         others = [other for other in chain.inputs if other != name]
         residuals = sum(self._is_residual(other, name) for other in others)
-        return residuals <= 1 and all(self._is_operand(other, name, producer.node.op_type) for other in others)
+        return residuals <= 1 and all(self._is_operand(other, name, producer.node) for other in others)
 
     def _is_residual(self, other: str, name: str) -> bool:
-        shape = self.graph.types[name].shape
-        return self.graph.types[other].shape == shape and self.graph.types[name].size > 1
+        return self.graph.types[other].shape == self.graph.types[name].shape and self.graph.types[name].size > 1
 
-    def _is_operand(self, other: str, name: str, op_type: str) -> bool:
-        """Return whether an epilogue of this operator may read a value."""
-        shape, type_ = self.graph.types[name].shape, self.graph.types[other]
-        allowed = INTEGER_TYPES if op_type in INTEGER_PRODUCTS else (EXACT_TYPE,)
-        if type_.dtype not in allowed or len(type_.shape) > len(shape):
+    def _is_operand(self, other: str, name: str, product: Node) -> bool:
+        """Return whether the epilogue of a product may read a value."""
+        shape, type_, op_type = self.graph.types[name].shape, self.graph.types[other], product.op_type
+        if type_.dtype not in _accepted(product) or len(type_.shape) > len(shape):
             return False
         if type_.shape == shape:
             return True
+        if op_type == "IntegerMatMul":
+            return broadcast_shapes((type_.shape, shape)) == shape
         padded = (1,) * (len(shape) - len(type_.shape)) + type_.shape
         if op_type in ("MatMul", "Gemm"):
             return type_.size == 1 or padded == (1,) * (len(shape) - 1) + shape[-1:]
+        if type_.size == 1 and op_type == "ConvInteger":
+            return True
         if other not in self.graph.constants:
             return False
         return type_.size == 1 or padded == (1, shape[1]) + (1,) * (len(shape) - 2)
 
     def _attach(self, name: str, item: _Item, chain: Elementwise) -> None:
         producer = self.producers[name]
-        own = PRODUCTS[producer.node.op_type]
+        own = _own_inputs(producer.node) or 0
         place = chain.inputs.index(name)
         read = substitute(chain.expression, lambda e: ACC if e == arg(place) else None)
         expression, order = canonical(read)
@@ -197,6 +206,19 @@ class _Fusion:
         for name in item.inputs:
             if name:
                 self.readers[name].discard(id(item))
+
+
+def _own_inputs(node: Node) -> int | None:
+    """Return the number of a product's own inputs; None if a node is none with an epilogue."""
+    own = None if node.domain else PRODUCTS.get(node.op_type)
+    return own or INTEGER_PRODUCTS.get((node.domain, node.op_type))
+
+
+def _accepted(product: Node) -> frozenset[str]:
+    """Return the types that the epilogue of a product reads and makes, and that of its sums."""
+    if (product.domain, product.op_type) not in INTEGER_PRODUCTS:
+        return frozenset((EXACT_TYPE,))
+    return BLOCKED_TYPES if product.op_type == "ConvInteger" else frozenset(DTYPES)
 
 
 def _merged(outer: Elementwise, name: str, inner: Elementwise) -> Elementwise:

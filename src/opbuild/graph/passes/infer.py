@@ -14,6 +14,7 @@ from opbuild.graph import (  # noqa: F401 - importing a module registers its rul
     shape_rules_elementwise,
     shape_rules_movement,
     shape_rules_quantized,
+    shape_rules_quantized_window,
     shape_rules_recurrent,
     shape_rules_reduction,
     shape_rules_window,
@@ -112,5 +113,5 @@ def infer(graph: Graph, types: Mapping[str, TensorType] | None = None) -> Graph:
 
 
 def type_of(value: Array) -> TensorType:
-    """Return the type of an array."""
-    return TensorType(str(value.dtype), value.shape)
+    """Return the type of an array; objects stand for integers that follow from open extents."""
+    return TensorType("int64" if value.dtype == object else str(value.dtype), value.shape)

@@ -6,8 +6,9 @@ from opbuild.graph.passes.batchnorm import fold_batchnorm
 from opbuild.graph.passes.bounded import Bounded
 from opbuild.graph.passes.cleanup import eliminate_dead, remove_identities
 from opbuild.graph.passes.decompose import decompose
-from opbuild.graph.passes.fold import Evaluate, fold
+from opbuild.graph.passes.fold import DEQUANTIZE, Evaluate, fold
 from opbuild.graph.passes.fuse import fuse
+from opbuild.graph.passes.integers.rewrite import rewrite_integers
 from opbuild.graph.passes.narrow import widen_narrow_floats
 from opbuild.graph.passes.patterns import fuse_gelu, fuse_layer_normalization
 from opbuild.graph.passes.shuffle import fuse_channel_shuffle
@@ -34,8 +35,9 @@ def simplify(graph: Graph, evaluate: Evaluate) -> Graph:
     """
     evaluate = Bounded(evaluate)
     graph = eliminate_dead(graph)
-    graph = fold(graph, evaluate)
+    graph = fold(graph, evaluate, but=DEQUANTIZE)
     graph = remove_identities(graph)
+    graph = fold(rewrite_integers(graph), evaluate)
     graph = remove_identities(widen_narrow_floats(graph))
     graph = fuse_layer_normalization(graph)
     graph = fuse_gelu(graph)

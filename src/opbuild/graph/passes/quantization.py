@@ -99,12 +99,12 @@ def _spread(to: Rewriter, node: Node, names: tuple[str, str, str], expression: E
     x, *parts = (name for name in names if name)
     scale, shape, output = to.types[names[1]].shape, to.types[x].shape, node.outputs[0]
     if to.types[names[1]].size == 1:
-        _append(to, node, (x, *(_reshaped(to, node, part, ()) for part in parts)), expression, output)
+        _append(to, node, (x, *(to.reshaped(node, part, ()) for part in parts)), expression, output)
         return
     axis = int(node.attrs.get("axis", 1)) % len(shape)
     if len(scale) == 1:
         each = (*scale, *(1,) * (len(shape) - axis - 1))
-        _append(to, node, (x, *(_reshaped(to, node, part, each) for part in parts)), expression, output)
+        _append(to, node, (x, *(to.reshaped(node, part, each) for part in parts)), expression, output)
     elif shape[axis] % scale[axis]:
         size = int(node.attrs.get("block_size", 0)) or -(-shape[axis] // scale[axis])
         places = np.arange(shape[axis]) // size
@@ -112,22 +112,13 @@ def _spread(to: Rewriter, node: Node, names: tuple[str, str, str], expression: E
     else:
         blocks = (*shape[:axis], scale[axis], shape[axis] // scale[axis], *shape[axis + 1 :])
         each = (*scale[: axis + 1], 1, *scale[axis + 1 :])
-        inputs = (_reshaped(to, node, x, blocks), *(_reshaped(to, node, part, each) for part in parts))
+        inputs = (to.reshaped(node, x, blocks), *(to.reshaped(node, part, each) for part in parts))
         inside = _append(to, node, inputs, expression)
-        to.add(node, "Reshape", (inside, to.constant(f"{node.name}/shape", np.array(shape, np.int64))), output)
+        to.reshaped(node, inside, shape, output)
 
 
 def _append(to: Rewriter, node: Node, inputs: tuple[str, ...], expression: Expression, output: str = "") -> str:
     return to.add(node, "Elementwise", inputs, output, expression=expression, domain="opbuild")
-
-
-def _reshaped(to: Rewriter, node: Node, name: str, shape: tuple[int, ...]) -> str:
-    """Return a value in another shape; that of a constant is changed now."""
-    if to.types[name].shape == shape:
-        return name
-    if name in to.constants:
-        return to.constant(f"{name}/reshaped", to.constants[name].reshape(shape))
-    return to.add(node, "Reshape", (name, to.constant(f"{node.name}/shape", np.array(shape, np.int64))))
 
 
 def _repeated(to: Rewriter, node: Node, name: str, axis: int, places: Array) -> str:

@@ -33,11 +33,11 @@ def _shuffle(graph: Graph, producers: dict[str, Node], node: Node) -> tuple[str,
         return None
     source = split.inputs[0]
     shape, parts = graph.types[source].shape, graph.types[split.outputs[0]].shape
-    if graph.types[node.outputs[0]].shape != shape or len(shape) not in (3, 4) or 0 in shape:
-        return None
     order = (0, 2, 1, *range(3, len(parts)))
+    if len(shape) not in (3, 4) or tuple(transpose.attrs.get("perm") or ()) != order:
+        return None
     divided = len(parts) == len(shape) + 1 and (parts[0], parts[1] * parts[2], *parts[3:]) == shape
-    if not divided or tuple(transpose.attrs.get("perm") or ()) != order:
+    if not divided or graph.types[node.outputs[0]].shape != shape or 0 in shape:
         return None
     return source, parts[1]
 

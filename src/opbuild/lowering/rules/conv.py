@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,10 +19,11 @@ from opbuild.families.winograd import family as winograd
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import HIGH_PRECISION, OpDesc
 from opbuild.lowering import conv_weights as packing
+from opbuild.lowering import run_time_weights
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import epilogue_of, order_recipe, pack_channels, padding, references
 from opbuild.lowering.operands import Blocked, BlockedTaps, OperandRef, Plain
-from opbuild.lowering.strided import with_inner_stride
+from opbuild.lowering.strided import viewed_as, with_inner_stride
 from opbuild.lowering.windows import Window, image_shape, window_of
 
 
@@ -37,8 +38,8 @@ class Convolution:
         outputs: Output channels.
         groups: Groups of channels.
         window: The geometry.
-        weights: Name of the constant weights.
-        bias: Name of the constant bias, or empty.
+        weights: Name of the weights.
+        bias: Name of the bias, or empty.
         epilogue: What is applied to the result.
     """
 
@@ -66,14 +67,15 @@ def lower_conv(lowering: Lowering, node: Node) -> None:
         return
     taps = window.kernel[0] * window.kernel[1]
     variant = lowering.choose(direct.choose, window.out, conv.inputs, conv.outputs, taps)
-    if window.kernel == winograd.KERNEL and window.stride == (1, 1) and window.dilation == (1, 1):
+    by_tiles = window.kernel == winograd.KERNEL and window.stride == (1, 1) and window.dilation == (1, 1)
+    if by_tiles and lowering.is_constant(conv.weights):  # no kernel transforms weights
         tiled = _winograd_variant(lowering, conv)
         if tiled is not None:
             _winograd(lowering, conv, tiled)
             return
     desc = direct.describe("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, variant)
     shape = (blocks(conv.outputs), blocks(conv.inputs), *window.kernel[::-1], BLOCK, BLOCK)
-    weights = _packed(lowering, conv, "direct", packing.pack_direct, shape)
+    weights = _packed(lowering, conv, "direct", packing.pack_direct, shape, run_time_weights.DIRECT)
     _emit(lowering, conv, desc, weights, taps=True)
 
 
@@ -81,13 +83,11 @@ def operands_of(lowering: Lowering, node: Node) -> tuple[str, str, str]:
     """Return the names of a convolution's data, weights and bias, which is empty if there is none.
 
     Raises:
-        NotServedError: If the data are not float32, or the others are not constant.
+        NotServedError: If the data are not float32.
     """
     data, weights, bias = (*node.inputs[:3], "")[:3]
     if lowering.type(data).dtype not in direct.FAMILY.types:
         raise NotServedError(f"{node.op_type} of {lowering.type(data).dtype}")
-    if not lowering.is_constant(weights) or (bias and not lowering.is_constant(bias)):
-        raise NotServedError(f"{node.op_type} with weights that are computed")
     return data, weights, bias
 
 
@@ -105,12 +105,14 @@ def _grouped(lowering: Lowering, conv: Convolution) -> None:
     kx, ky = window.kernel
     source, order = lowering.ordered(conv.node.inputs[0])
     if conv.groups == conv.inputs == conv.outputs:
-        if order is not None and not _keeps_order(lowering, conv):
+        known = all(lowering.is_constant(name) for name in (conv.weights, conv.bias) if name)
+        if order is not None and not (known and _keeps_order(lowering, conv)):
             source, order = lowering.blocked(conv.node.inputs[0]), None
         variant = lowering.choose(depthwise.choose, window.out[0])
         desc = depthwise.describe(window.kernel, window.stride, window.dilation, conv.epilogue, variant)
         shape, recipe = (blocks(conv.outputs), ky, kx, BLOCK), f"depthwise{order_recipe(order)}"
-        weights = _packed(lowering, conv, recipe, partial(packing.pack_depthwise, order=order), shape)
+        pack = partial(packing.pack_depthwise, order=order)
+        weights = _packed(lowering, conv, recipe, pack, shape, run_time_weights.DEPTHWISE)
         _emit(lowering, conv, desc, weights, source=source, order=order)
         return
     variant = lowering.choose(grouped.choose, window.out[0])
@@ -122,6 +124,7 @@ def _grouped(lowering: Lowering, conv: Convolution) -> None:
         "grouped",
         packing.pack_grouped,
         (blocks(conv.outputs), ky, kx, conv.inputs // conv.groups, BLOCK),
+        run_time_weights.GROUPED,
     )
     tables = group_tables(lowering, conv.inputs, conv.outputs, conv.groups, order)
     _emit(lowering, conv, desc, weights, *tables, source=source)
@@ -159,7 +162,7 @@ def _first(lowering: Lowering, conv: Convolution) -> None:
     variant = lowering.choose(first_layer.choose, window.out[0], conv.outputs)
     desc = first_layer.describe(window.kernel, window.stride, window.dilation, window.before, conv.epilogue, variant)
     shape = (blocks(conv.outputs), conv.inputs, window.kernel[1], window.kernel[0], BLOCK)
-    weights = _packed(lowering, conv, "first", packing.pack_first, shape)
+    weights = _packed(lowering, conv, "first", packing.pack_first, shape, run_time_weights.FIRST)
     source = lowering.plain(conv.node.inputs[0])
     if source.strides[-1] != 1 and source.shape[-1] != 1:
         source = lowering.dense(conv.node.inputs[0])
@@ -185,7 +188,7 @@ def _winograd(lowering: Lowering, conv: Convolution, variant: Variant) -> None:
     window, tile = conv.window, variant["tile"]
     desc = winograd.describe(conv.epilogue, variant)
     shape = ((tile + 2) ** 2, blocks(conv.outputs), blocks(conv.inputs) * BLOCK, BLOCK)
-    weights = _packed(lowering, conv, f"winograd {tile}", lambda array: packing.pack_winograd(array, tile), shape)
+    weights = _packed(lowering, conv, f"winograd {tile}", lambda array: packing.pack_winograd(array, tile), shape, ())
     width, height = winograd.rounded(variant, window.out)
     left, top = window.before
     source = lowering.blocked(
@@ -240,10 +243,27 @@ def _result(lowering: Lowering, conv: Convolution, order: Array | None = None) -
 
 
 def _packed(
-    lowering: Lowering, conv: Convolution, recipe: str, pack: Callable[[Array], Array], shape: tuple[int, ...]
+    lowering: Lowering,
+    conv: Convolution,
+    recipe: str,
+    pack: Callable[[Array], Array],
+    shape: tuple[int, ...],
+    layout: Sequence[run_time_weights.Place],
 ) -> Plain:
+    """Return the weights as a family reads them, packed now or, if they are not known, by copies at each call."""
+    if not lowering.is_constant(conv.weights):
+        weights = lowering.plain(conv.weights)
+        co, ci, *taps = weights.shape
+        flat = weights if len(taps) == 2 else viewed_as(weights, (co, ci, 1, *taps), _with_row(weights.strides))
+        return run_time_weights.packed(lowering, flat, layout, conv.node.name)
+
     def late() -> Array:
         array = lowering.constant(conv.weights)
         return pack(packing.four_dimensional(np.asarray(array)))
 
     return lowering.packed((conv.weights,), recipe, shape, "float32", late)
+
+
+def _with_row(strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of weights of one spatial dimension with those of a height of 1."""
+    return (*strides[:2], 0, *strides[2:])

@@ -20,8 +20,11 @@ from opbuild.lowering.halo import with_halo
 from opbuild.lowering.integer_weights import Part
 from opbuild.lowering.operands import Blocked, BlockedTaps, OperandRef, Plain
 from opbuild.lowering.windows import Window, image_shape, window_of
-from opbuild.operations.evaluation import evaluate_expression
+from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import ACC, Expression, arg, canonical, substitute, walk
+
+_SUMS = ""
+"""Stands for the name of an operand: the sums of each channel's weights."""
 
 OPERANDS = ("float32", "int32", "uint8", "int8")
 """Element types that an epilogue may read."""
@@ -41,7 +44,8 @@ class _Convolution:
         window: The geometry.
         weights: The weights less their zero points.
         made_of: Names of the constants that the weights are made of.
-        zero: The zero point of the input if it is known.
+        zero: The zero point of the input; 0 if it is computed.
+        computed_zero: Name of a zero point that is computed, or empty.
         bias: Name of the constant bias, or empty.
         epilogue: What is applied to the sums.
     """
@@ -53,6 +57,7 @@ class _Convolution:
     weights: Array
     made_of: tuple[str, ...]
     zero: int
+    computed_zero: str
     bias: str
     epilogue: Epilogue
 
@@ -61,15 +66,32 @@ class _Convolution:
 def lower_conv_integer(lowering: Lowering, node: Node) -> None:
     """Lower a ConvInteger of one or two spatial dimensions, and its epilogue."""
     conv = _conv(lowering, node)
-    groups = int(node.attrs.get("group", 1))
-    filling = lowering.packed((), f"zero point {conv.zero}", (1,), "uint8", lambda: np.full(1, conv.zero, np.uint8))
-    source = lowering.blocked(node.inputs[0])
-    source = with_halo(lowering, source, conv.window.halo, filling, conv.zero, node.name)
+    groups, padding = int(node.attrs.get("group", 1)), _padding(lowering, conv)
+    source = _in_zero_points(lowering, conv)
     taps = conv.window.kernel[0] * conv.window.kernel[1]
     if groups == conv.inputs == conv.outputs and groups > 1 and taps <= depthwise.MOST_TAPS:
-        _depthwise(lowering, conv, source)
+        _depthwise(lowering, conv, source, padding)
     else:
-        _dense(lowering, conv, source, groups)
+        _dense(lowering, conv, source, padding)
+
+
+def _in_zero_points(lowering: Lowering, conv: _Convolution) -> Blocked:
+    """Return the input in a halo of its zero point."""
+    name, number = conv.node.inputs[0], conv.zero
+    if conv.computed_zero:
+        filling, known = _number(lowering, conv.computed_zero), None
+    else:
+        filling = lowering.packed((), f"zero point {number}", (1,), "uint8", lambda: np.full(1, number, np.uint8))
+        known = number
+    return with_halo(lowering, lowering.blocked(name), conv.window.halo, filling, known, conv.node.name)
+
+
+def _number(lowering: Lowering, name: str) -> Plain:
+    """Return a value of one element."""
+    if lowering.is_constant(name):
+        return pack_scalar(lowering, name)
+    value = lowering.dense(name)
+    return Plain(value.storage, (1,), (1,), value.offset)
 
 
 def _conv(lowering: Lowering, node: Node) -> _Convolution:
@@ -78,9 +100,8 @@ def _conv(lowering: Lowering, node: Node) -> _Convolution:
         raise NotServedError(f"{node.op_type} of {lowering.type(data).dtype}")
     if lowering.type(node.outputs[0]).dtype not in RESULTS:
         raise NotServedError(f"{node.op_type} with a result of {lowering.type(node.outputs[0]).dtype}")
-    known = tuple(name for name in (weights, x_zero, w_zero) if name)
-    if not all(lowering.is_constant(name) for name in known):
-        raise NotServedError(f"{node.op_type} whose weights or zero points are computed")
+    if not all(lowering.is_constant(name) for name in (weights, w_zero) if name):
+        raise NotServedError(f"{node.op_type} whose weights are computed")
     window = window_of(lowering, node, lowering.type(weights).shape[2:])
     _, inputs, _, _ = image_shape(lowering.type(data).shape)
     array = packing.shifted(np.asarray(lowering.constant(weights)), lowering.constant(w_zero))
@@ -88,9 +109,25 @@ def _conv(lowering: Lowering, node: Node) -> _Convolution:
         raise NotServedError(f"{node.op_type} whose sums of {math.prod(array.shape[1:])} products may leave int32")
     zero = lowering.constant(x_zero)
     bias, epilogue = _without_bias(epilogue_of(lowering, node, OPERANDS))
-    number = 0 if zero is None else int(zero.reshape(-1)[0])
+    number, computed = (0, x_zero) if zero is None else (int(zero.reshape(-1)[0]), "")
+    epilogue = _less_zero(epilogue, computed) if computed else epilogue
     made_of = (weights, w_zero) if w_zero else (weights,)
-    return _Convolution(node, inputs, array.shape[0], window, array, made_of, number, bias, epilogue)
+    return _Convolution(node, inputs, array.shape[0], window, array, made_of, number, computed, bias, epilogue)
+
+
+def _less_zero(epilogue: Epilogue, zero: str) -> Epilogue:
+    """Return an epilogue that takes a zero point times the sum of each channel's weights from the sums first."""
+    count = len(epilogue.operands)
+    total = ("sub", ACC, ("mul", ("cast", "int32", arg(count)), arg(count + 1)))
+    expression, order = canonical(substitute(epilogue.expression, lambda e: total if e == ACC else None))
+    operands = (*epilogue.operands, ("scalar", zero), ("channel", _SUMS))
+    dtypes = (*epilogue.dtypes, "uint8", "int32")
+    return replace(
+        epilogue,
+        expression=expression,
+        operands=tuple(operands[index] for index in order),
+        dtypes=tuple(dtypes[index] for index in order),
+    )
 
 
 def _without_bias(epilogue: Epilogue) -> tuple[str, Epilogue]:
@@ -112,13 +149,13 @@ def _with_sums_for(epilogue: Epilogue, part: Expression) -> Epilogue:
     return replace(epilogue, expression=expression, operands=operands, dtypes=tuple(epilogue.dtypes[i] for i in order))
 
 
-def _dense(lowering: Lowering, conv: _Convolution, source: Blocked, groups: int) -> None:
+def _dense(lowering: Lowering, conv: _Convolution, source: Blocked, padding: float) -> None:
     """Emit one call for each image and each part of a grouped convolution."""
     window, out = conv.window, lowering.type(conv.node.outputs[0]).dtype
     dtype = packing.element_type(conv.weights)
     adjacent = dense.adjacent(dtype, lowering.machine)
-    parts = tuple(packing.parts(conv.inputs, conv.outputs, groups))
-    extra, target, bias = _operands(lowering, conv)
+    parts = tuple(packing.parts(conv.inputs, conv.outputs, int(conv.node.attrs.get("group", 1))))
+    extra, target, bias = _operands(lowering, conv, padding)
     for part in parts:
         steps = -(-part.inputs[1] // adjacent) if part.inputs[1] <= BLOCK else BLOCK // adjacent
         variant = lowering.choose(dense.choose, window.out, part.outputs[1])
@@ -136,7 +173,7 @@ def _dense(lowering: Lowering, conv: _Convolution, source: Blocked, groups: int)
             lowering.emit(desc, [taps, weights, *operands], conv.node)
 
 
-def _depthwise(lowering: Lowering, conv: _Convolution, source: Blocked) -> None:
+def _depthwise(lowering: Lowering, conv: _Convolution, source: Blocked, padding: float) -> None:
     window, out = conv.window, lowering.type(conv.node.outputs[0]).dtype
     variant = lowering.choose(depthwise.choose, window.out[0])
     desc = depthwise.describe(window.kernel, window.stride, window.dilation, conv.epilogue, out, variant)
@@ -144,7 +181,7 @@ def _depthwise(lowering: Lowering, conv: _Convolution, source: Blocked) -> None:
     weights = lowering.packed(
         conv.made_of, "integer depthwise", shape, "int16", lambda: packing.pack_depthwise(conv.weights)
     )
-    extra, target, bias = _operands(lowering, conv)
+    extra, target, bias = _operands(lowering, conv, padding)
     place = _Place(0, 0, True)
     left, top = window.before
     for image in range(source.shape[0]):
@@ -169,22 +206,30 @@ class _Place:
         return Plain(operand.storage, (self.count, BLOCK), (BLOCK, 1), self.first * BLOCK)
 
 
-def _operands(lowering: Lowering, conv: _Convolution) -> tuple[list[Plain | Blocked], Blocked, Plain]:
+def _operands(lowering: Lowering, conv: _Convolution, padding: float) -> tuple[list[Plain | Blocked], Blocked, Plain]:
     """Return the operands of the epilogue, the place of the result, and the packed bias."""
     extra: list[Plain | Blocked] = []
     for kind, name in conv.epilogue.operands:
         if kind == "residual":
             extra.append(lowering.blocked(name))
+        elif name == _SUMS:
+            extra.append(_channel_sums(lowering, conv))
         elif kind == "channel":
             extra.append(pack_channels(lowering, name, conv.outputs, CHANNEL_FILL))
         else:
-            extra.append(pack_scalar(lowering, name))
-    target = lowering.new_blocked(conv.node.outputs[0], _padding(lowering, conv))
+            extra.append(_number(lowering, name))
+    target = lowering.new_blocked(conv.node.outputs[0], padding)
     names = (*conv.made_of, conv.bias) if conv.bias else conv.made_of
     recipe = f"integer bias {conv.zero} {len(conv.made_of)}"
     pack = partial(packing.pack_bias, conv.weights, lowering.constant(conv.bias), conv.zero)
     bias = lowering.packed(names, recipe, (blocks(conv.outputs), BLOCK), "int32", pack)
     return extra, target, bias
+
+
+def _channel_sums(lowering: Lowering, conv: _Convolution) -> Plain:
+    """Return the sum of the weights of each channel."""
+    shape, recipe = (blocks(conv.outputs), BLOCK), f"integer sums {len(conv.made_of)}"
+    return lowering.packed(conv.made_of, recipe, shape, "int32", lambda: -packing.pack_bias(conv.weights, None, 1))
 
 
 def _packed_weights(lowering: Lowering, conv: _Convolution, part: Part, form: tuple[str, int, int]) -> Plain:
@@ -206,14 +251,24 @@ def _padding(lowering: Lowering, conv: _Convolution) -> float:
     """
     if conv.outputs % BLOCK == 0:
         return 0.0
-    args = []
-    for (kind, name), dtype in zip(conv.epilogue.operands, conv.epilogue.dtypes, strict=True):
+    found = {_lane_value(lowering, conv.epilogue, number) for number in (1.0, 2.0)}
+    value = found.pop()
+    if found or not math.isfinite(value):
+        raise NotServedError("the epilogue has no known finite value for the lanes beyond the channels")
+    return value
+
+
+def _lane_value(lowering: Lowering, epilogue: Epilogue, unknown: float) -> float:
+    """Return what lanes beyond the channels hold where all computed numbers are ``unknown``."""
+    args: list[float] = []
+    for kind, name in epilogue.operands:
         if kind == "residual":
-            value: float = lowering.blocked(name).padding_value
+            args.append(lowering.blocked(name).padding_value)
+        elif name == _SUMS:
+            args.append(0.0)
+        elif kind == "channel":
+            args.append(CHANNEL_FILL)
         else:
-            value = CHANNEL_FILL if kind == "channel" else np.asarray(lowering.constant(name)).reshape(-1)[0]
-        args.append(np.asarray(value, dtype))
-    found = float(evaluate_expression(conv.epilogue.expression, args, np.asarray(0, np.int32)))
-    if not math.isfinite(found):
-        raise NotServedError("the epilogue has no finite value for the lanes beyond the channels")
-    return found
+            known = lowering.constant(name)
+            args.append(unknown if known is None else float(known.reshape(-1)[0]))
+    return evaluate_scalar(epilogue.expression, args, epilogue.dtypes, np.asarray(0, np.int32))

@@ -23,10 +23,12 @@ from opbuild.graph.shape_rules_window import transposed_range
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering import conv_weights as packing
+from opbuild.lowering import run_time_weights
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import epilogue_of, pack_channels, padding, references
 from opbuild.lowering.operands import Blocked, BlockedPhase, BlockedTaps, OperandRef, Plain
 from opbuild.lowering.rules.conv import group_tables, operands_of
+from opbuild.lowering.strided import narrowed, viewed_as
 from opbuild.lowering.windows import Pair, image_shape, spatial_pair
 
 
@@ -176,6 +178,8 @@ def _weights(
     lowering: Lowering, conv: Transposed, across: Sequence[int], down: Sequence[int], shape: tuple[int, ...]
 ) -> Plain:
     name, groups = conv.node.inputs[1], conv.groups
+    if not lowering.is_constant(name):
+        return _packed_at_run_time(lowering, conv, across, down)
 
     def pack() -> Array:
         weights = packing.four_dimensional(np.asarray(lowering.constant(name)))
@@ -186,3 +190,18 @@ def _weights(
 
     recipe = f"transposed {groups} {tuple(across)} {tuple(down)}"
     return lowering.packed((name,), recipe, shape, "float32", pack)
+
+
+def _packed_at_run_time(lowering: Lowering, conv: Transposed, across: Sequence[int], down: Sequence[int]) -> Plain:
+    """Emit the copies that bring a phase's taps of weights that are computed into the kernels' layout."""
+    weights = lowering.plain(conv.node.inputs[1])
+    if len(weights.shape) == 3:
+        weights = viewed_as(
+            weights, (*weights.shape[:2], 1, weights.shape[2]), (*weights.strides[:2], 0, weights.strides[2])
+        )
+    for axis, taps in ((2, down), (3, across)):
+        step = taps[1] - taps[0] if len(taps) > 1 else 1
+        weights = narrowed(weights, axis, taps[0], len(taps), step)
+    layout = run_time_weights.DIRECT if conv.groups == 1 else run_time_weights.GROUPED
+    turned = run_time_weights.by_group(lowering, weights, conv.groups, conv.node.name)
+    return run_time_weights.packed(lowering, turned, layout, conv.node.name)

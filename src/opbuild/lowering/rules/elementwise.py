@@ -25,6 +25,9 @@ from opbuild.operations.expression import Expression, canonical, is_refined, ope
 from opbuild.operations.table import BY_TYPE
 from opbuild.program import View
 
+BLOCKED_TYPES = ("float32", "int32", "uint8", "int8")
+"""Element types of values that lie in channel blocks."""
+
 GATHER_ELEMENTS = 256
 """From here on reading an operand with a stride is slower than copying it first."""
 
@@ -77,7 +80,7 @@ def _blocked_padding(lowering: Lowering, names: Sequence[str], output: str, expr
     if not any(lowering.is_blocked(name) for name in names):
         return None
     type_ = lowering.type(output)
-    if type_.dtype != "float32" or len(type_.shape) not in (3, 4):
+    if type_.dtype not in BLOCKED_TYPES or len(type_.shape) not in (3, 4):
         return None
     values = []
     for name in names:
@@ -87,20 +90,22 @@ def _blocked_padding(lowering: Lowering, names: Sequence[str], output: str, expr
         values.append(lane)
     if type_.shape[1] % BLOCK == 0:
         return 0.0
-    padding = evaluate_scalar(expression, values)
+    padding = evaluate_scalar(expression, values, [lowering.type(name).dtype for name in names])
     return padding if math.isfinite(padding) else None
 
 
 def _lane_value(lowering: Lowering, name: str, shape: tuple[int, ...]) -> float | None:
     """Return an operand's value in unused lanes, or None if it can not be read block by block."""
     type_ = lowering.type(name)
-    if type_.dtype != "float32":
+    if type_.dtype not in BLOCKED_TYPES:
         return None
     constant = lowering.constant(name)
     if constant is not None and constant.size == 1:
         return float(constant.reshape(-1)[0])
     if constant is not None and is_per_channel(constant.shape, shape):
         return CHANNEL_FILL
+    if constant is None and type_.size == 1 < math.prod(shape):
+        return 1.0 if shape[1] % BLOCK == 0 else None
     if type_.shape == shape and lowering.has_blocked(name):
         return lowering.blocked(name).padding_value
     if type_.shape == shape and constant is None:
@@ -112,14 +117,15 @@ def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
     """Return an operand with dims ``(16, W, H, C1, N)``; lanes beyond the channels of a packed constant hold 1."""
     shape = lowering.type(output).shape
     constant = lowering.constant(name)
-    single = constant is not None and constant.size == 1
-    if constant is None or not (single or is_per_channel(constant.shape, shape)):
+    single = lowering.type(name).size == 1 and (constant is not None or math.prod(shape) > 1)
+    if not single and (constant is None or not is_per_channel(constant.shape, shape)):
         return lowering.blocked(name).planes()
     n, c, *spatial = shape
     h, w = spatial if len(spatial) == 2 else (1, spatial[0])
     full = (n, blocks(c), h, w, BLOCK)
     if single:
-        return Plain(pack_scalar(lowering, name).storage, full, (0, 0, 0, 0, 0))
+        number = lowering.dense(name) if constant is None else pack_scalar(lowering, name)
+        return Plain(number.storage, full, (0, 0, 0, 0, 0), number.offset)
     value = pack_channels(lowering, name, c, CHANNEL_FILL)
     return Plain(value.storage, full, (0, BLOCK, 0, 0, 1))
 

@@ -6,6 +6,7 @@ from opbuild.dtypes import NARROW_FLOATS
 from opbuild.families.matmul.family import FAMILY
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.integer_matrix import emit_integer_product
 from opbuild.lowering.matrix import Product, emit_product
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import broadcast, transposed, viewed_as
@@ -14,8 +15,19 @@ from opbuild.operations.expression import ACC, Expression, arg, const, from_json
 
 @rule("MatMul")
 def matmul(lowering: Lowering, node: Node) -> None:
-    """Lower ``MatMul`` with numpy's broadcasting of batches; inputs beyond two are the epilogue's operands."""
+    """Lower ``MatMul``; inputs beyond two are the epilogue's operands."""
     _check_types(lowering, node)
+    emit_product(lowering, _product(lowering, node))
+
+
+@rule("IntegerMatMul", domain="opbuild")
+def integer_matmul(lowering: Lowering, node: Node) -> None:
+    """Lower a product of uint8 by int8 with its sums in int32; inputs beyond two are the epilogue's operands."""
+    emit_integer_product(lowering, _product(lowering, node))
+
+
+def _product(lowering: Lowering, node: Node) -> Product:
+    """Return a product with numpy's broadcasting of batches."""
     left, right = node.inputs[:2]
     lhs, rhs = lowering.plain(left), lowering.plain(right)
     lhs_rank, rhs_rank = len(lhs.shape), len(rhs.shape)
@@ -31,8 +43,7 @@ def matmul(lowering: Lowering, node: Node) -> None:
     constant = None
     if lowering.is_constant(right) and rhs_rank > 1 and all(extent == 1 for extent in rhs.shape[:-2]):
         constant = (right, False)
-    mode = lowering.impl_mode(node)
-    emit_product(lowering, Product(lhs, rhs, out, expression, tuple(operands), node.name, constant, mode))
+    return Product(lhs, rhs, out, expression, tuple(operands), node.name, constant, lowering.impl_mode(node))
 
 
 @rule("Gemm")

@@ -9,6 +9,7 @@ import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.families.blocked import BLOCK, blocks
+from opbuild.graph.extents import as_extent
 from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Array, Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -19,7 +20,7 @@ from opbuild.lowering.strided import broadcast, dense_as, narrowed, reshaped, tr
 def integers(lowering: Lowering, node: Node, index: int) -> tuple[int, ...] | None:
     """Return the integers in an input that must be known when the network is built, or None if it is absent."""
     value = known(lowering, node, index)
-    return None if value is None else tuple(int(item) for item in value.reshape(-1))
+    return None if value is None else tuple(as_extent(item) for item in value.reshape(-1))
 
 
 def known(lowering: Lowering, node: Node, index: int) -> Array | None:
@@ -120,8 +121,8 @@ def slice_(lowering: Lowering, node: Node) -> None:
     steps = integers(lowering, node, 4) or (1,) * len(starts)
     value = lowering.plain(node.inputs[0])
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        chosen = sliced(value.shape[axis], start, end, step)
-        value = narrowed(value, axis % len(value.shape), chosen.start, len(chosen), step)
+        first, count = sliced(value.shape[axis], start, end, step)
+        value = narrowed(value, axis % len(value.shape), first, count, step)
     lowering.bind(node.outputs[0], value)
 
 

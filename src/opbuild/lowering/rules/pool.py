@@ -14,6 +14,7 @@ from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
+from opbuild.lowering.rules.window import plain_pool
 from opbuild.lowering.windows import Window, image_shape, window_of
 from opbuild.program import View
 
@@ -23,14 +24,23 @@ BLOCKED_READERS = ("Conv", "ConvTranspose", "MaxPool", "AveragePool")
 
 @rule("MaxPool", "AveragePool")
 def lower_pool(lowering: Lowering, node: Node) -> None:
-    """Lower a pool of one or two spatial dimensions."""
-    _require_float(lowering, node)
+    """Lower a pool: of blocked values where that is possible, else of plain ones."""
+    kind = "max" if node.op_type == "MaxPool" else "average"
+    try:
+        _blocked_pool(lowering, node, kind)
+    except NotServedError:
+        plain_pool(lowering, node, kind)
+
+
+def _blocked_pool(lowering: Lowering, node: Node, kind: str) -> None:
+    dtype = lowering.type(node.inputs[0]).dtype
+    if dtype not in pool.FAMILY.types or (dtype != "float32" and node.op_type != "MaxPool"):
+        raise NotServedError(f"{node.op_type} of {dtype}")
     if len(node.outputs) > 1 and node.outputs[1]:
         raise NotServedError("MaxPool with indices")
     window = window_of(lowering, node, tuple(int(k) for k in node.attrs["kernel_shape"]))
-    kind = "max" if node.op_type == "MaxPool" else "average"
     covers = window.kernel == window.size and window.out == (1, 1) and not window.padded
-    if covers and window.dilation == (1, 1):
+    if covers and window.dilation == (1, 1) and dtype == "float32":
         _global(lowering, node, kind)
         return
     if window.kernel[0] * window.kernel[1] > pool.MOST_TAPS:
@@ -41,7 +51,7 @@ def lower_pool(lowering: Lowering, node: Node) -> None:
     source = lowering.blocked(node.inputs[0])
     target = lowering.new_blocked(node.outputs[0], source.padding_value)
     mode = lowering.impl_mode(node, differs=kind == "average")
-    _emit(lowering, node, pool.describe(node.op_type, _attrs(kind, window, counted), mode), source, target)
+    _emit(lowering, node, pool.describe(node.op_type, dtype, _attrs(kind, window, counted), mode), source, target)
 
 
 @rule("GlobalMaxPool", "GlobalAveragePool")
@@ -137,5 +147,5 @@ def _emit(lowering: Lowering, node: Node, desc: OpDesc, source: Blocked, target:
 
 def _require_float(lowering: Lowering, node: Node) -> None:
     dtype = lowering.type(node.inputs[0]).dtype
-    if dtype not in pool.FAMILY.types:
+    if dtype != "float32":
         raise NotServedError(f"{node.op_type} of {dtype}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opbuild.graph.passes.composite.rewrite import KeptError, Rewrite, integers, reshaped, scalar
+from opbuild.graph.passes.composite.rewrite import KeptError, Rewrite, has_input, integers, reshaped, scalar
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Node
 
@@ -39,6 +39,28 @@ def _global_lp_pool(to: Rewriter, node: Node) -> None:
     norm(to, node, node.inputs[0], axes, int(node.attrs.get("p", 2)), node.outputs[0])
 
 
+def _global_pool(to: Rewriter, node: Node) -> None:
+    """GlobalAveragePool and GlobalMaxPool of what does not lie in channel blocks: a reduction."""
+    type_ = to.types[node.inputs[0]]
+    rank = len(type_.shape)
+    if rank < 3 or not type_.size or (rank <= 4 and type_.dtype in ("float32", "float16")):
+        raise KeptError
+    axes = integers(to, node, range(2, rank))
+    reduction = "ReduceMax" if node.op_type == "GlobalMaxPool" else "ReduceMean"
+    to.add(node, reduction, (node.inputs[0], axes), node.outputs[0], keepdims=1)
+
+
+def _lp_pool(to: Rewriter, node: Node) -> None:
+    """LpPool of an order that no kernel has: the pool of powers by the first order."""
+    order, x = int(node.attrs.get("p", 2)), node.inputs[0]
+    dtype = to.types[x].dtype
+    if order < 3:
+        raise KeptError
+    powers = to.add(node, "Pow", (to.add(node, "Abs", (x,)), scalar(to, node, order, dtype)))
+    total = to.add(node, "LpPool", (powers,), **{**node.attrs, "p": 1})
+    to.add(node, "Pow", (total, scalar(to, node, 1 / order, dtype)), node.outputs[0])
+
+
 def _batch_normalization(to: Rewriter, node: Node) -> None:
     """BatchNormalization by the batch's own statistics, or with parameters that are known only at run time."""
     x, scale, bias, mean, variance = node.inputs
@@ -68,6 +90,47 @@ def _batch_normalization(to: Rewriter, node: Node) -> None:
     to.add(node, "Add", (scaled, reshaped(to, node, bias, column)), node.outputs[0])
 
 
+def _layer_normalization(to: Rewriter, node: Node) -> None:
+    """LayerNormalization that gives its statistics too."""
+    x, scale = node.inputs[:2]
+    type_ = to.types[x]
+    if not any(node.outputs[1:]) or not type_.size or type_.dtype not in ("float32", "float16"):
+        raise KeptError
+    if int(node.attrs.get("stash_type", 1)) != 1:
+        raise KeptError
+    rank = len(type_.shape)
+    axes = integers(to, node, range(int(node.attrs.get("axis", -1)) % rank, rank))
+    wide = x if type_.dtype == "float32" else to.add(node, "Cast", (x,), to="float32")
+    wanted = dict(enumerate(node.outputs))
+    mean = to.add(node, "ReduceMean", (wide, axes), wanted.get(1, ""), keepdims=1)
+    centred = to.add(node, "Sub", (wide, mean))
+    variance = to.add(node, "ReduceMean", (to.add(node, "Mul", (centred, centred)), axes), keepdims=1)
+    small = scalar(to, node, float(node.attrs.get("epsilon", 1e-5)), "float32")
+    deviation = to.add(node, "Sqrt", (to.add(node, "Add", (variance, small)),))
+    inverse = to.add(node, "Reciprocal", (deviation,), wanted.get(2, ""))
+    found = to.add(node, "Mul", (centred, inverse))
+    if type_.dtype != "float32":
+        found = to.add(node, "Cast", (found,), to=type_.dtype)
+    if not has_input(node, 2):
+        to.add(node, "Mul", (found, scale), node.outputs[0])
+        return
+    to.add(node, "Add", (to.add(node, "Mul", (found, scale)), node.inputs[2]), node.outputs[0])
+
+
+def _over_no_axes(to: Rewriter, node: Node) -> None:
+    """A reduction that does nothing over no axes: what it does to a single element is left."""
+    is_noop = bool(node.attrs.get("noop_with_empty_axes", 0))
+    if not is_noop or (has_input(node, 1) and to.types[node.inputs[1]].size):
+        raise KeptError
+    x, output = node.inputs[0], node.outputs[0]
+    if node.op_type in ("ReduceL1", "ReduceL2"):
+        to.add(node, "Abs", (x,), output)
+    elif node.op_type == "ReduceSumSquare":
+        to.add(node, "Mul", (x, x), output)
+    else:
+        to.add(node, "Log" if node.op_type == "ReduceLogSum" else "Identity", (x,), output)
+
+
 def _moments(to: Rewriter, node: Node, x: str) -> tuple[str, str]:
     """Append the mean and the variance of each channel, with an extent of 1 for the other dimensions."""
     axes = integers(to, node, np.array([axis for axis in range(len(to.types[x].shape)) if axis != 1]))
@@ -76,8 +139,14 @@ def _moments(to: Rewriter, node: Node, x: str) -> tuple[str, str]:
     return mean, to.add(node, "ReduceMean", (to.add(node, "Mul", (centred, centred)), axes), keepdims=1)
 
 
+_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+
 REWRITES: dict[str, Rewrite] = {
+    **dict.fromkeys((f"Reduce{name}" for name in _REDUCTIONS), _over_no_axes),
     "BatchNormalization": _batch_normalization,
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _global_pool),
     "GlobalLpPool": _global_lp_pool,
+    "LayerNormalization": _layer_normalization,
     "LpNormalization": _lp_normalization,
+    "LpPool": _lp_pool,
 }

@@ -1,0 +1,91 @@
+"""The last step of quantisation in few instructions: rounded, moved by the zero point, limited to a small integer type.
+
+``graph.quantized`` writes it as an expression of six operations, each of them defined for every number. Together they
+take less: what is limited first is no NaN, and so small that adding ``1.5 * 2**23`` leaves the nearest integer, of two
+the even one, in the low bits of the sum. The zero point is added in the small type, which wraps to the right number
+because the limits were moved by it (an epilogue of ``vrndscaleps`` and a conversion that is defined everywhere takes 16
+instructions a vector, this one 7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import halide as hl
+import numpy as np
+
+from opbuild.backend.halide.definition import TYPES
+from opbuild.backend.halide.mathematics import ROUNDER
+from opbuild.operations.expression import Expression, children
+
+Expr = Any
+
+NARROW = ("uint8", "int8", "uint16", "int16")
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """What an expression of a small integer type limits.
+
+    Attributes:
+        value: The float32 that is rounded.
+        zero_point: What is added to it, an integer; None for 0.
+        low: The least number of the result.
+        high: The greatest one.
+    """
+
+    value: Expression
+    zero_point: Expression | None
+    low: float
+    high: float
+
+
+def saturation(e: Expression) -> Saturation | None:
+    """Return what ``e`` limits, if it is a rounded number limited to a small integer type, and nothing else."""
+    if e[0] != "cast" or e[1] not in NARROW:
+        return None
+    upper = _limited(e[2], "less")
+    lower = _limited(upper[0], "greater") if upper else None
+    if upper is None or lower is None:
+        return None
+    limits, whole = [float(bound) for bound in (lower[1], upper[1])], np.iinfo(e[1])
+    if not all(whole.min <= limit <= whole.max and limit.is_integer() for limit in limits):
+        return None
+    found = _rounded(lower[0])
+    return None if found is None else Saturation(*found, *limits)
+
+
+def saturated(value: Expr, zero_point: Expr | None, found: Saturation, dtype: str) -> Expr:
+    """Return the code of a saturation: of its compiled value and zero point, which is of the small type too."""
+    kind = TYPES[dtype]
+    bits = hl.UInt(kind.bits())
+    move = hl.f32(0.0) if zero_point is None else hl.cast(hl.Float(32), zero_point)
+    low, high = hl.f32(found.low) - move, hl.f32(found.high) - move
+    value = hl.select(value > low, value, low)  # NaN is not greater
+    value = hl.select(value < high, value, high)
+    result = hl.cast(bits, hl.reinterpret(hl.UInt(32), value + hl.f32(ROUNDER)))
+    result = result if zero_point is None else result + hl.reinterpret(bits, zero_point)
+    return hl.reinterpret(kind, result)
+
+
+def _limited(e: Expression, comparison: str) -> tuple[Expression, str] | None:
+    """Return the value and the bound of ``where(comparison(value, bound), value, bound)``, a bound that is known."""
+    if e[0] != "where" or e[1][0] != comparison:
+        return None
+    value, bound = e[2], e[3]
+    if children(e[1]) != (value, bound) or bound[0] != "const" or bound[1] != "float32":
+        return None
+    return value, bound[2]
+
+
+def _rounded(e: Expression) -> tuple[Expression, Expression | None] | None:
+    """Return what is rounded and, where one is added to that, the zero point."""
+    if e[0] == "round":
+        return e[1], None
+    if e[0] != "add":
+        return None
+    for number, zero in (e[1:], e[:0:-1]):
+        if number[0] == "round" and zero[0] == "cast" and zero[1] == "float32":
+            return number[1], zero[2]
+    return None

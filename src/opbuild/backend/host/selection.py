@@ -1,0 +1,89 @@
+"""Operators whose results have shapes that their data decide, in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from opbuild.backend.host.movement import implements
+from opbuild.graph.types import Array, Node
+
+
+@implements("NonZero")
+def _non_zero(node: Node, inputs: Any) -> Sequence[Array]:
+    """Places of elements that are not zero, a row for each dimension; a scalar has none."""
+    x = inputs[0]
+    if not x.ndim:
+        return (np.zeros((0, int(bool(x))), np.int64),)
+    return (np.array(np.nonzero(x), np.int64).reshape(x.ndim, -1),)
+
+
+@implements("Compress")
+def _compress(node: Node, inputs: Any) -> Sequence[Array]:
+    axis = node.attrs.get("axis")
+    return (np.compress(inputs[1], inputs[0], None if axis is None else int(axis)),)
+
+
+@implements("Unique")
+def _unique(node: Node, inputs: Any) -> Sequence[Array]:
+    """Different elements or slices, sorted or as they first stand; where each first stands, which each is, how many."""
+    axis = node.attrs.get("axis")
+    x = inputs[0].reshape(-1) if axis is None else inputs[0]
+    axis = 0 if axis is None else int(axis)
+    values, first, inverse, counts = np.unique(x, True, True, True, axis if x.ndim > 1 else None)
+    inverse = inverse.reshape(-1)
+    if not node.attrs.get("sorted", 1):
+        order = np.argsort(first, kind="stable")
+        values, first, counts = np.take(values, order, axis if x.ndim > 1 else 0), first[order], counts[order]
+        inverse = np.argsort(order, kind="stable")[inverse]
+    return (values, *(each.astype(np.int64) for each in (first, inverse, counts)))[: len(node.outputs)]
+
+
+@implements("NonMaxSuppression")
+def _non_max_suppression(node: Node, inputs: Any) -> Sequence[Array]:
+    """Rows of batch, class and box: of boxes that overlap more than the limit only the one of the highest score."""
+    boxes, scores = inputs[0], inputs[1]
+    most, overlap, least = (_number(inputs, index) for index in (2, 3, 4))
+    found: list[tuple[int, int, int]] = []
+    for batch in range(scores.shape[0]) if most else ():
+        corners = _corners(boxes[batch], bool(node.attrs.get("center_point_box", 0)))
+        for kind in range(scores.shape[1]):
+            chosen = _chosen(corners, scores[batch, kind], int(most or 0), overlap or 0.0, least)
+            found += [(batch, kind, box) for box in chosen]
+    return (np.array(found, np.int64).reshape(-1, 3),)
+
+
+def _number(inputs: Any, index: int) -> float | None:
+    given = inputs[index] if index < len(inputs) else None
+    return None if given is None else given.reshape(-1)[0].item()
+
+
+def _corners(boxes: Array, centered: bool) -> Array:
+    """Return boxes as their least and greatest coordinates, two each."""
+    if centered:
+        half = boxes[:, 2:] / 2
+        return np.concatenate([boxes[:, :2] - half, boxes[:, :2] + half], 1)
+    return np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], 1)
+
+
+def _chosen(corners: Array, scores: Array, most: int, overlap: float, least: float | None) -> list[int]:
+    order = np.argsort(-scores, kind="stable")
+    if least is not None:
+        order = order[scores[order] > np.float32(least)]
+    chosen: list[int] = []
+    while len(order) and len(chosen) < most:
+        best, order = int(order[0]), order[1:]
+        chosen.append(best)
+        order = order[_overlaps(corners[best], corners[order]) <= np.float32(overlap)]
+    return chosen
+
+
+def _overlaps(box: Array, others: Array) -> Array:
+    """Return how much of the area that two boxes cover together is in both; 0 where nothing is."""
+    sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
+    common = np.prod(np.maximum(sides, 0), 1)
+    areas = np.prod(others[:, 2:] - others[:, :2], 1)
+    whole = np.prod(box[2:] - box[:2]) + areas - common
+    return np.where((common > 0) & (whole > 0), common / np.where(whole > 0, whole, 1), 0)

@@ -1,0 +1,77 @@
+"""Products of matrices of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
+from opbuild.families.matmul.family import epilogue_work, tiles
+from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+
+VECTORS = 2
+"""Vectors of columns in a panel of the right operand."""
+
+RATE = 6
+"""Instructions for groups of products of a lane in a nanosecond."""
+
+TILE = 20
+"""Nanoseconds that a tile takes besides."""
+
+
+def panel(machine: Machine) -> int:
+    """Return the columns in a panel."""
+    return VECTORS * machine.lanes
+
+
+def choose(m: int, n: int, machine: Machine) -> Variant:
+    """Return the variant for a product.
+
+    Args:
+        m: Rows of the output, at least 1.
+        n: Columns, at least 1.
+        machine: What runs it.
+    """
+    width = panel(machine)
+    panels = -(-n // width)
+    best = (float("inf"), 1, 1)
+    for rows, columns, slower in tiles(machine):
+        if rows <= m and columns % width == 0 and panels % (columns // width) == 0:
+            best = min(best, (-(-m // rows) * rows * slower, rows, columns // width))
+    return {"rows": best[1], "panels": best[2]}
+
+
+def operands(rank: int, rhs_rank: int, variant: Variant, machine: Machine) -> tuple[Operand, Operand]:
+    """Return the operands lhs and rhs of a product whose output has ``rank``."""
+    batch, group, width = (Dim(),) * (rank - 2), machine.dot, panel(machine)
+    columns = (Dim(group, 1), Dim(width, group), Dim(stride=group * width), Dim(multiple=variant["panels"]))
+    lhs = Operand("lhs", "uint8", (Dim(stride=1), Dim(min=variant["rows"]), *batch))
+    return lhs, Operand("rhs", "int8", (*columns, *batch[: rhs_rank - 4]), "FRACTAL_Z")
+
+
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds that a product takes on one core."""
+    rows, columns = int(desc.variant["rows"]), int(desc.variant["panels"]) * panel(machine)
+    k, (n, m, *batch) = shapes[0][0][0], (extent for extent, _ in shapes[-1])
+    count = prod(batch) * -(-m // rows) * -(-n // columns)
+    arithmetic = count * (rows * columns * k / (RATE * machine.dot * machine.lanes) + TILE)
+    return max(arithmetic, moved_bytes(desc, shapes, machine)) + epilogue_work(desc, shapes, machine)
+
+
+def _opened(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
+    return replace(dim, multiple=1)
+
+
+FAMILY = Family(
+    "matmul_integer",
+    choose,
+    attributes=("epilogue",),
+    variant={"rows": Part(least=1), "panels": Part(least=1)},
+    types=("uint8",),
+    milliseconds=110,
+    least_extent=1,
+    opened=_opened,
+    work=work,
+)

@@ -1,0 +1,159 @@
+"""Recurrences over sequences: RNN, GRU and LSTM, what their inputs add to the gates computed before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opbuild.families.dims import free_dims
+from opbuild.families.family import Dims, Family, Part, Variant
+from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.operations.expression import Expression
+
+PANEL = 16
+"""Hidden units in a panel of packed weights: all gates of these units lie side by side."""
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+"""Rows of weights that a hidden unit has: of ONNX's gates, in its order."""
+
+SUMS = {1: 8, 2: 16, 4: 16}
+"""Vectors of sums in a tile by its rows, at most: 8 keep a core busy, and tiles are what steps are divided into; 24
+took up to six times as long as 16."""
+
+RATE = 3
+"""Multiplications with additions of a lane in a nanosecond."""
+
+BYTES = 40
+"""Bytes of the weights that a core reads in a nanosecond where they lie in its second-level cache."""
+
+STEP, UNIT = 400, 3
+"""Nanoseconds that a step takes besides, and a vector of hidden units: four to five exponentials."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a recurrence computes.
+
+    Attributes:
+        kind: ``RNN``, ``GRU`` or ``LSTM``.
+        directions: ``forward``, ``reverse`` or ``both``.
+        activations: Expressions over the accumulator, in ONNX's order.
+        linear: Whether a GRU multiplies by its weights before it resets.
+        coupled: Whether an LSTM forgets what it does not take in.
+        peepholes: Whether an LSTM's gates see its cell.
+        impl_mode: The implementation mode.
+    """
+
+    kind: str
+    directions: str
+    activations: tuple[Expression, ...]
+    linear: bool
+    coupled: bool
+    peepholes: bool
+    impl_mode: str
+
+
+def choose(kind: str, linear: bool, batch: int, panels: int, machine: Machine) -> Variant:
+    """Return the variant.
+
+    Args:
+        kind: ``RNN``, ``GRU`` or ``LSTM``.
+        linear: Whether a GRU multiplies before it resets.
+        batch: Sequences.
+        panels: Panels of ``PANEL`` hidden units.
+        machine: What runs it.
+    """
+    together = summed({"kind": kind, "linear": linear})
+
+    def fits(rows: int, side: int, gates: int) -> bool:
+        """Return whether the registers hold all sums, one unit's weights and one element of the state."""
+        sums = side * gates * machine.vectors(PANEL)
+        return rows * sums + (sums if rows > 1 else 0) + 1 <= machine.registers
+
+    rows = next(rows for rows in ((4, 2, 1) if batch > 1 else (1,)) if rows == 1 or fits(rows, 1, 1))
+    gates = next(gates for gates in (4, 3, 2, 1) if gates == 1 or (together % gates == 0 and fits(rows, 1, gates)))
+    sides = (side for side in (8, 4, 2) if panels % side == 0 and fits(rows, side, gates))
+    side = next((side for side in sides if rows * side * gates * machine.vectors(PANEL) <= SUMS[rows]), 1)
+    return {"rows": rows, "panels": side, "gates": gates}
+
+
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds on one core: to read the weights at each step, or to multiply by them."""
+    (hidden, _), (batch, _), (directions, _), (steps, _) = shapes[len(desc.inputs)]
+    rows, gates = int(desc.variant["rows"]), GATES[desc.attrs["kind"]]
+    passes = -(-batch // rows)
+    weights = hidden * -(-hidden // PANEL) * PANEL * gates
+    product = passes * weights * max(rows / (RATE * machine.lanes), 4 / BYTES)
+    units = batch * machine.vectors(hidden) * gates * UNIT
+    return float(steps * directions * (product + units + STEP))
+
+
+def describe(form: Form, variant: Variant) -> OpDesc:
+    """Return the descriptor.
+
+    Operands, innermost dimension first; ``H`` hidden units, ``G`` gates, ``B`` sequences, ``D`` directions, ``T``
+    steps:
+
+    * ``projected`` ``(H, G, B, D, T)``: what inputs and biases add to the gates;
+    * ``weights`` ``(16, G, H, ceil(H / 16), D)``: the recurrence weights in panels;
+    * ``lengths`` ``(B)``: how many steps of each sequence count;
+    * ``initial`` ``(H, B, D)``: the first hidden state; ``previous``: the memory of the output ``hidden``;
+    * of an LSTM ``initial_cell`` and ``previous_cell``, alike, and ``peepholes`` ``(H, 3, D)`` if it has them;
+    * of a linear GRU ``bias`` ``(H, D)``: what is added to the product before it is reset;
+    * outputs ``every`` and ``hidden``, of an LSTM ``cell``: ``(H, B, D, T)``; the last two have stride 0 along T.
+    """
+    gates = GATES[form.kind]
+    states = free_dims(3, inner_stride=1)
+    dims = {
+        "projected": free_dims(5, inner_stride=1),
+        "weights": (
+            Dim(PANEL, 1),
+            Dim(gates, PANEL),
+            Dim(stride=PANEL * gates),
+            Dim(multiple=variant["panels"]),
+            Dim(),
+        ),
+        "lengths": (Dim(),),
+        "initial": states,
+        "previous": states,
+    }
+    if form.kind == "LSTM":
+        dims |= {"initial_cell": states, "previous_cell": states}
+    if form.peepholes:
+        dims["peepholes"] = states
+    if form.linear:
+        dims["bias"] = free_dims(2, inner_stride=1)
+    inputs = tuple(Operand(name, "int32" if name == "lengths" else "float32", each) for name, each in dims.items())
+    names = ("every", "hidden", "cell")[: 3 if form.kind == "LSTM" else 2]
+    outputs = tuple(Operand(name, "float32", free_dims(4, inner_stride=1)) for name in names)
+    attrs = {
+        "kind": form.kind,
+        "directions": form.directions,
+        "activations": form.activations,
+        "linear": form.linear,
+        "coupled": form.coupled,
+    }
+    return FAMILY.desc((form.kind,), inputs, outputs, attrs, variant, form.impl_mode)
+
+
+def summed(attrs: Mapping[str, Any]) -> int:
+    """Return how many gates' products are added up at once: a GRU that resets first has its second gate before."""
+    return GATES[attrs["kind"]] - (attrs["kind"] == "GRU" and not attrs["linear"])
+
+
+def _opened(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
+    return Dim(dim.extent, dim.stride)
+
+
+FAMILY = Family(
+    "recurrent",
+    choose,
+    attributes=("kind", "directions", "activations", "linear", "coupled"),
+    variant={"rows": Part(), "panels": Part(least=1), "gates": Part()},
+    types=("float32",),
+    milliseconds=400,
+    opened=_opened,
+    work=work,
+)

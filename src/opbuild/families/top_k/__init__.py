@@ -1,0 +1,1 @@
+"""Kernel family ``top_k``: places of the greatest elements."""

@@ -1,0 +1,1 @@
+"""Kernel family ``window``: pools of plain values over up to three dimensions."""

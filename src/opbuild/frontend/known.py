@@ -1,0 +1,29 @@
+"""What parts of a network hand each other: names and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from opbuild.graph.constants import array_digest
+from opbuild.graph.types import Array
+
+Names = dict[str, str]
+"""What each name of the model is called in the graph that is made."""
+
+
+class Known(NamedTuple):
+    """A constant.
+
+    Attributes:
+        origin: Says exactly what it is: where the model has it, or a digest of what was computed.
+        read: Returns it.
+    """
+
+    origin: str
+    read: Callable[[], Array]
+
+
+def computed(array: Array) -> Known:
+    """Return a constant that was computed."""
+    return Known(array_digest(array), lambda: array)

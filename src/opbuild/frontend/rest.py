@@ -1,0 +1,112 @@
+"""Rest: what is still to be bound of a network, and what is known of it by then.
+
+A rest begins with a whole block (the network, the body of a loop) or behind a cut. It is what the next part is bound
+from, once it is known what the cut waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from opbuild.frontend.block import Block
+from opbuild.frontend.known import Known, Names, computed
+from opbuild.graph.cut import Answer
+from opbuild.graph.types import Array, Node, TensorType
+from opbuild.platform.digest import blake3_of
+from opbuild.text.canonical import canonical_json
+
+
+class Frame(NamedTuple):
+    """A block of which some nodes were taken.
+
+    Attributes:
+        block: The block.
+        path: Where the model has it.
+        position: The next node's index.
+        scope: What the values of the model that are known in it are called.
+        opset: The operator set that its nodes speak.
+        computes: The node whose outputs are its outputs: an If of which it is a branch, or a call of a function.
+        within: What the names of its values begin with.
+    """
+
+    block: Block
+    path: str
+    position: int
+    scope: Names
+    opset: int
+    computes: Node | None = None
+    within: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where the model has the next node."""
+        return f"{self.path}/{self.position}"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all nodes were taken."""
+        return self.position == len(self.block.nodes)
+
+    def uses_later(self, name: str) -> bool:
+        """Return whether the next node, or one behind it, reads a value; of a branch the outputs are read, too."""
+        table = self.block.last_used if self.computes is None else self.block.last_read
+        return table.get(name, -1) >= self.position
+
+    def reads_later(self, name: str) -> bool:
+        """Return whether the next node, or one behind it, reads a value."""
+        return self.block.last_read.get(name, -1) >= self.position
+
+
+@dataclass(frozen=True, eq=False)
+class Rest:
+    """What is still to be bound.
+
+    Attributes:
+        frames: The blocks whose nodes are being taken, each but the first a branch or a function in the one before.
+        types: The values that are given when it runs; sorted by name, but for a network's own inputs.
+        known: The constants.
+        on_host: Places of nodes that are evaluated on the host although values of their inputs would tell their types.
+    """
+
+    frames: tuple[Frame, ...]
+    types: Mapping[str, TensorType]
+    known: Mapping[str, Known]
+    on_host: frozenset[str] = frozenset()
+
+    @property
+    def own_inputs(self) -> tuple[str, ...]:
+        """The inputs of the block that it begins with."""
+        return tuple(each.name for each in self.frames[0].block.inputs)
+
+    @property
+    def digest(self) -> str:
+        """Digest of all that decides how it goes on, for one model."""
+        parts = {
+            "frames": [[frame.path, frame.position, sorted(frame.scope.items())] for frame in self.frames],
+            "types": {name: [each.dtype, list(each.shape)] for name, each in self.types.items()},
+            "known": {name: each.origin for name, each in self.known.items()},
+            "on_host": sorted(self.on_host),
+        }
+        return blake3_of(canonical_json(parts).encode())
+
+    def answered(self, answer: Answer, place: str) -> Rest:
+        """Return it with what the cut at a place waited for."""
+        if answer.on_host:
+            return replace(self, on_host=self.on_host | {place})
+        return self.with_values(answer.values) if answer.values else self.with_types(answer.types)
+
+    def with_values(self, values: Mapping[str, Array]) -> Rest:
+        """Return it with some values known."""
+        types = {name: each for name, each in sorted(self.types.items()) if name not in values}
+        return replace(self, types=types, known={**self.known, **{n: computed(array) for n, array in values.items()}})
+
+    def with_types(self, types: Mapping[str, TensorType]) -> Rest:
+        """Return it with the types of further values that are given when it runs."""
+        return replace(self, types=dict(sorted({**self.types, **types}.items())))
+
+
+def begin(block: Block, types: Mapping[str, TensorType], opset: int) -> Rest:
+    """Return a whole network as a rest, for the types of its inputs and the operator set that it speaks."""
+    return Rest((Frame(block, "", 0, {name: name for name in types}, opset),), types, {})

@@ -1,0 +1,353 @@
+"""Binding one part of a network: its nodes are taken in order, up to the end or to one whose type can not be told yet.
+
+What came before that node is the part's graph. The cut says what must be known before the rest is bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from opbuild.errors import InvalidModelError, ModelError, RunError
+from opbuild.frontend.binding import Call, NodeBinder
+from opbuild.frontend.block import Block, Declared, blocks, captures
+from opbuild.frontend.rest import Frame, Rest
+from opbuild.graph.cut import HOST_VALUE, Body, Cut, Kind, is_tensor
+from opbuild.graph.passes.blame import blaming
+from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError, UnknownValueError
+from opbuild.graph.types import Array, Graph, Node
+
+MOST_DECIDING = 1024
+"""Elements of a value that becomes a constant once it is known; a node that waits for more is evaluated on the host."""
+
+MOST_BESIDE = 64
+"""Elements of the integers beside a value that decides, which are taken to decide too: axes beside starts and ends."""
+
+MOST_EMBEDDED = 4096
+"""Bytes of a constant that a cut holds; larger ones are results of the part before it."""
+
+REPEATED = ("Loop", "Scan")
+
+BY_DATA = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
+"""Operators whose results have shapes that their data decide, not a list of sizes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Walked:
+    """One part of a network, bound.
+
+    Attributes:
+        graph: The part.
+        cut: What comes after it; None: the part is a whole network.
+        rest: What is to be bound behind the cut, as far as it is known; None at the end.
+        body: The body of the cut's Loop or Scan, whose own inputs have no types yet.
+    """
+
+    graph: Graph
+    cut: Cut | None = None
+    rest: Rest | None = None
+    body: Rest | None = None
+
+
+class _Stop(NamedTuple):
+    """Why a walk ends before a node.
+
+    Attributes:
+        kind: As a cut's.
+        reads: What is awaited, or what ``nodes`` read.
+        nodes: What is to be evaluated.
+        why: Why the node can not be typed.
+        body: Of a Loop or Scan.
+    """
+
+    kind: Kind
+    reads: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    why: str
+    body: Rest | None = None
+    outer: tuple[tuple[str, str], ...] = ()
+
+
+def walk(rest: Rest, binder: NodeBinder, name: str, *, whole: bool) -> Walked:
+    """Bind the first part of a rest.
+
+    Args:
+        rest: What is to be bound.
+        binder: Takes its nodes; new.
+        name: The network's name.
+        whole: Whether a part that needs no cut is a network like any other, without one at its end.
+
+    Raises:
+        ModelError: If a node is not valid; the message names it.
+    """
+    return _Walk(rest, binder, name).run(whole=whole)
+
+
+class _Walk:
+    def __init__(self, rest: Rest, binder: NodeBinder, name: str) -> None:
+        self._begun = rest
+        self._binder = binder
+        self._name = name
+        self._frames = [frame._replace(scope=dict(frame.scope)) for frame in rest.frames]
+        binder.restore(rest.types, rest.known)
+        if self._frames[0].position == 0:
+            self._open(self._frames[0])
+
+    def run(self, *, whole: bool) -> Walked:
+        while self._frames[-1].computes is not None or not self._frames[-1].is_done:
+            stop = self._step()
+            if stop is not None:
+                return self._cut(stop)
+        outputs, scope = [output.name for output in self._frames[0].block.outputs], self._frames[0].scope
+        others = [name for name, each in self._begun.types.items() if not is_tensor(each)]
+        if whole and not others:
+            return Walked(self._binder.finish(self._name, self._begun.types, tuple(outputs), scope))
+        results = self._binder.resolved(outputs, scope, Node("the network", (), (), name=self._name))
+        given, held = self._split(results)
+        why = f"input {others[0]!r} is no tensor" if whole else ""
+        return Walked(self._graph(given), Cut("end", results, constants=held, why=why))
+
+    # Taking nodes
+
+    def _open(self, frame: Frame) -> None:
+        for name, read in frame.block.tensors.items():
+            self._binder.tensor(name, read, frame.scope, f"{frame.path}:{name}")
+
+    def _step(self) -> _Stop | None:
+        frame = self._frames[-1]
+        if frame.is_done:
+            branch = self._frames.pop()
+            self._leave(branch, self._frames[-1])
+            return None
+        index = len(self._frames) - 1
+        node = frame.block.nodes[frame.position]
+        self._binder.read_as(frame.opset, frame.within)
+        with blaming(node):
+            stop = self._enter(node, frame) if node.op_type == "If" and not node.domain else self._take(node, frame)
+        if stop is None:
+            self._frames[index] = frame._replace(position=frame.position + 1)
+        return stop
+
+    def _enter(self, node: Node, frame: Frame) -> _Stop | None:
+        """Go on with a branch of an If, once its condition is known."""
+        (name,) = self._binder.resolved(node.inputs, frame.scope, node)
+        kind = self._binder.type_of(name)
+        if kind.dtype != "bool" or kind.size != 1:
+            raise InvalidModelError(f"If node {node.name!r}: its condition is {kind}", "a condition is one bool")
+        if not self._binder.is_known(name):
+            return _Stop("values", (name,), (), f"If node {node.name!r}: its condition is known only at run time")
+        wanted = "then_branch" if bool(self._binder.value(name).reshape(-1)[0]) else "else_branch"
+        block = node.attrs[wanted]
+        path = f"{frame.place}.{wanted}"
+        self._push(Frame(block, path, 0, dict(frame.scope), frame.opset, node, frame.within))
+        return None
+
+    def _push(self, frame: Frame) -> None:
+        self._frames.append(frame)
+        self._open(frame)
+
+    def _leave(self, branch: Frame, frame: Frame) -> None:
+        node = cast("Node", branch.computes)
+        self._binder.read_as(branch.opset, branch.within)
+        results = self._binder.resolved([each.name for each in branch.block.outputs], branch.scope, node)
+        frame.scope.update((output, result) for output, result in zip(node.outputs, results, strict=False) if output)
+
+    def _take(self, node: Node, frame: Frame) -> _Stop | None:
+        try:
+            if not any(blocks(node)):
+                self._call(self._binder.visit(node, frame.scope), node, frame)
+                return None
+            captured = captures(node)
+            inputs = self._binder.resolved((*node.inputs, *captured), frame.scope, node)
+            node = node.with_(attrs={**node.attrs, "captures": captured, "opset": frame.opset})
+            if node.op_type in REPEATED and not node.domain:
+                return self._repeat(node, inputs, frame)
+            renamed = node.with_(inputs=inputs, outputs=self._binder.declare(node.outputs, frame.scope))
+            self._call(self._binder.add([renamed]), node, frame)
+        except UnknownTypeError as error:
+            return self._stop(node, frame, error) if self._is_read(node, frame) else None
+        return None
+
+    def _call(self, call: Call | None, node: Node, frame: Frame) -> None:
+        """Go on with the function of a node, if it is to be taken in its place."""
+        if call is not None:
+            within = f"{frame.within}{node.name}/"
+            self._push(Frame(call.block, f"{frame.place}.function", 0, call.scope, call.opset, node, within))
+
+    def _is_read(self, node: Node, frame: Frame) -> bool:
+        return any(frame.block.last_read.get(name, -1) > frame.position for name in node.outputs)
+
+    # Stopping
+
+    def _stop(self, node: Node, frame: Frame, error: UnknownTypeError) -> _Stop:
+        """Say what must be known, or evaluated, before the types of a node can be told."""
+        deciding: list[str] = []
+        if error.stopped and frame.place not in self._begun.on_host:
+            deciding = self._deciding(error.stopped, error, frame)
+        if deciding:
+            for name in node.outputs:
+                frame.scope.pop(name, None)
+            return _Stop("values", tuple(deciding), (), error.message)
+        nodes = tuple(map(_storable, error.nodes))
+        own = {name for each in error.nodes for name in each.outputs}
+        reads = dict.fromkeys(name for each in error.nodes for name in each.inputs if name and name not in own)
+        return _Stop("data", tuple(reads), nodes, error.message)
+
+    def _deciding(self, node: Node, error: UnknownTypeError, frame: Frame) -> list[str]:
+        """Return the values that decide the types of a node; none if they are too large, or made by its own upgrade."""
+        if isinstance(error, UnknownValueError):
+            first = node.inputs[error.index]
+            if not self._decides(first, frame, MOST_DECIDING):
+                return []
+            beside = [name for name in node.inputs[1:] if self._is_list(name, frame)]
+            return [first, *(name for name in dict.fromkeys(beside) if name != first)]
+        if node.op_type in BY_DATA or isinstance(error, NoTensorError):
+            return []
+        return list(dict.fromkeys(name for name in node.inputs if self._is_list(name, frame)))
+
+    def _is_list(self, name: str, frame: Frame) -> bool:
+        """Return whether a value may be a list of sizes or axes."""
+        return self._decides(name, frame, MOST_BESIDE) and self._binder.type_of(name).dtype in ("int32", "int64")
+
+    def _decides(self, name: str, frame: Frame, most: int) -> bool:
+        """Return whether a value may become a constant."""
+        given = name in self._begun.types or name in frame.scope.values()
+        if not name or not given or self._binder.is_known(name):
+            return False
+        kind = self._binder.type_of(name)
+        return is_tensor(kind) and kind.size <= most and len(kind.shape) <= 1
+
+    def _repeat(self, node: Node, inputs: tuple[str, ...], frame: Frame) -> _Stop | None:
+        """Fold a Loop or Scan of which all is known, or stop before it."""
+        if all(self._binder.is_known(name) for name in inputs if name) and self._folded(node, inputs, frame):
+            return None
+        (block,) = blocks(node)
+        captured = dict(zip(node.attrs["captures"], inputs[len(node.inputs) :], strict=True))
+        own = {each.name: each.name for each in block.inputs}
+        first = {value: name for name, value in reversed(captured.items())}
+        scope = {name: first[value] for name, value in captured.items()} | own
+        known = {name: self._binder.known(value) for value, name in first.items() if self._binder.is_known(value)}
+        body = Rest((Frame(block, f"{frame.place}.body", 0, scope, frame.opset),), {}, known)
+        outer = tuple((name, value) for value, name in first.items() if name not in known)
+        outputs = self._binder.declare(node.outputs, frame.scope)
+        formal = inputs[: len(node.inputs)]
+        attrs = {name: value for name, value in node.attrs.items() if not isinstance(value, Block)}
+        attrs |= {"declared": tuple(map(_plain, block.outputs))}
+        bare = node.with_(inputs=formal, outputs=outputs, attrs=attrs, proto=None)
+        why = f"{node.op_type} node {node.name!r}: its body is repeated when the network runs"
+        return _Stop("repeat", tuple(dict.fromkeys(filter(None, formal))), (bare,), why, body, outer)
+
+    def _folded(self, node: Node, inputs: tuple[str, ...], frame: Frame) -> bool:
+        try:
+            found = self._binder.evaluated(node, [self._binder.value(name) if name else None for name in inputs])
+        except (RunError, ModelError):
+            return False
+        self._binder.assign(self._binder.declare(node.outputs, frame.scope), found)
+        return True
+
+    # Cutting
+
+    def _cut(self, stop: _Stop) -> Walked:
+        """Return the part that ends here."""
+        frame = self._frames[-1]
+        node = frame.block.nodes[frame.position]
+        opset = self._binder.opset
+        cut = Cut(stop.kind, path=frame.place, node=node.name, op_type=node.op_type, why=stop.why, opset=opset)
+        first = tuple(name for name in stop.reads if name in self._begun.types)
+        if stop.kind == "values" and first:
+            live = {name: name for name in self._begun.types}
+            kept = tuple(name for name, each in self._begun.types.items() if not is_tensor(each))
+            cut = replace(cut, reads=first, live=live, kept=kept, state=self._begun.digest)
+            return Walked(self._graph(()), cut, self._begun)
+        if stop.kind != "values":
+            self._frames[-1] = frame._replace(position=frame.position + 1)
+        made = () if stop.kind == "values" else tuple(frame.scope[name] for name in node.outputs if name)
+        frames, named = _renamed(self._frames)
+        known = {name: self._binder.known(value) for value, name in named.items() if self._binder.is_known(value)}
+        live = {name: value for value, name in named.items() if name not in known}
+        used = {value for each in frames for name, value in each.scope.items() if each.uses_later(name)}
+        types = {
+            name: self._binder.type_of(value) if name in used else HOST_VALUE
+            for name, value in sorted(live.items())
+            if value not in made or name not in used
+        }
+        rest = Rest(frames, types, known, self._begun.on_host)
+        wanted = [value for value in live.values() if value not in made]
+        cut = replace(cut, live=live, kept=tuple(name for name in live if name not in used), state=rest.digest)
+        if stop.kind == "values":
+            return Walked(self._graph(wanted), replace(cut, reads=tuple(named[name] for name in stop.reads)), rest)
+        given, held = self._split(stop.reads)
+        results = [frames[0].scope[output.name] for output in frames[0].block.outputs] if _is_over(frames) else []
+        cut = replace(
+            cut,
+            results=tuple(results) if live.keys() >= {*results} else (),
+            reads=tuple(name for name in stop.reads if name not in held),
+            made=tuple(named[value] for value in made if named.get(value) in used),
+            nodes=stop.nodes,
+            constants=held,
+            body=Body(stop.body.digest, stop.body.own_inputs, dict(stop.outer)) if stop.body else None,
+        )
+        return Walked(self._graph((*wanted, *given, *(value for _, value in stop.outer))), cut, rest, stop.body)
+
+    def _split(self, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Array]]:
+        """Return the values that the part's graph gives, and the small constants that the cut holds."""
+        constants = {name: self._binder.value(name) for name in names if name and self._binder.is_known(name)}
+        held = {name: np.array(value, order="C") for name, value in constants.items() if value.nbytes <= MOST_EMBEDDED}
+        for value in held.values():
+            value.flags.writeable = False  # whoever gets it as a result gets a copy
+        return tuple(name for name in names if name not in held), held
+
+    def _graph(self, outputs: Collection[str]) -> Graph:
+        """Return the part's graph; its inputs are all tensors that the rest begins with."""
+        types = self._begun.types
+        wanted = tuple(dict.fromkeys(name for name in outputs if name not in types))
+        inputs = [name for name, each in types.items() if is_tensor(each)]
+        return self._binder.part(self._name, inputs, wanted)
+
+
+def _renamed(frames: Sequence[Frame]) -> tuple[tuple[Frame, ...], dict[str, str]]:
+    """Return frames that know only what they still read, by names that do not depend on what was taken before.
+
+    Rests behind both branches of an If are one, if their values are of the same types.
+
+    Returns:
+        The frames; and what they call each value that they read, by its former name.
+    """
+    named: dict[str, str] = {}
+    used: set[str] = set()
+    renamed = []
+    for frame in frames:
+        scope = {name: value for name, value in frame.scope.items() if frame.reads_later(name)}
+        for name, value in sorted(scope.items()):
+            if value and value not in named:
+                fresh = next(each for each in _candidates(name) if each not in used)
+                named[value] = fresh
+                used.add(fresh)
+        renamed.append(frame._replace(scope={name: named.get(value, "") for name, value in scope.items()}))
+    return tuple(renamed), named
+
+
+def _is_over(frames: Sequence[Frame]) -> bool:
+    return len(frames) == 1 and frames[0].is_done
+
+
+def _candidates(name: str) -> Iterable[str]:
+    yield name
+    index = 0
+    while True:
+        yield f"{name}@{index}"
+        index += 1
+
+
+def _storable(node: Node) -> Node:
+    """Return a node as it is evaluated: without the type that an Optional declares, a message of protobuf."""
+    attrs = {name: value for name, value in node.attrs.items() if not hasattr(value, "SerializeToString")}
+    return node.with_(attrs={name: value for name, value in attrs.items() if not isinstance(value, Block)})
+
+
+def _plain(declared: Declared) -> Any:
+    """Return what is declared of a value as an attribute's value."""
+    return (declared.dtype,) if declared.shape is None else (declared.dtype, tuple(declared.shape))

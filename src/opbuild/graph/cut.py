@@ -1,0 +1,197 @@
+"""Cut: where a network goes on that can not be bound whole, as plain data.
+
+The shapes of a network's values may depend on what is known only when it runs. Such a network is bound in parts: a part
+is a graph like any other, and the cut behind it says what must be known before the next part can be bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from opbuild.graph.constants import array_digest
+from opbuild.graph.node_json import array_from_json, array_to_json, node_from_json, node_to_json
+from opbuild.graph.types import DTYPES, Array, Node, TensorType
+from opbuild.platform.digest import blake3_of
+from opbuild.text.canonical import canonical_json
+
+Kind = Literal["values", "data", "repeat", "end"]
+
+HOST_VALUE = TensorType("object", ())
+"""The type of a value that no kernel can read: a sequence, an optional value, text."""
+
+
+def is_tensor(type_: TensorType) -> bool:
+    """Return whether kernels can read values of a type."""
+    return type_.dtype in DTYPES
+
+
+def type_of_value(value: Any) -> TensorType:
+    """Return the type of any value that a network may hold."""
+    if isinstance(value, np.ndarray) and value.dtype.name in DTYPES:
+        return TensorType(value.dtype.name, value.shape)
+    return HOST_VALUE
+
+
+class Body(NamedTuple):
+    """The body of a Loop or Scan, as a cut knows it.
+
+    Attributes:
+        state: Digest of the body and of its constants; with the types of its inputs it says what is bound.
+        inputs: Names of its own inputs, in order.
+        outer: Values that it reads from outside: what it calls each, and what the part before the cut does.
+    """
+
+    state: str
+    inputs: tuple[str, ...]
+    outer: Mapping[str, str]
+
+
+class Answer(NamedTuple):
+    """What a cut waited for.
+
+    Attributes:
+        values: The values that decide, as the rest calls them.
+        types: The types of what was made, or of the inputs of a body.
+        on_host: Whether the node is to be evaluated on the host instead of waiting for values.
+    """
+
+    values: Mapping[str, Array] = {}
+    types: Mapping[str, TensorType] = {}
+    on_host: bool = False
+
+    def digest(self, state: str) -> str:
+        """Return a digest of this answer to a state."""
+        parts = {
+            "state": state,
+            "values": {name: array_digest(value) for name, value in self.values.items()},
+            "types": {name: [each.dtype, list(each.shape)] for name, each in self.types.items()},
+            "on_host": self.on_host,
+        }
+        return blake3_of(canonical_json(parts).encode())
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """What comes after a part of a network.
+
+    Attributes:
+        kind: ``values``: the values ``reads`` decide, and are constants of the rest. ``data``: ``nodes`` are evaluated,
+            and the types of their results decide. ``repeat``: as ``data``, of a Loop or Scan, whose body is a network
+            in parts. ``end``: nothing comes after it; ``reads`` are the network's results.
+        reads: Values; for ``values`` as the rest calls them, otherwise as the part does.
+        live: The values that the rest reads: what it calls each, and what the part, or a node of ``nodes``, does.
+        kept: Those among them that are only results of the network, so that their types decide nothing.
+        made: Those among them that ``nodes`` assign, as the rest calls them.
+        results: The network's results, as the rest calls them, if nothing is left to compute behind ``nodes``.
+        nodes: What is evaluated, all of ``opset``: one node, but for some of older operator sets.
+        constants: Constants that ``nodes`` read, by name.
+        body: Of a Loop or Scan.
+        state: Digest of the rest and of what is known of it; with what is decided it says what is bound next.
+        path: Where in the model the node stands that could not be typed.
+        node: Its name.
+        op_type: Its type.
+        why: Why it could not be typed.
+        opset: The operator set that ``nodes`` speak.
+    """
+
+    kind: Kind
+    reads: tuple[str, ...] = ()
+    live: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
+    made: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    constants: Mapping[str, Array] = field(default_factory=dict)
+    body: Body | None = None
+    state: str = ""
+    path: str = ""
+    node: str = ""
+    op_type: str = ""
+    why: str = ""
+    opset: int = 0
+
+    def problem(self, known: Iterable[str]) -> str:
+        """Return why this can not come where these values are known; empty if it can."""
+        found = {*known, *self.constants}
+        if self.kind == "values":
+            named = {*self.live.values(), *(self.live.get(name, name) for name in self.reads)}
+        else:
+            outer = self.body.outer.values() if self.body else ()
+            for node in self.nodes:
+                if not found.issuperset(name for name in node.inputs if name):
+                    return f"node {node.name!r} reads what nothing assigns"
+                found.update(node.outputs)
+            named = {*self.live.values(), *self.reads, *outer}
+        if not found.issuperset(named):
+            return f"nothing assigns {', '.join(sorted(named - found))}"
+        return "" if self.live.keys() >= {*self.made, *self.results} else "what is made is not live"
+
+
+def cut_to_json(cut: Cut) -> dict[str, Any]:
+    """Return a cut as JSON values.
+
+    Raises:
+        ValueError: If a node has an attribute that JSON can not hold.
+    """
+    return {
+        "kind": cut.kind,
+        "reads": list(cut.reads),
+        "live": dict(cut.live),
+        "kept": list(cut.kept),
+        "made": list(cut.made),
+        "results": list(cut.results),
+        "nodes": [node_to_json(node) for node in cut.nodes],
+        "constants": {name: array_to_json(array) for name, array in cut.constants.items()},
+        "body": None if cut.body is None else [cut.body.state, list(cut.body.inputs), dict(cut.body.outer)],
+        "state": cut.state,
+        "path": cut.path,
+        "node": cut.node,
+        "op_type": cut.op_type,
+        "why": cut.why,
+        "opset": cut.opset,
+    }
+
+
+def cut_from_json(parts: Any) -> Cut:
+    """Return the cut that ``cut_to_json`` wrote.
+
+    Raises:
+        KeyError, TypeError, AttributeError, ValueError: If it is none.
+    """
+    if parts["kind"] not in get_args(Kind):
+        raise ValueError(f"a cut is of kind {parts['kind']!r}")
+    return Cut(
+        kind=parts["kind"],
+        reads=tuple(map(str, parts["reads"])),
+        live=_names(parts["live"]),
+        kept=tuple(map(str, parts["kept"])),
+        made=tuple(map(str, parts["made"])),
+        results=tuple(map(str, parts["results"])),
+        nodes=tuple(map(node_from_json, parts["nodes"])),
+        constants={str(name): _constant(array) for name, array in parts["constants"].items()},
+        body=None if parts["body"] is None else _body_from_json(*parts["body"]),
+        state=str(parts["state"]),
+        path=str(parts["path"]),
+        node=str(parts["node"]),
+        op_type=str(parts["op_type"]),
+        why=str(parts["why"]),
+        opset=int(parts["opset"]),
+    )
+
+
+def _body_from_json(state: Any, inputs: Any, outer: Any) -> Body:
+    return Body(str(state), tuple(map(str, inputs)), _names(outer))
+
+
+def _names(parts: Any) -> dict[str, str]:
+    return {str(name): str(other) for name, other in parts.items()}
+
+
+def _constant(parts: Any) -> Array:
+    array = array_from_json(parts)
+    array.flags.writeable = False
+    return array

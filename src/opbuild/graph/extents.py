@@ -1,0 +1,332 @@
+"""Extents that are open: numbers that know how they follow from the extents of a network's inputs.
+
+A network is lowered once with such numbers, and bound to other sizes by filling in theirs. Each has a value, that of
+the size at hand, and a polynomial over the inputs' extents. Arithmetic makes polynomials. Whatever decides something (a
+comparison, a hash, an index, text) is answered by the value, and the answer is kept as a condition: what was made is
+right for each size at which all conditions hold. So code that knows nothing of this is right too; it may only leave
+fewer sizes open.
+
+Quotients and remainders that are no polynomials are variables of their own, worked out from others.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from math import prod
+from typing import Any, Literal, NamedTuple, SupportsIndex
+
+import numpy as np
+
+from opbuild.graph.polynomials import Polynomial, added, constant, divided, multiplied, reduced, scaled
+
+Kind = Literal["zero", "not zero", "positive"]
+
+MOST_TERMS = 64
+"""Terms of a polynomial; an extent that would have more is no longer open."""
+
+
+class Condition(NamedTuple):
+    """What must hold of a polynomial."""
+
+    kind: Kind
+    polynomial: Polynomial
+
+
+class Variable(NamedTuple):
+    """What polynomials are over.
+
+    Attributes:
+        operation: ``input``, or ``//`` or ``%`` of two polynomials, as Python rounds.
+        left: The dividend.
+        right: The divisor.
+        value: Its value in the size at hand.
+        natural: Whether it is surely not negative.
+    """
+
+    operation: Literal["input", "//", "%"]
+    left: Polynomial
+    right: Polynomial
+    value: int
+    natural: bool
+
+
+class ClosedError(Exception):
+    """An extent decided something after the conditions were taken: that would be lost."""
+
+
+class Extents:
+    """The open extents of one lowering, and the conditions under which it is right.
+
+    Attributes:
+        variables: What polynomials are over; those of inputs come first.
+        conditions: What must hold.
+        closed: Whether the conditions were taken.
+    """
+
+    def __init__(self) -> None:
+        self.variables: list[Variable] = []
+        self.conditions: dict[Condition, None] = {}
+        self.closed = False
+        self._known: dict[tuple[str, Polynomial, Polynomial], int] = {}
+
+    def input(self, value: int) -> Extent:
+        """Return an extent of an input, which is ``value`` in the size at hand."""
+        self.variables.append(Variable("input", (), (), value, True))
+        return Extent(self, (((len(self.variables) - 1,), 1),), value)
+
+    def require(self, kind: Kind, polynomial: Polynomial) -> None:
+        """Keep a condition, unless it holds at any size.
+
+        Raises:
+            ClosedError: If the conditions were taken.
+        """
+        if kind == "positive" and self.least(polynomial) > 0:
+            return
+        condition = Condition(kind, reduced(polynomial, either_sign=kind != "positive"))
+        if condition in self.conditions:
+            return
+        if self.closed:
+            raise ClosedError("an open extent was looked at when its network was lowered already")
+        self.conditions[condition] = None
+
+    def least(self, polynomial: Polynomial) -> float:
+        """Return a number that a polynomial is never below."""
+        least = 0
+        for monomial, factor in polynomial:
+            if not monomial:
+                least = factor
+            elif factor < 0 or not all(self.variables[variable].natural for variable in monomial):
+                return float("-inf")
+        return least
+
+    def number(self, polynomial: Polynomial, value: int) -> int | Extent:
+        """Return a polynomial as a number."""
+        if not polynomial:
+            return 0
+        if len(polynomial) == 1 and not polynomial[0][0]:
+            return polynomial[0][1]
+        found = Extent(self, polynomial, value)
+        return int(found) if len(polynomial) > MOST_TERMS else found
+
+    def divided(self, operation: Literal["//", "%"], left: Polynomial, right: Polynomial, value: int) -> int | Extent:
+        """Return a quotient or a remainder as a variable of its own."""
+        known = self._known.get((operation, left, right))
+        if known is None:
+            natural = self.least(right) >= 0 and (operation == "%" or self.least(left) >= 0)
+            self.variables.append(Variable(operation, left, right, value, natural))
+            known = self._known[operation, left, right] = len(self.variables) - 1
+        return Extent(self, (((known,), 1),), value)
+
+
+class Extent:
+    """An integer that is open; see the module. It is no ``int``, so that nothing takes its value unseen."""
+
+    __slots__ = ("owner", "polynomial", "value")
+    __array_ufunc__ = None  # numpy's numbers leave arithmetic to it
+
+    def __init__(self, owner: Extents, polynomial: Polynomial, value: int) -> None:
+        self.owner = owner
+        self.polynomial = polynomial
+        self.value = value
+
+    # -- what stays open ----------------------------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> Any:
+        right = self._operand(other)
+        if right is None:
+            return self._fixed(operator.add, other)
+        return self.owner.number(added(self.polynomial, right.polynomial), self.value + right.value)
+
+    def __sub__(self, other: Any) -> Any:
+        right = self._operand(other)
+        if right is None:
+            return self._fixed(operator.sub, other)
+        return self.owner.number(added(self.polynomial, scaled(right.polynomial, -1)), self.value - right.value)
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
+
+    def __mul__(self, other: Any) -> Any:
+        right = self._operand(other)
+        if right is None:
+            return self._fixed(operator.mul, other)
+        return self.owner.number(multiplied(self.polynomial, right.polynomial), self.value * right.value)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Any:
+        return self.owner.number(scaled(self.polynomial, -1), -self.value)
+
+    def __pos__(self) -> Extent:
+        return self
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._divided("//", other)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._divided("%", other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._from(other) // self if _is_integer(other) else other // int(self)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._from(other) % self if _is_integer(other) else other % int(self)
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
+    # -- what decides -------------------------------------------------------------------------------------------------
+
+    def __lt__(self, other: Any) -> bool:
+        return self._above(other, self, 0) if _is_open_or_integer(other) else int(self) < other
+
+    def __gt__(self, other: Any) -> bool:
+        return self._above(self, other, 0) if _is_open_or_integer(other) else int(self) > other
+
+    def __le__(self, other: Any) -> bool:
+        return self._above(other, self, 1) if _is_open_or_integer(other) else int(self) <= other
+
+    def __ge__(self, other: Any) -> bool:
+        return self._above(self, other, 1) if _is_open_or_integer(other) else int(self) >= other
+
+    def __eq__(self, other: object) -> bool:
+        if not _is_open_or_integer(other):
+            return isinstance(other, (float, np.floating)) and bool(int(self) == other)
+        difference = self - other
+        return difference._is_zero() if isinstance(difference, Extent) else difference == 0
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __bool__(self) -> bool:
+        return not self._is_zero()
+
+    def __index__(self) -> int:
+        self.owner.require("zero", added(self.polynomial, constant(-self.value)))
+        return self.value
+
+    def __int__(self) -> int:
+        return self.__index__()
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+    def __hash__(self) -> int:
+        return hash(int(self))
+
+    def __str__(self) -> str:
+        return str(int(self))
+
+    def __format__(self, spec: str) -> str:
+        return format(int(self), spec)
+
+    def __truediv__(self, other: Any) -> Any:
+        return int(self) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / int(self)
+
+    def __pow__(self, other: Any) -> Any:
+        return int(self) ** other
+
+    def __rpow__(self, other: Any) -> Any:
+        return other ** int(self)
+
+    def __round__(self, digits: SupportsIndex | None = None) -> Any:
+        return self if digits is None else round(int(self), digits)
+
+    def __ceil__(self) -> Extent:
+        return self
+
+    __floor__ = __trunc__ = __ceil__
+
+    def __repr__(self) -> str:
+        return f"Extent({self.value}: {self.polynomial})"
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _from(self, number: Any) -> Extent:
+        return Extent(self.owner, constant(int(number)), int(number))
+
+    def _operand(self, other: Any) -> Extent | None:
+        """Return another operand as an extent; None if it is no integer."""
+        if isinstance(other, Extent):
+            if other.owner is not self.owner:
+                raise ClosedError("extents of two lowerings meet")
+            return other
+        return self._from(other) if _is_integer(other) else None
+
+    def _fixed(self, function: Callable[[Any, Any], Any], other: Any) -> Any:
+        return function(int(self), other) if isinstance(other, (float, np.floating)) else NotImplemented
+
+    def _divided(self, operation: Literal["//", "%"], other: Any) -> Any:
+        right = self._operand(other)
+        if right is None:
+            return int(self) // other if operation == "//" else int(self) % other
+        if right._is_zero():
+            raise ZeroDivisionError("an extent is divided by zero")
+        quotient, rest = divided(self.polynomial, right.polynomial)
+        owner, divisor = self.owner, right.value
+        if operation == "%":
+            if not rest:
+                return 0
+            value = self.value % divisor
+            return owner.divided("%", rest, right.polynomial, value)
+        whole = owner.number(quotient, (self.value - _value(rest, owner)) // divisor)
+        if not rest:
+            return whole
+        return whole + owner.divided("//", rest, right.polynomial, _value(rest, owner) // divisor)
+
+    def _above(self, left: Any, right: Any, slack: int) -> bool:
+        """Return whether left + slack > right, and keep the answer."""
+        difference = left - right + slack
+        if not isinstance(difference, Extent):
+            return bool(difference > 0)
+        answer = difference.value > 0
+        owner, polynomial = self.owner, difference.polynomial
+        owner.require("positive", polynomial if answer else added(scaled(polynomial, -1), constant(1)))
+        return answer
+
+    def _is_zero(self) -> bool:
+        answer = self.value == 0
+        if answer or not self._surely_positive():
+            self.owner.require("zero" if answer else "not zero", self.polynomial)
+        return answer
+
+    def _surely_positive(self) -> bool:
+        return bool(self.polynomial) and self.owner.least(self.polynomial) > 0
+
+
+def is_open(extents: Iterable[Any]) -> bool:
+    """Return whether any of these extents is open."""
+    return any(isinstance(extent, Extent) for extent in extents)
+
+
+def at_hand(extent: int | Extent) -> int:
+    """Return an extent's value in the size at hand, which decides nothing that lasts."""
+    return extent.value if isinstance(extent, Extent) else int(extent)
+
+
+def as_extent(number: Any) -> int:
+    """Return an integer, open or not, from what may be one of numpy's."""
+    return number if isinstance(number, Extent) else int(number)  # type: ignore[return-value]  # it stands for one
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, (int, np.integer, np.bool_))
+
+
+def _is_open_or_integer(value: Any) -> bool:
+    return isinstance(value, Extent) or _is_integer(value)
+
+
+def _value(polynomial: Polynomial, owner: Extents) -> int:
+    return sum(factor * prod(owner.variables[each].value for each in monomial) for monomial, factor in polynomial)

@@ -1,0 +1,93 @@
+"""The rewrites of operators on quantised numbers by operator type, and what each of them works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.types import Graph, Node
+from opbuild.operations.expression import Expression
+
+BYTES = ("uint8", "int8")
+
+MICROSOFT = "com.microsoft"
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A value that a DequantizeLinear makes.
+
+    Attributes:
+        value: The quantised value.
+        scale: Its scale.
+        zero_point: Its zero point; ``""`` if there is none.
+        axis: The axis along which scale and zero point lie, counted from the front; None if they are one number.
+    """
+
+    value: str
+    scale: str
+    zero_point: str
+    axis: int | None
+
+
+class IntegerRewriter(Rewriter):
+    """A rewriter that sees what made a value; nodes are in topological order, so what made it was rewritten before."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.producers, self.readers = graph.producers(), graph.consumers()
+        self.outputs = frozenset(graph.outputs)
+        self.derived: dict[tuple[str, str], str] = {}  # what was made of a value before, by the value and what it is
+
+    def add(
+        self, node: Node, op_type: str, inputs: tuple[str, ...], output: str = "", *others: str, **attrs: object
+    ) -> str:
+        """Append an operator as any rewriter does; it is what made its outputs."""
+        name = super().add(node, op_type, inputs, output, *others, **attrs)
+        self.producers.update((each, self.nodes[-1]) for each in self.nodes[-1].outputs)
+        return name
+
+    def elementwise(self, node: Node, inputs: tuple[str, ...], expression: Expression, output: str = "") -> str:
+        """Append an elementwise expression; return the name of its value."""
+        return self.add(node, "Elementwise", inputs, output, expression=expression, domain="opbuild")
+
+    def quantized(self, name: str) -> Quantized | None:
+        """Return a value as quantised bytes, their scale and zero point, if it was made of them.
+
+        None too for scales of blocks: a sum of products has one scale.
+        """
+        node = self.producers.get(name)
+        if node is None or node.domain not in ("", MICROSOFT) or node.op_type != "DequantizeLinear":
+            return None
+        value, scale, zero, *_ = *node.inputs, ""
+        shape, kind = self.types[value].shape, self.types[scale]
+        if self.types[value].dtype not in BYTES or kind.dtype != "float32" or self.types[name].dtype != "float32":
+            return None
+        if kind.size == 1:
+            return Quantized(value, scale, zero, None)
+        if len(kind.shape) > 1:
+            return None
+        return Quantized(value, scale, zero, int(node.attrs.get("axis", 1)) % len(shape))
+
+    def is_zero(self, name: str) -> bool:
+        """Return whether a value is absent, or known to be 0 everywhere."""
+        return not name or (name in self.constants and not self.constants[name].any())
+
+
+Rewrite = Callable[[IntegerRewriter, Node], bool]
+"""Appends what computes a node; returns False, having appended nothing, if it does not serve the node."""
+
+REWRITES: dict[tuple[str, str], Rewrite] = {}
+"""Every rewrite by domain and operator type."""
+
+
+def rewrites(*op_types: str, domain: str = "") -> Callable[[Rewrite], Rewrite]:
+    """Register the decorated function as the rewrite of operators."""
+
+    def register(function: Rewrite) -> Rewrite:
+        for op_type in op_types:
+            REWRITES[domain, op_type] = function
+        return function
+
+    return register

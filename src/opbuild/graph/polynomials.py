@@ -1,0 +1,91 @@
+"""Polynomials of integers, over numbered variables."""
+
+from __future__ import annotations
+
+from math import gcd
+
+Monomial = tuple[int, ...]
+"""Variables, in order, each as often as it is a factor; none: the constant term."""
+Polynomial = tuple[tuple[Monomial, int], ...]
+"""Monomials in order with their factors, none of which is 0."""
+
+
+def constant(value: int) -> Polynomial:
+    """Return a number as a polynomial."""
+    return (((), value),) if value else ()
+
+
+def _ordered(terms: dict[Monomial, int]) -> Polynomial:
+    return tuple(sorted((monomial, factor) for monomial, factor in terms.items() if factor))
+
+
+def added(left: Polynomial, right: Polynomial) -> Polynomial:
+    """Return a sum."""
+    terms = dict(left)
+    for monomial, factor in right:
+        terms[monomial] = terms.get(monomial, 0) + factor
+    return _ordered(terms)
+
+
+def scaled(polynomial: Polynomial, by: int) -> Polynomial:
+    """Return a polynomial times a number."""
+    return tuple((monomial, factor * by) for monomial, factor in polynomial) if by else ()
+
+
+def multiplied(left: Polynomial, right: Polynomial) -> Polynomial:
+    """Return a product."""
+    terms: dict[Monomial, int] = {}
+    for one, a in left:
+        for two, b in right:
+            monomial = tuple(sorted((*one, *two)))
+            terms[monomial] = terms.get(monomial, 0) + a * b
+    return _ordered(terms)
+
+
+def divided(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """Return polynomials of which the first, times ``right``, and the second make up ``left``.
+
+    A divisor of one term takes each term that it divides; another one only a multiple of itself.
+    """
+    if not left:
+        return (), ()
+    if len(right) == 1:
+        ((divisor, by),) = right
+        quotient, rest = {}, {}
+        for monomial, factor in left:
+            others = _without(monomial, divisor)
+            if others is None or factor % by:
+                rest[monomial] = factor
+            else:
+                quotient[others] = factor // by
+        return _ordered(quotient), _ordered(rest)
+    (lead, by), (other, factor) = right[-1], left[-1]
+    others = _without(other, lead)
+    if others is not None and not factor % by and len(left) % len(right) == 0:
+        quotient = {others: factor // by}
+        for monomial, each in left[:-1]:
+            cofactor = _without(monomial, lead)
+            if cofactor is not None and not each % by:
+                quotient[cofactor] = each // by
+        found = _ordered(quotient)
+        if multiplied(found, right) == left:
+            return found, ()
+    return (), left
+
+
+def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+    """Return a monomial divided by another one; None if that does not divide it."""
+    rest = list(monomial)
+    for variable in divisor:
+        if variable not in rest:
+            return None
+        rest.remove(variable)
+    return tuple(rest)
+
+
+def reduced(polynomial: Polynomial, *, either_sign: bool) -> Polynomial:
+    """Return the simplest polynomial that has the same sign everywhere; with ``either_sign``, or the other one."""
+    divisor = gcd(*(factor for _, factor in polynomial)) or 1
+    if either_sign and polynomial and polynomial[-1][1] < 0:
+        divisor = -divisor
+    return tuple((monomial, factor // divisor) for monomial, factor in polynomial)

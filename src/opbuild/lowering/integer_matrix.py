@@ -1,0 +1,93 @@
+"""Calls that multiply matrices of bytes: uint8 by int8, the right operand in panels of groups along K.
+
+Constant right operands are packed when the network is built, others by copies before each product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from opbuild.families.matmul_integer import family
+from opbuild.graph.types import Array, TensorType
+from opbuild.kernel.opdesc import Dim, Operand
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.matrix import Product, as_rows, batches_of, dense_copy, epilogue_inputs
+from opbuild.lowering.operands import Plain
+from opbuild.lowering.strided import constant_step, viewed_as, with_inner_stride
+from opbuild.operations.expression import canonical, operations
+
+
+def emit_integer_product(lowering: Lowering, product: Product) -> None:
+    """Emit the calls of a product of uint8 by int8; none if the output has no elements."""
+    if 0 in product.out.shape:
+        return
+    expression, order = canonical(product.expression)
+    product = replace(product, expression=expression, operands=tuple(product.operands[index] for index in order))
+    if product.constant is not None:
+        _emit(lowering, replace(as_rows(lowering, product), rhs=_packed(lowering, product.constant[0])))
+        return
+    for part in batches_of(product):
+        _emit(lowering, replace(part, rhs=_copied(lowering, part)))
+
+
+def _packed(lowering: Lowering, name: str) -> Plain:
+    """Return a constant matrix ``(..., K, N)``, others being 1, as ``(N/panel, K/group, panel, group)``."""
+    *_, k, n = lowering.type(name).shape
+    group, width = lowering.machine.dot, family.panel(lowering.machine)
+    shape = (-(-n // width), -(-k // group), width, group)
+
+    def pack() -> Array:
+        full = np.zeros((shape[1] * group, shape[0] * width), np.int8)
+        full[:k, :n] = np.asarray(lowering.constant(name)).reshape(k, n)
+        return np.ascontiguousarray(full.reshape(shape[1], group, shape[0], width).transpose(2, 0, 3, 1))
+
+    return lowering.packed((name,), f"panels of {width} by groups of {group}", shape, "int8", pack)
+
+
+def _copied(lowering: Lowering, product: Product) -> Plain:
+    """Copy the right operand into panels; what lies there beyond K and N is never looked at."""
+    *batch, k, n = product.rhs.shape
+    *outer, row, column = product.rhs.strides
+    once = [1 if step == 0 else extent for extent, step in zip(batch, outer, strict=True)]
+    group, width = lowering.machine.dot, family.panel(lowering.machine)
+    shape = (*once, -(-n // width), -(-k // group), width, group)
+    target = lowering.temporary(TensorType("int8", shape))
+    steps = (width * column, group * row, column, row)
+    for panel, panels, columns in _pieces(n, width):
+        for first, groups, depth in _pieces(k, group):
+            part = (*once, panels, groups, columns, depth)
+            start = product.rhs.offset + panel * steps[0] + first * steps[1]
+            source = Plain(product.rhs.storage, part, (*outer, *steps), start)
+            place = panel * target.strides[-4] + first * target.strides[-3]
+            lowering.copy(source, Plain(target.storage, part, target.strides, place), product.node)
+    repeated = [step if have > 1 else 0 for have, step in zip(once, target.strides, strict=False)]
+    return viewed_as(target, (*batch, *shape[-4:]), (*repeated, *target.strides[-4:]))
+
+
+def _pieces(extent: int, size: int) -> list[tuple[int, int, int]]:
+    """Return an extent as whole pieces and what is left: the first piece, how many there are, the extent of each."""
+    whole, rest = divmod(extent, size)
+    return [piece for piece in ((0, whole, size), (whole, 1, rest)) if piece[1] and piece[2]]
+
+
+def _emit(lowering: Lowering, product: Product) -> None:
+    """Emit one call."""
+    m, n = product.out.shape[-2:]
+    lhs = with_inner_stride(product.lhs, 1)
+    if constant_step(lhs.strides[-1]) != 1:
+        lhs = dense_copy(lowering, lhs, product.node)
+    variant = lowering.choose(family.choose, m, n)
+    rank = len(product.out.shape)
+    own = family.operands(rank, len(product.rhs.shape), variant, lowering.machine)
+    desc = family.FAMILY.desc(
+        ("MatMulInteger", *operations(product.expression)),
+        (*own, *epilogue_inputs(product)),
+        (Operand("out", product.out.storage.dtype, (Dim(stride=1), *(Dim(),) * (rank - 1))),),
+        {"epilogue": product.expression},
+        variant,
+        product.impl_mode,
+    )
+    out = with_inner_stride(product.out, 1)
+    lowering.emit(desc, (lhs, product.rhs, *product.operands, out), (product.node,))

@@ -1,0 +1,63 @@
+"""Lowering with open extents: what families were asked, so that they can be asked again for another size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from opbuild.graph.extents import Extent, at_hand
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.lowering.available import Call, Kernels
+from opbuild.program import View
+
+V = TypeVar("V")
+
+
+class Question(NamedTuple):
+    """What a family was asked while a network was lowered, and what it answered for the size at hand.
+
+    Attributes:
+        choose: The family's function.
+        arguments: What it was called with, open extents among it, but for the machine.
+        answer: The variant; None: another family serves.
+    """
+
+    choose: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    answer: Any
+
+
+class Recording(Kernels):
+    """Stands for kernels of every variant; families answer for the size at hand.
+
+    Attributes:
+        questions: What they were asked.
+        asked_for: For each call that was made the question whose answer its variant is, by the place of the views.
+    """
+
+    def __init__(self) -> None:
+        self.questions: list[Question] = []
+
+    def has(self, desc: OpDesc) -> bool:
+        """Return that there is this kernel, so that rules ask for the fastest algorithm."""
+        return True
+
+    def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Call | None:
+        """Return the very call."""
+        return desc, views
+
+    def choose(self, site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
+        """Return the variant for the size at hand, which does not decide for others."""
+        answer = function(*_at_hand(arguments))
+        self.questions.append(Question(function, arguments[:-1], answer))
+        return answer
+
+    def question_of(self, desc: OpDesc) -> Question | None:
+        """Return the question whose answer is a descriptor's variant."""
+        return next((each for each in self.questions if each.answer is desc.variant), None)
+
+
+def _at_hand(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_at_hand, value))
+    return at_hand(value) if isinstance(value, Extent) else value

@@ -1,0 +1,257 @@
+"""Lowering of RNN, GRU and LSTM: one product of all steps' inputs, then one kernel for all steps."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf, isfinite, prod
+
+import numpy as np
+
+from opbuild.families.recurrent import family as recurrences
+from opbuild.families.recurrent.family import GATES, PANEL, Form
+from opbuild.graph.recurrent import Activation, cell_of
+from opbuild.graph.types import Array, Node, TensorType
+from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.matrix import Product, emit_product
+from opbuild.lowering.operands import Plain
+from opbuild.lowering.rules.elementwise import describe
+from opbuild.lowering.strided import broadcast, dense_as, narrowed, transposed, viewed_as, with_inner_stride
+from opbuild.operations.expression import ACC, Expression, arg, const
+from opbuild.operations.table import of_onnx
+
+ENDLESS = np.iinfo(np.int32).max
+"""The length of sequences of which none is given."""
+
+
+@rule("RNN", "GRU", "LSTM")
+def recurrent(lowering: Lowering, node: Node) -> None:
+    """Lower a recurrent layer."""
+    dtype = lowering.type(node.inputs[0]).dtype
+    if dtype not in recurrences.FAMILY.types:
+        raise NotServedError(f"{node.op_type} of {dtype} has no kernel")
+    layer = _Layer(lowering, node)
+    layer.check()
+    layer.emit()
+
+
+class _Layer:
+    """A node, its extents and its operands as kernels take them: row-major ``(T, D, B, ...)``.
+
+    ``T`` are steps, ``D`` directions, ``B`` sequences.
+    """
+
+    def __init__(self, lowering: Lowering, node: Node) -> None:
+        self.lowering, self.node, self.cell = lowering, node, cell_of(node)
+        names = (*node.inputs, *("",) * (8 - len(node.inputs)))
+        self.x, self.w, self.r, self.b, self.lengths, self.h, self.c, self.p = names
+        first, second, self.size = lowering.type(self.x).shape
+        self.steps, self.batch = (second, first) if self.cell.batch_first else (first, second)
+        self.hidden, self.gates = lowering.type(self.r).shape[-1], GATES[node.op_type]
+        self.directions = len(self.cell.reverse)
+        self.linear = node.op_type == "GRU" and self.cell.linear_before_reset
+        # The cell goes into LSTM's last activation as it is: the text leaves open whether that one is clipped, too.
+        clips = [self.cell.clip, self.cell.clip, inf]
+        self.activations = [
+            tuple(_expression(*each) for each in zip(row, clips, strict=False)) for row in self.cell.activations
+        ]
+
+    def check(self) -> None:
+        """Leave to the host what is too large, and lengths that no sequence can have, which it refuses."""
+        projected = TensorType("float32", (self.steps, self.batch, self.directions * self.gates * self.hidden))
+        if projected.problem:
+            raise NotServedError(f"what the inputs add to the gates: {projected.problem}")
+        lengths = self.lowering.constant(self.lengths)
+        if lengths is not None and lengths.size and not 0 <= lengths.min() <= lengths.max() <= self.steps:
+            raise NotServedError("sequence_lens has values outside the sequences")
+
+    def emit(self) -> None:
+        """Emit the calls."""
+        every, *states = self._outputs()
+        if 0 in (self.steps, self.batch, self.hidden):
+            for state in states:
+                self._clear(state)
+            return
+        inputs = [self._projected(), self._weights(), self._lengths()]
+        for name, state in zip((self.h, self.c), states, strict=False):
+            inputs += [self._initial(name), state]
+        if self.p:
+            inputs.append(dense_as(self.lowering.dense(self.p), (self.directions, 3, self.hidden)))
+        if self.linear:
+            inputs.append(self._linear_bias())
+        shape = (self.steps, self.directions, self.batch, self.hidden)
+        outputs = [every, *(broadcast(state, shape) for state in states)]
+        for start, count, directions in self._parts():
+            self._call(directions, start, inputs, outputs, count)
+
+    def _parts(self) -> list[tuple[int, int, str]]:
+        """Return the first direction, the number and the name of those that one kernel computes."""
+        each = ["reverse" if reverse else "forward" for reverse in self.cell.reverse]
+        if len(each) == 1 or len(set(self.cell.activations)) == 1:
+            return [(0, len(each), each[0] if len(each) == 1 else "both")]
+        return [(number, 1, name) for number, name in enumerate(each)]
+
+    def _call(self, directions: str, start: int, inputs: list[Plain], outputs: list[Plain], count: int) -> None:
+        lowering, node = self.lowering, self.node
+        form = Form(
+            node.op_type,
+            directions,
+            self.activations[start],
+            self.linear,
+            node.op_type == "LSTM" and self.cell.coupled,
+            bool(self.p),
+            lowering.impl_mode(node),
+        )
+        panels = -(-self.hidden // PANEL)
+        variant = lowering.choose(recurrences.choose, node.op_type, self.linear, self.batch, panels)
+        desc = recurrences.describe(form, variant)
+        operands = []
+        for operand, value in zip(desc.operands, (*inputs, *outputs), strict=True):
+            axis = {"projected": 1, "every": 1, "hidden": 1, "cell": 1}.get(operand.name, 0)
+            is_whole = operand.name == "lengths"
+            part = value if is_whole else narrowed(value, axis, start, count)
+            operands.append(part if is_whole else with_inner_stride(part, 1))
+        lowering.emit(desc, operands, node)
+
+    # -- operands -----------------------------------------------------------------------------------------------------
+
+    def _outputs(self) -> list[Plain]:
+        """Return where all hidden states go, and the last ones; memory of its own for what nobody asked for."""
+        lowering, node = self.lowering, self.node
+        count = 3 if node.op_type == "LSTM" else 2
+        names = (*node.outputs, *("",) * (count - len(node.outputs)))
+        states = []
+        for name in names[1:]:
+            kind = TensorType("float32", (self.directions, self.batch, self.hidden))
+            value = lowering.new_plain(name) if name else lowering.temporary(kind)
+            states.append(transposed(value, (1, 0, 2)) if name and self.cell.batch_first else value)
+        return [self._every(names[0]), *states]
+
+    def _every(self, name: str) -> Plain:
+        """Return where all hidden states go."""
+        lowering = self.lowering
+        if not name:
+            once = lowering.temporary(TensorType("float32", (self.directions, self.batch, self.hidden)))
+            return broadcast(once, (self.steps, *once.shape))
+        if self.cell.batch_first:
+            return transposed(lowering.new_plain(name), (1, 2, 0, 3))
+        if self.directions == 1 or name in lowering.graph.outputs:
+            return lowering.new_plain(name)
+        # Both directions of a step side by side, as what follows takes them: their transpose is no copy then.
+        shape = (self.steps, self.batch, self.directions, self.hidden)
+        value = transposed(lowering.temporary(TensorType("float32", shape)), (0, 2, 1, 3))
+        lowering.bind(name, value)
+        return value
+
+    def _clear(self, state: Plain) -> None:
+        if prod(state.shape):
+            self.lowering.copy(broadcast(self._zeros(1), state.shape), state, self.node.name)
+
+    def _zeros(self, count: int) -> Plain:
+        return self.lowering.packed((), "zeros", (count,), "float32", lambda: np.zeros(count, np.float32))
+
+    def _initial(self, name: str) -> Plain:
+        """Return the first states ``(D, B, H)``."""
+        if name:
+            value = self.lowering.dense(name)
+            return transposed(value, (1, 0, 2)) if self.cell.batch_first else value
+        return broadcast(self._zeros(self.hidden), (self.directions, self.batch, self.hidden))
+
+    def _lengths(self) -> Plain:
+        if self.lengths:
+            return self.lowering.plain(self.lengths)
+        endless = self.lowering.packed((), f"[{ENDLESS}]", (1,), "int32", lambda: np.array([ENDLESS], np.int32))
+        return viewed_as(endless, (self.batch,), (0,))
+
+    def _projected(self) -> Plain:
+        """Emit the product of all inputs and their weights, biases added; return it as ``(T, D, B, G, H)``."""
+        lowering, columns = self.lowering, self.directions * self.gates * self.hidden
+        x = lowering.plain(self.x)
+        out = lowering.temporary(TensorType("float32", (*x.shape[:2], columns)))
+        rhs = transposed(dense_as(lowering.dense(self.w), (columns, self.size)), (1, 0))
+        bias = self._bias()
+        operands = () if bias is None else (broadcast(bias, out.shape),)
+        expression = ("add", ACC, arg(0)) if operands else ACC
+        constant = (self.w, True) if lowering.is_constant(self.w) else None
+        mode = lowering.impl_mode(self.node)
+        emit_product(lowering, Product(x, rhs, out, expression, operands, self.node.name, constant, mode))
+        split = dense_as(out, (*x.shape[:2], self.directions, self.gates, self.hidden))
+        return transposed(split, (1, 2, 0, 3, 4) if self.cell.batch_first else (0, 2, 1, 3, 4))
+
+    def _bias(self) -> Plain | None:
+        """Return what is added to the inputs' products: ``(D * G * H)``, the sum of both halves of the biases.
+
+        A GRU that multiplies before it resets adds the recurrence's bias of its last gate later.
+        """
+        if not self.b:
+            return None
+        lowering, rows, last = self.lowering, self.gates * self.hidden, self.hidden if self.linear else 0
+        if lowering.is_constant(self.b):
+
+            def pack() -> Array:
+                both = np.asarray(lowering.constant(self.b))
+                total = both[:, :rows].copy()
+                total[:, : rows - last] += both[:, rows : 2 * rows - last]
+                return total.reshape(-1)
+
+            recipe = f"sum of halves but of the last {last}"
+            return lowering.packed((self.b,), recipe, (self.directions * rows,), "float32", pack)
+        both = lowering.dense(self.b)
+        total = lowering.temporary(TensorType("float32", (self.directions, rows)))
+        parts = [narrowed(value, 1, start, rows - last) for value, start in ((both, 0), (both, rows), (total, 0))]
+        make = partial(describe, expression=("add", arg(0), arg(1)), dtypes=("float32",) * 3, choose=lowering.choose)
+        lowering.emit(make, parts, self.node)
+        if last:
+            source, target = (narrowed(value, 1, rows - last, last) for value in (both, total))
+            lowering.copy(source, target, self.node.name)
+        return dense_as(total, (self.directions * rows,))
+
+    def _linear_bias(self) -> Plain:
+        """Return what a GRU adds to its last gate's product before it resets: ``(D, H)``."""
+        if not self.b:
+            return broadcast(self._zeros(self.hidden), (self.directions, self.hidden))
+        return narrowed(self.lowering.dense(self.b), 1, 5 * self.hidden, self.hidden)
+
+    def _weights(self) -> Plain:
+        """Return the recurrence weights in panels, ``(D, H / 16, H, G, 16)``; lanes beyond H hold anything."""
+        lowering, hidden, gates = self.lowering, self.hidden, self.gates
+        panels = -(-hidden // PANEL)
+        shape = (self.directions, panels, hidden, gates, PANEL)
+        if lowering.is_constant(self.r):
+
+            def pack() -> Array:
+                matrices = np.asarray(lowering.constant(self.r)).reshape(self.directions, gates, hidden, hidden)
+                full = np.zeros((self.directions, gates, panels * PANEL, hidden), matrices.dtype)
+                full[:, :, :hidden] = matrices
+                parts = full.reshape(self.directions, gates, panels, PANEL, hidden)
+                return np.ascontiguousarray(parts.transpose(0, 2, 4, 1, 3))
+
+            recipe = f"gates in panels of {PANEL}"
+            return lowering.packed((self.r,), recipe, shape, "float32", pack)
+        target = lowering.temporary(TensorType("float32", shape))
+        source = lowering.dense(self.r)
+        steps = (gates * hidden * hidden, PANEL * hidden, 1, hidden * hidden, hidden)
+        whole, rest = divmod(hidden, PANEL)
+        if whole:
+            part = viewed_as(source, (self.directions, whole, hidden, gates, PANEL), steps)
+            lowering.copy(part, narrowed(target, 1, 0, whole), self.node.name)
+        if rest:
+            start = whole * PANEL * hidden
+            part = Plain(source.storage, (self.directions, 1, hidden, gates, rest), steps, source.offset + start)
+            last = narrowed(narrowed(target, 1, whole, 1), 4, 0, rest)
+            lowering.copy(part, last, self.node.name)
+        return target
+
+
+def _expression(activation: Activation, clip: float) -> Expression:
+    """Return an activation as an expression over the accumulator, which is bounded first."""
+    x: Expression = ("clip", ACC, const(-clip), const(clip)) if isfinite(clip) else ACC
+    alpha, beta = const(activation.alpha), const(activation.beta)
+    if activation.name == "Affine":
+        return ("add", ("mul", alpha, x), beta)
+    if activation.name == "ScaledTanh":
+        return ("mul", alpha, ("tanh", ("mul", beta, x)))
+    found = of_onnx(activation.name, {})
+    if found is None:
+        raise NotServedError(f"the activation {activation.name} has no kernel")
+    onnx, operation = found
+    return (operation.name, x, *(alpha, beta)[: len(onnx.parameters)])

@@ -1,0 +1,182 @@
+"""Pools of plain values: any number of spatial dimensions up to three, any dilation, with places, by any norm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from opbuild.families.window import family as windows
+from opbuild.graph.shape_rules import Call
+from opbuild.graph.shape_rules_window import window_pads
+from opbuild.graph.types import Array, Node, TensorType
+from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.operands import Plain, dense_strides
+from opbuild.lowering.strided import broadcast, dense_as, narrowed, viewed_as
+
+SPATIAL = windows.SPATIAL
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial dimension of a pool.
+
+    Attributes:
+        size: Positions of the input.
+        out: Outputs.
+        taps: Taps.
+        stride: Positions from one output to the next.
+        dilation: Positions from one tap to the next.
+        before: Padding before the first position.
+        after: Padding behind the last one, as the node says.
+    """
+
+    size: int
+    out: int
+    taps: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+
+    @property
+    def span(self) -> int:
+        """Positions from the first tap of the first output to the last tap of the last output."""
+        return (self.out - 1) * self.stride + (self.taps - 1) * self.dilation + 1
+
+    def counts(self, padded: bool) -> Array:
+        """Return how many taps of each output lie in the input, or in its padding."""
+        start = np.arange(self.out)[:, None] * self.stride + np.arange(self.taps) * self.dilation - self.before
+        low, high = (-self.before, self.size + self.after) if padded else (0, self.size)
+        return np.asarray(((start >= low) & (start < high)).sum(1))
+
+
+@rule("LpPool")
+def lp_pool(lowering: Lowering, node: Node) -> None:
+    """Lower a pool by the norm of order 1 or 2."""
+    order = int(node.attrs.get("p", 2))
+    if order not in (1, 2):
+        raise NotServedError(f"LpPool of order {order}")
+    plain_pool(lowering, node, f"l{order}")
+
+
+def plain_pool(lowering: Lowering, node: Node, kind: str) -> None:
+    """Lower a pool of a value that lies plain, in plain layout.
+
+    Raises:
+        NotServedError: If no kernel serves it.
+    """
+    type_ = lowering.type(node.inputs[0])
+    places = node.outputs[1] if len(node.outputs) > 1 else ""
+    axes = _axes(lowering, node, type_)
+    if type_.dtype not in windows.TYPES[kind]:
+        raise NotServedError(f"{node.op_type} of {type_.dtype}")
+    if not type_.size or any(axis.out < 1 for axis in axes):
+        raise NotServedError("an operand is empty")
+    source = _window(lowering, node, axes, kind)
+    if node.outputs[0]:
+        counted = bool(node.attrs.get("count_include_pad", 0))
+        extra = [_counts(lowering, axes, counted, type_.dtype)] if kind == "average" else []
+        _emit(lowering, node, node.outputs[0], kind, source, extra)
+    if places:
+        extra = [_places(lowering, axes, bool(node.attrs.get("storage_order", 0))), _starts(lowering, axes, type_)]
+        _emit(lowering, node, places, "place", source, extra)
+
+
+def _axes(lowering: Lowering, node: Node, type_: TensorType) -> list[Axis]:
+    """Return the spatial dimensions, three of them, outermost first."""
+    size, kernel = type_.shape[2:], [int(taps) for taps in node.attrs["kernel_shape"]]
+    rank = len(size)
+    if not 1 <= rank <= SPATIAL:
+        raise NotServedError(f"{node.op_type} over {rank} dimensions")
+    out = lowering.type(next(name for name in node.outputs if name)).shape[2:]
+    pads = window_pads(Call(node, [type_], [None]), size, kernel)
+    if min(pads) < 0:
+        raise NotServedError("negative padding")
+    strides, dilations = ([int(v) for v in node.attrs.get(name) or (1,) * rank] for name in ("strides", "dilations"))
+    own = [
+        Axis(size[i], out[i], kernel[i], strides[i], dilations[i] if kernel[i] > 1 else 1, pads[i], pads[rank + i])
+        for i in range(rank)
+    ]
+    return [Axis(1, 1, 1, 1, 1, 0, 0)] * (SPATIAL - rank) + own
+
+
+def _window(lowering: Lowering, node: Node, axes: Sequence[Axis], kind: str) -> Plain:
+    """Return what each output reads at each tap: of the input, or of a copy of it with its padding around."""
+    name = node.inputs[0]
+    type_ = lowering.type(name)
+    planes = type_.shape[0] * type_.shape[1]
+    source = dense_as(lowering.dense(name), (planes, *(axis.size for axis in axes)))
+    if all(axis.before == 0 and axis.span <= axis.size for axis in axes):
+        return _slid(source, axes)
+    padded = lowering.temporary(TensorType(type_.dtype, (planes, *(axis.span for axis in axes))))
+    lowering.copy(broadcast(_fill(lowering, type_.dtype, kind), padded.shape), padded, node.name)
+    inside, target = source, padded
+    for number, axis in enumerate(axes, 1):
+        count = max(0, min(axis.size, axis.span - axis.before))
+        inside, target = narrowed(inside, number, 0, count), narrowed(target, number, axis.before, count)
+    if prod(inside.shape):
+        lowering.copy(inside, target, node.name)
+    return _slid(padded, axes)
+
+
+def _slid(value: Plain, axes: Sequence[Axis]) -> Plain:
+    """Return a value ``(planes, *extents)`` as ``(planes, *taps, *outputs)``."""
+    plane, *steps = value.strides
+    shape = (value.shape[0], *(axis.taps for axis in axes), *(axis.out for axis in axes))
+    strides = (
+        plane,
+        *(step * axis.dilation for step, axis in zip(steps, axes, strict=True)),
+        *(step * axis.stride for step, axis in zip(steps, axes, strict=True)),
+    )
+    return viewed_as(value, shape, strides)
+
+
+def _fill(lowering: Lowering, dtype: str, kind: str) -> Plain:
+    kind_of = np.dtype(dtype)
+    least = -np.inf if kind_of.kind == "f" else np.iinfo(kind_of).min if kind == "max" else 0
+    number = least if kind == "max" else 0
+    return lowering.packed((), f"number {number!r}", (), dtype, lambda: np.array(number, kind_of))
+
+
+def _counts(lowering: Lowering, axes: Sequence[Axis], padded: bool, dtype: str) -> Plain:
+    """Return how many elements each output is the average of, 1 where there are none."""
+
+    def pack() -> Array:
+        depth, height, width = (axis.counts(padded) for axis in axes)
+        return np.asarray(np.maximum(depth[:, None, None] * height[:, None] * width, 1), dtype)
+
+    return lowering.packed((), f"counts {axes} {padded}", tuple(axis.out for axis in axes), dtype, pack)
+
+
+def _places(lowering: Lowering, axes: Sequence[Axis], columns_first: bool) -> Plain:
+    """Return the place in its plane of what each output reads at each tap, -1 in the padding."""
+    extents = tuple(max(axis.span, axis.before + axis.size) for axis in axes)
+
+    def pack() -> Array:
+        size = tuple(axis.size for axis in axes)
+        own = np.arange(prod(size)).reshape(size, order="F" if columns_first else "C")
+        whole = np.full(extents, -1, np.int64)
+        whole[tuple(slice(axis.before, axis.before + axis.size) for axis in axes)] = own
+        return whole
+
+    table = lowering.packed((), f"places {axes} {columns_first}", extents, "int64", pack)
+    slid = _slid(viewed_as(table, (1, *extents), (0, *dense_strides(extents))), axes)
+    return viewed_as(slid, slid.shape[1:], slid.strides[1:])
+
+
+def _starts(lowering: Lowering, axes: Sequence[Axis], type_: TensorType) -> Plain:
+    """Return the place of each plane's first element."""
+    planes, plane = type_.shape[0] * type_.shape[1], prod(axis.size for axis in axes)
+    return lowering.packed((), f"starts {planes} {plane}", (planes,), "int64", lambda: np.arange(planes) * plane)
+
+
+def _emit(lowering: Lowering, node: Node, output: str, kind: str, source: Plain, extra: Sequence[Plain]) -> None:
+    dtype, out = source.storage.dtype, lowering.new_plain(output)
+    target = dense_as(out, (source.shape[0], *source.shape[1 + SPATIAL :]))
+    variant = lowering.choose(windows.choose, target.shape[-1])
+    mode = lowering.impl_mode(node, differs=dtype == "float32" and kind not in ("max", "place"))
+    desc = windows.describe(node.op_type, kind, dtype, source.strides[-1], variant, mode)
+    lowering.emit(desc, (source, *extra, target), node)

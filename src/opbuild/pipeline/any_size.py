@@ -1,0 +1,318 @@
+"""AnySize: binds a model with open extents to sizes that it was not built for, without waiting for a compile.
+
+The first size is built as every network is. Behind that call the model is lowered once more, with open extents, to a
+template, and the kernels without limits that compute it at any size are built; both are stored, so that the next
+process finds them. A size that comes then is bound by filling in numbers. Where its families would rather have other
+kernels than those that are there, the network is built for that size as the first one was, when it is called again.
+
+Where the template is not for a size, that size gives a further one, up to ``MOST_TEMPLATES``; where nothing can be
+lowered with open extents, each size is built.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from opbuild.backend.evaluate import evaluate
+from opbuild.errors import OpbuildError
+from opbuild.events import Warned
+from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.models.source import ModelSource
+from opbuild.pipeline.stores import Stores
+from opbuild.platform.background import Background
+from opbuild.report import Clock, OperatorReport, Report
+from opbuild.runtime.library import Library
+from opbuild.runtime.network import Binding, Bound, Shapes
+from opbuild.runtime.template import OpenKernel, Template
+
+if TYPE_CHECKING:
+    from opbuild.builder.build import Builder
+    from opbuild.graph.types import Graph
+    from opbuild.pipeline.loaded import Decision, LoadedKernels
+    from opbuild.pipeline.stages import Built
+    from opbuild.program import Program
+    from opbuild.runtime.record import Record
+    from opbuild.runtime.sized import Layout
+    from opbuild.runtime.weights import Constants
+
+MOST_TEMPLATES = 16
+"""Templates of one network. A model whose structure differs from size to size is built for each."""
+
+
+SUITING = "it was there"
+REPLACING = "it was there, in place of one that suits this size better"
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A template that can be bound."""
+
+    template: Template
+    layout: Layout
+
+
+class AnySize:
+    """See the module. Any thread may use it.
+
+    Args:
+        source: The model.
+        stores: Where things are kept.
+        declared: The shapes of the inputs, -1 where they are open.
+        new_builder: Makes a builder.
+        build: Builds the network for a size, or starts it as it is stored, at low priority.
+        is_open: Whether the network surely is for several sizes.
+    """
+
+    def __init__(
+        self,
+        source: ModelSource,
+        stores: Stores,
+        declared: Sequence[Sequence[int]],
+        new_builder: Callable[[], Builder],
+        build: Callable[[Shapes], Bound],
+        *,
+        is_open: bool,
+    ) -> None:
+        self._source, self._stores, self._declared = source, stores, declared
+        self._new_builder, self._build = new_builder, build
+        self._lock = threading.RLock()
+        self._opened: list[_Opened] = []
+        self._failed = 0
+        self._is_open, self._has_first_only = is_open, True
+        self._asked: Shapes = ()
+        source.keeps = is_open
+        self._loaded: LoadedKernels | None = None
+        self._preparing: Background[None] | None = None
+
+    def begin(self, shapes: Shapes, bound: Bound) -> None:
+        """Prepare for further sizes, in the background, after the first one was bound, if there surely are any.
+
+        A network in parts has no template, nor has one that may be called with one size only.
+        """
+        if self._preparing is None and self._has_first_only:
+            self._has_first_only = False
+            if isinstance(bound, Binding) and self._is_open:
+                self._preparing = Background(lambda: self._prepare(shapes), "opbuild-any-size")
+                self._preparing.start()
+            else:
+                self._source.forget()
+
+    def wait(self) -> None:
+        """Wait until what ``begin`` began is done."""
+        if self._preparing is not None:
+            self._preparing.result()
+
+    def add(self, symbols: Mapping[OpDesc, str], library: Library | None) -> None:
+        """Take note of kernels that a binding has loaded."""
+        with self._lock:
+            if library is not None:
+                self._kernels.add(symbols, library)
+
+    def bind(self, shapes: Shapes) -> Binding | None:
+        """Bind a size by a template; None if it must be built."""
+        if not self._asked:
+            self._asked = shapes
+            return None
+        self.wait()
+        with self._lock:
+            bound = self._bound(shapes)
+            if bound is None and len(self._opened) + self._failed < MOST_TEMPLATES:
+                self._prepare_more(shapes)
+                bound = self._bound(shapes)
+            return bound
+
+    def bind_stored(self) -> Binding | None:
+        """Bind the first size by a stored template; None if there is none for it."""
+        with self._lock:
+            is_first = self._has_first_only and not self._opened
+            return self._bound(self._asked) if is_first and self._asked and self._load_stored() else None
+
+    # -- binding ------------------------------------------------------------------------------------------------------
+
+    def _bound(self, shapes: Shapes) -> Binding | None:
+        from opbuild.runtime.sized import SizedExecutor
+
+        clock = Clock()
+        for opened in self._opened:
+            with clock("bind"):
+                numbers = opened.template.numbers(shapes)
+                decision = None if numbers is None else self._kernels.decide(opened.template, numbers.tolist())
+            if numbers is None or decision is None or not decision.complete:
+                continue
+            with clock("start"):
+                chosen = [each for each in decision.chosen if each is not None]
+                try:
+                    executor = SizedExecutor(opened.layout, numbers, chosen, evaluate, self._stores.images.blocks)
+                except ValueError:
+                    continue
+            report = self._report(opened, decision, executor.arena_size, clock)
+            return Binding(executor, report, (lambda: self._better(shapes)) if decision.replaced else None)
+        return None
+
+    def _better(self, shapes: Shapes) -> Bound | None:
+        """Build the network for a size that was asked for again; tell what goes wrong, which stops nothing."""
+        try:
+            return self._build(shapes)
+        except OpbuildError as error:
+            self._warn(f"better kernels for {self._source.declaration.name} at {list(shapes)} were not built: {error}")
+            return None
+
+    def _report(self, opened: _Opened, decision: Decision, arena: int, clock: Clock) -> Report:
+        template = opened.template
+        nodes: dict[int, dict[str, None]] = {}
+        host: dict[str, int] = {}
+        for step in template.steps:
+            if isinstance(step, OpenKernel):
+                nodes.setdefault(step.decided, {}).update(dict.fromkeys(step.nodes))
+            else:
+                host[step.node.op_type] = host.get(step.node.op_type, 0) + 1
+        served: dict[tuple[str, str], dict[str, None]] = {}
+        for number, each in enumerate(decision.chosen):
+            if each is not None:
+                reason = SUITING if number not in decision.replaced else REPLACING
+                served.setdefault((each.kernel.symbol, reason), {}).update(nodes.get(number, {}))
+        return Report(
+            network=template.name,
+            operators=tuple(OperatorReport(name, "reused", why, tuple(of)) for (name, why), of in served.items()),
+            host=host,
+            steps=clock.steps,
+            image_reason="it was bound by numbers to what is lowered for any size",
+            notes=template.notes,
+            arena=arena,
+            level=self._stores.setup.level_text,
+            constants=sum(constant.nbytes for constant in template.constants),
+        )
+
+    # -- preparing ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _kernels(self) -> LoadedKernels:
+        if self._loaded is None:
+            from opbuild.pipeline.loaded import LoadedKernels
+
+            self._loaded = LoadedKernels(Machine.of(self._stores.setup.level))
+        return self._loaded
+
+    def _prepare(self, shapes: Shapes) -> None:
+        with self._lock:
+            if not self._opened and not self._load_stored():
+                self._prepare_more(shapes)
+            self._source.forget()
+
+    def _load_stored(self) -> bool:
+        from opbuild.runtime.sized import Layout
+
+        images = self._stores.images
+        for number in range(MOST_TEMPLATES):
+            found = images.load_open(images.open_key(self._source, number))
+            if found is None:
+                break
+            self._add_library(found.symbols, found.library)
+            self._opened.append(_Opened(found.template, Layout(found.template, found.constants)))
+        return bool(self._opened)
+
+    def _prepare_more(self, shapes: Shapes) -> None:
+        """Make a template at a size; tell what goes wrong, after which each size is built."""
+        if self._stores.setup.why_not_compiled:
+            return
+        try:
+            self._make(shapes)
+        except Exception as error:  # whatever does not know open extents: the size is built as it is
+            self._failed += 1
+            if isinstance(error, OpbuildError):
+                self._warn(f"{self._source.declaration.name} is built for each size: {error}")
+
+    def _make(self, shapes: Shapes) -> None:
+        from opbuild.pipeline.loaded import needed_for_all
+        from opbuild.pipeline.steps import lowering_options
+        from opbuild.pipeline.templates import OpenProgram
+        from opbuild.runtime.sized import Layout
+        from opbuild.runtime.template import to_json
+        from opbuild.runtime.weights import pack_constants
+
+        setup, packer = self._stores.setup, self._stores.packer()
+        options = lowering_options(setup.config)
+        program = OpenProgram(self._graph, self._declared, shapes, setup.level, options)
+        fixed = program.at_hand()
+        constants = pack_constants(fixed, packer)
+        template = program.template(constants)
+        built = self._built(template, needed_for_all([template]))
+        self._add_library(built.symbols, built.library)
+        numbers = template.numbers(shapes)
+        decision = None if numbers is None else self._kernels.decide(template, numbers.tolist())
+        if decision is None or not decision.complete:
+            raise ValueError("a template does not serve the size at which it was made")
+        record = _record_at_hand(fixed, template, decision, constants)
+        content = {
+            "template": to_json(template),
+            "kernels": [[desc.components(), symbol] for desc, symbol in built.symbols.items()],
+        }
+        images = self._stores.images
+        key = images.open_key(self._source, len(self._opened))
+        images.keep_open(key, record, built.library, constants, packer, content)
+        self._opened.append(_Opened(template, Layout(template, constants.arrays)))
+
+    def _graph(self, shapes: Shapes) -> Graph:
+        from opbuild.pipeline.steps import optimize_graph
+
+        graph = self._source.graph(shapes, Clock())
+        return optimize_graph(graph, float32=self._stores.setup.config.forces_float32)
+
+    def _built(self, template: Template, needed: Mapping[OpDesc, tuple[str, ...]]) -> Built:
+        """Build kernels without limits, and link those for the size at hand that are there already."""
+        from opbuild.pipeline.steps import link_kernels
+        from opbuild.runtime.link import find_linker
+
+        setup = self._stores.setup
+        linker = find_linker(setup.config.linker, setup.level.triple)
+        with self._new_builder() as builder:
+            own = dict.fromkeys((each.desc for each in template.decided), ())
+            there = {job.desc: () for job in builder.plan(own) if not job.must_compile}
+            result = builder.build({**there, **needed}, template.name)
+            self._stores.count(result)
+        return link_kernels(result, linker, setup.level)
+
+    def _add_library(self, symbols: Mapping[OpDesc, str], data: bytes) -> None:
+        if data:
+            self._kernels.add(symbols, Library(data, self._stores.setup.config.num_threads))
+
+    def _warn(self, message: str) -> None:
+        self._stores.setup.observer(Warned(message))
+
+
+def _record_at_hand(program: Program, template: Template, decision: Decision, constants: Constants) -> Record:
+    """Return the record of the size at hand, which is checked as every record is.
+
+    Raises:
+        BuildError: If it is not sound.
+    """
+    from opbuild.pipeline.loaded import with_rank
+    from opbuild.program import KernelCall, View
+    from opbuild.runtime.assembly import make_record
+    from opbuild.runtime.memory_plan import plan
+    from opbuild.runtime.reports import record_notes
+
+    symbols, calls = {}, []
+    for call, step in zip(program.calls, template.steps, strict=True):
+        chosen = decision.chosen[step.decided] if isinstance(step, OpenKernel) else None
+        if not isinstance(call, KernelCall) or chosen is None:
+            calls.append(call)
+            continue
+        desc, symbol = chosen.kernel.desc, chosen.kernel.symbol
+        dims = with_rank(desc, [view.dims for view in call.views])
+        views = tuple(View(view.buffer, view.offset, each) for view, each in zip(call.views, dims, strict=True))
+        calls.append(replace(call, desc=desc, views=views, work=chosen.work))
+        symbols[desc] = symbol
+    chosen_program = replace(program, calls=tuple(calls))
+    return make_record(
+        chosen_program,
+        symbols,
+        plan(chosen_program),
+        constant_of=constants.positions,
+        constants=constants.places,
+        notes=record_notes((), program.notes),
+    )

@@ -1,0 +1,131 @@
+"""Kernels that a network has loaded, and which of them computes a call of a template in a size."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from opbuild.families.catalogue import find
+from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.lowering.available import meaning
+from opbuild.runtime.library import Library
+from opbuild.runtime.sized import Chosen, Kernel
+from opbuild.runtime.template import NONE, Decided, OpenKernel, OpenQuestion, Template
+
+Dims = list[tuple[tuple[int, int], ...]]
+"""Extents and strides of each operand."""
+
+
+class Decision(NamedTuple):
+    """What computes the calls of a template in a size.
+
+    Attributes:
+        chosen: The kernel of each class of calls; None where there is none.
+        replaced: Classes of calls for which another variant than the chosen one would be faster.
+    """
+
+    chosen: tuple[Chosen | None, ...]
+    replaced: frozenset[int]
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is a kernel for each call."""
+        return None not in self.chosen
+
+
+class LoadedKernels:
+    """The kernels that the bindings of one network have loaded. One thread at a time may use it.
+
+    Args:
+        machine: What it runs on.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._kernels: dict[str, Kernel] = {}
+        self._alike: defaultdict[str, list[Kernel]] = defaultdict(list)
+        self._meanings: dict[str, str] = {}
+
+    def add(self, symbols: Mapping[OpDesc, str], library: Library) -> None:
+        """Add the kernels of a library."""
+        for desc, symbol in symbols.items():
+            if desc.canonical() not in self._kernels:
+                kernel = self._kernels[desc.canonical()] = Kernel(desc, symbol, library, library.kernel(symbol))
+                self._alike[self._meaning(desc)].append(kernel)
+
+    def __contains__(self, desc: OpDesc) -> bool:
+        return desc.canonical() in self._kernels
+
+    def decide(self, template: Template, numbers: Sequence[int]) -> Decision | None:
+        """Choose the kernels of a template in a size; None if families answer so that another program is right."""
+        answers = [self._answer(question, numbers) for question in template.questions]
+        for answer, question in zip(answers, template.questions, strict=True):
+            if (answer is not None) != question.answered:
+                return None
+        chosen: list[Chosen | None] = []
+        replaced = set()
+        for number, each in enumerate(template.decided):
+            dims = [tuple((numbers[a], numbers[b]) for a, b in zip(p[::2], p[1::2], strict=True)) for p in each.dims]
+            wanted = each.desc.variant if each.question == NONE else answers[each.question]
+            kernel = self._best(each, wanted, dims)
+            if kernel is None or kernel.desc.variant != wanted:
+                replaced.add(number)
+            chosen.append(None if kernel is None else Chosen(kernel, self._work(kernel.desc, dims)))
+        return Decision(tuple(chosen), frozenset(replaced))
+
+    def _answer(self, question: OpenQuestion, numbers: Sequence[int]) -> Any:
+        arguments = [_argument(each, numbers) for each in question.arguments]
+        return find(question.family).choose(*arguments, self._machine)
+
+    def _best(self, each: Decided, wanted: Any, dims: Dims) -> Kernel | None:
+        exact = self._kernels.get(each.desc.canonical())
+        if exact is not None and exact.desc.variant == wanted and exact.desc.problem(dims) is None:
+            return exact
+        family = find(each.desc.family)
+        fitting = [
+            kernel
+            for kernel in self._alike.get(self._meaning(each.desc), ())
+            if kernel.desc.problem(with_rank(kernel.desc, dims)) is None
+        ]
+        model = replace(each.desc, variant=wanted)
+        return min(fitting, key=lambda kernel: family.distance(model, kernel.desc), default=None)
+
+    def _work(self, desc: OpDesc, dims: Dims) -> int:
+        return round(find(desc.family).work(desc, dims, self._machine))
+
+    def _meaning(self, desc: OpDesc) -> str:
+        found = self._meanings.get(desc.canonical())
+        if found is None:
+            found = self._meanings[desc.canonical()] = meaning(desc)
+        return found
+
+
+def needed_for_all(templates: Iterable[Template]) -> dict[OpDesc, tuple[str, ...]]:
+    """Return the kernels without limits that compute any size of templates, with the nodes that need them."""
+    found: dict[OpDesc, dict[str, None]] = {}
+    for template in templates:
+        nodes: defaultdict[int, dict[str, None]] = defaultdict(dict)
+        for step in template.steps:
+            if isinstance(step, OpenKernel):
+                nodes[step.decided].update(dict.fromkeys(step.nodes))
+        for number, each in enumerate(template.decided):
+            found.setdefault(find(each.desc.family).without_limits(each.desc), {}).update(nodes[number])
+    return {desc: tuple(names) for desc, names in found.items()}
+
+
+def _argument(argument: tuple[str, Any], numbers: Sequence[int]) -> Any:
+    kind, value = argument
+    if kind == "tuple":
+        return tuple(_argument(each, numbers) for each in value)
+    return numbers[value] if kind == "place" else value
+
+
+def with_rank(desc: OpDesc, dims: Dims) -> Dims:
+    """Return operands with dimensions of one element outside, where the kernel has more dimensions."""
+    if not find(desc.family).any_rank:
+        return dims
+    rank = len(desc.outputs[0].dims)
+    return [(*each, *((1, 0),) * (rank - len(each))) for each in dims]

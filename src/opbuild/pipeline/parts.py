@@ -1,0 +1,115 @@
+"""Networks in parts: each part is started or built as any network is, once it is known what the one before it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from opbuild.backend.evaluate import evaluate
+from opbuild.errors import BuildError
+from opbuild.graph.cut import Answer, is_tensor
+from opbuild.graph.types import Graph, TensorType
+from opbuild.models.source import ModelSource
+from opbuild.pipeline.images import Images, Wanted
+from opbuild.report import Clock
+from opbuild.runtime.executor import Executor
+from opbuild.runtime.in_parts import InParts
+from opbuild.runtime.network import Binding, Bound, Shapes
+from opbuild.runtime.parts import Part, Parts
+
+if TYPE_CHECKING:
+    from opbuild.frontend.walk import Walked
+
+MOST_STORED = 32
+"""Answers to one cut for which parts are stored and started as they are stored: a network whose values have a new shape
+at each call would otherwise fill the folder."""
+
+
+class PartBinder:
+    """Makes networks of one model ready, whole or in parts.
+
+    Args:
+        source: The model.
+        images: The stored networks.
+        first: Starts what is stored of a network's first part, or builds it.
+        later: The same of another part.
+    """
+
+    def __init__(
+        self,
+        source: ModelSource,
+        images: Images,
+        first: Callable[[Wanted], Binding],
+        later: Callable[[Wanted], Binding],
+    ) -> None:
+        self._source = source
+        self._images = images
+        self._bind_first = first
+        self._bind_later = later
+        self._parts = Parts(self._next, evaluate)
+        self._answers: dict[str, int] = {}
+
+    def first(self, signature: Shapes) -> Bound:
+        """Return the network for one input signature.
+
+        Raises:
+            ModelError, BuildError: If it can not be bound.
+        """
+        types = self._source.types(signature)
+        tensors = {name: each for name, each in types.items() if is_tensor(each)}
+        walked = _Walked(lambda clock: self._source.walk(signature, clock))
+        binding = self._bound(tensors, "", walked, stored=True)
+        if not isinstance(binding.executor, Executor) or binding.executor.record.cut is None:
+            return binding
+        results = [output.name for output in self._source.declaration.outputs]
+        return InParts(self._part(binding, walked), self._parts, types, results)
+
+    def _next(self, part: Part, answer: Answer, types: Mapping[str, TensorType], body: bool) -> Part:
+        """Return the part behind another one, or the first one of its loop's body; see ``runtime.parts.BindNext``."""
+        cut = part.cut
+        state = cut.body.state if body and cut.body else cut.state
+
+        def walk(clock: Clock) -> Walked:
+            before = part.walked(clock)
+            rest = before.body if body else before.rest
+            if rest is None:
+                raise BuildError(f"nothing comes after {cut.path}", "this is an error in opbuild; please report it")
+            return self._source.go_on(rest.answered(answer, cut.path), clock)
+
+        count = self._answers[state] = self._answers.get(state, 0) + 1
+        walked = _Walked(walk)
+        return self._part(self._bound(types, answer.digest(state), walked, stored=count <= MOST_STORED), walked)
+
+    def _bound(self, types: Mapping[str, TensorType], part: str, walked: _Walked, *, stored: bool) -> Binding:
+        source = self._source
+        key = self._images.key(source.declaration.name, source.digest, types, part) if stored else None
+        wanted = Wanted(key, lambda clock: walked(clock).graph, lambda: source.edited, cut=lambda: walked(Clock()).cut)
+        binding = self._bind_later(wanted) if part else self._bind_first(wanted)
+        walked.drop_graph()
+        return binding
+
+    def _part(self, binding: Binding, walked: _Walked) -> Part:
+        executor = binding.executor
+        cut = executor.record.cut if isinstance(executor, Executor) else None
+        if cut is None or not isinstance(executor, Executor):
+            raise BuildError("a part of a network lacks its end", "this is an error in opbuild; please report it")
+        return Part(executor, cut, binding.report, walked)
+
+
+class _Walked:
+    """A part as the front end has it, made when it is first needed: if it is stored, for a successor that is new."""
+
+    def __init__(self, walk: Callable[[Clock], Walked]) -> None:
+        self._walk = walk
+        self._found: Walked | None = None
+
+    def __call__(self, clock: Clock) -> Walked:
+        if self._found is None:
+            self._found = self._walk(clock)
+        return self._found
+
+    def drop_graph(self) -> None:
+        """Give back the memory of the graph, which was built."""
+        if self._found is not None:
+            self._found = replace(self._found, graph=Graph(self._found.graph.name, (), (), (), {}, {}))

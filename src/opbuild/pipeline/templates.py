@@ -1,0 +1,231 @@
+"""Making templates: a model lowered with open extents, at the size at hand, and what is kept of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from opbuild.families.catalogue import find
+from opbuild.graph.extents import Extent, Extents, at_hand
+from opbuild.graph.formulas import Numbers
+from opbuild.graph.types import Graph, TensorType
+from opbuild.kernel.level import Level
+from opbuild.kernel.opdesc import FREE
+from opbuild.lowering.context import Options
+from opbuild.lowering.lower import lower
+from opbuild.lowering.recording import Question, Recording
+from opbuild.program import Buffer, Call, HostCall, KernelCall, Port, Program, View
+from opbuild.runtime.network import Shapes
+from opbuild.runtime.template import (
+    NONE,
+    Decided,
+    OpenBuffer,
+    OpenHost,
+    OpenKernel,
+    OpenPort,
+    OpenQuestion,
+    OpenType,
+    OpenView,
+    Template,
+)
+from opbuild.runtime.weights import Constants
+
+
+def open_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> tuple[Extents, Shapes, list[tuple[int, int]]]:
+    """Return shapes whose open extents are open, and where these stand: input and dimension.
+
+    Extents that are equal now and stand in the same place of several inputs, as batches and lengths do, are taken as
+    one; that they are equal is a condition.
+
+    Args:
+        declared: The shapes of the inputs, ``FREE`` where they are open.
+        shapes: The size at hand.
+    """
+    extents = Extents()
+    first: dict[tuple[int, int], Extent] = {}
+    places: list[tuple[int, int]] = []
+    opened = []
+    for index, (free, shape) in enumerate(zip(declared, shapes, strict=True)):
+        row: list[Any] = list(shape)
+        for axis, (declared_extent, extent) in enumerate(zip(free, shape, strict=True)):
+            if declared_extent != FREE:
+                continue
+            if (axis, extent) not in first:
+                first[axis, extent] = extents.input(extent)
+                places.append((index, axis))
+            row[axis] = first[axis, extent]
+        opened.append(tuple(row))
+    return extents, tuple(opened), places
+
+
+class OpenProgram:
+    """A model lowered with open extents.
+
+    Args:
+        graph: Returns the optimized graph for shapes that may be open.
+        declared: The shapes of the inputs, ``FREE`` where they are open.
+        shapes: The size at hand.
+        level: The level that it is for.
+        options: How it is lowered.
+
+    Attributes:
+        program: The program; its numbers may be open.
+    """
+
+    def __init__(
+        self,
+        graph: Callable[[Shapes], Graph],
+        declared: Sequence[Sequence[int]],
+        shapes: Shapes,
+        level: Level,
+        options: Options,
+    ) -> None:
+        self._extents, opened, self._variables = open_shapes(declared, shapes)
+        self._recording = Recording()
+        self.program = lower(graph(opened), level, Options(options.impl_mode, options.impl_types, self._recording))
+
+    def template(self, constants: Constants) -> Template:
+        """Return the template; nothing is decided by an open extent after that.
+
+        Args:
+            constants: Of the program, packed.
+        """
+        return _Making(self.program, self._extents, self._recording, self._variables).template(constants)
+
+    def at_hand(self) -> Program:
+        """Return the program of the size at hand."""
+        return _fixed(self.program)
+
+
+class _Making:
+    """Replaces the numbers of a program by their places."""
+
+    def __init__(
+        self, program: Program, extents: Extents, recording: Recording, variables: Sequence[tuple[int, int]]
+    ) -> None:
+        self._program, self._recording, self._variables = program, recording, variables
+        self._numbers = Numbers(extents)
+        self._decided: dict[tuple[Any, ...], int] = {}
+        self._classes: list[Decided] = []
+        self._questions: dict[OpenQuestion, int] = {}
+
+    def template(self, constants: Constants) -> Template:
+        """Return the template of the program."""
+        program, place = self._program, self._numbers.place
+        for question in self._recording.questions:
+            self._question(question)
+        ports = {port.buffer: index for index, port in enumerate(program.inputs)}
+        ports |= {port.buffer: index for index, port in enumerate(program.outputs)}
+        places = {**ports, **constants.positions}
+        buffers = tuple(
+            OpenBuffer(each.kind, each.dtype, place(each.size), places.get(index, 0), self._geometry(each.zeroed))
+            for index, each in enumerate(program.buffers)
+        )
+        steps = tuple(map(self._step, program.calls))
+        inputs, outputs = (
+            tuple(OpenPort(port.name, self._type(port.type), port.buffer) for port in side)
+            for side in (program.inputs, program.outputs)
+        )
+        one, zero = place(1), place(0)
+        return Template(
+            name=program.name,
+            inputs=inputs,
+            outputs=outputs,
+            variables=tuple(self._variables),
+            one=one,
+            zero=zero,
+            buffers=buffers,
+            steps=steps,
+            decided=tuple(self._classes),
+            questions=tuple(self._questions),
+            constants=constants.places,
+            notes={str(node): str(note) for node, note in program.notes.items()},
+            formulas=self._numbers.formulas(),
+        )
+
+    def _geometry(self, zeroed: Any) -> tuple[str, tuple[int, ...]] | None:
+        if zeroed is None:
+            return None
+        name, _, shape, halo = zeroed
+        return name, tuple(map(self._numbers.place, (*shape, *halo)))
+
+    def _question(self, question: Question) -> int:
+        family = question.choose.__module__.split(".")[2]
+        if find(family).choose is not question.choose:
+            raise ValueError(f"{question.choose} is no family's")
+        arguments = tuple(map(self._argument, question.arguments))
+        found = OpenQuestion(family, arguments, question.answer is not None)
+        return self._questions.setdefault(found, len(self._questions))
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return "tuple", tuple(map(self._argument, value))
+        return ("place", self._numbers.place(value)) if isinstance(value, Extent) else ("value", value)
+
+    def _step(self, call: KernelCall | HostCall) -> OpenKernel | OpenHost:
+        if isinstance(call, KernelCall):
+            views = tuple(map(self._view, call.views))
+            return OpenKernel(self._class(call, views), views, call.nodes)
+        sides = (call.inputs, call.outputs), (call.input_types, call.output_types)
+        inputs, outputs = (tuple(None if view is None else self._view(view) for view in side) for side in sides[0])
+        taken, given = (tuple(None if each is None else self._type(each) for each in side) for side in sides[1])
+        return OpenHost(call.node, (inputs, outputs), (taken, given), call.opset)
+
+    def _class(self, call: KernelCall, views: Sequence[OpenView]) -> int:
+        question = self._recording.question_of(call.desc)
+        asked = NONE if question is None else self._question(question)
+        found = Decided(call.desc, asked, tuple(view.dims for view in views))
+        known = self._decided.setdefault(found, len(self._classes))
+        if known == len(self._classes):
+            self._classes.append(found)
+        return known
+
+    def _view(self, view: View) -> OpenView:
+        place = self._numbers.place
+        return OpenView(view.buffer, place(view.offset), tuple(place(each) for dim in view.dims for each in dim))
+
+    def _type(self, type_: TensorType) -> OpenType:
+        return OpenType(type_.dtype, tuple(map(self._numbers.place, type_.shape)))
+
+
+# -- the size at hand -------------------------------------------------------------------------------------------------
+
+
+def _fixed(program: Program) -> Program:
+    return Program(
+        program.name,
+        tuple(
+            Buffer(b.kind, b.dtype, at_hand(b.size), _fixed_value(b.zeroed), b.pack, b.source) for b in program.buffers
+        ),
+        tuple(map(_fixed_call, program.calls)),
+        tuple(Port(port.name, _fixed_type(port.type), port.buffer) for port in program.inputs),
+        tuple(Port(port.name, _fixed_type(port.type), port.buffer) for port in program.outputs),
+        program.notes,
+    )
+
+
+def _fixed_call(call: Call) -> Call:
+    if isinstance(call, KernelCall):
+        return KernelCall(call.desc, tuple(map(_fixed_view, call.views)), call.nodes, call.work)
+    inputs, outputs = (
+        tuple(None if v is None else _fixed_view(v) for v in side) for side in (call.inputs, call.outputs)
+    )
+    taken, given = (
+        tuple(None if each is None else _fixed_type(each) for each in side)
+        for side in (call.input_types, call.output_types)
+    )
+    return HostCall(call.node, inputs, outputs, taken, given, call.opset)
+
+
+def _fixed_view(view: View) -> View:
+    return View(view.buffer, at_hand(view.offset), _fixed_value(view.dims))
+
+
+def _fixed_type(type_: TensorType) -> TensorType:
+    return TensorType(type_.dtype, _fixed_value(type_.shape))
+
+
+def _fixed_value(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_fixed_value, value))
+    return at_hand(value) if isinstance(value, Extent) else value

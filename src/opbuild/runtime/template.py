@@ -1,0 +1,304 @@
+"""Template: a network that was lowered once, with open extents, and is bound to sizes by filling in numbers.
+
+It is a program whose numbers are places in a list; the list is worked out for a size (``graph.formulas``), if the
+conditions hold under which the program is right. What remains to be decided then is which kernel computes a call: any
+of those that compute the same and whose limits (``OpDesc.problem``) the size keeps. Calls of one descriptor on equal
+extents are decided once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+
+from opbuild.graph.formulas import Formulas
+from opbuild.graph.node_json import node_from_json, node_to_json
+from opbuild.graph.types import DTYPES, Array, Node
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.program import BufferKind
+from opbuild.runtime.record import Constant
+
+Places = tuple[int, ...]
+"""Indices of numbers."""
+
+NONE = -1
+
+
+class OpenView(NamedTuple):
+    """A window into a buffer: ``View`` with the places of its numbers, extent and stride one after the other."""
+
+    buffer: int
+    offset: int
+    dims: Places
+
+
+class OpenType(NamedTuple):
+    """An element type and the places of a shape's extents."""
+
+    dtype: str
+    shape: Places
+
+
+class OpenPort(NamedTuple):
+    """An input or output of the network."""
+
+    name: str
+    type: OpenType
+    buffer: int
+
+
+class OpenBuffer(NamedTuple):
+    """One buffer: what ``Storage`` has, the place of its size, and the geometry of its padding, as in ``Buffer``."""
+
+    kind: str
+    dtype: str
+    size: int
+    place: int
+    zeroed: tuple[str, Places] | None
+
+
+class OpenKernel(NamedTuple):
+    """A call of a kernel: the class of calls that it is decided with, its views, and its nodes."""
+
+    decided: int
+    views: tuple[OpenView, ...]
+    nodes: tuple[str, ...]
+
+
+class OpenHost(NamedTuple):
+    """A call of the host backend: ``HostCall`` with open views and types."""
+
+    node: Node
+    views: tuple[tuple[OpenView | None, ...], tuple[OpenView | None, ...]]
+    types: tuple[tuple[OpenType | None, ...], tuple[OpenType | None, ...]]
+    opset: int
+
+
+class OpenQuestion(NamedTuple):
+    """What a family is to be asked for a size.
+
+    Attributes:
+        family: Its name.
+        arguments: Pairs: ``place`` and an index, ``value`` and a JSON scalar, or ``tuple`` and such pairs.
+        answered: Whether it had an answer: the program is right only where it still has, or still has none.
+    """
+
+    family: str
+    arguments: tuple[Any, ...]
+    answered: bool
+
+
+class Decided(NamedTuple):
+    """Calls for which one kernel is chosen.
+
+    Attributes:
+        desc: The kernel that was asked for in the size at which the network was lowered.
+        question: Which question's answer is its variant; ``NONE``: none's.
+        dims: The places of the operands' extents and strides.
+    """
+
+    desc: OpDesc
+    question: int
+    dims: tuple[Places, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """See the module.
+
+    Attributes:
+        name: The network's name.
+        inputs: Input ports in order.
+        outputs: Output ports in order.
+        variables: For each open extent, where it stands in the shapes of the inputs: input and dimension; the first of
+            those that are equal.
+        formulas: The numbers.
+        one: The place of the number 1.
+        zero: The place of the number 0.
+        buffers: All buffers.
+        steps: Calls in order.
+        decided: Classes of kernel calls.
+        questions: What families are to be asked.
+        constants: Where constants are.
+        notes: Remarks of lowering, by node.
+    """
+
+    name: str
+    inputs: tuple[OpenPort, ...]
+    outputs: tuple[OpenPort, ...]
+    variables: tuple[tuple[int, int], ...]
+    formulas: Formulas
+    one: int
+    zero: int
+    buffers: tuple[OpenBuffer, ...]
+    steps: tuple[OpenKernel | OpenHost, ...]
+    decided: tuple[Decided, ...]
+    questions: tuple[OpenQuestion, ...]
+    constants: tuple[Constant, ...]
+    notes: Mapping[str, str]
+
+    def extents(self, shapes: Sequence[Sequence[int]]) -> list[int]:
+        """Return the open extents in the shapes of the inputs."""
+        return [shapes[index][axis] for index, axis in self.variables]
+
+    def numbers(self, shapes: Sequence[Sequence[int]]) -> Array | None:
+        """Return all numbers for a size; None if the program is not for it."""
+        if [len(shape) for shape in shapes] != [len(port.type.shape) for port in self.inputs]:
+            return None
+        found = self.formulas(self.extents(shapes))
+        if found is None:
+            return None
+        known = (found[place] for port in self.inputs for place in port.type.shape)
+        same = all(one == other for one, other in zip(known, chain(*shapes), strict=True))
+        return np.array(found, np.int64) if same else None
+
+
+# -- JSON and back ----------------------------------------------------------------------------------------------------
+
+
+def to_json(template: Template) -> dict[str, Any]:
+    """Return a template as JSON values.
+
+    Raises:
+        ValueError: If a host call's node has an attribute that JSON can not hold.
+    """
+    return {
+        "name": template.name,
+        "inputs": template.inputs,
+        "outputs": template.outputs,
+        "variables": template.variables,
+        "formulas": template.formulas.to_json(),
+        "one": template.one,
+        "zero": template.zero,
+        "buffers": template.buffers,
+        "steps": [
+            step if isinstance(step, OpenKernel) else {"node": node_to_json(step.node), "rest": step[1:]}
+            for step in template.steps
+        ],
+        "decided": [[each.desc.components(), each.question, each.dims] for each in template.decided],
+        "questions": template.questions,
+        "constants": template.constants,
+        "notes": dict(template.notes),
+    }
+
+
+def from_json(parts: Any) -> Template:
+    """Return the template that ``to_json`` wrote.
+
+    Raises:
+        ValueError: If it is no template; or ``KeyError``, ``TypeError``, ``IndexError``.
+    """
+    template = Template(
+        name=str(parts["name"]),
+        inputs=tuple(map(_port, parts["inputs"])),
+        outputs=tuple(map(_port, parts["outputs"])),
+        variables=tuple((int(index), int(axis)) for index, axis in parts["variables"]),
+        formulas=Formulas.from_json(parts["formulas"]),
+        one=int(parts["one"]),
+        zero=int(parts["zero"]),
+        buffers=tuple(map(_buffer, parts["buffers"])),
+        steps=tuple(map(_step, parts["steps"])),
+        decided=tuple(
+            Decided(OpDesc.from_components(desc), int(question), tuple(map(_places, dims)))
+            for desc, question, dims in parts["decided"]
+        ),
+        questions=tuple(
+            OpenQuestion(str(family), tuple(map(_argument, arguments)), bool(answered))
+            for family, arguments, answered in parts["questions"]
+        ),
+        constants=tuple(Constant(int(nbytes), str(digest), int(at)) for nbytes, digest, at in parts["constants"]),
+        notes={str(node): str(note) for node, note in parts["notes"].items()},
+    )
+    _require_sound(template)
+    return template
+
+
+def _require_sound(template: Template) -> None:
+    """Refuse a template that names what it does not have.
+
+    Whether views stay in their buffers is looked at for each size.
+    """
+    places = [place for port in (*template.inputs, *template.outputs) for place in port.type.shape]
+    places += [template.one, template.zero, *(each.size for each in template.buffers)]
+    places += [place for each in template.buffers if each.zeroed for place in each.zeroed[1]]
+    places += [place for each in template.decided for dims in each.dims for place in dims]
+    views = [view for step in template.steps for view in views_of_step(step)]
+    places += [place for view in views for place in (view.offset, *view.dims)]
+    hosts = [step for step in template.steps if isinstance(step, OpenHost)]
+    places += [place for step in hosts for side in step.types for each in side if each for place in each.shape]
+    in_range = [
+        (places, template.formulas.count),
+        ([view.buffer for view in views], len(template.buffers)),
+        ([port.buffer for port in (*template.inputs, *template.outputs)], len(template.buffers)),
+        ([step.decided for step in template.steps if isinstance(step, OpenKernel)], len(template.decided)),
+        ([each.question for each in template.decided if each.question != NONE], len(template.questions)),
+        ([each.place for each in template.buffers if each.kind == "constant"], len(template.constants)),
+    ]
+    if any(not 0 <= index < count for indices, count in in_range for index in indices):
+        raise ValueError("it names what it does not have")
+    for step in template.steps:
+        if isinstance(step, OpenKernel):
+            operands = template.decided[step.decided].desc.operands
+            if [len(view.dims) // 2 for view in step.views] != [len(operand.dims) for operand in operands]:
+                raise ValueError(f"{', '.join(step.nodes)}: its operands are not those of its kernel")
+        written = step.views[-1:] if isinstance(step, OpenKernel) else step.views[1]
+        if any(view and template.buffers[view.buffer].kind in ("input", "constant") for view in written):
+            raise ValueError("it would write to an input or a constant")
+
+
+def views_of_step(step: OpenKernel | OpenHost) -> Sequence[OpenView]:
+    """Return the views that a step reads or writes."""
+    if isinstance(step, OpenKernel):
+        return step.views
+    return [view for side in step.views for view in side if view is not None]
+
+
+def _places(parts: Any) -> Places:
+    return tuple(int(place) for place in parts)
+
+
+def _argument(parts: Any) -> tuple[str, Any]:
+    kind, value = parts
+    if kind not in ("place", "value", "tuple"):
+        raise ValueError(f"a question has an argument of kind {kind!r}")
+    return kind, tuple(map(_argument, value)) if kind == "tuple" else int(value) if kind == "place" else value
+
+
+def _type(parts: Any) -> OpenType:
+    dtype, shape = parts
+    if dtype not in DTYPES:
+        raise ValueError(f"a value is of type {dtype!r}")
+    return OpenType(dtype, _places(shape))
+
+
+def _port(parts: Any) -> OpenPort:
+    name, type_, buffer = parts
+    return OpenPort(str(name), _type(type_), int(buffer))
+
+
+def _buffer(parts: Any) -> OpenBuffer:
+    kind, dtype, size, place, zeroed = parts
+    if kind not in get_args(BufferKind) or dtype not in DTYPES:
+        raise ValueError(f"a buffer is of kind {kind!r} and type {dtype!r}")
+    return OpenBuffer(kind, dtype, int(size), int(place), (str(zeroed[0]), _places(zeroed[1])) if zeroed else None)
+
+
+def _view(parts: Any) -> OpenView:
+    buffer, offset, dims = parts
+    return OpenView(int(buffer), int(offset), _places(dims))
+
+
+def _step(parts: Any) -> OpenKernel | OpenHost:
+    if isinstance(parts, Mapping):
+        views, types, opset = parts["rest"]
+        inputs, outputs = (tuple(None if view is None else _view(view) for view in side) for side in views)
+        taken, given = (tuple(None if each is None else _type(each) for each in side) for side in types)
+        if [view is None for view in (*inputs, *outputs)] != [each is None for each in (*taken, *given)]:
+            raise ValueError("a view of a host call has no type")
+        return OpenHost(node_from_json(parts["node"]), (inputs, outputs), (taken, given), int(opset))
+    decided, views, nodes = parts
+    return OpenKernel(int(decided), tuple(map(_view, views)), tuple(map(str, nodes)))

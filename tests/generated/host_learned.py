@@ -1,0 +1,119 @@
+"""Makers of cases for the operators of ``ai.onnx.ml``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import numpy_helper
+
+from generated.host_cases import Case, Draw, makes
+
+ML = "ai.onnx.ml"
+RESULTS = (None, "SOFTMAX", "LOGISTIC")
+NUMBERS = ("float32", "float64", "int64", "int32")
+
+
+def _floats(d: Draw, count: int) -> list[float]:
+    return [float(each) for each in d.array((count,))]
+
+
+def _case(op_type: str, inputs: list[Any], attrs: dict[str, Any], outputs: int = 1) -> Case:
+    return Case(op_type, inputs, attrs, outputs, domain=ML)
+
+
+@makes("Binarizer", "Normalizer")
+def _rows(d: Draw, op_type: str) -> Case:
+    attrs = {"threshold": d.one_of(None, 0.5)} if op_type == "Binarizer" else {"norm": d.one_of("MAX", "L1", "L2")}
+    x = d.array(d.shape(2, 4), d.one_of("float32", "float64", "int64", "int32"))
+    return _case(op_type, [x], attrs)
+
+
+@makes("ArrayFeatureExtractor")
+def _features(d: Draw, op_type: str) -> Case:
+    shape = d.shape(d.integer(1, 3), 4)
+    return _case(op_type, [d.array(shape), d.below((1, d.integer(1, 3)), shape[-1])], {})
+
+
+@makes("Scaler")
+def _scaled(d: Draw, op_type: str) -> Case:
+    n, c = d.shape(2, 4)
+    count = d.one_of(1, c)
+    return _case(
+        op_type, [d.array((n, c), d.one_of(*NUMBERS))], {"offset": _floats(d, count), "scale": _floats(d, count)}
+    )
+
+
+@makes("Imputer")
+def _imputed(d: Draw, op_type: str) -> Case:
+    n, c = d.shape(2, 4)
+    count = d.one_of(1, c)
+    if d.flag():
+        attrs = {"imputed_value_int64s": d.integers(count, -3, 3), "replaced_value_int64": 2}
+        return _case(op_type, [d.below((n, c), 4)], attrs)
+    x = np.where(d.array((n, c), "bool"), np.float32(np.nan), d.array((n, c)))
+    x = x.astype(np.float32)
+    return _case(op_type, [x], {"imputed_value_floats": _floats(d, count), "replaced_value_float": float("nan")})
+
+
+@makes("OneHotEncoder")
+def _categories(d: Draw, op_type: str) -> Case:
+    x = d.below(d.shape(d.integer(1, 2), 3), 4, d.one_of("int64", "float32", "int32", "float64"))
+    return _case(op_type, [x], {"cats_int64s": [0, 2, 3, 1], "zeros": d.one_of(None, 1)})
+
+
+@makes("FeatureVectorizer")
+def _joined(d: Draw, op_type: str) -> Case:
+    n, widths = d.integer(1, 3), d.integers(2, 1, 3)
+    kind = d.one_of(*NUMBERS)
+    return _case(op_type, [d.array((n, width), kind) for width in widths], {"inputdimensions": widths})
+
+
+@makes("LinearRegressor")
+def _linear(d: Draw, op_type: str) -> Case:
+    n, c, targets = d.shape(3, 4)
+    attrs = {"coefficients": _floats(d, c * targets), "intercepts": d.maybe(_floats(d, targets)), "targets": targets}
+    return _case(op_type, [d.array((n, c))], attrs)
+
+
+@makes("LinearClassifier")
+def _classified(d: Draw, op_type: str) -> Case:
+    n, c = d.shape(2, 4)
+    classes = d.integer(3, 4)
+    attrs = {
+        "coefficients": _floats(d, c * classes), "intercepts": _floats(d, classes), "multi_class": d.one_of(None, 1),
+        "classlabels_ints": list(range(10, 10 + classes)), "post_transform": d.one_of(*RESULTS),
+    }  # fmt: skip
+    return _case(op_type, [d.array((n, c))], attrs, 2)
+
+
+@makes("SVMRegressor")
+def _support(d: Draw, op_type: str) -> Case:
+    n, c, count = d.shape(3, 4)
+    attrs = {
+        "kernel_type": d.one_of("LINEAR", "POLY", "RBF", "SIGMOID"), "kernel_params": [0.5, 1.0, 2.0],
+        "support_vectors": _floats(d, c * count), "coefficients": _floats(d, count), "n_supports": count,
+        "rho": _floats(d, 1), "one_class": d.one_of(None, 1),
+    }  # fmt: skip
+    return _case(op_type, [d.array((n, c))], attrs)
+
+
+@makes("TreeEnsemble")
+def _trees(d: Draw, op_type: str) -> Case:
+    """Two trees of a node and two leaves each."""
+    floats = numpy_helper.from_array
+    attrs = {
+        "aggregate_function": d.one_of(0, 1, 2, 3), "leaf_targetids": d.integers(4, 0, 1),
+        "leaf_weights": floats(d.array((4,))), "n_targets": 2, "nodes_falseleafs": [1, 1], "nodes_trueleafs": [1, 1],
+        "nodes_falsenodeids": [1, 3], "nodes_truenodeids": [0, 2], "nodes_featureids": d.integers(2, 0, 2),
+        "nodes_modes": floats(np.array(d.integers(2, 0, 5), np.uint8)), "nodes_splits": floats(np.round(d.array((2,)))),
+        "post_transform": 0, "tree_roots": [0, 1],
+    }  # fmt: skip
+    return _case(op_type, [np.round(d.array((d.integer(1, 4), 3)))], attrs)
+
+
+@makes("LabelEncoder")
+def _labels(d: Draw, op_type: str) -> Case:
+    x = d.below(d.shape(d.integer(0, 3), 3), 5, "int64")
+    values = {"values_floats": [1.5, -2.0, 3.0], "default_float": d.one_of(None, 7.0)}
+    return _case(op_type, [x], {"keys_int64s": [3, 1, 2], **values})

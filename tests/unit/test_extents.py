@@ -1,0 +1,119 @@
+"""Open extents: whatever is worked out with them, the conditions that they keep make right for other sizes too."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opbuild.graph.extents import ClosedError, Extent, Extents, at_hand
+from opbuild.graph.formulas import Formulas, Numbers
+
+Program = list[tuple[str, int, int]]
+"""Operations on results so far, by index."""
+
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+    "max": max, "min": min, "<": operator.lt, "<=": operator.le, "==": operator.eq, ">": operator.gt,
+    ">=": operator.ge, "!=": operator.ne, "index": lambda a, b: range(50)[a % 50] + b, "truth": lambda a, b: a or b,
+    "text": lambda a, b: int(str(a)) - b, "hash": lambda a, b: {a: 1}.get(b, 0), "abs": lambda a, b: abs(a) + b,
+    "float": lambda a, b: int(a * 0.5) + b, "array": lambda a, b: int(np.array([a, b], np.int64).sum()),
+}  # fmt: skip
+PROGRAMS = st.lists(st.tuples(st.sampled_from(sorted(OPERATIONS)), st.integers(0, 99), st.integers(0, 99)), max_size=12)
+SIZES = st.tuples(st.integers(0, 9), st.integers(0, 9))
+
+
+def run(program: Program, extents: tuple[Any, Any]) -> list[Any]:
+    """Return all results of a program; it ends where something is divided by zero."""
+    results: list[Any] = [*extents, 0, 1, 2, 3, -2, 12]
+    for name, left, right in program:
+        try:
+            results.append(OPERATIONS[name](results[left % len(results)], results[right % len(results)]))
+        except ZeroDivisionError:
+            break
+    return results
+
+
+@given(PROGRAMS, SIZES, SIZES)
+def test_where_the_conditions_hold_the_numbers_are_those_of_that_size(
+    program: Program, first: tuple[int, int], second: tuple[int, int]
+) -> None:
+    """A program that was run at one size gives, by its formulas, what running it at another one gives, or nothing."""
+    extents = Extents()
+    opened = run(program, (extents.input(first[0]), extents.input(first[1])))
+    numbers = Numbers(extents)
+    places = [numbers.place(each) for each in opened]
+    formulas = numbers.formulas()
+    for size in (first, second):
+        found = formulas(size)
+        assert found is not None or size != first
+        if found is not None:
+            assert [found[place] for place in places] == run(program, size)
+    assert Formulas.from_json(formulas.to_json())(second) == formulas(second)
+    assert [at_hand(each) for each in opened] == run(program, first)
+
+
+def test_shapes_of_a_transformer_stay_open() -> None:
+    """What reshaping heads asks keeps only that there is something; quotients without rest are no conditions."""
+    extents = Extents()
+    b, s = extents.input(2), extents.input(16)
+    size = b * s * 768
+    assert isinstance(size // (b * s), int)
+    assert size // (b * s) == 768
+    assert size % (b * s * 12) == 0
+    assert (b * s, 768) == (s * b, 768)
+    assert [each.kind for each in extents.conditions] == ["not zero"]
+
+
+def test_what_takes_a_number_fixes_it() -> None:
+    """An index, text or an array of integers needs the number: the program is for this one only, which is kept."""
+    for take in (int, str, float, hash, lambda each: range(100)[each], lambda each: np.array([each], np.int64)):
+        extents = Extents()
+        take(extents.input(7))
+        formulas = Numbers(extents).formulas()
+        assert formulas([7]) is not None
+        assert formulas([8]) is None
+
+
+def test_nothing_is_decided_after_the_conditions_were_taken() -> None:
+    """What would decide later, as a constant that is packed late could, is an error; what was decided is not."""
+    extents = Extents()
+    extent = extents.input(7)
+    assert extent > 3
+    Numbers(extents).formulas()
+    assert extent > 3
+    with pytest.raises(ClosedError):
+        int(extent)
+
+
+def test_extents_of_two_lowerings_do_not_meet() -> None:
+    """A number that one lowering left in a cache can not slip into another one."""
+    with pytest.raises(ClosedError):
+        Extents().input(2) + Extents().input(2)
+
+
+@pytest.mark.parametrize("change", ["variables", "numbers", "conditions"])
+def test_formulas_of_a_damaged_file_are_refused(change: str) -> None:
+    """Formulas that name an extent which is not there, or are of no known kind, are no formulas."""
+    extents = Extents()
+    extent = extents.input(7)
+    assert extent // 3 > 1
+    numbers = Numbers(extents)
+    numbers.place(extent * 2)
+    parts = numbers.formulas().to_json()
+    parts[change][-1] = {"variables": ["//", [[[1], 1]], [[[5], 1]]], "numbers": [[[9], 1]], "conditions": ["odd", []]}[
+        change
+    ]
+    with pytest.raises(ValueError, match=r"extent|kind"):
+        Formulas.from_json(parts)
+
+
+def test_an_extent_says_what_it_is() -> None:
+    """For who debugs: the value at hand and the polynomial."""
+    assert repr(Extents().input(7) * 2) == "Extent(14: (((0,), 2),))"
+    assert isinstance(Extents().input(7), Extent)
