@@ -6,7 +6,7 @@ import numpy as np
 
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.composite import einsum, images, recurrent, selection, signal, statistics
+from opbuild.graph.passes.composite import einsum, images, selection, signal, statistics
 from opbuild.graph.passes.composite.rewrite import KeptError, Rewrite
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Graph, Node
@@ -60,7 +60,6 @@ REWRITES: dict[str, Rewrite] = {
     "MeanVarianceNormalization": _mean_variance,
     **einsum.REWRITES,
     **images.REWRITES,
-    **recurrent.REWRITES,
     **selection.REWRITES,
     **signal.REWRITES,
     **statistics.REWRITES,
