@@ -102,7 +102,8 @@ class AnySize:
             self._preparing = Background(lambda: self._prepare(shapes), "opbuild-any-size")
             self._preparing.start()
         elif self._preparing is None and not isinstance(bound, Binding):
-            self._source.keeps = False
+            self._source.forget()
+            self._failed = MOST_TEMPLATES
 
     def wait(self) -> None:
         """Wait until what ``begin`` began is done."""
