@@ -24,6 +24,7 @@ from opbuild.models.source import Model, is_surely_new
 from opbuild.pipeline.any_size import AnySize
 from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
+from opbuild.pipeline.part_sizes import PartSource
 from opbuild.pipeline.parts import PartBinder
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
@@ -196,6 +197,13 @@ def compile_model(
         def bind_with(new_builder: Callable[[], Builder]) -> Callable[[Wanted], Binding]:
             return lambda wanted: bind(wanted._replace(otherwise=sizes.bind_stored), setup, stores, new_builder)
 
+        def later(wanted: Wanted) -> Binding:
+            """Bind a part behind a cut; most need nothing that is not there, and no compile server."""
+            return bind(wanted, setup, stores, lambda: make_builder(setup, stores))
+
+        def new_sizes(part: PartSource, declared: Sequence[Sequence[int]]) -> AnySize:
+            return AnySize(part, stores, declared, lambda: make_builder(setup, stores), is_open=True)
+
         behind = bind_with(lambda: make_builder(setup, stores, is_urgent=False))
         opened = [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs]
         sizes = AnySize(
@@ -203,12 +211,10 @@ def compile_model(
             stores,
             opened,
             lambda: make_builder(setup, stores),
-            PartBinder(source, stores.images, behind, behind).first,
+            PartBinder(source, stores.images, behind, behind, new_sizes).first,
             is_open=signature is None,
         )
-        # most parts need nothing that is not there: no compile server is started for them before they do
-        later = bind_with(lambda: make_builder(setup, stores))
-        parts = PartBinder(source, stores.images, bind_with(early.builder), later)
+        parts = PartBinder(source, stores.images, bind_with(early.builder), later, new_sizes)
 
         def binder(signature: Shapes) -> Bound:
             bound = sizes.bind(signature) or parts.first(signature)
