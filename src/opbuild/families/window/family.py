@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant, elements
@@ -44,14 +45,19 @@ def describe(op_type: str, kind: str, dtype: str, step: int, variant: Variant, i
     """
     lanes = variant["lanes"]
     one, steps = Dim(stride=1, min=lanes), (Dim(),) * (2 * SPATIAL - 1)
-    inputs = [Operand("x", dtype, (Dim(stride=1 if step == 1 else FREE), *steps, Dim()))]
+    along = Dim(stride=step if step in (1, 2) and lanes > 1 else FREE)  # vectors of every second one are loaded whole
+    inputs = [Operand("x", dtype, (along, *steps, Dim()))]
     if kind == "average":
         inputs.append(Operand("count", dtype, (one, *(Dim(),) * (SPATIAL - 1))))
     elif kind == "place":
-        inputs.append(Operand("place", "int64", (Dim(stride=1 if step == 1 else FREE), *steps)))
+        inputs.append(Operand("place", "int64", (along, *steps)))
         inputs.append(Operand("start", "int64", (Dim(stride=1),)))
     out = Operand("out", "int64" if kind == "place" else dtype, (one, *(Dim(),) * SPATIAL))
     return FAMILY.desc((op_type,), tuple(inputs), (out,), {"kind": kind}, variant, impl_mode)
+
+
+def _opened(_desc: OpDesc, operand: Operand, number: int, dim: Dim) -> Dim:
+    return replace(dim, stride=FREE) if operand.name in ("x", "place") and number == 0 else dim
 
 
 FAMILY = Family(
@@ -61,5 +67,6 @@ FAMILY = Family(
     variant={"lanes": Part(least=1)},
     types=TYPES["max"],
     least_extent=1,
+    opened=_opened,
     work=work,
 )

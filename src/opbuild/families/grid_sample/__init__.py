@@ -1,0 +1,1 @@
+"""Kernel family ``grid_sample``: images at places that a grid names."""

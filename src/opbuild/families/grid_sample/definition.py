@@ -1,0 +1,87 @@
+"""Images interpolated at places that a grid names: the definition.
+
+``x (W, H, [D], C, N)``, ``grid (rank, places, N)`` from -1 to 1, the innermost dimension's first, ``out (places, C,
+N)``. Each dimension has its neighbours and their weights; what is read is their product. With ``padding`` ``zeros`` a
+neighbour outside counts nothing, with ``border`` the place itself is moved to the border, with ``reflection`` each
+neighbour is the one that it mirrors.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters, variables
+from opbuild.families.grid_sample.family import TAPS
+from opbuild.kernel.opdesc import OpDesc
+
+_CUBIC = -0.75
+"""The coefficient of the cubic interpolation."""
+
+
+def define(desc: OpDesc) -> Definition:
+    """Return the definition of a GridSample."""
+    x, grid = parameters(desc)
+    p, c, n, axis = variables("p c n axis")
+    rank, kind = int(desc.attrs["rank"]), TYPES[desc.outputs[0].dtype]
+    count = TAPS[desc.attrs["mode"]]
+    index, weight, out = hl.Func("index"), hl.Func("weight"), hl.Func("out")
+    taps = [[_tap(desc, grid[a, p, n], x.dim(a).extent(), kind, t) for t in range(count)] for a in range(rank)]
+    flat = [each for own in taps for each in own]
+    index[p, axis, n] = hl.mux(axis, [place for place, _ in flat])
+    weight[p, axis, n] = hl.mux(axis, [factor for _, factor in flat])
+    total = hl.cast(kind, 0)
+    for chosen in product(range(count), repeat=rank):
+        places = [hl.unsafe_promise_clamped(index[p, a * count + t, n], 0, x.dim(a).extent() - 1)
+                  for a, t in enumerate(chosen)]  # fmt: skip
+        factor = hl.cast(kind, 1)
+        for a, t in reversed(list(enumerate(chosen))):
+            factor = factor * weight[p, a * count + t, n]
+        total = total + factor * x[(*places, c, n)]
+    out[p, c, n] = total
+    constrain_output(out, desc.outputs[0])
+    functions = {"index": index, "weight": weight}
+    return Definition([x, grid], [out], {"p": p, "c": c, "n": n}, functions)
+
+
+def _tap(desc: OpDesc, place: Any, extent: Any, kind: Any, number: int) -> tuple[Any, Any]:
+    """Return the pixel of one neighbour, and its weight."""
+    size = hl.cast(kind, extent)
+    one, half = hl.cast(kind, 1), hl.cast(kind, 0.5)
+    place = (place + one) * half * (size - one) if desc.attrs["aligned"] else ((place + one) * size - one) * half
+    if desc.attrs["padding"] == "border":
+        place = hl.max(hl.min(place, size - one), hl.cast(kind, 0))
+    if desc.attrs["mode"] == "nearest":
+        neighbour, weight = hl.round(place), one
+    else:
+        low = hl.floor(place)
+        part = place - low
+        if desc.attrs["mode"] == "linear":
+            neighbour, weight = low + hl.cast(kind, number), (part if number else one - part)
+        else:
+            neighbour, weight = low + hl.cast(kind, number - 1), _cubic(hl.abs(part - hl.cast(kind, number - 1)), kind)
+    return _placed(desc, neighbour, weight, size, kind)
+
+
+def _placed(desc: OpDesc, place: Any, weight: Any, size: Any, kind: Any) -> tuple[Any, Any]:
+    zero, one, last = hl.cast(kind, 0), hl.cast(kind, 1), size - hl.cast(kind, 1)
+    if desc.attrs["padding"] == "reflection":
+        twice = hl.cast(kind, 2)
+        # Without aligned corners the border pixels stand twice in a period, with them once.
+        period = hl.max(twice * last, one) if desc.attrs["aligned"] else twice * size
+        place = place - period * hl.floor(place / period)
+        beyond = period - place if desc.attrs["aligned"] else period - one - place
+        place = hl.select(place > last, beyond, place)
+    elif desc.attrs["padding"] == "zeros":
+        weight = hl.select((place < zero) | (place > last), zero, weight)
+    return hl.cast(hl.Int(32), hl.max(hl.min(place, last), zero)), weight
+
+
+def _cubic(distance: Any, kind: Any) -> Any:
+    """Return the weight of a neighbour at a distance of less than 2."""
+    a = hl.cast(kind, _CUBIC)
+    near = ((a + hl.cast(kind, 2)) * distance - (a + hl.cast(kind, 3))) * distance * distance + hl.cast(kind, 1)
+    far = ((distance - hl.cast(kind, 5)) * distance + hl.cast(kind, 8)) * distance - hl.cast(kind, 4)
+    return hl.select(distance <= hl.cast(kind, 1), near, a * far)
