@@ -18,7 +18,7 @@ from opbuild.report import Clock
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.in_parts import InParts
 from opbuild.runtime.network import Binding, Bound, Shapes
-from opbuild.runtime.parts import Part, Parts
+from opbuild.runtime.parts import MOST_STATES, Part, Parts
 
 if TYPE_CHECKING:
     from opbuild.frontend.walk import Walked
@@ -87,6 +87,8 @@ class PartBinder:
             return walk(answer._replace(types=types), Clock())
 
         def build(otherwise: Callable[[], Binding | None] = lambda: None, end: Cut | None = None) -> Part:
+            if len(self._answers) > MOST_STATES:
+                self._answers.clear()
             count = self._answers[state] = self._answers.get(state, 0) + 1
             walked = _Walked(partial(walk, answer))
             binding = self._bound(types, answer.digest(state), walked, stored=count <= MOST_STORED, otherwise=otherwise)

@@ -30,7 +30,7 @@ MOST_VALUES = 8
 evaluated on the host: what follows it depends on the types of its results alone, of which there are fewer."""
 
 MOST_STATES = 4096
-"""Cuts whose values are counted."""
+"""Cuts whose answers are counted."""
 
 
 @dataclass(eq=False)
