@@ -15,6 +15,7 @@ import numpy as np
 
 from opbuild.graph.types import Array, TensorType
 from opbuild.platform.digest import blake3_of
+from opbuild.text.canonical import canonical_json
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +70,8 @@ class Constants(UserDict[str, Array]):
 
 def array_digest(array: Array) -> str:
     """Return a digest of shape, type and contents; a broadcast scalar is digested as a scalar."""
+    if array.dtype == object:  # a tensor of text
+        return blake3_of(canonical_json(["text", list(array.shape), array.reshape(-1).tolist()]).encode())
     head = f"{array.dtype.str}{array.shape}".encode()
     uniform = array.size > 0 and not any(array.strides)
     part = array.reshape(-1)[:1] if uniform else array
