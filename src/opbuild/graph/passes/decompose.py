@@ -25,8 +25,9 @@ def decompose(graph: Graph) -> Graph:
             continue
         try:
             with blaming(node):
-                if node.op_type in _ROUNDING and rewriter.types[node.outputs[0]].dtype == "float16":
-                    _in_float32(rewriter, node, rewrite)
+                wide = _wider(node, rewriter.types[node.outputs[0]].dtype)
+                if wide:
+                    _in_wider(rewriter, node, rewrite, wide)
                 else:
                     rewrite(rewriter, node)
         except KeptError:
@@ -34,15 +35,23 @@ def decompose(graph: Graph) -> Graph:
     return eliminate_dead(rewriter.graph(graph))
 
 
-def _in_float32(to: Rewriter, node: Node, rewrite: Rewrite) -> None:
+def _wider(node: Node, dtype: str) -> str:
+    """Return the type in which what a node is made of is computed; empty for its own."""
+    if dtype == "float16" and node.op_type in _ROUNDING:
+        return "float32"
+    return "int32" if dtype in _SMALL and node.op_type in _SUMS else ""
+
+
+def _in_wider(to: Rewriter, node: Node, rewrite: Rewrite, wide: str) -> None:
+    narrow = to.types[node.outputs[0]]
     inputs = tuple(
-        to.add(node, "Cast", (name,), to="float32") if name and to.types[name].dtype == "float16" else name
+        to.add(node, "Cast", (name,), to=wide) if name and to.types[name].dtype == narrow.dtype else name
         for name in node.inputs
     )
     output = to.fresh(f"{node.outputs[0]}/wide")
-    to.types[output] = TensorType("float32", to.types[node.outputs[0]].shape)
+    to.types[output] = TensorType(wide, narrow.shape)
     rewrite(to, node.with_(inputs=inputs, outputs=(output,)))
-    to.add(node, "Cast", (output,), node.outputs[0], to="float16")
+    to.add(node, "Cast", (output,), node.outputs[0], to=narrow.dtype)
 
 
 _BINARY = {"Sum": "Add", "Mean": "Add", "Max": "Max", "Min": "Min"}
@@ -76,6 +85,9 @@ _ROUNDING = frozenset(
     ("Col2Im", "Einsum", "GlobalLpPool", "LpNormalization", "Mean", "MeanVarianceNormalization", "Sum")
 )
 """Operators that are rewritten as several that round."""
+
+_SUMS, _SMALL = ("Col2Im", "Einsum"), ("int8", "uint8", "int16", "uint16")
+"""Operators of sums, and types of which ONNX has none: they wrap when the sum is cast back."""
 
 REWRITES: dict[str, Rewrite] = {
     **dict.fromkeys(_BINARY, _variadic),
