@@ -61,6 +61,7 @@ def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[],
         network = network.followed_by(wanted.cut())
         with clock("start"):
             executor = stores.images.run(network.record, network.built.library, network.constants.arrays)
+            wanted.loaded(network.built.symbols, executor.library)
         working(setup.observer, WRITING)
         with clock("store"):
             if stores.images.keep(wanted, network, packer, served.builder) or network.built.compiled:
@@ -194,7 +195,9 @@ def compile_model(
             check(inputs)
 
         def bind_with(new_builder: Callable[[], Builder]) -> Callable[[Wanted], Binding]:
-            return lambda wanted: bind(wanted._replace(otherwise=sizes.bind_stored), setup, stores, new_builder)
+            return lambda wanted: bind(
+                wanted._replace(otherwise=sizes.bind_stored, loaded=sizes.add), setup, stores, new_builder
+            )
 
         behind = bind_with(lambda: make_builder(setup, stores, is_urgent=False))
         opened = [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs]
@@ -211,7 +214,10 @@ def compile_model(
         parts = PartBinder(source, stores.images, bind_with(early.builder), later)
 
         def binder(signature: Shapes) -> Bound:
-            bound = sizes.bind(signature) or parts.first(signature)
+            bound: Bound | None = sizes.bind(signature)
+            if bound is not None:
+                return bound
+            bound = parts.first(signature)
             source.remember()  # also what was stored before: that build may have been killed
             source.release()
             sizes.begin(signature, bound)

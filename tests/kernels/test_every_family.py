@@ -42,6 +42,8 @@ MOST_EXTENT, MOST_TASKS = 70, 64
 
 LOWER = next(level for level in LEVELS if level.name == "x86-64-v3")
 
+SETS = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+
 DOUBLED = np.float32([1, 1, 2, 2])
 
 HALVES = np.random.default_rng(5).standard_normal((20, 40)).astype(np.float16)
@@ -212,7 +214,7 @@ def _model(case: Case, extent: int) -> tuple[onnx.ModelProto, np.ndarray]:
         [helper.make_tensor_value_info("y", result, None)],
         initializers,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), x
+    return helper.make_model(graph, opset_imports=SETS, ir_version=10), x
 
 
 def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:

@@ -10,7 +10,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from opbuild.frontend.microsoft_attention import attention, grouped_query_attention, multi_head_attention
+from opbuild.frontend.microsoft_attention import (
+    attention,
+    grouped_query_attention,
+    multi_head_attention,
+    quantized_attention,
+)
 from opbuild.frontend.rewriting import Rewriting, Scope
 from opbuild.graph.types import Node
 
@@ -176,6 +181,7 @@ REWRITES: dict[str, Rewrite] = {
     "MultiHeadAttention": multi_head_attention,
     "NhwcConv": _nhwc_conv,
     "NhwcFusedConv": _nhwc_conv,
+    "QAttention": quantized_attention,
     "QuickGelu": _quick_gelu,
     "RotaryEmbedding": _rotary_embedding,
     "SimplifiedLayerNormalization": _rms_normalization,

@@ -17,6 +17,7 @@ from opbuild.frontend.onnx_single import to_proto
 from opbuild.frontend.open_values import is_open_value, type_at_hand, value_at_hand
 from opbuild.frontend.rest import Frame, Rest
 from opbuild.frontend.walk import walk
+from opbuild.graph.constants import array_digest
 from opbuild.graph.cut import is_tensor
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Array, Node, TensorType
@@ -131,7 +132,7 @@ def _key(node: Node, types: Sequence[TensorType | None], constants: Sequence[Arr
     """Return what decides whether kernels serve a node."""
     anonymous = to_proto(node.with_(inputs=("",) * len(node.inputs), outputs=("",) * len(node.outputs), name=""))
     values = (
-        None if value is None else value.tobytes() if value.size <= MOST_COMPARED else len(value.shape)
+        None if value is None else array_digest(value) if value.size <= MOST_COMPARED else len(value.shape)
         for value in constants
     )
     asked = tuple(map(bool, node.outputs))

@@ -82,24 +82,25 @@ class AnySize:
         self._lock = threading.RLock()
         self._opened: list[_Opened] = []
         self._failed = 0
-        self._is_open, self._has_first_only = is_open, True
+        self._is_open, self._is_ready, self._sizes = is_open, False, 0
         self._asked: Shapes = ()
         source.keeps = is_open
         self._loaded: LoadedKernels | None = None
+        self._arrived: list[tuple[Mapping[OpDesc, str], Library]] = []
         self._preparing: Background[None] | None = None
 
     def begin(self, shapes: Shapes, bound: Bound) -> None:
-        """Prepare for further sizes, in the background, after the first one was bound, if there surely are any.
+        """Prepare for further sizes, in the background, after one was built: the first, or the second that is.
 
         A network in parts has no template, nor has one that may be called with one size only.
         """
-        if self._preparing is None and self._has_first_only:
-            self._has_first_only = False
-            if isinstance(bound, Binding) and self._is_open:
-                self._preparing = Background(lambda: self._prepare(shapes), "opbuild-any-size")
-                self._preparing.start()
-            else:
-                self._source.forget()
+        self._sizes += 1
+        if self._preparing is None and isinstance(bound, Binding) and (self._is_open or self._sizes > 1):
+            self._preparing = Background(lambda: self._prepare(shapes), "opbuild-any-size")
+            self._preparing.start()
+        elif self._preparing is None and not isinstance(bound, Binding):
+            self._source.forget()
+            self._failed = MOST_TEMPLATES
 
     def wait(self) -> None:
         """Wait until what ``begin`` began is done."""
@@ -108,16 +109,14 @@ class AnySize:
 
     def add(self, symbols: Mapping[OpDesc, str], library: Library | None) -> None:
         """Take note of kernels that a binding has loaded."""
-        with self._lock:
-            if library is not None:
-                self._kernels.add(symbols, library)
+        if library is not None:
+            self._arrived.append((symbols, library))  # nobody who built should wait for who prepares
 
     def bind(self, shapes: Shapes) -> Binding | None:
-        """Bind a size by a template; None if it must be built."""
-        if not self._asked:
-            self._asked = shapes
+        """Bind a size by a template; None if it is to be built: also while the first template is prepared."""
+        self._asked = shapes
+        if not self._is_ready:
             return None
-        self.wait()
         with self._lock:
             bound = self._bound(shapes)
             if bound is None and len(self._opened) + self._failed < MOST_TEMPLATES:
@@ -127,9 +126,10 @@ class AnySize:
 
     def bind_stored(self) -> Binding | None:
         """Bind the first size by a stored template; None if there is none for it."""
+        if self._sizes:
+            return None
         with self._lock:
-            is_first = self._has_first_only and not self._opened
-            return self._bound(self._asked) if is_first and self._asked and self._load_stored() else None
+            return self._bound(self._asked) if self._load_stored() else None
 
     # -- binding ------------------------------------------------------------------------------------------------------
 
@@ -150,7 +150,8 @@ class AnySize:
                 except ValueError:
                     continue
             report = self._report(opened, decision, executor.arena_size, clock)
-            return Binding(executor, report, (lambda: self._better(shapes)) if decision.replaced else None)
+            improves = decision.replaced and not self._stores.setup.why_not_compiled
+            return Binding(executor, report, (lambda: self._better(shapes)) if improves else None)
         return None
 
     def _better(self, shapes: Shapes) -> Bound | None:
@@ -195,6 +196,8 @@ class AnySize:
             from opbuild.pipeline.loaded import LoadedKernels
 
             self._loaded = LoadedKernels(Machine.of(self._stores.setup.level))
+        while self._arrived:
+            self._loaded.add(*self._arrived.pop())
         return self._loaded
 
     def _prepare(self, shapes: Shapes) -> None:
@@ -202,6 +205,7 @@ class AnySize:
             if not self._opened and not self._load_stored():
                 self._prepare_more(shapes)
             self._source.forget()
+            self._is_ready = True
 
     def _load_stored(self) -> bool:
         from opbuild.runtime.sized import Layout

@@ -14,6 +14,7 @@ from opbuild.graph import user_operators
 from opbuild.graph.cut import Cut
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.networks import ImageKey
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.sources import own_sources, own_sources_edited
@@ -43,6 +44,7 @@ class Wanted(NamedTuple):
         read: Returns its graph, and takes the time that this needs.
         is_edited: Returns whether the graph is no longer the one that the key names.
         otherwise: Returns the network as it is ready without being stored or built for the signature, or None.
+        loaded: Told of the kernels that were built, and of the library that they were loaded from.
         cut: Returns what comes after it, once it was read, if it is a part of a network.
     """
 
@@ -50,6 +52,7 @@ class Wanted(NamedTuple):
     read: Callable[[Clock], Graph]
     is_edited: Callable[[], bool] = lambda: False
     otherwise: Callable[[], Binding | None] = lambda: None
+    loaded: Callable[[Mapping[OpDesc, str], Library | None], None] = lambda symbols, library: None
     cut: Callable[[], Cut | None] = lambda: None
 
 

@@ -9,7 +9,7 @@ from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.composite import einsum, images, selection, signal, statistics
 from opbuild.graph.passes.composite.rewrite import KeptError, Rewrite
 from opbuild.graph.passes.rewriter import Rewriter
-from opbuild.graph.types import Graph, Node
+from opbuild.graph.types import Graph, Node, TensorType
 
 
 def decompose(graph: Graph) -> Graph:
@@ -22,10 +22,25 @@ def decompose(graph: Graph) -> Graph:
             continue
         try:
             with blaming(node):
-                rewrite(rewriter, node)
+                if rewriter.types[node.outputs[0]].dtype in _SMALL and node.op_type in _SUMS:
+                    _in_int32(rewriter, node, rewrite)
+                else:
+                    rewrite(rewriter, node)
         except KeptError:
             rewriter.nodes.append(node)
     return eliminate_dead(rewriter.graph(graph))
+
+
+def _in_int32(to: Rewriter, node: Node, rewrite: Rewrite) -> None:
+    narrow = to.types[node.outputs[0]]
+    inputs = tuple(
+        to.add(node, "Cast", (name,), to="int32") if name and to.types[name].dtype == narrow.dtype else name
+        for name in node.inputs
+    )
+    output = to.fresh(f"{node.outputs[0]}/wide")
+    to.types[output] = TensorType("int32", narrow.shape)
+    rewrite(to, node.with_(inputs=inputs, outputs=(output,)))
+    to.add(node, "Cast", (output,), node.outputs[0], to=narrow.dtype)
 
 
 _BINARY = {"Sum": "Add", "Mean": "Add", "Max": "Max", "Min": "Min"}
@@ -54,6 +69,9 @@ def _mean_variance(to: Rewriter, node: Node) -> None:
     deviation = to.add(node, "Add", (to.add(node, "Sqrt", (variance,)), small))
     to.add(node, "Div", (centred, deviation), node.outputs[0])
 
+
+_SUMS, _SMALL = ("Col2Im", "Einsum"), ("int8", "uint8", "int16", "uint16")
+"""Operators of sums, and types of which ONNX has none: they wrap when the sum is cast back."""
 
 REWRITES: dict[str, Rewrite] = {
     **dict.fromkeys(_BINARY, _variadic),

@@ -12,6 +12,7 @@ from opbuild.graph.passes.integers.rewrite import rewrite_integers
 from opbuild.graph.passes.narrow import widen_narrow_floats
 from opbuild.graph.passes.patterns import fuse_gelu, fuse_layer_normalization
 from opbuild.graph.passes.shuffle import fuse_channel_shuffle
+from opbuild.graph.passes.volumes import flatten_volumes
 from opbuild.graph.types import Graph
 
 
@@ -22,7 +23,7 @@ def optimize(graph: Graph, evaluate: Evaluate) -> Graph:
         graph: A typed graph.
         evaluate: Evaluates a node whose inputs are known, e.g. the host backend's ``evaluate``.
     """
-    graph = simplify(graph, evaluate)
+    graph = fold(flatten_volumes(simplify(graph, evaluate)), Bounded(evaluate))
     return fuse(fuse_channel_shuffle(graph))
 
 

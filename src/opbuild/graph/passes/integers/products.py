@@ -126,6 +126,21 @@ def _gemm(to: IntegerRewriter, node: Node) -> bool:
     return True
 
 
+@rewrites("MatMulNBits", domain=MICROSOFT)
+def _few_bits(to: IntegerRewriter, node: Node) -> bool:
+    """Compute a product of float16 numbers in float32: kernels have no other type."""
+    if to.types[node.inputs[0]].dtype != "float16":
+        return False
+    halves = [bool(name) and to.types[name].dtype == "float16" for name in node.inputs]
+    inputs = tuple(
+        to.add(node, "Cast", (name,), to="float32") if half else name
+        for name, half in zip(node.inputs, halves, strict=True)
+    )
+    product = to.add(node, "MatMulNBits", inputs, domain=MICROSOFT, **node.attrs)
+    to.add(node, "Cast", (product,), node.outputs[0], to="float16")
+    return True
+
+
 def _product(to: IntegerRewriter, node: Node, left: Operand, right: Operand, output: str = "") -> str:
     """Append a product with numpy's rules for vectors; zero points of one dimension are one a row, one a column."""
     (a, za), (b, zb) = left, right
