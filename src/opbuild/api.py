@@ -194,24 +194,26 @@ def compile_model(
         if check is not None:
             check(inputs)
 
-        def bind_with(new_builder: Callable[[], Builder]) -> Callable[[Wanted], Binding]:
-            return lambda wanted: bind(
-                wanted._replace(otherwise=sizes.bind_stored, loaded=sizes.add), setup, stores, new_builder
-            )
+        def bind_with(stores: Stores, new_builder: Callable[[], Builder]) -> Callable[[Wanted], Binding]:
+            def bind_wanted(wanted: Wanted) -> Binding:
+                whole = wanted._replace(otherwise=sizes.bind_stored, loaded=sizes.add)
+                return bind(whole, stores.setup, stores, new_builder)
 
-        behind = bind_with(lambda: make_builder(setup, stores, is_urgent=False))
-        opened = [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs]
+            return bind_wanted
+
+        behind = stores.behind()
+        gently = bind_with(behind, lambda: make_builder(behind.setup, behind, is_urgent=False))
         sizes = AnySize(
             source,
-            stores,
-            opened,
-            lambda: make_builder(setup, stores),
-            PartBinder(source, stores.images, behind, behind).first,
+            behind,
+            [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs],
+            lambda: make_builder(behind.setup, behind),
+            PartBinder(source, behind.images, gently, gently).first,
             is_open=signature is None,
         )
         # most parts need nothing that is not there: no compile server is started for them before they do
-        later = bind_with(lambda: make_builder(setup, stores))
-        parts = PartBinder(source, stores.images, bind_with(early.builder), later)
+        later = bind_with(stores, lambda: make_builder(setup, stores))
+        parts = PartBinder(source, stores.images, bind_with(stores, early.builder), later)
 
         def binder(signature: Shapes) -> Bound:
             bound: Bound | None = sizes.bind(signature)
