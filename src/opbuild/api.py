@@ -24,6 +24,7 @@ from opbuild.models.source import Model, is_surely_new
 from opbuild.pipeline.any_size import AnySize
 from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
+from opbuild.pipeline.part_sizes import PartSource
 from opbuild.pipeline.parts import PartBinder
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
@@ -61,6 +62,7 @@ def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[],
         network = network.followed_by(wanted.cut())
         with clock("start"):
             executor = stores.images.run(network.record, network.built.library, network.constants.arrays)
+            wanted.loaded(network.built.symbols, executor.library)
         working(setup.observer, WRITING)
         with clock("store"):
             if stores.images.keep(wanted, network, packer, served.builder) or network.built.compiled:
@@ -193,25 +195,38 @@ def compile_model(
         if check is not None:
             check(inputs)
 
-        def bind_with(new_builder: Callable[[], Builder]) -> Callable[[Wanted], Binding]:
-            return lambda wanted: bind(wanted._replace(otherwise=sizes.bind_stored), setup, stores, new_builder)
+        def bind_with(stores: Stores, new_builder: Callable[[], Builder]) -> Callable[[Wanted], Binding]:
+            def bind_wanted(wanted: Wanted) -> Binding:
+                whole = wanted._replace(otherwise=sizes.bind_stored, loaded=sizes.add)
+                return bind(whole, stores.setup, stores, new_builder)
 
-        behind = bind_with(lambda: make_builder(setup, stores, is_urgent=False))
-        opened = [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs]
+            return bind_wanted
+
+        def later(wanted: Wanted) -> Binding:
+            """Bind a part behind a cut; most need nothing that is not there, and no compile server."""
+            return bind(wanted, setup, stores, lambda: make_builder(setup, stores))
+
+        behind = stores.behind()
+
+        def new_sizes(part: PartSource, declared: Sequence[Sequence[int]]) -> AnySize:
+            return AnySize(part, behind, declared, lambda: make_builder(behind.setup, behind), is_open=True)
+
+        gently = bind_with(behind, lambda: make_builder(behind.setup, behind, is_urgent=False))
         sizes = AnySize(
             source,
-            stores,
-            opened,
-            lambda: make_builder(setup, stores),
-            PartBinder(source, stores.images, behind, behind).first,
+            behind,
+            [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs],
+            lambda: make_builder(behind.setup, behind),
+            PartBinder(source, behind.images, gently, gently, new_sizes).first,
             is_open=signature is None,
         )
-        # most parts need nothing that is not there: no compile server is started for them before they do
-        later = bind_with(lambda: make_builder(setup, stores))
-        parts = PartBinder(source, stores.images, bind_with(early.builder), later)
+        parts = PartBinder(source, stores.images, bind_with(stores, early.builder), later, new_sizes)
 
         def binder(signature: Shapes) -> Bound:
-            bound = sizes.bind(signature) or parts.first(signature)
+            bound: Bound | None = sizes.bind(signature)
+            if bound is not None:
+                return bound
+            bound = parts.first(signature)
             source.remember()  # also what was stored before: that build may have been killed
             source.release()
             sizes.begin(signature, bound)

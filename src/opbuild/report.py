@@ -69,6 +69,8 @@ class Report:
         notes: Remarks of lowering, by node.
         arena: Bytes of memory for intermediate values.
         constants: Bytes of packed constants.
+        cuts: Of a network in parts the nodes at which it was cut so far: its other numbers are sums over the parts that
+            calls have asked for.
     """
 
     network: str
@@ -81,6 +83,7 @@ class Report:
     arena: int = 0
     constants: int = 0
     level: str = ""
+    cuts: tuple[str, ...] = ()
 
     @property
     def built(self) -> int:
@@ -121,6 +124,7 @@ class Report:
                 ", ".join(f"{count} x {name}" for name, count in sorted(self.host.items())) or "none",
             ),
             ("started from the stored network", "yes" if self.image else f"no: {self.image_reason}"),
+            *([("in parts, cut at", first_of(self.cuts, SHOWN_NODES))] if self.cuts else []),
             ("time", f"{self.milliseconds:.0f} ms"),
             ("memory", f"{size(self.arena)} intermediate, {size(self.constants)} constant"),
         ]
@@ -148,6 +152,8 @@ class Report:
         lines.append(f"level {self.level}")
         if self.host:
             lines.append("on the host: " + ", ".join(f"{count} x {name}" for name, count in sorted(self.host.items())))
+        if self.cuts:
+            lines.append(f"in parts, cut at {first_of(self.cuts, SHOWN_NODES)}")
         lines.append("steps: " + ", ".join(f"{name} {time:.1f} ms" for name, time in self.steps.items()))
         lines.append(
             "started from the stored network"

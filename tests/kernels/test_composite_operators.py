@@ -10,6 +10,8 @@ import pytest
 
 from kernels.combinations import crossed
 from kernels.one_operator import Array, assert_same, check, integers, model_of, on_kernels, outputs_of, random
+from opbuild.backend.host.evaluate import evaluate
+from opbuild.graph.types import Node
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_any_equation_of_einsum(equation: str, shapes: Sequence[tuple[int, ...]]
     assert_same(found, np.asarray(np.einsum(equation, *operands)))
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64", "float64", "float16"])
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64", "float64", "float16"])
 def test_einsum_of_other_types(dtype: str) -> None:
     """Types without kernels of MatMul are multiplied and summed up; float16 is rounded once."""
     a, b = random(2, 3, 4, dtype=dtype), random(2, 4, 5, dtype=dtype, seed=1)
@@ -308,3 +310,48 @@ def test_global_pools_in_three_dimensions_and_in_double_precision(op_type: str) 
     (found,) = outputs_of(op_type, [x])
     reduce = np.max if op_type == "GlobalMaxPool" else np.mean
     assert_same(found, np.asarray(reduce(x, (2, 3), keepdims=True)), 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("weights", "attrs"),
+    [
+        ((4, 6, 3, 3), {"pads": [1, 1, 1, 1]}),
+        ((4, 3, 2, 3), {"strides": [2, 1], "group": 2, "offset_group": 3, "dilations": [1, 2]}),
+    ],
+)
+@pytest.mark.parametrize("masked", [True, False])
+def test_convolutions_at_places_that_are_moved(weights: Sequence[int], attrs: dict[str, Any], masked: bool) -> None:
+    """By offsets for each output, with groups of their own; with a bias and a mask, or without."""
+    x, parts = random(2, 6, 7, 8), attrs.get("offset_group", 1)
+    taps, pads = weights[2] * weights[3], attrs.get("pads", [0] * 4)
+    strides, dilations = attrs.get("strides", [1, 1]), attrs.get("dilations", [1, 1])
+    out = [
+        (x.shape[2 + i] + pads[i] + pads[2 + i] - (weights[2 + i] - 1) * dilations[i] - 1) // strides[i] + 1
+        for i in range(2)
+    ]
+    inputs: list[Array | None] = [x, random(*weights, seed=1), random(2, parts * taps * 2, *out, seed=2)]
+    if masked:
+        inputs += [random(weights[0], seed=3), random(2, parts * taps, *out, seed=4)]
+    (found,) = outputs_of("DeformConv", inputs, (1,), opset=22, **attrs)
+    names = tuple(f"x{number}" for number in range(len(inputs)))
+    expected = evaluate(Node("DeformConv", names, ("y",), attrs, "node"), inputs, 22)[0]
+    assert_same(found, expected, 1e-4)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1, -3])
+@pytest.mark.parametrize("op_type", ["CumSum", "CumProd"])
+def test_running_sums_along_an_axis_that_is_given_to_the_call(op_type: str, axis: int) -> None:
+    """One kernel call for each axis, of which one is chosen."""
+    x = random(3, 4, 5)
+    for dtype in ("int32", "int64"):
+        (found,) = outputs_of(op_type, [x, np.array(axis, dtype)], opset=26 if op_type == "CumProd" else 14, reverse=1)
+        accumulate = np.add.accumulate if op_type == "CumSum" else np.multiply.accumulate
+        assert_same(found, np.flip(accumulate(np.flip(x, axis), axis, dtype=x.dtype), axis))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -2, -3])
+def test_a_fourier_transform_along_an_axis_that_is_given_to_the_call(axis: int) -> None:
+    """Its length is the extent, whichever axis it is."""
+    x = random(4, 6, 1)
+    (found,) = outputs_of("DFT", [x, None, np.array(axis)])
+    assert_same(found, spectrum(x, x.shape[axis], axis % 3, 0, 0))

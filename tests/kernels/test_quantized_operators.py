@@ -214,3 +214,38 @@ def test_a_quantized_table_is_looked_up_in_bytes() -> None:
     assert families_of(program) == ["gather", "elementwise"]
     assert [buffer.dtype for buffer in program.buffers if buffer.kind == "temporary"] == ["int8"]
     assert_as_onnxruntime(model, feeds)
+
+
+@pytest.mark.parametrize("types", [("uint8", "int8"), ("uint8", "uint8")], ids="-".join)
+def test_attention_whose_projection_is_one_of_integers(types: tuple[str, str]) -> None:
+    """``QAttention`` with a mask and a zero point of either side; scores and what follows are float32."""
+    feeds = {"x": drawn(types[0], (2, 5, 16)), "mask": np.array([5, 3], np.int32)}
+    known = {
+        "w": drawn(types[1], (16, 24)), "b": RNG.standard_normal(24).astype(np.float32), "sx": np.float32(0.01),
+        "sw": np.float32(0.005), "zx": np.array(100, types[0]), "zw": np.array(7, types[1]),
+    }  # fmt: skip
+    names = ["x", "w", "b", "sx", "sw", "mask", "zx", "zw"]
+    node = helper.make_node("QAttention", names, ["y"], domain=MICROSOFT, num_heads=2)
+    model = model_of([node], feeds, {"y": "float32"}, known)
+    families = families_of(program_of(model))
+    assert "matmul_integer" in families
+    assert "host" not in families
+    (expected,) = onnxruntime_outputs(model, feeds, optimized=False)
+    np.testing.assert_allclose(run_model(model, feeds)["y"], expected, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("columns", [(), (32,)], ids=["one scale", "one a column"])
+def test_a_recurrent_layer_with_quantized_weights(columns: tuple[int, ...]) -> None:
+    """``DynamicQuantizeLSTM``, of two directions; ONNX Runtime rounds the states to bytes besides, kernels do not."""
+    feeds = {"x": RNG.standard_normal((5, 2, 6)).astype(np.float32)}
+    known = {
+        "w": drawn("int8", (2, 6, 32)), "r": drawn("int8", (2, 8, 32)), "b": scales(2, 64), "sw": scales(2, *columns),
+        "zw": np.zeros((2, *columns), np.int8), "sr": scales(2, *columns), "zr": np.zeros((2, *columns), np.int8),
+    }  # fmt: skip
+    names = ["x", "w", "r", "b", "", "", "", "", "sw", "zw", "sr", "zr"]
+    attrs = {"hidden_size": 8, "direction": "bidirectional"}
+    node = helper.make_node("DynamicQuantizeLSTM", names, ["y"], domain=MICROSOFT, **attrs)
+    model = model_of([node], feeds, {"y": "float32"}, known)
+    assert "host" not in families_of(program_of(model))
+    (expected,) = onnxruntime_outputs(model, feeds, optimized=False)
+    np.testing.assert_allclose(run_model(model, feeds)["y"], expected, atol=0.05)

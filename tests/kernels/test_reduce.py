@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from kernels import one_operator
 from kernels.combinations import crossed
 from kernels.lowered import program_of, random, run_node
+from kernels.one_operator import model_of, outputs_of
 from opbuild.graph.types import Node
 from opbuild.program import HostCall
 
@@ -147,3 +149,31 @@ def test_shapes_share_kernels() -> None:
         kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
         descs |= set(program_of([node], {"x": np.zeros(shape, np.float32)}, {"y": ("float32", kept)}).descriptors())
     assert len(descs) == 1
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "uint64"])
+@pytest.mark.parametrize(
+    "op_type", ["ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceSumSquare"]
+)
+def test_unsigned_integers_wrap_and_are_compared_as_they_are(op_type: str, dtype: str) -> None:
+    """Numbers beyond the signed ones' range, along rows and across columns."""
+    x = np.random.default_rng(0).integers(0, np.iinfo(dtype).max, (7, 40), dtype, endpoint=True)
+    numpy = {"Sum": np.sum, "L1": np.sum, "Prod": np.prod, "Max": np.max, "Min": np.min}
+    for axis in (0, 1):
+        (found,) = outputs_of(op_type, [x, np.array([axis])], (1,))
+        terms = x * x if op_type == "ReduceSumSquare" else x
+        reduce = numpy.get(op_type.removeprefix("Reduce"), np.sum)
+        options = {} if op_type in ("ReduceMax", "ReduceMin") else {"dtype": dtype}
+        np.testing.assert_array_equal(found, reduce(terms, axis, keepdims=True, **options))
+
+
+def test_any_and_all_of_truth_values() -> None:
+    """The greatest is any of them, the least is all; of none the host knows it."""
+    x = np.random.default_rng(0).random((5, 40)) < 0.5
+    x[1], x[2] = False, True
+    (found,) = outputs_of("ReduceMax", [x, np.array([1])], (1,))
+    np.testing.assert_array_equal(found, x.any(1, keepdims=True))
+    (found,) = outputs_of("ReduceMin", [x, np.array([0])], (1,))
+    np.testing.assert_array_equal(found, x.all(0, keepdims=True))
+    program = one_operator.program_of(model_of("ReduceMin", [x[:0], np.array([0])], (1,))[0])
+    assert [type(call) for call in program.calls] == [HostCall]

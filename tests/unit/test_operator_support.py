@@ -83,12 +83,13 @@ def test_a_record_says_where_an_operator_runs() -> None:
     (relu,) = opbuild.operators("Relu")
     assert {"float32", "float16"} <= {*relu.kernel}
     assert (relu.form, relu.host, relu.offline, relu.why) == ("", (), True, "")
-    flat, deep = opbuild.operators("Conv")
-    assert (flat.form, flat.kernel, deep.form, deep.kernel) == ("1-D, 2-D", ("float32",), "3-D", ())
-    assert "float32" in deep.host
-    assert "one or two dimensions" in deep.why
-    (deformed,) = opbuild.operators(["DeformConv"])
-    assert not deformed.offline
+    whole, between = opbuild.operators("Resize")
+    assert (whole.form, between.form) == ("nearest", "linear, cubic")
+    assert "int8" in whole.kernel
+    assert "int8" in between.host
+    (drawn,) = opbuild.operators(["RandomNormalLike"])
+    assert not drawn.offline
+    assert drawn.why == "no kernel for RandomNormalLike"
     (shape,) = opbuild.operators("Shape")
     assert shape.folded
     assert not shape.host
@@ -103,20 +104,21 @@ def test_an_unknown_operator_names_the_nearest() -> None:
 
 def test_the_command_shows_a_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     """Filters choose by where an operator runs and for which type."""
-    assert main(["operators", "Conv", "DeformConv", "Relu", "NonZero"]) == 0
+    assert main(["operators", "Conv", "RandomNormalLike", "Relu", "NonZero"]) == 0
     table = capsys.readouterr().out
-    assert re.search(r"Conv \(1-D, 2-D\) +float32 +float16 float64 bfloat16", table)
-    assert re.search(r"DeformConv +float\* +.*not in .om files", table)
+    assert re.search(r"Conv +float16 float32 bfloat16 +float64", table)
+    assert re.search(r"RandomNormalLike +float16 float32 float64", table)
+    assert "not in .om files" in table
     assert "NonZero" in table
     assert "what it gives decides the shapes" in table
     assert "operators: 4; with kernels: 2; on the host only: 2" in table
     for options, expected in (
         (["--kernel"], {"Conv", "Relu"}),
-        (["--host"], {"Conv", "DeformConv", "NonZero"}),
-        (["--kernel", "--type", "float16"], {"Relu"}),
-        (["--type", "bool"], {"NonZero"}),
+        (["--host"], {"Conv", "RandomNormalLike", "NonZero"}),
+        (["--kernel", "--type", "float16"], {"Conv", "Relu"}),
+        (["--type", "float32"], {"Conv", "RandomNormalLike", "Relu", "NonZero"}),
     ):
-        assert main(["operators", "Conv", "DeformConv", "Relu", "NonZero", "--json", *options]) == 0
+        assert main(["operators", "Conv", "RandomNormalLike", "Relu", "NonZero", "--json", *options]) == 0
         assert {record["name"] for record in json.loads(capsys.readouterr().out)} == expected
 
 

@@ -10,7 +10,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from opbuild.frontend.microsoft_attention import attention, grouped_query_attention, multi_head_attention
+from opbuild.frontend.microsoft_attention import (
+    attention,
+    grouped_query_attention,
+    multi_head_attention,
+    quantized_attention,
+)
+from opbuild.frontend.microsoft_recurrent import dynamic_quantize_lstm
 from opbuild.frontend.rewriting import Rewriting, Scope
 from opbuild.graph.types import Node
 
@@ -165,6 +171,7 @@ def _rotary_embedding(of: Rewriting) -> Sequence[Node]:
 REWRITES: dict[str, Rewrite] = {
     "Attention": attention,
     "BiasGelu": _gelu("none"),
+    "DynamicQuantizeLSTM": dynamic_quantize_lstm,
     "EmbedLayerNormalization": _embed_layer_normalization,
     "FastGelu": _gelu("tanh"),
     "FusedConv": _fused_conv,
@@ -176,6 +183,7 @@ REWRITES: dict[str, Rewrite] = {
     "MultiHeadAttention": multi_head_attention,
     "NhwcConv": _nhwc_conv,
     "NhwcFusedConv": _nhwc_conv,
+    "QAttention": quantized_attention,
     "QuickGelu": _quick_gelu,
     "RotaryEmbedding": _rotary_embedding,
     "SimplifiedLayerNormalization": _rms_normalization,

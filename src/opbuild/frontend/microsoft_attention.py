@@ -90,33 +90,49 @@ def _split(of: Rewriting, value: str, batch: int, length: int, heads: int, size:
 
 def attention(of: Rewriting) -> Sequence[Node]:
     """Attention: the projection of queries, keys and values by one matrix, then attention."""
-    batch, length, _ = of.shape(0, 3)
-    heads, columns = int(of.attr("num_heads", 0)), of.shape(1, 2)[1]
-    sizes = tuple(map(int, of.attr("qkv_hidden_sizes", ()))) or (columns // 3,) * 3
-    if of.attr("do_rotary", 0) or of.attr("past_present_share_buffer", 0) or of.has(6) or not heads:
-        of.refuse("rotary positions and shared buffers are not served")
+    if of.has(6):
+        of.refuse("shared buffers are not served")
     projected = of("MatMul", of.input(0), of.input(1))
     if of.has(2):
         projected = of("Add", projected, of.input(2))
+    return _attend_to_itself(of, projected, 3, 4, 5)
+
+
+def quantized_attention(of: Rewriting) -> Sequence[Node]:
+    """QAttention: the projection by a matrix of bytes, then attention in floats, as in ONNX Runtime."""
+    zeros = (of.input(each) if of.has(each) else "" for each in (6, 7))
+    total = of("Cast", of("MatMulInteger", of.input(0), of.input(1), *zeros), to=1)
+    scales = (of.reshape(of.input(each), -1) for each in (3, 4))
+    projected = of("Add", of("Mul", total, of("Mul", *scales)), of.input(2))
+    return _attend_to_itself(of, projected, 5, 8, None)
+
+
+def _attend_to_itself(of: Rewriting, projected: str, mask: int, past: int, added: int | None) -> Sequence[Node]:
+    """Write attention of queries, keys and values side by side; inputs are given by their numbers."""
+    batch, length, _ = of.shape(0, 3)
+    heads, columns = int(of.attr("num_heads", 0)), of.shape(1, 2)[1]
+    sizes = tuple(map(int, of.attr("qkv_hidden_sizes", ()))) or (columns // 3,) * 3
+    if of.attr("do_rotary", 0) or of.attr("past_present_share_buffer", 0) or not heads:
+        of.refuse("rotary positions and shared buffers are not served")
     ends = np.cumsum((0, *sizes)).tolist()
     parts = [of.slice(projected, 2, ends[i], ends[i + 1]) for i in range(3)]
     query, key, value = (
         _split(of, part, batch, length, heads, size // heads) for part, size in zip(parts, sizes, strict=True)
     )
     own = Heads(of, query, key, value, batch, heads, length, length, sizes[0] // heads, sizes[2] // heads)
-    if of.has(4):
-        past = of.shape(4, 5)[3]
-        before = [of("Squeeze", of.slice(of.input(4), 0, i, i + 1), of.ints(0)) for i in (0, 1)]
-        own.append_to(before[0], before[1], past)
+    if of.has(past):
+        count = of.shape(past, 5)[3]
+        before = [of("Squeeze", of.slice(of.input(past), 0, i, i + 1), of.ints(0)) for i in (0, 1)]
+        own.append_to(before[0], before[1], count)
     present = ""
     if len(of.node.outputs) > 1 and of.node.outputs[1]:
         present = of("Concat", *(of("Unsqueeze", each, of.ints(0)) for each in (own.key, own.value)), axis=0)
-    if of.has(3):
-        own.mask(3)
+    if of.has(mask):
+        own.mask(mask)
     if of.attr("unidirectional", 0):
         own.causal()
-    if of.has(5):
-        own.added.append(of.input(5))
+    if added is not None and of.has(added):
+        own.added.append(of.input(added))
     return of.finish(own.attend(float(of.attr("scale", 0.0))), present)
 
 

@@ -302,7 +302,11 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         for mode in ("nearest", "linear", "cubic")
     ),
     "ReverseSequence": _one(_x(4, 4), _k([1, 2, 3, 4])),
-    "RoiAlign": _one(_x(1, 3, 8, 8), _x(2, 4), _k([0, 0]), output_height=2, output_width=2),
+    "RoiAlign": tuple(
+        Form(label, (_x(1, 3, 8, 8), _x(2, 4), _k([0, 0])),
+             {"output_height": 2, "output_width": 2, "sampling_ratio": samples})
+        for label, samples in (("a number of samples", 2), ("samples by size", 0))
+    ),
     "RotaryEmbedding": _one(_x(2, 4, 8, 16), _x(2, 8, 8), _x(2, 8, 8)),
     "STFT": _one(_x(1, 16, 1), _k(4), _w(8)),
     "ScatterElements": _one(_x(8, 16), _x(2, 16, dtype="int64"), _x(2, 16)),

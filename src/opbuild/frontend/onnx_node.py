@@ -205,5 +205,5 @@ def make_node(proto: NodeProto, name: str, files: DataFiles) -> Node:
     """Return a ``NodeProto`` as a Node, whose inputs and outputs still have the model's names."""
     domain = "" if proto.domain == "ai.onnx" else proto.domain
     attrs = {attribute.name: _value(attribute, files) for attribute in proto.attribute}
-    contents = proto.SerializeToString() if has_graphs(proto) or domain else None
+    contents = proto.SerializeToString() if has_graphs(proto) else None
     return Node(proto.op_type, tuple(proto.input), tuple(proto.output), attrs, name, domain, contents)

@@ -30,8 +30,8 @@ TABLE, LONGEST = 4096, 2**18
 
 
 def is_open_value(value: Array | None) -> bool:
-    """Return whether a value follows from open extents."""
-    return value is not None and value.dtype == object
+    """Return whether a value follows from open extents; text lies in arrays of objects too."""
+    return value is not None and value.dtype == object and not any(isinstance(each, str) for each in value.flat[:1])
 
 
 def fixed(value: Array, dtype: str) -> Array:

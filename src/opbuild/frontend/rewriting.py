@@ -130,9 +130,10 @@ class Rewriting:
 
     # What is often written
 
-    def floats(self, value: Any, like: int = 0) -> str:
-        """Return a constant of the element type of an input."""
-        return self._scope.constant(np.asarray(value, self.dtype(like)))
+    def floats(self, value: Any) -> str:
+        """Return a constant of the element type of the first input that has floats."""
+        kinds = (self.dtype(index) for index in range(len(self.node.inputs)) if self.has(index))
+        return self._scope.constant(np.asarray(value, next(kind for kind in kinds if "float" in kind)))
 
     def ints(self, *values: int) -> str:
         """Return a constant of int64, one-dimensional."""

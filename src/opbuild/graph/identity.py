@@ -47,6 +47,8 @@ def _plain(value: Any) -> Any:
         return ["bytes", blake3_of(value)]
     if isinstance(value, (np.ndarray, np.generic)):
         array = np.ascontiguousarray(value)
+        if array.dtype == object:  # text
+            return ["text", list(np.shape(value)), array.reshape(-1).tolist()]
         return ["array", array.dtype.str, list(np.shape(value)), blake3_of(array.reshape(-1).view(np.uint8).data)]
     if value is None or isinstance(value, (bool, int, str)):
         return value

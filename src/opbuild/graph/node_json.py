@@ -59,7 +59,7 @@ def _attribute_to_json(value: Any) -> Any:
         return {"bytes": base64.b64encode(value).decode("ascii")}
     if isinstance(value, (tuple, list)):
         return [_attribute_to_json(item) for item in value]
-    if isinstance(value, np.ndarray) and value.dtype.name in DTYPES:
+    if isinstance(value, np.ndarray):
         return array_to_json(value)
     raise ValueError(f"an attribute of type {type(value).__name__} can not be stored")
 
@@ -77,7 +77,15 @@ def _attribute_from_json(value: Any) -> Any:
 
 
 def array_to_json(array: Array) -> dict[str, Any]:
-    """Return an array as JSON values, exactly."""
+    """Return an array as JSON values, exactly.
+
+    Raises:
+        ValueError: If JSON can not hold it.
+    """
+    if array.dtype == object and all(isinstance(each, str) for each in array.flat):
+        return {"text": array.reshape(-1).tolist(), "shape": list(array.shape)}
+    if array.dtype.name not in DTYPES:
+        raise ValueError(f"an array of type {array.dtype.name} can not be stored")
     data = base64.b64encode(array.tobytes()).decode("ascii")
     return {"array": data, "dtype": array.dtype.name, "shape": list(array.shape)}
 
@@ -88,6 +96,10 @@ def array_from_json(parts: Any) -> Array:
     Raises:
         KeyError, TypeError, ValueError: If it is none.
     """
+    if "text" in parts:
+        found = np.empty(len(parts["text"]), object)
+        found[:] = [str(each) for each in parts["text"]]
+        return found.reshape(parts["shape"])
     if parts["dtype"] not in DTYPES:
         raise ValueError(f"an attribute has type {parts['dtype']!r}")
     data = np.frombuffer(base64.b64decode(parts["array"], validate=True), numpy_dtype(parts["dtype"]))

@@ -12,7 +12,7 @@ from opbuild.graph.passes.infer import types_with_rule
 WITHOUT_RULE = frozenset((
     "AffineGrid", "Attention", "BitCast", "BlackmanWindow", "CausalConvWithState", "CenterCropPad", "Col2Im",
     "Compress", "ConcatFromSequence", "Constant", "DFT", "DeformConv", "Det", "GRU",
-    "GridSample", "HammingWindow", "HannWindow", "If", "ImageDecoder", "LSTM", "LinearAttention", "Loop", "MaxRoiPool",
+    "HammingWindow", "HannWindow", "If", "ImageDecoder", "LSTM", "LinearAttention", "Loop", "MaxRoiPool",
     "MelWeightMatrix", "Multinomial", "NegativeLogLikelihoodLoss", "NonMaxSuppression", "NonZero",
     "Optional", "OptionalGetElement", "OptionalHasElement", "QLinearMatMul", "RNN", "RegexFullMatch", "RoiAlign",
     "RotaryEmbedding", "STFT", "Scan", "Scatter", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase",

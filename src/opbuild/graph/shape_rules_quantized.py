@@ -122,3 +122,18 @@ def qlinear_concat(call: Call) -> Types:
 def qlinear_where(call: Call) -> Types:
     """A condition and two values, broadcast together."""
     return (TensorType(call.dtype(1), broadcast(call, (call.shape(0), call.shape(1), call.shape(4)))),)
+
+
+@rule("MatMulNBits", domain="com.microsoft")
+def matmul_nbits(call: Call) -> Types:
+    """The left operand's type, with the columns that attribute ``N`` gives."""
+    shape, k, n = call.rank(0, least=1), int(call.attr("K", 0)), int(call.attr("N", 0))
+    if shape[-1] != k:
+        call.fail(f"the inner extents {shape[-1]} and {k} differ")
+    bits, block = int(call.attr("bits", 4)), int(call.attr("block_size", 0))
+    if block < 16 or block & (block - 1):
+        call.fail(f"blocks have 16, 32, 64, ... elements, not {block}")
+    blocks = -(-k // block)
+    if call.type(1).size != n * blocks * block * bits // 8 or call.type(2).size != n * blocks:
+        call.fail(f"{n} columns of {blocks} blocks of {block} weights of {bits} bits are not what inputs 1 and 2 have")
+    return (TensorType(call.dtype(0), (*shape[:-1], n)),)

@@ -189,3 +189,12 @@ def max_unpool(call: Call) -> Types:
     strides, pads = _list(call, "strides", count, 1), _list(call, "pads", 2 * count, 0)
     spatial = ((x[2 + i] - 1) * strides[i] - pads[i] - pads[count + i] + kernel[i] for i in range(count))
     return (TensorType(call.dtype(0), (*x[:2], *spatial)),)
+
+
+@rule("GridSample")
+def grid_sample(call: Call) -> Types:
+    """The channels of the first input at the places of the second."""
+    x, grid = call.rank(0, least=3), call.rank(1, len(call.shape(0)))
+    if grid[0] != x[0] or grid[-1] != len(x) - 2:
+        call.fail(f"a grid of shape {list(grid)} does not fit an input of shape {list(x)}")
+    return (TensorType(call.dtype(0), (*x[:2], *grid[1:-1])),)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from opbuild.graph.extents import Extent, at_hand
-from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.available import Call, Kernels
 from opbuild.program import View
 
@@ -32,7 +33,6 @@ class Recording(Kernels):
 
     Attributes:
         questions: What they were asked.
-        asked_for: For each call that was made the question whose answer its variant is, by the place of the views.
     """
 
     def __init__(self) -> None:
@@ -43,8 +43,9 @@ class Recording(Kernels):
         return True
 
     def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Call | None:
-        """Return the very call."""
-        return desc, views
+        """Return the very call; what a descriptor holds of open extents, it holds of this size alone."""
+        inputs, outputs = (tuple(map(_fixed_operand, side)) for side in (desc.inputs, desc.outputs))
+        return replace(desc, inputs=inputs, outputs=outputs, attrs=_fixed(desc.attrs)), views
 
     def choose(self, site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
         """Return the variant for the size at hand, which does not decide for others."""
@@ -55,6 +56,19 @@ class Recording(Kernels):
     def question_of(self, desc: OpDesc) -> Question | None:
         """Return the question whose answer is a descriptor's variant."""
         return next((each for each in self.questions if each.answer is desc.variant), None)
+
+
+def _fixed_operand(operand: Operand) -> Operand:
+    dims = (Dim(int(d.extent), int(d.stride), int(d.min), int(d.max), int(d.multiple)) for d in operand.dims)
+    return replace(operand, dims=tuple(dims))
+
+
+def _fixed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _fixed(each) for name, each in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(_fixed, value))
+    return int(value) if isinstance(value, Extent) else value
 
 
 def _at_hand(value: Any) -> Any:

@@ -51,7 +51,7 @@ def to_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
     """Make the call that copies a plain image ``(W, H, C)`` into blocks ``(16, W, H, C1)``."""
     source, target = views
     plain, blocked = _merged(source.dims, target.dims)
-    desc = to_blocks.describe(dtype, constant_step(plain[0][1]), plain[2][0] % BLOCK == 0)
+    desc = to_blocks.describe(dtype, constant_step(plain[0][1]), plain[2][0])
     return desc, (View(source.buffer, source.offset, plain), View(target.buffer, target.offset, blocked))
 
 

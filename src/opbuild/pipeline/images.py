@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError
@@ -14,6 +14,7 @@ from opbuild.graph import user_operators
 from opbuild.graph.cut import Cut
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.networks import ImageKey
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.sources import own_sources, own_sources_edited
@@ -29,10 +30,22 @@ from opbuild.version import __version__
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
-    from opbuild.models.source import ModelSource
+    from opbuild.models.declaration import Declaration
     from opbuild.pipeline.stages import Assembled
     from opbuild.runtime.image import OpenImage
     from opbuild.runtime.weights import Constants, Packer
+
+
+class Declares(Protocol):
+    """A model, or a part of one, as far as it names a template."""
+
+    @property
+    def declaration(self) -> Declaration:
+        """What it is called, and its inputs."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of all that decides what it computes."""
 
 
 class Wanted(NamedTuple):
@@ -43,6 +56,7 @@ class Wanted(NamedTuple):
         read: Returns its graph, and takes the time that this needs.
         is_edited: Returns whether the graph is no longer the one that the key names.
         otherwise: Returns the network as it is ready without being stored or built for the signature, or None.
+        loaded: Told of the kernels that were built, and of the library that they were loaded from.
         cut: Returns what comes after it, once it was read, if it is a part of a network.
     """
 
@@ -50,6 +64,7 @@ class Wanted(NamedTuple):
     read: Callable[[Clock], Graph]
     is_edited: Callable[[], bool] = lambda: False
     otherwise: Callable[[], Binding | None] = lambda: None
+    loaded: Callable[[Mapping[OpDesc, str], Library | None], None] = lambda symbols, library: None
     cut: Callable[[], Cut | None] = lambda: None
 
 
@@ -59,15 +74,16 @@ class Images:
     Args:
         setup: Settings, level and compiler, which are in every key.
         store: Where the networks are.
+        blocks: The memory that they run in; default: their own.
 
     Attributes:
         blocks: The memory that all networks of this build run in.
     """
 
-    def __init__(self, setup: Setup, store: ImageStore) -> None:
+    def __init__(self, setup: Setup, store: ImageStore, blocks: Blocks[Prepared] | None = None) -> None:
         self._setup = setup
         self._store = store
-        self.blocks: Blocks[Prepared] = Blocks()
+        self.blocks: Blocks[Prepared] = Blocks() if blocks is None else blocks
 
     def key(self, network: str, model: str, inputs: Mapping[str, TensorType], part: str = "") -> ImageKey:
         """Return the key of a network of the model with this digest, for one input signature.
@@ -123,7 +139,7 @@ class Images:
         loaded = Library(library, self._setup.config.num_threads) if library else None
         return Executor(record, loaded, constants, evaluate, self.blocks)
 
-    def open_key(self, source: ModelSource, number: int) -> ImageKey:
+    def open_key(self, source: Declares, number: int) -> ImageKey:
         """Return the key of one of the templates of a model, counted from 0."""
         declared = {name: TensorType(dtype, shape or ()) for name, dtype, shape in source.declaration.inputs}
         key = self.key(source.declaration.name, source.digest, declared)

@@ -154,7 +154,7 @@ class Executor(Runner):
         if library is None and self._symbols:
             raise LinkError(f"the network {record.name} calls kernels and has no library", "build it again")
         self._functions = {symbol: library.kernel(symbol) for symbol in self._symbols} if library is not None else {}
-        self._library = library
+        self.library = library
         self._checked = frozenset(record.notes.get(CHECKED_ORDER, ()))
         self._prepare_first()
 
@@ -233,7 +233,7 @@ class Arena:
     def _kernel_step(self, step: KernelStep, headers: Array, addresses: list[int], owner: Executor) -> Step:
         """Return what runs a kernel: the kernel itself, what calls it, or what checks it."""
         kernel: Any = owner._functions[step.symbol]
-        library = cast("Library", owner._library)
+        library = cast("Library", owner.library)
         if step.symbol not in owner._checked:
             return kernel_step(kernel, library, here().tasks(step.work, library.num_threads), addresses)
         from opbuild.runtime.order_check import OrderCheck  # only for who debugs

@@ -119,6 +119,7 @@ def merged(parts: Sequence[tuple[Cut, Report]]) -> Report:
         operators=tuple(operators.values()),
         host=dict(host),
         steps=dict(steps),
+        cuts=tuple({cut.path: f"{cut.op_type} {cut.node}" for cut, _ in parts if cut.kind != "end"}.values()),
         image=not reasons,
         image_reason=reasons[0] if reasons else "",
         notes={name: note for report in reports for name, note in report.notes.items()},

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opbuild.families.dims import free_dims
-from opbuild.families.family import Dims, Family, Part, Variant, elements
-from opbuild.families.reduce.family import TYPES
+from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant, elements
+from opbuild.families.reduce.family import SMALL
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 
@@ -38,6 +38,6 @@ FAMILY = Family(
     attributes=("least", "last", "layout"),
     variant={"lanes": Part(least=1), "vector": Part()},
     work=work,
-    types=TYPES["max"],
+    types=(*FLOATS, *INTEGERS, *SMALL),
     least_extent=1,
 )

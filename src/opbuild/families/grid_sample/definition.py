@@ -14,7 +14,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters, variables
-from opbuild.families.grid_sample.family import TAPS
+from opbuild.families.grid_sample.taps import TAPS
 from opbuild.kernel.opdesc import OpDesc
 
 _CUBIC = -0.75

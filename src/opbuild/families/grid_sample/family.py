@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opbuild.families.family import FLOATS, Dims, Family, Part, Variant, elements
+from opbuild.families.grid_sample.taps import TAPS
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-
-TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
-"""Neighbours in each dimension by the mode."""
 
 
 def choose(places: int, machine: Machine) -> Variant:

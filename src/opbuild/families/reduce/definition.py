@@ -100,7 +100,7 @@ def _reduced(name: str, reduce: Reduce, extents: list[Any], kind: Any) -> Any:
     if name == "prod":
         return reduce(name, lambda x: x, mul, hl.cast(kind, 1))
     if name == "l1":
-        return reduce(name, lambda x: hl.cast(kind, hl.abs(x)), add, zero)
+        return reduce(name, lambda x: x if kind.is_uint() else hl.cast(kind, hl.abs(x)), add, zero)
     if name in ("l2", "sum_square"):
         squares = reduce(name, lambda x: x * x, add, zero)
         return hl.sqrt(squares) if name == "l2" else squares

@@ -13,11 +13,11 @@ from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 VECTORS = 4
 """Vectors of columns that are reduced side by side, where there are so many."""
 
-SMALL = ("int8", "uint8")
+SMALL, UNSIGNED = ("int8", "uint8"), ("uint32", "uint64")
 
 TYPES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("sum", "prod", "l1", "sum_square"), (*FLOATS, *INTEGERS)),
-    **dict.fromkeys(("max", "min"), (*FLOATS, *INTEGERS, *SMALL)),
+    **dict.fromkeys(("sum", "prod", "l1", "sum_square"), (*FLOATS, *INTEGERS, *UNSIGNED)),
+    **dict.fromkeys(("max", "min"), (*FLOATS, *INTEGERS, *SMALL, *UNSIGNED, "bool")),
     **dict.fromkeys(("mean", "l2", "log_sum", "log_sum_exp"), FLOATS),
 }
 """Element types that the kernels of each reduction serve."""

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 from opbuild.families.blocked import BLOCK, BLOCKED_DIMS
 from opbuild.families.family import Dims, Family, moved_bytes
+from opbuild.families.to_blocked.few import FEW
 from opbuild.kernel.machine import Machine
-from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+
+BYTES = ("uint8", "int8")
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
@@ -15,14 +18,17 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     return 2 * moved_bytes(desc, shapes, machine)
 
 
-def describe(dtype: str, stride: int, whole: bool) -> OpDesc:
+def describe(dtype: str, stride: int, channels: int) -> OpDesc:
     """Return the descriptor; operands x ``(W, H, C)``, with ``stride`` along a row, and out ``(16, W, H, C1)``.
 
-    ``whole``: the channels fill all blocks.
+    Kernels differ by whether the ``channels`` fill all blocks, and for bytes by whether there are few of them.
     """
-    dims = (Dim(stride=stride), Dim(), Dim(min=0 if whole else 1, multiple=BLOCK if whole else 1))
+    whole, few = channels % BLOCK == 0, 0 < channels <= FEW and dtype in BYTES
+    most = FEW if few else FREE
+    dims = (Dim(stride=stride), Dim(), Dim(min=0 if whole else 1, max=most, multiple=BLOCK if whole else 1))
     x, out = Operand("x", dtype, dims, "NCHW"), Operand("out", dtype, BLOCKED_DIMS, "NC1HWC0")
-    return FAMILY.desc(("ToBlocked",), (x,), (out,), {"whole": whole}, {})
+    attrs = {"whole": whole, "few": True} if few else {"whole": whole}
+    return FAMILY.desc(("ToBlocked",), (x,), (out,), attrs, {})
 
 
-FAMILY = Family("to_blocked", choose=dict, work=work, attributes=("whole",), any_stride=True)
+FAMILY = Family("to_blocked", choose=dict, work=work, attributes=("whole", "few"), any_stride=True)

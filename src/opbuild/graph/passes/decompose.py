@@ -6,17 +6,14 @@ import numpy as np
 
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.composite import einsum, images, recurrent, selection, signal, statistics
+from opbuild.graph.passes.composite import axes, einsum, images, selection, signal, statistics
 from opbuild.graph.passes.composite.rewrite import KeptError, Rewrite
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Graph, Node, TensorType
 
 
 def decompose(graph: Graph) -> Graph:
-    """Rewrite variadic Sum, Mean, Max and Min, MeanVarianceNormalization, and the operators of ``composite``.
-
-    An operator is rounded to float16 once, at its end: what it is made of is computed in float32.
-    """
+    """Rewrite variadic Sum, Mean, Max and Min, MeanVarianceNormalization, and the operators of ``composite``."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         rewrite = None if node.domain else REWRITES.get(node.op_type)
@@ -25,8 +22,8 @@ def decompose(graph: Graph) -> Graph:
             continue
         try:
             with blaming(node):
-                if node.op_type in _ROUNDING and rewriter.types[node.outputs[0]].dtype == "float16":
-                    _in_float32(rewriter, node, rewrite)
+                if rewriter.types[node.outputs[0]].dtype in _SMALL and node.op_type in _SUMS:
+                    _in_int32(rewriter, node, rewrite)
                 else:
                     rewrite(rewriter, node)
         except KeptError:
@@ -34,15 +31,16 @@ def decompose(graph: Graph) -> Graph:
     return eliminate_dead(rewriter.graph(graph))
 
 
-def _in_float32(to: Rewriter, node: Node, rewrite: Rewrite) -> None:
+def _in_int32(to: Rewriter, node: Node, rewrite: Rewrite) -> None:
+    narrow = to.types[node.outputs[0]]
     inputs = tuple(
-        to.add(node, "Cast", (name,), to="float32") if name and to.types[name].dtype == "float16" else name
+        to.add(node, "Cast", (name,), to="int32") if name and to.types[name].dtype == narrow.dtype else name
         for name in node.inputs
     )
     output = to.fresh(f"{node.outputs[0]}/wide")
-    to.types[output] = TensorType("float32", to.types[node.outputs[0]].shape)
+    to.types[output] = TensorType("int32", narrow.shape)
     rewrite(to, node.with_(inputs=inputs, outputs=(output,)))
-    to.add(node, "Cast", (output,), node.outputs[0], to="float16")
+    to.add(node, "Cast", (output,), node.outputs[0], to=narrow.dtype)
 
 
 _BINARY = {"Sum": "Add", "Mean": "Add", "Max": "Max", "Min": "Min"}
@@ -72,17 +70,15 @@ def _mean_variance(to: Rewriter, node: Node) -> None:
     to.add(node, "Div", (centred, deviation), node.outputs[0])
 
 
-_ROUNDING = frozenset(
-    ("Col2Im", "Einsum", "GlobalLpPool", "LpNormalization", "Mean", "MeanVarianceNormalization", "Sum")
-)
-"""Operators that are rewritten as several that round."""
+_SUMS, _SMALL = ("Col2Im", "Einsum"), ("int8", "uint8", "int16", "uint16")
+"""Operators of sums, and types of which ONNX has none: they wrap when the sum is cast back."""
 
 REWRITES: dict[str, Rewrite] = {
     **dict.fromkeys(_BINARY, _variadic),
     "MeanVarianceNormalization": _mean_variance,
+    **axes.REWRITES,
     **einsum.REWRITES,
     **images.REWRITES,
-    **recurrent.REWRITES,
     **selection.REWRITES,
     **signal.REWRITES,
     **statistics.REWRITES,

@@ -40,6 +40,8 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     if any(node.outputs[1:]):
         raise NotServedError(f"{node.op_type}'s mean and deviation are asked for")
     type_ = lowering.type(node.inputs[0])
+    if type_.size == 0:
+        raise NotServedError("a normalisation of nothing has no kernel")
     axis = int(node.attrs.get("axis", -1)) % max(1, len(type_.shape))
     names = [name for name in node.inputs[1:] if name]
     row = type_.shape[axis:]

@@ -38,6 +38,8 @@ def reduce(lowering: Lowering, node: Node) -> None:
     name = _NAMES[node.op_type]
     if type_.dtype not in reduces.TYPES[name]:
         raise NotServedError(f"{node.op_type} of {type_.dtype} has no kernel")
+    if type_.dtype == "bool" and not type_.size:
+        raise NotServedError(f"{node.op_type} of no truth values: the greatest byte is none")
     axes = _axes(lowering, node, len(type_.shape))
     if not axes and node.attrs.get("noop_with_empty_axes", 0):
         raise NotServedError(f"{node.op_type} over no axes computes element by element")

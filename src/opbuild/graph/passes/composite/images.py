@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 
@@ -112,4 +113,56 @@ def _max_unpool(to: Rewriter, node: Node) -> None:
     to.add(node, "Pad", (shaped, integers(to, node, beyond)), node.outputs[0], mode="constant")
 
 
-REWRITES: dict[str, Rewrite] = {"AffineGrid": _affine_grid, "Col2Im": _col2im, "MaxUnpool": _max_unpool}
+def _deformed(to: Rewriter, node: Node) -> None:
+    """DeformConv: the input at the taps' places, moved by the offsets, times the weights."""
+    x, weights, offset = node.inputs[:3]
+    (images, channels, *size), result = to.types[x].shape, to.types[node.outputs[0]].shape
+    outputs, inputs, *kernel = to.types[weights].shape
+    if len(size) != 2 or to.types[x].dtype != "float32" or not all(to.types[n].size for n in node.inputs if n):
+        raise KeptError
+    group, parts = int(node.attrs.get("group", 1)), int(node.attrs.get("offset_group", 1))
+    taps, places = prod(kernel), prod(result[2:])
+    bases = [_tap_places(node, kernel, result[2:], axis) for axis in (0, 1)]
+    moved = reshaped(to, node, offset, (images * parts, taps, 2, *result[2:]))
+    columns = []
+    for axis in (1, 0):  # a grid has the innermost dimension first
+        shift = reshaped(
+            to, node, to.add(node, "Gather", (moved, integers(to, node, axis)), axis=2), (-1, taps, places)
+        )
+        place = to.add(node, "Add", (shift, to.constant(f"{node.name}/places", bases[axis])))
+        # To the range from -1 to 1 between the outermost pixels' edges.
+        twice = to.constant(f"{node.name}/scale", np.array(2 / size[axis], np.float32))
+        edge = to.constant(f"{node.name}/edge", np.array(1 / size[axis] - 1, np.float32))
+        scaled = to.add(node, "Add", (to.add(node, "Mul", (place, twice)), edge))
+        columns.append(reshaped(to, node, scaled, (images * parts, taps, places, 1)))
+    grid = to.add(node, "Concat", tuple(columns), axis=3)
+    split = reshaped(to, node, x, (images * parts, channels // parts, *size))
+    sampled = to.add(node, "GridSample", (split, grid), mode="linear", padding_mode="zeros", align_corners=0)
+    if has_input(node, 4):
+        mask = reshaped(to, node, node.inputs[4], (images * parts, 1, taps, places))
+        sampled = to.add(node, "Mul", (sampled, mask))
+    rows = reshaped(to, node, sampled, (images, group, inputs * taps, places))
+    matrix = reshaped(to, node, weights, (group, outputs // group, inputs * taps))
+    found = reshaped(
+        to, node, to.add(node, "MatMul", (matrix, rows)), result, "" if has_input(node, 3) else node.outputs[0]
+    )
+    if has_input(node, 3):
+        to.add(node, "Add", (found, reshaped(to, node, node.inputs[3], (outputs, 1, 1))), node.outputs[0])
+
+
+def _tap_places(node: Node, kernel: Sequence[int], out: Sequence[int], axis: int) -> Array:
+    """Return where each tap of each output lies along an axis, without offsets: ``(1, taps, outputs)``."""
+    strides, dilations = (tuple(node.attrs.get(name) or (1, 1)) for name in ("strides", "dilations"))
+    before = tuple(node.attrs.get("pads") or (0, 0, 0, 0))[axis]
+    taps, positions = np.arange(kernel[axis]) * dilations[axis], np.arange(out[axis]) * strides[axis] - before
+    line = taps[:, None] + positions
+    whole = line[:, None, :, None] if axis == 0 else line[None, :, None, :]
+    return np.broadcast_to(whole, (*kernel, *out)).reshape(1, prod(kernel), prod(out)).astype(np.float32)
+
+
+REWRITES: dict[str, Rewrite] = {
+    "AffineGrid": _affine_grid,
+    "Col2Im": _col2im,
+    "DeformConv": _deformed,
+    "MaxUnpool": _max_unpool,
+}

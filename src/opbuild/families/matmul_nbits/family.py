@@ -1,0 +1,77 @@
+"""Products of float32 and weights of few bits in blocks of one scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
+from opbuild.families.matmul.family import epilogue_work
+from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+
+VECTORS = 2
+"""Vectors of columns in a panel of the weights."""
+
+_TILES = ((4, 1), (3, 1), (2, 1), (1, 2), (1, 1))
+"""Rows and panels of tiles, whose sums of a block and of blocks fill twice as many registers."""
+
+RATE = 2
+"""Products of a lane in a nanosecond with a tile of one row; weights become float32 once for all rows."""
+
+
+def panel(machine: Machine) -> int:
+    """Return the columns in a panel."""
+    return VECTORS * machine.lanes
+
+
+def choose(m: int, n: int, machine: Machine) -> Variant:
+    """Return the variant for a product.
+
+    Args:
+        m: Rows of the output, at least 1.
+        n: Columns, at least 1.
+        machine: What runs it.
+    """
+    panels = -(-n // panel(machine))
+    rows, side_by_side = next(
+        tile
+        for tile in _TILES
+        if tile[0] <= m and panels % tile[1] == 0 and (2 * tile[0] + 1) * tile[1] * VECTORS < machine.registers
+    )
+    return {"rows": rows, "panels": side_by_side}
+
+
+def operands(variant: Variant, zeros: str, machine: Machine) -> tuple[Operand, ...]:
+    """Return the operands lhs, rhs, scale and, if their type is not empty, zeros."""
+    width = panel(machine)
+    dims = (Dim(width, 1), Dim(stride=width), Dim(multiple=variant["panels"]))
+    lhs = Operand("lhs", "float32", (Dim(stride=1), Dim(min=variant["rows"])))
+    packed = (Operand("rhs", "uint8", dims, "FRACTAL_Z"), Operand("scale", "float32", dims, "FRACTAL_Z"))
+    return lhs, *packed, *((Operand("zeros", zeros, dims, "FRACTAL_Z"),) if zeros else ())
+
+
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds that a product takes on one core."""
+    k, elements = shapes[0][0][0], prod(extent for extent, _ in shapes[-1])
+    rows = int(desc.variant["rows"])
+    arithmetic = elements * k / (RATE * machine.lanes * (1 + rows / 2))
+    return max(arithmetic, moved_bytes(desc, shapes, machine)) + epilogue_work(desc, shapes, machine)
+
+
+def _opened(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
+    return replace(dim, multiple=1)
+
+
+FAMILY = Family(
+    "matmul_nbits",
+    choose,
+    attributes=("bits", "block", "zeros", "epilogue"),
+    variant={"rows": Part(least=1), "panels": Part(least=1)},
+    types=("float32",),
+    milliseconds=150,
+    least_extent=1,
+    opened=_opened,
+    work=work,
+)

@@ -1,0 +1,1 @@
+"""Kernel family ``roi_align``: regions of images, sampled in bins."""

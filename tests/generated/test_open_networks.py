@@ -1,0 +1,121 @@
+"""Random networks with open extents: bound by numbers they are what they are when built for that very size.
+
+``OPBUILD_FUZZ=5000`` tries so many networks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import opbuild
+from comparison import onnxruntime_outputs
+from fuzzing import CAMPAIGN
+from generated.random_open import WIDTH, make_open_model, sizes
+from opbuild.backend.evaluate import evaluate
+from opbuild.errors import ModelError
+from opbuild.frontend.onnx_model import OnnxModel, load_model
+from opbuild.graph.types import Graph
+from opbuild.kernel.level import LEVELS
+from opbuild.lowering.available import meaning
+from opbuild.lowering.context import Options
+from opbuild.pipeline.steps import optimize_graph
+from opbuild.pipeline.templates import OpenProgram
+from opbuild.program import KernelCall, Program, View
+from opbuild.runtime.memory_plan import views_of
+from opbuild.runtime.network import Shapes
+from opbuild.runtime.template import OpenKernel, OpenView, Template, views_of_step
+from opbuild.runtime.weights import Packer, pack_constants
+
+NETWORKS, RUN = CAMPAIGN or 24, CAMPAIGN // 20 or 2
+SIZES = 8
+FIRST = int(os.environ.get("OPBUILD_FUZZ_SEED", "0"))
+
+pytestmark = pytest.mark.timeout(14400 if CAMPAIGN else 300)
+
+
+def opened(model: OnnxModel, size: tuple[int, int]) -> OpenProgram:
+    """A network lowered with open extents at a size."""
+
+    def graph(shapes: Shapes) -> Graph:
+        return optimize_graph(model.bind({"x": shapes[0]}, evaluate))
+
+    return OpenProgram(graph, [(-1, -1, WIDTH)], ((*size, WIDTH),), LEVELS[-1], Options())
+
+
+def template_of(program: OpenProgram) -> Template:
+    """Its template."""
+    return program.template(pack_constants(program.at_hand(), Packer()))
+
+
+def filled(view: OpenView, numbers: list[int]) -> View:
+    """A view of a template in a size."""
+    dims = [numbers[place] for place in view.dims]
+    return View(view.buffer, numbers[view.offset], tuple(zip(dims[::2], dims[1::2], strict=True)))
+
+
+def assert_same(template: Template, numbers: list[int], program: Program) -> None:
+    """Compare what a template is in a size with what is lowered at that size."""
+    assert [numbers[each.size] for each in template.buffers] == [each.size for each in program.buffers]
+    for step, call in zip(template.steps, program.calls, strict=True):
+        assert [filled(view, numbers) for view in views_of_step(step)] == list(views_of(call))
+        if isinstance(step, OpenKernel):
+            assert isinstance(call, KernelCall)
+            assert meaning(template.decided[step.decided].desc) == meaning(call.desc)
+    shapes = [[numbers[place] for place in port.type.shape] for port in template.outputs]
+    assert shapes == [list(port.type.shape) for port in program.outputs]
+
+
+def is_chosen_alike(template: Template, program: Program) -> bool:
+    """Return whether families chose the same variants, which lowering may look at."""
+    descs = [template.decided[step.decided].desc for step in template.steps if isinstance(step, OpenKernel)]
+    return descs == [call.desc for call in program.calls if isinstance(call, KernelCall)]
+
+
+def test_a_template_is_what_lowering_makes_at_each_size_for_which_it_is() -> None:
+    """Where its conditions hold, its numbers are those of the network lowered at that size; extents 0 and 1 too."""
+    found: Counter[str] = Counter()
+    for seed in range(FIRST, FIRST + NETWORKS):
+        model = load_model(make_open_model(seed).SerializeToString())
+        made: list[tuple[tuple[int, int], OpenProgram, Template]] = []
+        for size in sizes(seed, SIZES):
+            try:
+                program = opened(model, size)
+            except ModelError:  # a size that the network does not take
+                found["refused"] += 1
+                continue
+            made.append((size, program, template_of(program)))
+        for _, _, template in made:
+            for size, program, _ in made:
+                numbers = template.numbers(((*size, WIDTH),))
+                if numbers is None:
+                    found["another template"] += 1
+                    continue
+                fixed = program.at_hand()
+                alike = is_chosen_alike(template, fixed)
+                found["compared" if alike else "other variants"] += 1
+                if alike:
+                    assert_same(template, numbers.tolist(), fixed)
+    if CAMPAIGN:
+        print(dict(found))
+    assert found["compared"] > found["another template"] / 4, found
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + RUN))
+def test_every_size_gives_what_onnx_runtime_gives(seed: int, shared_store: Path) -> None:
+    """Whatever serves a size: the first build, a template with kernels of other sizes, or a build for it."""
+    model = make_open_model(seed)
+    network = opbuild.compile(onnx.ModelProto.FromString(model.SerializeToString()), cache_path=shared_store, workers=2)
+    for size in (*sizes(seed, SIZES), (2, 33), (2, 20)):
+        x = np.random.default_rng(seed).uniform(-1, 1, (*size, WIDTH)).astype(np.float32)
+        try:
+            (wanted,) = onnxruntime_outputs(model, {"x": x}, optimized=False)
+        except Exception:  # a size that the network does not take
+            continue
+        for _ in range(2):
+            np.testing.assert_allclose(network(x), wanted, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,77 @@
+"""Random networks in parts against ONNX Runtime: cut at any place, nested, with empty matrices on the way.
+
+``OPBUILD_FUZZ=5000`` tries so many networks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, RuntimeException
+
+import opbuild
+from fuzzing import CAMPAIGN, SEED
+from generated.random_parts import Array, RandomParts
+from parts_runner import PartsRunner
+
+NETWORKS, CALLS, COMPILED = CAMPAIGN or 40, 3, CAMPAIGN // 20 or 2
+
+pytestmark = pytest.mark.timeout(14400 if CAMPAIGN else 300)
+
+
+def expected(network: RandomParts, feeds: dict[str, Array]) -> list[Array] | None:
+    """Return what ONNX Runtime gives; None if it refuses what a random shape asks of it."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(network.model.SerializeToString(), options, ["CPUExecutionProvider"])
+    try:
+        return list(session.run(None, feeds))
+    except (Fail, RuntimeException):
+        return None
+
+
+def compare(got: list[Array], wanted: list[Array], where: str) -> None:
+    """All numbers are whole: results are equal, not only close."""
+    assert len(got) == len(wanted)
+    for one, other in zip(got, wanted, strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape), where
+        np.testing.assert_array_equal(one, other, err_msg=where)
+
+
+def test_networks_cut_anywhere_compute_what_onnx_runtime_does() -> None:
+    """On the host, node by node: the cuts and the driver are as where there are kernels."""
+    cuts: Counter[str] = Counter()
+    compared = 0
+    for seed in range(SEED, SEED + NETWORKS):
+        network = RandomParts(seed)
+        runner = PartsRunner(network.model)
+        for call in range(CALLS):
+            feeds = network.feeds(seed * CALLS + call)
+            wanted = expected(network, feeds)
+            if wanted is not None:
+                compare(runner(**feeds), wanted, f"network {seed}, call {call}")
+                compared += 1
+        cuts.update(runner.cuts)
+    assert compared > 0.8 * NETWORKS * CALLS
+    kinds = {"values", "data", "repeat", "end"}
+    assert {each.split()[0] for each in cuts} == kinds, cuts
+    assert {"values If", "values Slice", "data NonZero", "data Compress", "repeat Loop", "repeat Scan"} <= {*cuts}
+
+
+@pytest.mark.parametrize("seed", range(COMPILED))
+def test_networks_in_parts_with_kernels_compute_what_onnx_runtime_does(seed: int, tmp_path: Path) -> None:
+    """Built, and started from the images again."""
+    network = RandomParts(1003 + seed)
+    for _ in range(2):
+        net = opbuild.compile(network.model, cache_path=tmp_path)
+        for call in range(2):
+            feeds = network.feeds(seed * CALLS + call)
+            wanted = expected(network, feeds)
+            if wanted is not None:
+                compare(net.run(None, feeds), wanted, f"network {1003 + seed}, call {call}")
