@@ -159,6 +159,16 @@ def test_heads_beside_each_other_are_read_where_they_lie() -> None:
     check(Attention(joined=True))
 
 
+def test_heads_of_many_keys_are_copied_together_first() -> None:
+    """Keys and values alike, where rows of other heads lie between their rows."""
+    attention = Attention((1, 2), (32, 1030), joined=True)
+    values = attention.values()
+    program = attention.program(values)
+    assert families(program) == ["copy", "copy", "attention"]
+    (found,) = run_program(program, values).values()
+    np.testing.assert_allclose(found, expected(attention, values), rtol=1e-5, atol=2e-6)
+
+
 @pytest.mark.parametrize("mask", [(64, 70), (2, 1, 1, 70), (2, 3, 64, 70), (3, 64, 1)])
 @pytest.mark.parametrize("hidden", [False, True])
 def test_masks_are_repeated(mask: tuple[int, ...], hidden: bool) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from opbuild.families.attention import family as attentions
 from opbuild.families.attention.family import BATCH_RANK
-from opbuild.graph.types import Node
+from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain, dense_strides
-from opbuild.lowering.strided import broadcast, merge, padded, viewed_as, with_inner_stride
+from opbuild.lowering.strided import broadcast, merge, padded, transposed, viewed_as, with_inner_stride
 from opbuild.operations.expression import from_json
+
+LONG = 1024
+"""Keys from which on rows of one head are copied together first: apart, they share few of a cache's sets. At 2048 keys
+of 12 heads beside each other it halves the time."""
 
 
 @rule("Attention", domain="opbuild")
@@ -22,7 +26,9 @@ def attention(lowering: Lowering, node: Node) -> None:
     query, key, value = (lowering.plain(name) for name in node.inputs[:3])
     if 0 in (*batch, rows, columns, size, keys) or (columns > 1 and value.strides[-1] != 1):
         raise NotServedError("attention to nothing, or to values that are not adjacent, has no kernel")
-    own = int(node.attrs["own_inputs"])
+    own, copies = int(node.attrs["own_inputs"]), list[tuple[Plain, Plain]]()
+    if keys >= LONG:
+        key, value = _turned(_gathered(lowering, _turned(key), copies)), _gathered(lowering, value, copies)
     seen = [broadcast(each, (*batch, *each.shape[-2:])) for each in (query, key, value)]
     seen += [broadcast(lowering.plain(name), (*batch, rows, keys)) for name in node.inputs[own:]]
     shape = lowering.type(node.outputs[0]).shape
@@ -41,8 +47,24 @@ def attention(lowering: Lowering, node: Node) -> None:
     desc, kernels = attentions.describe(from_json(node.attrs["epilogue"]), operands, variant), lowering.options.kernels
     if kernels is not None and not kernels.has(desc):
         raise NotServedError("of attention there is no kernel that has no limits")
+    for source, target in copies:
+        lowering.copy(source, target, node.name)
     out = _with_batch(lowering.new_plain(node.outputs[0]), extents, strides[-1])
     lowering.emit(desc, [*views, with_inner_stride(out, 1)], node)
+
+
+def _turned(value: Plain) -> Plain:
+    rank = len(value.shape)
+    return transposed(value, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def _gathered(lowering: Lowering, value: Plain, copies: list[tuple[Plain, Plain]]) -> Plain:
+    """Return matrices whose rows lie beside each other: the values, or where they are to be copied."""
+    if value.strides[-2:] == (value.shape[-1], 1):
+        return value
+    target = lowering.temporary(TensorType(value.storage.dtype, value.shape))
+    copies.append((value, target))
+    return target
 
 
 def _with_batch(value: Plain, extents: tuple[int, ...], steps: tuple[int, ...]) -> Plain:
