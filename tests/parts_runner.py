@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any, cast
 
 import onnx
@@ -18,7 +17,7 @@ from opbuild.graph.types import Graph, TensorType
 from opbuild.program import Port
 from opbuild.report import Clock, Report
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.executor import Executor
+from opbuild.runtime.executor import Runner
 from opbuild.runtime.in_parts import InParts
 from opbuild.runtime.parts import Part, Parts
 
@@ -53,14 +52,14 @@ class PartsRunner:
         walked = part.walked(Clock())
         rest = walked.body if body else walked.rest
         found = self._part(self.model.go_on(rest.answered(answer, part.cut.path), evaluate, self._served))
-        assert {port.name: port.type for port in found.executor.record.inputs} == types
+        assert {port.name: port.type for port in found.executor.inputs} == types
         return found
 
     def _part(self, walked: Walked) -> Part:
         assert walked.cut is not None
         cut = cut_from_json(cut_to_json(walked.cut))  # as another process has it
         self.cuts.append(f"{cut.kind} {cut.op_type}".strip())
-        return Part(cast("Executor", HostExecutor(walked.graph)), cut, Report("parts"), lambda _: walked)
+        return Part(cast("Runner", HostExecutor(walked.graph)), cut, Report("parts"), lambda _: walked)
 
 
 class HostExecutor:
@@ -70,8 +69,9 @@ class HostExecutor:
         self._graph = graph
         self.arena_size = 0
         self.blocks: Blocks[Any] = Blocks()
-        ports = [[Port(name, graph.types[name], 0) for name in names] for names in (graph.inputs, graph.outputs)]
-        self.record = SimpleNamespace(name=graph.name, inputs=ports[0], outputs=ports[1])
+        self.inputs, self.outputs = (
+            tuple(Port(name, graph.types[name], 0) for name in names) for names in (graph.inputs, graph.outputs)
+        )
 
     def run(self, inputs: list[Any]) -> list[Any]:
         """Return the graph's outputs, fresh."""

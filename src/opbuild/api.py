@@ -24,6 +24,7 @@ from opbuild.models.source import Model, is_surely_new
 from opbuild.pipeline.any_size import AnySize
 from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
+from opbuild.pipeline.part_sizes import PartSource
 from opbuild.pipeline.parts import PartBinder
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
@@ -201,19 +202,25 @@ def compile_model(
 
             return bind_wanted
 
+        def later(wanted: Wanted) -> Binding:
+            """Bind a part behind a cut; most need nothing that is not there, and no compile server."""
+            return bind(wanted, setup, stores, lambda: make_builder(setup, stores))
+
         behind = stores.behind()
+
+        def new_sizes(part: PartSource, declared: Sequence[Sequence[int]]) -> AnySize:
+            return AnySize(part, behind, declared, lambda: make_builder(behind.setup, behind), is_open=True)
+
         gently = bind_with(behind, lambda: make_builder(behind.setup, behind, is_urgent=False))
         sizes = AnySize(
             source,
             behind,
             [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs],
             lambda: make_builder(behind.setup, behind),
-            PartBinder(source, behind.images, gently, gently).first,
+            PartBinder(source, behind.images, gently, gently, new_sizes).first,
             is_open=signature is None,
         )
-        # most parts need nothing that is not there: no compile server is started for them before they do
-        later = bind_with(stores, lambda: make_builder(setup, stores))
-        parts = PartBinder(source, stores.images, bind_with(stores, early.builder), later)
+        parts = PartBinder(source, stores.images, bind_with(stores, early.builder), later, new_sizes)
 
         def binder(signature: Shapes) -> Bound:
             bound: Bound | None = sizes.bind(signature)

@@ -176,3 +176,36 @@ def test_a_network_in_parts_takes_any_size_without_a_word(tmp_path: Path) -> Non
         x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
         np.testing.assert_array_equal(net(x), -x[x != 0])
     assert "Warned" not in told
+
+
+GROWING = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[2,3] x, int64 turns) => (float[] y, float[] t) <float[3,3] w = {1, 0, 2, 0, 1, 1, 1, 1, 0}> {
+    y = Loop <body = b (int64 i, bool c, float[2,k] a) => (bool d, float[2,l] e) {
+        d = Identity(c)  p = MatMul(x, w)  q = Tanh(a)  e = Concat <axis = 1> (q, p) }> (turns, , x)
+    z = Relu(y)
+    t = Transpose(z) }"""
+
+
+def test_what_follows_growing_values_is_bound_by_numbers(tmp_path: Path) -> None:
+    """Two sizes are built; the third needs no compile, nor do later ones, also in a process that finds them stored."""
+    path = tmp_path / "g.onnx"
+    onnx.save(parser.parse_model(GROWING), path)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def check(net: opbuild.Network, turns: int) -> None:
+        given = {"x": np.float32([[1, 2, 3], [-1, 0, 1]]), "turns": np.array(turns)}
+        for got, wanted in zip(net.run(None, given), session.run(None, given), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6, strict=True)
+
+    net = opbuild.compile(path, cache_path=tmp_path / "cache")
+    for turns in (3, 4):
+        check(net, turns)
+    built = net.report.built
+    for turns in (5, 12, 0, 1, 2, 30):
+        check(net, turns)
+    assert net.report.built == built
+    again = opbuild.compile(path, cache_path=tmp_path / "cache", forbid_compile=True)
+    for turns in (3, 9, 40):
+        check(again, turns)
+    assert again.report.built == 0
+    assert any(each.reason.startswith("it was there") for each in again.report.operators)

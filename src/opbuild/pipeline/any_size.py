@@ -14,14 +14,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.events import Warned
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, OpDesc
-from opbuild.models.source import ModelSource
+from opbuild.pipeline.images import Declares
 from opbuild.pipeline.stores import Stores
 from opbuild.platform.background import Background
 from opbuild.report import Clock, OperatorReport, Report
@@ -58,6 +58,22 @@ class _Opened:
     layout: Layout
 
 
+class Openable(Declares, Protocol):
+    """A model, or a part of one, that can be lowered with open extents."""
+
+    keeps: bool
+
+    @property
+    def edited(self) -> bool:
+        """Whether it is no longer what was read."""
+
+    def graph(self, shapes: Shapes, clock: Clock) -> Graph:
+        """Return its graph for the shapes of its inputs."""
+
+    def forget(self) -> None:
+        """Give back the memory of what it was read from."""
+
+
 class AnySize:
     """See the module. Any thread may use it.
 
@@ -66,17 +82,18 @@ class AnySize:
         stores: Where things are kept.
         declared: The shapes of the inputs, -1 where they are open.
         new_builder: Makes a builder.
-        build: Builds the network for a size, or starts it as it is stored, at low priority.
+        build: Builds the network for a size, or starts it as it is stored, at low priority; None for a part of a
+            network: nobody asks for it, nor is told that it can not be lowered with open extents.
         is_open: Whether the network surely is for several sizes.
     """
 
     def __init__(
         self,
-        source: ModelSource,
+        source: Openable,
         stores: Stores,
         declared: Sequence[Sequence[int]],
         new_builder: Callable[[], Builder],
-        build: Callable[[Shapes], Bound],
+        build: Callable[[Shapes], Bound] | None = None,
         *,
         is_open: bool,
     ) -> None:
@@ -95,13 +112,14 @@ class AnySize:
     def begin(self, shapes: Shapes, bound: Bound) -> None:
         """Prepare for further sizes, in the background, after one was built: the first, or the second that is.
 
-        A network in parts has no template, nor has one that may be called with one size only.
+        A network in parts has no template, nor has one that is debugged or may be called with one size only.
         """
         self._sizes += 1
-        if self._preparing is None and isinstance(bound, Binding) and (self._is_open or self._sizes > 1):
+        prepares = isinstance(bound, Binding) and not self._stores.setup.debug.active
+        if self._preparing is None and prepares and (self._is_open or self._sizes > 1):
             self._preparing = Background(lambda: self._prepare(shapes), "opbuild-any-size")
             self._preparing.start()
-        elif self._preparing is None and not isinstance(bound, Binding):
+        elif self._preparing is None and not prepares:
             self._source.forget()
             self._failed = MOST_TEMPLATES
 
@@ -162,7 +180,7 @@ class AnySize:
     def _better(self, shapes: Shapes) -> Bound | None:
         """Build the network for a size that was asked for again; tell what goes wrong, which stops nothing."""
         try:
-            return self._build(shapes)
+            return self._build(shapes) if self._build is not None else None
         except OpbuildError as error:
             self._warn(f"better kernels for {self._source.declaration.name} at {list(shapes)} were not built: {error}")
             return None
@@ -242,7 +260,7 @@ class AnySize:
             self._make(shapes)
         except Exception as error:  # whatever does not know open extents: the size is built as it is
             self._failed += 1
-            if isinstance(error, OpbuildError) and is_asked_for:
+            if isinstance(error, OpbuildError) and is_asked_for and self._build is not None:
                 self._warn(f"{self._source.declaration.name} is built for each size: {error}")
             return False
         return True

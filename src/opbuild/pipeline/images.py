@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError
@@ -30,10 +30,22 @@ from opbuild.version import __version__
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
-    from opbuild.models.source import ModelSource
+    from opbuild.models.declaration import Declaration
     from opbuild.pipeline.stages import Assembled
     from opbuild.runtime.image import OpenImage
     from opbuild.runtime.weights import Constants, Packer
+
+
+class Declares(Protocol):
+    """A model, or a part of one, as far as it names a template."""
+
+    @property
+    def declaration(self) -> Declaration:
+        """What it is called, and its inputs."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of all that decides what it computes."""
 
 
 class Wanted(NamedTuple):
@@ -127,7 +139,7 @@ class Images:
         loaded = Library(library, self._setup.config.num_threads) if library else None
         return Executor(record, loaded, constants, evaluate, self.blocks)
 
-    def open_key(self, source: ModelSource, number: int) -> ImageKey:
+    def open_key(self, source: Declares, number: int) -> ImageKey:
         """Return the key of one of the templates of a model, counted from 0."""
         declared = {name: TensorType(dtype, shape or ()) for name, dtype, shape in source.declaration.inputs}
         key = self.key(source.declaration.name, source.digest, declared)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError
-from opbuild.graph.cut import Answer, is_tensor
+from opbuild.graph.cut import Answer, Cut, is_tensor
 from opbuild.graph.types import Graph, TensorType
 from opbuild.models.source import ModelSource
 from opbuild.pipeline.images import Images, Wanted
+from opbuild.pipeline.part_sizes import NewSizes, PartSizes
 from opbuild.report import Clock
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.in_parts import InParts
 from opbuild.runtime.network import Binding, Bound, Shapes
-from opbuild.runtime.parts import Part, Parts
+from opbuild.runtime.parts import MOST_STATES, Part, Parts
 
 if TYPE_CHECKING:
     from opbuild.frontend.walk import Walked
@@ -34,6 +36,7 @@ class PartBinder:
         images: The stored networks.
         first: Starts what is stored of a network's first part, or builds it.
         later: The same of another part.
+        new_sizes: Makes what binds a part to any size.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class PartBinder:
         images: Images,
         first: Callable[[Wanted], Binding],
         later: Callable[[Wanted], Binding],
+        new_sizes: NewSizes,
     ) -> None:
         self._source = source
         self._images = images
@@ -49,6 +53,7 @@ class PartBinder:
         self._bind_later = later
         self._parts = Parts(self._next, evaluate)
         self._answers: dict[str, int] = {}
+        self._new_sizes = new_sizes
 
     def first(self, signature: Shapes) -> Bound:
         """Return the network for one input signature.
@@ -70,29 +75,57 @@ class PartBinder:
         cut = part.cut
         state = cut.body.state if body and cut.body else cut.state
 
-        def walk(clock: Clock) -> Walked:
+        def walk(answer: Answer, clock: Clock) -> Walked:
             before = part.walked(clock)
             rest = before.body if body else before.rest
             if rest is None:
                 raise BuildError(f"nothing comes after {cut.path}", "this is an error in opbuild; please report it")
             return self._source.go_on(rest.answered(answer, cut.path), clock)
 
-        count = self._answers[state] = self._answers.get(state, 0) + 1
-        walked = _Walked(walk)
-        return self._part(self._bound(types, answer.digest(state), walked, stored=count <= MOST_STORED), walked)
+        def walk_open(opened: Mapping[str, TensorType]) -> Walked:
+            types = {name: opened.get(name, each) for name, each in answer.types.items()}
+            return walk(answer._replace(types=types), Clock())
 
-    def _bound(self, types: Mapping[str, TensorType], part: str, walked: _Walked, *, stored: bool) -> Binding:
+        def build(otherwise: Callable[[], Binding | None] = lambda: None, end: Cut | None = None) -> Part:
+            if len(self._answers) > MOST_STATES:
+                self._answers.clear()
+            count = self._answers[state] = self._answers.get(state, 0) + 1
+            walked = _Walked(partial(walk, answer))
+            binding = self._bound(types, answer.digest(state), walked, stored=count <= MOST_STORED, otherwise=otherwise)
+            return self._part(binding, walked, end)
+
+        return self._sizes.bind(state, types, build, walk_open) if answer.types else build()
+
+    @cached_property
+    def _sizes(self) -> PartSizes:
+        return PartSizes(self._source, self._new_sizes)
+
+    def _bound(
+        self,
+        types: Mapping[str, TensorType],
+        part: str,
+        walked: _Walked,
+        *,
+        stored: bool,
+        otherwise: Callable[[], Binding | None] = lambda: None,
+    ) -> Binding:
         source = self._source
         key = self._images.key(source.declaration.name, source.digest, types, part) if stored else None
-        wanted = Wanted(key, lambda clock: walked(clock).graph, lambda: source.edited, cut=lambda: walked(Clock()).cut)
+        wanted = Wanted(
+            key,
+            lambda clock: walked(clock).graph,
+            lambda: source.edited,
+            otherwise,
+            cut=lambda: walked(Clock()).cut,
+        )
         binding = self._bind_later(wanted) if part else self._bind_first(wanted)
         walked.drop_graph()
         return binding
 
-    def _part(self, binding: Binding, walked: _Walked) -> Part:
+    def _part(self, binding: Binding, walked: _Walked, end: Cut | None = None) -> Part:
         executor = binding.executor
-        cut = executor.record.cut if isinstance(executor, Executor) else None
-        if cut is None or not isinstance(executor, Executor):
+        cut = executor.record.cut if isinstance(executor, Executor) else end
+        if cut is None:
             raise BuildError("a part of a network lacks its end", "this is an error in opbuild; please report it")
         return Part(executor, cut, binding.report, walked)
 

@@ -19,7 +19,7 @@ from opbuild.errors import BuildError, OpbuildError, RunError
 from opbuild.graph.cut import Answer, Cut, is_tensor, type_of_value
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.report import Clock, Report
-from opbuild.runtime.executor import Evaluate, Executor
+from opbuild.runtime.executor import Evaluate, Runner
 from opbuild.runtime.repeat import Turn, repeat
 
 MOST_PARTS = 256
@@ -30,7 +30,7 @@ MOST_VALUES = 8
 evaluated on the host: what follows it depends on the types of its results alone, of which there are fewer."""
 
 MOST_STATES = 4096
-"""Cuts whose values are counted."""
+"""Cuts whose answers are counted."""
 
 
 @dataclass(eq=False)
@@ -44,7 +44,7 @@ class Part:
         walked: Returns the same part as the front end has it, from which the next one is bound.
     """
 
-    executor: Executor
+    executor: Runner
     cut: Cut
     report: Report
     walked: Callable[[Clock], Any]
@@ -52,9 +52,8 @@ class Part:
     outputs: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        record = self.executor.record
-        self.inputs = tuple(port.name for port in record.inputs)
-        self.outputs = tuple(port.name for port in record.outputs)
+        self.inputs = tuple(port.name for port in self.executor.inputs)
+        self.outputs = tuple(port.name for port in self.executor.outputs)
 
     def checked(self, known: Iterable[str]) -> Part:
         """Return this part, if all that it and the cut behind it read is there where these values are known.
@@ -67,7 +66,7 @@ class Part:
         problem = problem or self.cut.problem(found)
         if problem:
             raise BuildError(
-                f"a part of the network {self.executor.record.name} can not run: {problem}",
+                f"a part of the network {self.report.network} can not run: {problem}",
                 "remove its cache folder and build it again",
             )
         return self
@@ -181,8 +180,8 @@ class Parts:
 
         def types(inputs: Sequence[Any]) -> list[TensorType | None]:
             first, _ = bound(inputs)
-            record, cut = first.executor.record, first.cut
-            known = {port.name: port.type for port in (*record.inputs, *record.outputs)}
+            executor, cut = first.executor, first.cut
+            known = {port.name: port.type for port in (*executor.inputs, *executor.outputs)}
             known.update((name, type_of_value(value)) for name, value in cut.constants.items())
             return [known.get(name) for name in cut.reads] if cut.kind == "end" else []
 
