@@ -195,29 +195,31 @@ def compile_model(
         if check is not None:
             check(inputs)
 
-        def bind_with(new_builder: Callable[[], Builder]) -> Callable[[Wanted], Binding]:
-            return lambda wanted: bind(
-                wanted._replace(otherwise=sizes.bind_stored, loaded=sizes.add), setup, stores, new_builder
-            )
+        def bind_with(stores: Stores, new_builder: Callable[[], Builder]) -> Callable[[Wanted], Binding]:
+            def bind_wanted(wanted: Wanted) -> Binding:
+                whole = wanted._replace(otherwise=sizes.bind_stored, loaded=sizes.add)
+                return bind(whole, stores.setup, stores, new_builder)
+
+            return bind_wanted
 
         def later(wanted: Wanted) -> Binding:
             """Bind a part behind a cut; most need nothing that is not there, and no compile server."""
             return bind(wanted, setup, stores, lambda: make_builder(setup, stores))
 
         def new_sizes(part: PartSource, declared: Sequence[Sequence[int]]) -> AnySize:
-            return AnySize(part, stores, declared, lambda: make_builder(setup, stores), is_open=True)
+            return AnySize(part, behind, declared, lambda: make_builder(behind.setup, behind), is_open=True)
 
-        behind = bind_with(lambda: make_builder(setup, stores, is_urgent=False))
-        opened = [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs]
+        behind = stores.behind()
+        gently = bind_with(behind, lambda: make_builder(behind.setup, behind, is_urgent=False))
         sizes = AnySize(
             source,
-            stores,
-            opened,
-            lambda: make_builder(setup, stores),
-            PartBinder(source, stores.images, behind, behind, new_sizes).first,
+            behind,
+            [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs],
+            lambda: make_builder(behind.setup, behind),
+            PartBinder(source, behind.images, gently, gently, new_sizes).first,
             is_open=signature is None,
         )
-        parts = PartBinder(source, stores.images, bind_with(early.builder), later, new_sizes)
+        parts = PartBinder(source, stores.images, bind_with(stores, early.builder), later, new_sizes)
 
         def binder(signature: Shapes) -> Bound:
             bound: Bound | None = sizes.bind(signature)

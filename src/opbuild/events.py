@@ -117,6 +117,11 @@ def log_warnings(event: Event) -> None:
 _LOGGED: set[str] = set()
 
 
+def only_warnings(observer: Observer) -> Observer:
+    """Return an observer that tells another one warnings alone, of work that nobody waits for."""
+    return lambda event: observer(event) if isinstance(event, Warned) else None
+
+
 def ignore(event: Event) -> None:
     """Observe nothing."""
 

@@ -46,6 +46,8 @@ SETS = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
 
 DOUBLED = np.float32([1, 1, 2, 2])
 
+HALVES = np.random.default_rng(5).standard_normal((20, 40)).astype(np.float16)
+
 CASES = {
     "conv": Case("Conv", image(32), lambda _: [(48, 32, 1, 1), (48,)]),
     "conv channels": Case("Conv", lambda n: (1, 16 * n, 3, 4), lambda n: [(16 * n, 16 * n, 1, 1)], least=1),
@@ -65,6 +67,7 @@ CASES = {
     "resize": Case("Resize", lambda n: (1, 3, n, 5), lambda _: ["", DOUBLED], {"mode": "linear"}, least=1),
     "matmul": Case("MatMul", lambda n: (n, 20), lambda n: [(20, 2 * n)]),
     "matmul inner": Case("MatMul", lambda n: (5, n), lambda n: [(n, 40)]),
+    "matmul narrow": Case("MatMul", lambda n: (n, 20), lambda _: [HALVES], dtype="float16", result="float16"),
     "gemv": Case("MatMul", lambda n: (n, 37), lambda _: [(37, 1)]),
     "softmax": Case("Softmax", lambda n: (3, n), attrs={"axis": -1}),
     "softmax outer": Case("Softmax", lambda n: (n, 5), attrs={"axis": 0}),
@@ -171,7 +174,8 @@ def _check(
         return families
     found = run_program(program, {"x": x}, counts, level)["y"]
     largest = float(np.abs(expected).max()) if expected.size else 0.0
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5 * largest, err_msg=f"extent {extent}")
+    step = 2e-3 if case.result == "float16" else 1e-5
+    np.testing.assert_allclose(found, expected, rtol=step, atol=2 * step * largest, err_msg=f"extent {extent}")
     return families
 
 

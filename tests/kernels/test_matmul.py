@@ -139,7 +139,7 @@ def test_every_variant_of_a_tile_is_chosen_for_some_shape() -> None:
     for level in LEVELS:
         machine = Machine.of(level)
         chosen = [
-            choose(layout, batches, m, n, 64, machine)
+            choose(layout, batches, m, n, 64, "float32", machine)
             for layout in ("panels", "rows", "columns")
             for batches in (1, 12)
             for m in (1, 2, 4, 5, 6, 8, 24, 1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import opbuild
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.backend.host.full_match import pattern_of
-from opbuild.errors import RunError, UnsupportedOperatorError
+from opbuild.errors import RunError
 from opbuild.frontend import onnx_node
 from opbuild.frontend.onnx_model import load_model
 from opbuild.frontend.onnx_read import DataFiles
@@ -203,10 +205,12 @@ def test_tensors_without_text_are_not_compared_as_text() -> None:
     assert found.tolist() == [True, False]
 
 
-def test_text_that_depends_on_the_input_is_refused_by_name() -> None:
-    """No kernel and no buffer holds text."""
+def test_text_that_depends_on_the_input_is_chosen_on_the_host(tmp_path: Path) -> None:
+    """No kernel and no buffer holds text: the network is cut where it is read."""
     index = helper.make_tensor_value_info("i", TensorProto.INT64, [1])
     chosen = helper.make_node("Gather", ["words", "i"], ["w"], "choose")
     equal = helper.make_node("Equal", ["w", "words"], ["y"], "same")
-    with pytest.raises(UnsupportedOperatorError, match="Gather node 'choose': 'words' is text"):
-        load_model(_two_words(chosen, equal, inputs=[index])).bind({}, evaluate)
+    network = opbuild.compile(_two_words(chosen, equal, inputs=[index]), cache_path=tmp_path)
+    assert network(np.array([0])).tolist() == [True, False]
+    assert network(np.array([1])).tolist() == [False, True]
+    assert network.report.host.get("Gather") == 1

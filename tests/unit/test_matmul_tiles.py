@@ -25,7 +25,7 @@ def test_every_shape_has_a_tile_that_it_is_no_smaller_than(level: Level, layout:
     """A tile has no more rows than the output, and unless weights are packed no more columns."""
     for m in range(1, 40):
         for n in range(1 if layout == "panels" else 16, 140):
-            variant = choose(layout, 1, m, n, 64, Machine.of(level))
+            variant = choose(layout, 1, m, n, 64, "float32", Machine.of(level))
             assert variant["rows"] <= m
             assert layout == "panels" or variant["columns"] <= n
 
@@ -35,5 +35,5 @@ def test_a_large_product_gets_a_tile_with_eight_sums_or_more(level: Level) -> No
     """Multiplications and additions take four cycles and two begin in each: fewer sums than eight would wait."""
     machine = Machine.of(level)
     for m, n in ((128, 768), (32, 384), (197, 3072)):
-        variant = choose("panels", 1, m, n, 768, machine)
+        variant = choose("panels", 1, m, n, 768, "float32", machine)
         assert variant["rows"] * machine.vectors(variant["columns"]) >= 8

@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 import signal
+import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from handmade import ADD, build, chain, counting, dense, expected_chain, parallel_program
+from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InputError, RunError
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.program import Buffer, BufferKind, HostCall, KernelCall, Port, Program, View
@@ -146,6 +148,17 @@ class Tensor(Foreign):
 
     device = SimpleNamespace(type="cpu")
     dtype, layout, requires_grad = "torch.float32", "torch.strided", False
+
+
+def test_torch_tensors_of_bfloat16_are_read_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DLPack in numpy does not know the type."""
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(int16=np.int16))
+    numbers = np.array([1.5, -2.0, 3.25], numpy_dtype("bfloat16"))
+    tensor = Tensor(numbers)
+    vars(tensor).update(dtype="torch.bfloat16", view=lambda kind: Foreign(numbers.view(kind)))
+    found = as_input(tensor, numbers.dtype, "x")
+    assert found.tolist() == numbers.tolist()
+    assert np.shares_memory(found, numbers)
 
 
 class Parameter(Tensor):

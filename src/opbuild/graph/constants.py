@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.dtypes import ADDED
 from opbuild.graph.types import Array, TensorType
 from opbuild.platform.digest import blake3_of
 from opbuild.text.canonical import canonical_json
@@ -72,7 +73,8 @@ def array_digest(array: Array) -> str:
     """Return a digest of shape, type and contents; a broadcast scalar is digested as a scalar."""
     if array.dtype == object:  # a tensor of text
         return blake3_of(canonical_json(["text", list(array.shape), array.reshape(-1).tolist()]).encode())
-    head = f"{array.dtype.str}{array.shape}".encode()
+    kind = array.dtype.name if array.dtype.name in ADDED else array.dtype.str  # which is <V1 for all of those
+    head = f"{kind}{array.shape}".encode()
     uniform = array.size > 0 and not any(array.strides)
     part = array.reshape(-1)[:1] if uniform else array
     body = memoryview(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)

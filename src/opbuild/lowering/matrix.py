@@ -205,9 +205,10 @@ def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> No
     m, n = product.out.shape[-2:]
     k = product.lhs.shape[-1]
     rank = len(product.out.shape)
-    variant = lowering.choose(matmul.choose, layout, batches, m, n, k)
     lhs, rhs = with_inner_stride(product.lhs, 1), product.rhs
-    own = matmul.operands(layout, rank, len(rhs.shape), constant_step(lhs.strides[-1]), variant)
+    dtype = rhs.storage.dtype
+    variant = lowering.choose(matmul.choose, layout, batches, m, n, k, dtype)
+    own = matmul.operands(layout, rank, len(rhs.shape), constant_step(lhs.strides[-1]), variant, dtype)
     out = Operand("out", "float32", (Dim(stride=1), *(Dim(),) * (rank - 1)))
     inputs = (*own, *epilogue_inputs(product))
     _call(lowering, product, matmul.FAMILY, (lhs, rhs), inputs, out, {"rhs": layout}, variant)

@@ -103,7 +103,7 @@ _GATE = {"below": -0.0, "above": None, "lowest": math.nan}
 """What a number times a gate is beyond its limits."""
 
 OPERATIONS = (
-    Operation("relu", 1, _relu, "numbers", "Relu", cost=Cost.CHEAP),
+    Operation("relu", 1, _relu, "numbers", "Relu", cost=Cost.CHEAP, exact=True),
     _smooth("sigmoid", 1, _sigmoid, limited("sigmoid", EXP_LOW, 20.0, below=0.0, above=1.0), "Sigmoid"),
     _smooth("softplus", 1, _softplus, limited("softplus", EXP_LOW, 20.0, below=0.0, above=None), "Softplus"),
     Operation("softsign", 1, lambda m, x: x / (m.one(x) + m.absolute(x)), onnx="Softsign"),
@@ -147,8 +147,8 @@ OPERATIONS = (
     Operation(
         "hard_sigmoid", 3, _hard_sigmoid, onnx=Onnx("HardSigmoid", (("alpha", 0.2), ("beta", 0.5))), cost=Cost.CHEAP
     ),
-    Operation("thresholded_relu", 2, _thresholded, onnx=Onnx("ThresholdedRelu", (("alpha", 1.0),))),
+    Operation("thresholded_relu", 2, _thresholded, onnx=Onnx("ThresholdedRelu", (("alpha", 1.0),)), exact=True),
     Operation("prelu", 2, _leaky, "numbers", "PRelu"),
-    Operation("clip", 3, "clip", "numbers", cost=Cost.CHEAP),
+    Operation("clip", 3, "clip", "numbers", cost=Cost.CHEAP, exact=True),
     Operation("shrink", 3, _shrink, onnx=Onnx("Shrink", (("lambd", 0.5), ("bias", 0.0)))),
 )

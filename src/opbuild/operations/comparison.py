@@ -27,6 +27,7 @@ OPERATIONS = (
         lambda m, condition, a, b: m.select(m.truth(condition), a, b),
         "any",
         "Where",
+        exact=True,
         conditions=1,
         cost=Cost.CHEAP,
     ),

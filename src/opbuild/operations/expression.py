@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from opbuild.dtypes import NARROW_FLOATS
 from opbuild.operations.record import Cost, op_type
 from opbuild.operations.table import OPERATIONS
 
@@ -132,9 +133,14 @@ def _rank(expression: Expression) -> tuple[int, str]:
 
 def operations(expression: Expression) -> tuple[str, ...]:
     """Return the operations in evaluation order, shared ones once: ``("Mul", "Add", "Relu")`` names the operator."""
-    distinct = dict.fromkeys(e for e in walk(expression) if e[0] not in ("arg", "acc", "const"))
+    distinct = dict.fromkeys(e for e in walk(expression) if e[0] not in ("arg", "acc", "const") and not _is_way_back(e))
     names = [e[1] if e[0] == "user" else e[0] for e in distinct]
     return tuple(map(op_type, names))
+
+
+def _is_way_back(e: Expression) -> bool:
+    """Return whether a conversion undoes the one before it but for digits: the two of them round, and count as one."""
+    return e[0] == "cast" and e[2][0] == "cast" and e[2][1] in NARROW_FLOATS
 
 
 def from_json(value: Any) -> Expression:

@@ -75,6 +75,7 @@ class Operation:
             or rounded once as it is, has none.
         predicate: Whether its result is a truth value.
         commutative: Whether expressions put its operands into one order.
+        exact: Whether what it makes of numbers that have few digits has no more: it picks one, or cuts some off.
         conditions: How many of the first operands are conditions, whose type is not the result's.
         repeats: Whether the compiled formula mentions an operand more than once.
         cost: For the compiler of graphs.
@@ -89,6 +90,7 @@ class Operation:
     precise: Formula | None = None
     predicate: bool = False
     commutative: bool = False
+    exact: bool = False
     conditions: int = 0
     repeats: bool = True
     cost: Cost = Cost.ORDINARY

@@ -20,7 +20,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.events import Warned
 from opbuild.kernel.machine import Machine
-from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.pipeline.images import Declares
 from opbuild.pipeline.stores import Stores
 from opbuild.platform.background import Background
@@ -43,6 +43,9 @@ MOST_TEMPLATES = 16
 """Templates of one network. A model whose structure differs from size to size is built for each."""
 
 
+NEARBY = (3, 11, 37)
+"""Extents for which templates are made too: programs differ below a vector of 16 elements, and below half of one."""
+
 SUITING = "it was there"
 REPLACING = "it was there, in place of one that suits this size better"
 
@@ -59,6 +62,10 @@ class Openable(Declares, Protocol):
     """A model, or a part of one, that can be lowered with open extents."""
 
     keeps: bool
+
+    @property
+    def edited(self) -> bool:
+        """Whether it is no longer what its digest says."""
 
     def graph(self, shapes: Shapes, clock: Clock) -> Graph:
         """Return its graph for the shapes of its inputs."""
@@ -92,7 +99,7 @@ class AnySize:
     ) -> None:
         self._source, self._stores, self._declared = source, stores, declared
         self._new_builder, self._build = new_builder, build
-        self._lock = threading.RLock()
+        self._lock, self._making = threading.RLock(), threading.Lock()
         self._opened: list[_Opened] = []
         self._failed = 0
         self._is_open, self._is_ready, self._sizes = is_open, False, 0
@@ -126,22 +133,24 @@ class AnySize:
             self._arrived.append((symbols, library))  # nobody who built should wait for who prepares
 
     def bind(self, shapes: Shapes) -> Binding | None:
-        """Bind a size by a template; None if it is to be built: also while the first template is prepared."""
+        """Bind a size by a template; None if it is to be built: also while a template is prepared behind calls."""
         self._asked = shapes
         if not self._is_ready:
             return None
-        with self._lock:
-            bound = self._bound(shapes)
-            if bound is None and len(self._opened) + self._failed < MOST_TEMPLATES:
-                self._prepare_more(shapes)
-                bound = self._bound(shapes)
-            return bound
+        bound = self._bound(shapes)
+        if bound is None and self._making.acquire(blocking=False):
+            try:
+                if self._prepare_more(shapes):
+                    bound = self._bound(shapes)
+            finally:
+                self._making.release()
+        return bound
 
     def bind_stored(self) -> Binding | None:
         """Bind the first size by a stored template; None if there is none for it."""
         if self._sizes:
             return None
-        with self._lock:
+        with self._making:
             return self._bound(self._asked) if self._load_stored() else None
 
     # -- binding ------------------------------------------------------------------------------------------------------
@@ -150,8 +159,8 @@ class AnySize:
         from opbuild.runtime.sized import SizedExecutor
 
         clock = Clock()
-        for opened in self._opened:
-            with clock("bind"):
+        for opened in tuple(self._opened):
+            with clock("bind"), self._lock:
                 numbers = opened.template.numbers(shapes)
                 decision = None if numbers is None else self._kernels.decide(opened.template, numbers.tolist())
             if numbers is None or decision is None or not decision.complete:
@@ -214,11 +223,21 @@ class AnySize:
         return self._loaded
 
     def _prepare(self, shapes: Shapes) -> None:
-        with self._lock:
-            if not self._opened and not self._load_stored():
-                self._prepare_more(shapes)
-            self._source.forget()
-            self._is_ready = True
+        with self._making:
+            prepared = bool(self._opened) or self._load_stored() or self._prepare_more(shapes)
+        self._is_ready = True
+        if prepared:
+            self._prepare_nearby(shapes)
+        self._source.forget()
+
+    def _prepare_nearby(self, shapes: Shapes) -> None:
+        """Make templates for sizes of which one extent is another one, where none is for them."""
+        for index, axis in self._opened[0].template.variables:
+            for extent in NEARBY:
+                size = _replaced(shapes, self._declared, axis, shapes[index][axis], extent)
+                with self._making:
+                    if not any(each.template.numbers(size) is not None for each in self._opened):
+                        self._prepare_more(size, is_asked_for=False)
 
     def _load_stored(self) -> bool:
         from opbuild.runtime.sized import Layout
@@ -232,16 +251,18 @@ class AnySize:
             self._opened.append(_Opened(found.template, Layout(found.template, found.constants)))
         return bool(self._opened)
 
-    def _prepare_more(self, shapes: Shapes) -> None:
-        """Make a template at a size; tell what goes wrong, after which each size is built."""
-        if self._stores.setup.why_not_compiled:
-            return
+    def _prepare_more(self, shapes: Shapes, *, is_asked_for: bool = True) -> bool:
+        """Make a template at a size and return whether there is one; tell what goes wrong, if that was asked for."""
+        if self._stores.setup.why_not_compiled or len(self._opened) + self._failed >= MOST_TEMPLATES:
+            return False
         try:
             self._make(shapes)
         except Exception as error:  # whatever does not know open extents: the size is built as it is
             self._failed += 1
-            if isinstance(error, OpbuildError) and self._build is not None:
+            if isinstance(error, OpbuildError) and is_asked_for and self._build is not None:
                 self._warn(f"{self._source.declaration.name} is built for each size: {error}")
+            return False
+        return True
 
     def _make(self, shapes: Shapes) -> None:
         from opbuild.pipeline.loaded import needed_for_all
@@ -257,10 +278,11 @@ class AnySize:
         fixed = program.at_hand()
         constants = pack_constants(fixed, packer)
         template = program.template(constants)
-        built = self._built(template, needed_for_all([template]))
+        built, compiler = self._built(template, needed_for_all([template]))
         self._add_library(built.symbols, built.library)
         numbers = template.numbers(shapes)
-        decision = None if numbers is None else self._kernels.decide(template, numbers.tolist())
+        with self._lock:
+            decision = None if numbers is None else self._kernels.decide(template, numbers.tolist())
         if decision is None or not decision.complete:
             raise ValueError("a template does not serve the size at which it was made")
         record = _record_at_hand(fixed, template, decision, constants)
@@ -270,7 +292,8 @@ class AnySize:
         }
         images = self._stores.images
         key = images.open_key(self._source, len(self._opened))
-        images.keep_open(key, record, built.library, constants, packer, content)
+        if built.certain and not self._source.edited and key.compiler in ("", compiler):
+            images.keep_open(key, record, built.library, constants, packer, content)
         self._opened.append(_Opened(template, Layout(template, constants.arrays)))
 
     def _graph(self, shapes: Shapes) -> Graph:
@@ -279,26 +302,43 @@ class AnySize:
         graph = self._source.graph(shapes, Clock())
         return optimize_graph(graph, float32=self._stores.setup.config.forces_float32)
 
-    def _built(self, template: Template, needed: Mapping[OpDesc, tuple[str, ...]]) -> Built:
-        """Build kernels without limits, and link those for the size at hand that are there already."""
+    def _built(self, template: Template, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Built, str]:
+        """Build kernels without limits, and link those for the size at hand that are there already.
+
+        Returns:
+            The kernels, and the digest of what compiled them.
+        """
         from opbuild.pipeline.steps import link_kernels
         from opbuild.runtime.link import find_linker
 
         setup = self._stores.setup
-        linker = find_linker(setup.config.linker, setup.level.triple)
+        linker = find_linker(setup.config.linker, setup.level.triple) if needed else None
         with self._new_builder() as builder:
             own = dict.fromkeys((each.desc for each in template.decided), ())
             there = {job.desc: () for job in builder.plan(own) if not job.must_compile}
             result = builder.build({**there, **needed}, template.name)
             self._stores.count(result)
-        return link_kernels(result, linker, setup.level)
+            return link_kernels(result, linker, setup.level), builder.identity().digest
 
     def _add_library(self, symbols: Mapping[OpDesc, str], data: bytes) -> None:
         if data:
-            self._kernels.add(symbols, Library(data, self._stores.setup.config.num_threads))
+            self.add(symbols, Library(data, self._stores.setup.config.num_threads))
 
     def _warn(self, message: str) -> None:
         self._stores.setup.observer(Warned(message))
+
+
+def _replaced(
+    shapes: Shapes, declared: Sequence[Sequence[int]], axis: int, old: int, new: int
+) -> tuple[tuple[int, ...], ...]:
+    """Return shapes in which an open extent that stands in one place of several inputs is another one."""
+    return tuple(
+        tuple(
+            new if place == axis and extent == old and free[place] == FREE else extent
+            for place, extent in enumerate(shape)
+        )
+        for shape, free in zip(shapes, declared, strict=True)
+    )
 
 
 def _record_at_hand(program: Program, template: Template, decision: Decision, constants: Constants) -> Record:

@@ -74,15 +74,16 @@ class Images:
     Args:
         setup: Settings, level and compiler, which are in every key.
         store: Where the networks are.
+        blocks: The memory that they run in; default: their own.
 
     Attributes:
         blocks: The memory that all networks of this build run in.
     """
 
-    def __init__(self, setup: Setup, store: ImageStore) -> None:
+    def __init__(self, setup: Setup, store: ImageStore, blocks: Blocks[Prepared] | None = None) -> None:
         self._setup = setup
         self._store = store
-        self.blocks: Blocks[Prepared] = Blocks()
+        self.blocks: Blocks[Prepared] = Blocks() if blocks is None else blocks
 
     def key(self, network: str, model: str, inputs: Mapping[str, TensorType], part: str = "") -> ImageKey:
         """Return the key of a network of the model with this digest, for one input signature.

@@ -17,6 +17,7 @@ from opbuild.graph.node_json import array_to_json
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.models.declaration import Declaration, Declared
+from opbuild.models.source import ModelSource
 from opbuild.platform.digest import blake3_of
 from opbuild.report import Clock
 from opbuild.runtime.network import Binding, Shapes
@@ -35,9 +36,8 @@ WalkOpen = Callable[[Types], "Walked"]
 """Returns a part as the front end has it, for types of its inputs whose extents may be open."""
 
 
-Build = Callable[[Callable[[], Binding | None], "Cut | None"], Part]
-"""Builds a part, or starts it as it is stored, or takes what the first argument returns if it is not stored; then the
-second one comes after it."""
+Build = Callable[["AnySize | None", "Cut | None"], Part]
+"""Builds a part, or starts it as it is stored, or else as the sizes have it stored; then the cut comes after it."""
 
 
 class PartSource:
@@ -47,6 +47,7 @@ class PartSource:
         declaration: Its inputs, -1 where they are open.
         digest: Digest of all that decides what it computes, but for its open extents.
         graph: Returns its graph for the shapes of its inputs.
+        model: The model that it is a part of.
 
     Attributes:
         keeps: Not used: what it is made from is kept anyway.
@@ -54,10 +55,18 @@ class PartSource:
 
     keeps = True
 
-    def __init__(self, declaration: Declaration, digest: str, graph: Callable[[Shapes], Graph]) -> None:
+    def __init__(
+        self, declaration: Declaration, digest: str, graph: Callable[[Shapes], Graph], model: ModelSource
+    ) -> None:
         self.declaration = declaration
         self.digest = digest
         self._graph = graph
+        self._model = model
+
+    @property
+    def edited(self) -> bool:
+        """Whether the model is no longer what its digest says."""
+        return self._model.edited
 
     def graph(self, shapes: Shapes, clock: Clock) -> Graph:
         """Return its graph for the shapes of its inputs."""
@@ -76,13 +85,13 @@ class PartSizes:
     """The sizes of all parts of one network. One thread at a time may use it.
 
     Args:
-        name: The network's name.
-        model: Digest of its model.
+        model: Its model.
         new_sizes: Makes what binds one of them to any size.
     """
 
-    def __init__(self, name: str, model: str, new_sizes: NewSizes) -> None:
-        self._name, self._model, self._new_sizes = name, model, new_sizes
+    def __init__(self, model: ModelSource, new_sizes: NewSizes) -> None:
+        self._model, self._new_sizes = model, new_sizes
+        self._name, self._digest = model.declaration.name, model.digest
         self._first: OrderedDict[str, tuple[Part, Types]] = OrderedDict()
         self._open: dict[str, AnySize | None] = {}
 
@@ -111,12 +120,12 @@ class PartSizes:
         bound = sizes.bind(tuple(each.shape for each in types.values()))
         if bound is not None:
             return Part(bound.executor, first.cut, bound.report, first.walked)
-        part = build(sizes.bind_stored, first.cut)
+        part = build(sizes, first.cut)
         sizes.begin(tuple(each.shape for each in types.values()), Binding(part.executor, part.report))
         return part
 
     def _built_first(self, state: str, types: Types, build: Build) -> Part:
-        part = build(lambda: None, None)
+        part = build(None, None)
         self._first[state] = (part, types)
         if len(self._first) > MOST_OPEN:
             gone, _ = self._first.popitem(last=False)
@@ -138,8 +147,8 @@ class PartSizes:
             Declared(name, one.dtype, tuple(a if a == b else FREE for a, b in zip(one.shape, other.shape, strict=True)))
             for (name, one), other in zip(first.items(), second.values(), strict=True)
         )
-        digest = blake3_of(f"{self._model} {state} {shown}".encode())
-        source = PartSource(Declaration(self._name, declared, (), ()), digest, graph)
+        digest = blake3_of(f"{self._digest} {state} {shown}".encode())
+        source = PartSource(Declaration(self._name, declared, (), ()), digest, graph, self._model)
         return self._new_sizes(source, [each.shape or () for each in declared])
 
 

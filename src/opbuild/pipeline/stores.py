@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbuild.config import quota_environment
-from opbuild.events import Warned
+from opbuild.events import Warned, only_warnings
 from opbuild.models.memory import ModelMemory
 from opbuild.pipeline.images import Images
 from opbuild.pipeline.setup import Setup
@@ -30,21 +31,27 @@ class Stores:
 
     Args:
         setup: Says where they are, whether they are used, and whose files are believed.
+        like: Stores of the same network, whose weights and memory are shared.
 
     Attributes:
         setup: The same.
         rebuilt: Digests of the keys that this build was forced to compile, and need not compile again.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, like: Stores | None = None) -> None:
         self.setup = setup
+        self._like = like
         self._config = setup.config
         self.rebuilt: set[str] = set()
 
     @cached_property
     def lower(self) -> tuple[Stores, ...]:
         """The stores of lower levels whose code may serve, the highest first; none if code can be made."""
-        return tuple(map(Stores, self.setup.lower()))
+        return tuple(Stores(setup) for setup in self.setup.lower())
+
+    def behind(self) -> Stores:
+        """Return the stores of what nobody waits for: the observer hears warnings alone."""
+        return Stores(replace(self.setup, observer=only_warnings(self.setup.observer)), self)
 
     @cached_property
     def policy(self) -> Policy:
@@ -78,10 +85,12 @@ class Stores:
     @cached_property
     def images(self) -> Images:
         """The networks that are stored whole."""
-        return Images(self.setup, self._image_store)
+        return Images(self.setup, self._image_store, None if self._like is None else self._like.images.blocks)
 
     @cached_property
     def _image_store(self) -> ImageStore:
+        if self._like is not None:
+            return self._like._image_store
         from opbuild.store.known_weights import KnownWeights
         from opbuild.store.networks import DiskNetworks
         from opbuild.store.weights import DiskWeights

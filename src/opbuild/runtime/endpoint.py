@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from opbuild.dtypes import numpy_dtype
+from opbuild.dtypes import ADDED, numpy_dtype
 from opbuild.errors import InputError
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE
@@ -127,6 +128,9 @@ def _to_numpy(value: Any, dtype: np.dtype[Any], name: str) -> Array:
     if _is_torch(value):
         _check_torch(value, dtype, name)
     try:
+        if _is_torch(value) and dtype.name in ADDED:  # numpy's DLPack has no such types: the same bytes as integers
+            kind = getattr(sys.modules["torch"], "int16" if dtype.itemsize == 2 else "uint8")
+            return np.asarray(np.from_dlpack(value.view(kind)).view(dtype))
         if isinstance(value, np.ndarray):
             return np.asarray(value)
         if isinstance(value, (bool, int, float, list, tuple)):

@@ -63,12 +63,15 @@ def compile_expression(
         CompileError: If the expression names something that is not given, or operands do not fit an operation.
     """
     compilation = _Compilation(args, index, acc, user or {}, refined, dtypes)
-    return hl.strict_float(floats.stored(compilation.value(expression)))
+    return hl.strict_float(floats.stored(compilation.stored(expression)))
 
 
 @dataclass(frozen=True)
 class _Compilation:
-    """What ``compile_expression`` was given, and the parts of the expression that are compiled."""
+    """What ``compile_expression`` was given, and the parts of the expression that are compiled.
+
+    A part of 16 bits is a float32 that has one of the type's values; ``narrow`` says of which type.
+    """
 
     args: Sequence[Expr]
     index: Sequence[Any]
@@ -78,60 +81,86 @@ class _Compilation:
     dtypes: Sequence[str]
     values: dict[Expression, Expr] = field(default_factory=dict)
     named: dict[Expression, Expr] = field(default_factory=dict)
+    narrow: dict[Expression, Any] = field(default_factory=dict)
+
+    def stored(self, e: Expression) -> Expr:
+        """Return a part of the expression in its own type."""
+        value = self.value(e)
+        return m.narrowed(self.operand(e), self.narrow[e], rounds=False) if e in self.narrow else value
 
     def value(self, e: Expression) -> Expr:
         """Return a part of the expression."""
         if e not in self.values:
-            self.values[e] = self._compute(e)
+            value, narrow = self._compute(e)
+            if m.is_narrow(value.type()):
+                value, narrow = m.widened(value), value.type()
+            self.values[e] = value
+            if narrow is not None:
+                self.narrow[e] = narrow
         return self.values[e]
 
     def operand(self, e: Expression, once: bool = False) -> Expr:
         """Return a part of the expression that an operation mentions, ``once`` or more often."""
         value = self.value(e)
-        if not children(e) or (once and not m.is_narrow(value.type())):
+        if once or not (children(e) or e in self.narrow):
             return value
         if e not in self.named:
-            function = hl.Func("part")
-            function[list(self.index)] = hl.strict_float(value)
-            self.named[e] = hl.Expr(function[list(self.index)])
+            self.named[e] = self._part(value)
         return self.named[e]
 
-    def _compute(self, e: Expression) -> Expr:
+    def _part(self, value: Expr) -> Expr:
+        """Return a value as the call of a function, which may be mentioned any number of times."""
+        function = hl.Func("part")
+        function[list(self.index)] = hl.strict_float(value)
+        return hl.Expr(function[list(self.index)])
+
+    def _compute(self, e: Expression) -> tuple[Expr, Any]:
+        """Return a part's value, and the type of 16 bits whose value it is."""
         head = e[0]
         if head == "arg":
-            return self.args[e[1]]
+            return self.args[e[1]], None
         if head == "acc":
             if self.acc is None:
                 raise CompileError("an expression refers to an accumulator where there is none")
-            return self.acc
+            return self.acc, None
         if head == "const":
-            return constant(e[1], e[2])
-        if head == "cast":
+            return constant(e[1], e[2]), None
+        if head in ("cast", "cast_as"):
             return self._cast(e)
-        if head == "cast_as":
-            return cast(self._number(e[3]), e[1], e[2].split())
-        operation = OPERATIONS.get(head)
-        once = operation is not None and not operation.repeats
-        operands = [self.operand(child, once) for child in children(e)]
         if head == "user":
-            return _call_user(self.functions, e[1], operands)
+            return _call_user(self.functions, e[1], [self.stored(child) for child in children(e)]), None
+        operation = OPERATIONS.get(head)
+        if operation is None:
+            raise CompileError(f"operation {head} is not defined")
+        operands = [self.operand(child, not operation.repeats) for child in children(e)]
+        narrow = None if operation.predicate else self.narrow.get(e[1 + operation.conditions])
         if head == "pow" and e[2][0] == "const":
-            return _power_of_constant(operands[0], e[2], operands[1])
-        if self.refined and operation is not None and operation.precise and operands[0].type() == m.FLOAT32:
-            return evaluate(operation.precise, precise, operands)
-        return apply(head, operands)
+            value = _power_of_constant(operands[0], e[2], operands[1])
+        elif self.refined and operation.precise and operands[0].type() == m.FLOAT32 and narrow is None:
+            value = evaluate(operation.precise, precise, operands)
+        else:
+            value = apply(head, operands)
+        if narrow is not None and not operation.exact:
+            value = m.rounded(self._part(value), narrow)
+        return value, narrow
+
+    def _cast(self, e: Expression) -> tuple[Expr, Any]:
+        found = saturation(e) if e[0] == "cast" else None
+        zero = None if found is None or found.zero_point is None else self.operand(found.zero_point)
+        if found is not None and (zero is None or zero.type() == TYPES[e[1]]):
+            return saturated(self.operand(found.value), zero, found, e[1]), None
+        dtype, source = e[1], self._number(e[-1])
+        if dtype not in NARROW_FLOATS:
+            return cast(source, dtype, e[2].split() if e[0] == "cast_as" else ()), None
+        narrow = TYPES[dtype]
+        if self.narrow.get(e[-1]) != narrow:
+            source = m.rounded(self._part(convert(source, m.FLOAT32)), narrow)
+        return source, narrow
 
     def _number(self, e: Expression) -> Expr:
         """Return a part of the expression; if it is a code, the number that it stands for."""
         dtype = dtype_of(e, self.dtypes)
         return codes.decoded(self.operand(e), dtype) if dtype in CODED else self.operand(e)
-
-    def _cast(self, e: Expression) -> Expr:
-        found = saturation(e)
-        zero = None if found is None or found.zero_point is None else self.operand(found.zero_point)
-        if found is None or (zero is not None and zero.type() != TYPES[e[1]]):
-            return cast(self._number(e[2]), e[1])
-        return saturated(self.operand(found.value), zero, found, e[1])
 
 
 def constant(dtype: str, text: str) -> Expr:
@@ -162,11 +191,9 @@ def apply(name: str, operands: Sequence[Expr]) -> Expr:
     """Return one of ``operations.table`` applied to operands.
 
     Raises:
-        CompileError: If there is no such operation for the operands' types.
+        CompileError: If the operation is not defined for the operands' types.
     """
-    operation = OPERATIONS.get(name)
-    if operation is None:
-        raise CompileError(f"operation {name} is not defined")
+    operation = OPERATIONS[name]
     if operation.kinds == "truth":
         return evaluate(operation.formula, floats, operands)
     count = operation.conditions
@@ -174,9 +201,6 @@ def apply(name: str, operands: Sequence[Expr]) -> Expr:
     kind = operands[-1].type()
     if operation.kinds == "any":
         return evaluate(operation.formula, floats, operands)
-    if m.is_narrow(kind):
-        result = apply(name, [m.widened(x) for x in operands])
-        return m.narrowed(result, kind) if result.type() == m.FLOAT32 else result
     if not (operation.has_floats if kind.is_float() else operation.has_integers):
         raise CompileError(f"operation {name} is not defined for {kind}")
     if kind.is_float():
@@ -208,8 +232,6 @@ def _call_user(functions: Mapping[str, Callable[..., Expr]], name: str, operands
 def _power_of_constant(x: Expr, literal: Expression, y: Expr) -> Expr:
     """Return a power whose exponent is known; small whole exponents and one half need no logarithm."""
     exponent = float(literal[2])
-    if m.is_narrow(x.type()):
-        return m.narrowed(_power_of_constant(m.widened(x), literal, m.widened(y)), x.type())
     if exponent in (2.0, 3.0, 4.0):
         square = apply("mul", [x, x])
         factors = {2.0: [square], 3.0: [square, x], 4.0: [square, square]}[exponent]

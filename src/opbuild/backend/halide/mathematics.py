@@ -173,17 +173,35 @@ def widened(x: Expr) -> Expr:
     return hl.select(special, hl.reinterpret(FLOAT32, bits | hl.i32(0x7F800000)), hl.cast(FLOAT32, x))
 
 
-def narrowed(x: Expr, kind: Any) -> Expr:
+def rounded(x: Expr, kind: Any) -> Expr:
+    """Return a float32 rounded to a value of float16 or bfloat16, ties to even."""
+    if kind == BFLOAT16:
+        return hl.reinterpret(FLOAT32, _rounded_bits(x) & hl.u32(0xFFFF0000))
+    inside = absolute(x) < hl.f32(65520.0)
+    outside = hl.select(hl.is_nan(x), x, with_sign(hl.f32(math.inf), x))
+    return hl.select(inside, hl.cast(FLOAT32, hl.cast(FLOAT16, x)), outside)
+
+
+def _rounded_bits(x: Expr) -> Expr:
+    """Return the bits of a float32 of which the upper half is the nearest bfloat16; those below it are any."""
+    bits = hl.reinterpret(UINT32, x)
+    nan = (bits & hl.u32(0x80000000)) | hl.u32(0x7FC00000)
+    return hl.select(hl.is_nan(x), nan, bits + hl.u32(0x7FFF) + ((bits >> 16) & hl.u32(1)))
+
+
+def narrowed(x: Expr, kind: Any, rounds: bool = True) -> Expr:
     """Return a float32 as float16 or bfloat16, the nearest, ties to even.
 
     Halide's own conversion to float16 makes infinity of NaN without F16C's instructions, that to bfloat16 truncates.
+
+    Args:
+        x: The number.
+        kind: The type.
+        rounds: False if the number is one of the type's already.
     """
     if kind == BFLOAT16:
-        bits = hl.reinterpret(UINT32, x)
-        odd = (bits >> 16) & hl.u32(1)
-        nan = (bits & hl.u32(0x80000000)) | hl.u32(0x7FC00000)
-        code = hl.select(hl.is_nan(x), nan, bits + hl.u32(0x7FFF) + odd) >> 16
-        return hl.reinterpret(BFLOAT16, hl.cast(hl.UInt(16), code))
+        bits = _rounded_bits(x) if rounds else hl.reinterpret(UINT32, x)
+        return hl.reinterpret(BFLOAT16, hl.cast(hl.UInt(16), bits >> 16))
     nan = hl.reinterpret(FLOAT16, hl.u16(0x7E00))
     return hl.select(hl.is_nan(x), nan, hl.cast(FLOAT16, x))
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from opbuild.dtypes import NARROW_FLOATS
 from opbuild.families.dims import VECTOR
 from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
 from opbuild.kernel.machine import Machine
@@ -19,6 +20,9 @@ PANEL = 32
 
 STAGED_ROWS, STAGED_COLUMNS = 64, 256
 """From so many rows and columns on, copying a panel together first beats jumping from row to row."""
+
+WIDENED_TILES = 2
+"""Tiles of rows that must pass by a panel of 16 bits for it to be copied as float32 first."""
 
 _TILES = {
     16: (
@@ -58,7 +62,7 @@ def registers(rows: int, columns: int, machine: Machine) -> int:
     return rows * machine.vectors(columns) + machine.vectors(columns) + 1
 
 
-def choose(layout: str, batches: int, m: int, n: int, k: int, machine: Machine) -> Variant:
+def choose(layout: str, batches: int, m: int, n: int, k: int, dtype: str, machine: Machine) -> Variant:
     """Return the variant for a product.
 
     Args:
@@ -67,15 +71,28 @@ def choose(layout: str, batches: int, m: int, n: int, k: int, machine: Machine) 
         m: Rows of the output, at least 1.
         n: Columns, at least 1; at least 16 unless ``panels``.
         k: Products to sum up.
+        dtype: Element type of the right operand.
         machine: What runs it.
     """
     rows, columns = _tile(layout, m, n, machine)
     staged = layout == "columns" or (layout == "rows" and m >= STAGED_ROWS and n >= STAGED_COLUMNS)
+    staged = staged or (dtype in NARROW_FLOATS and m >= WIDENED_TILES * rows)
     return {"rows": rows, "columns": columns, "stage": staged}
 
 
-def operands(layout: str, rank: int, rhs_rank: int, lhs_stride: int, variant: Variant) -> tuple[Operand, Operand]:
-    """Return the operands lhs and rhs of a product whose output has ``rank``; ``lhs_stride``: 1 or ``FREE``."""
+def operands(
+    layout: str, rank: int, rhs_rank: int, lhs_stride: int, variant: Variant, dtype: str = "float32"
+) -> tuple[Operand, Operand]:
+    """Return the operands lhs and rhs of a product whose output has ``rank``.
+
+    Args:
+        layout: As in ``choose``.
+        rank: Dimensions of the output.
+        rhs_rank: Dimensions of the right operand.
+        lhs_stride: Between neighbours along K: 1 or ``FREE``.
+        variant: As ``choose`` returned it.
+        dtype: Element type of the right operand; one of 16 bits in panels only.
+    """
     batch = (Dim(),) * (rank - 2)
     if layout == "panels":
         side_by_side = max(1, variant["columns"] // PANEL)
@@ -85,7 +102,7 @@ def operands(layout: str, rank: int, rhs_rank: int, lhs_stride: int, variant: Va
     else:
         dims = (Dim(min=variant["columns"]), Dim(stride=1, min=VECTOR), *batch)
     lhs = Operand("lhs", "float32", (Dim(stride=lhs_stride), Dim(min=variant["rows"]), *batch))
-    return lhs, Operand("rhs", "float32", dims, "FRACTAL_Z" if layout == "panels" else "ND")
+    return lhs, Operand("rhs", dtype, dims, "FRACTAL_Z" if layout == "panels" else "ND")
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameter, variables
-from opbuild.families.to_blocked.family import FEW
+from opbuild.families.to_blocked.few import FEW
 from opbuild.kernel.opdesc import OpDesc
 
 

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 from opbuild.families.blocked import BLOCK, BLOCKED_DIMS
 from opbuild.families.family import Dims, Family, moved_bytes
+from opbuild.families.to_blocked.few import FEW
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
-
-FEW = 4
-"""Channels up to which bytes are brought into blocks channel by channel (3 x 224 x 224: a third of the time)."""
 
 BYTES = ("uint8", "int8")
 

@@ -19,17 +19,11 @@ def spell_out_batchnorm(graph: Graph) -> Graph:
             rewriter.nodes.append(node)
             continue
         shape = (-1,) + (1,) * (len(graph.types[node.inputs[0]].shape) - 2)
-        kind = graph.types[node.inputs[0]]
-        dtype = "float32" if kind.dtype == "float16" else kind.dtype  # rounded once, at the end
+        dtype = graph.types[node.inputs[0]].dtype
         names = [
             rewriter.constant(f"{node.outputs[0]}/{part}", value.astype(dtype).reshape(shape))
             for part, value in (("scale", step.scale), ("shift", step.shift))
         ]
-        x = node.inputs[0] if dtype == kind.dtype else rewriter.add(node, "Cast", (node.inputs[0],), to=dtype)
-        product = rewriter.add(node, "Mul", (x, names[0]))
-        if dtype == kind.dtype:
-            rewriter.add(node, "Add", (product, names[1]), node.outputs[0])
-        else:
-            total = rewriter.add(node, "Add", (product, names[1]))
-            rewriter.add(node, "Cast", (total,), node.outputs[0], to=kind.dtype)
+        product = rewriter.add(node, "Mul", (node.inputs[0], names[0]))
+        rewriter.add(node, "Add", (product, names[1]), node.outputs[0])
     return rewriter.graph(graph)

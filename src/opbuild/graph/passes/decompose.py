@@ -6,17 +6,14 @@ import numpy as np
 
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.composite import einsum, images, recurrent, selection, signal, statistics
+from opbuild.graph.passes.composite import einsum, images, selection, signal, statistics
 from opbuild.graph.passes.composite.rewrite import KeptError, Rewrite
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Graph, Node, TensorType
 
 
 def decompose(graph: Graph) -> Graph:
-    """Rewrite variadic Sum, Mean, Max and Min, MeanVarianceNormalization, and the operators of ``composite``.
-
-    An operator is rounded to float16 once, at its end: what it is made of is computed in float32.
-    """
+    """Rewrite variadic Sum, Mean, Max and Min, MeanVarianceNormalization, and the operators of ``composite``."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         rewrite = None if node.domain else REWRITES.get(node.op_type)
@@ -25,9 +22,8 @@ def decompose(graph: Graph) -> Graph:
             continue
         try:
             with blaming(node):
-                wide = _wider(node, rewriter.types[node.outputs[0]].dtype)
-                if wide:
-                    _in_wider(rewriter, node, rewrite, wide)
+                if rewriter.types[node.outputs[0]].dtype in _SMALL and node.op_type in _SUMS:
+                    _in_int32(rewriter, node, rewrite)
                 else:
                     rewrite(rewriter, node)
         except KeptError:
@@ -35,21 +31,14 @@ def decompose(graph: Graph) -> Graph:
     return eliminate_dead(rewriter.graph(graph))
 
 
-def _wider(node: Node, dtype: str) -> str:
-    """Return the type in which what a node is made of is computed; empty for its own."""
-    if dtype == "float16" and node.op_type in _ROUNDING:
-        return "float32"
-    return "int32" if dtype in _SMALL and node.op_type in _SUMS else ""
-
-
-def _in_wider(to: Rewriter, node: Node, rewrite: Rewrite, wide: str) -> None:
+def _in_int32(to: Rewriter, node: Node, rewrite: Rewrite) -> None:
     narrow = to.types[node.outputs[0]]
     inputs = tuple(
-        to.add(node, "Cast", (name,), to=wide) if name and to.types[name].dtype == narrow.dtype else name
+        to.add(node, "Cast", (name,), to="int32") if name and to.types[name].dtype == narrow.dtype else name
         for name in node.inputs
     )
     output = to.fresh(f"{node.outputs[0]}/wide")
-    to.types[output] = TensorType(wide, narrow.shape)
+    to.types[output] = TensorType("int32", narrow.shape)
     rewrite(to, node.with_(inputs=inputs, outputs=(output,)))
     to.add(node, "Cast", (output,), node.outputs[0], to=narrow.dtype)
 
@@ -81,11 +70,6 @@ def _mean_variance(to: Rewriter, node: Node) -> None:
     to.add(node, "Div", (centred, deviation), node.outputs[0])
 
 
-_ROUNDING = frozenset(
-    ("Col2Im", "Einsum", "GlobalLpPool", "LpNormalization", "Mean", "MeanVarianceNormalization", "Sum")
-)
-"""Operators that are rewritten as several that round."""
-
 _SUMS, _SMALL = ("Col2Im", "Einsum"), ("int8", "uint8", "int16", "uint16")
 """Operators of sums, and types of which ONNX has none: they wrap when the sum is cast back."""
 
@@ -94,7 +78,6 @@ REWRITES: dict[str, Rewrite] = {
     "MeanVarianceNormalization": _mean_variance,
     **einsum.REWRITES,
     **images.REWRITES,
-    **recurrent.REWRITES,
     **selection.REWRITES,
     **signal.REWRITES,
     **statistics.REWRITES,

@@ -7,6 +7,7 @@ own definition (a graph of its own, an operator of another domain) keeps its typ
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array, Graph, Node, TensorType
 
-OTHER_FLOATS = ("float16", "float64")
+OTHER_FLOATS = ("float16", "bfloat16", "float64")
 FLOAT32 = "float32"
 
 TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "stash_type")
@@ -24,7 +25,7 @@ _FLOAT32_NUMBER = next(number for number, name in ONNX_DTYPES.items() if name ==
 
 
 def force_float32(graph: Graph) -> Graph:
-    """Return a graph that computes in float32 what another one computes in float16 and float64.
+    """Return a graph that computes in float32 what another one computes in float16, bfloat16 and float64.
 
     Finite constants beyond float32's range become its greatest number of that sign.
 
@@ -71,7 +72,7 @@ class _Conversion:
         inputs = tuple(self._read(name) for name in node.inputs)
         outputs = tuple(self._float32(name) if self.is_other(name) else name for name in node.outputs)
         self.assigned.update(outputs)
-        attrs = {name: _attribute(name, value) for name, value in node.attrs.items()}
+        attrs = {name: float32_attribute(name, value) for name, value in node.attrs.items()}
         converted = node.with_(inputs=inputs, outputs=outputs, attrs=attrs)
         if node.op_type in ("Cast", "CastLike") and self.types[inputs[0]] == self.types[outputs[0]]:
             converted = converted.with_(op_type="Identity", inputs=inputs[:1], attrs={})
@@ -128,12 +129,13 @@ def in_float32(value: Array) -> Array:
     return limited.astype(np.float32)
 
 
-def _attribute(name: str, value: Any) -> Any:
-    if isinstance(value, np.ndarray) and value.dtype.name in OTHER_FLOATS:
+def float32_attribute(name: str, value: Any, others: Collection[str] = OTHER_FLOATS) -> Any:
+    """Return an attribute of an operator that is to compute in float32 what it computed in ``others``."""
+    if isinstance(value, np.ndarray) and value.dtype.name in others:
         return in_float32(value)
     if name in TYPE_ATTRIBUTES:
-        if isinstance(value, str) and value in OTHER_FLOATS:
+        if isinstance(value, str) and value in others:
             return FLOAT32
-        if isinstance(value, int) and ONNX_DTYPES.get(value) in OTHER_FLOATS:
+        if isinstance(value, int) and ONNX_DTYPES.get(value) in others:
             return _FLOAT32_NUMBER
     return value

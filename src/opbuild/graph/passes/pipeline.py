@@ -9,6 +9,7 @@ from opbuild.graph.passes.decompose import decompose
 from opbuild.graph.passes.fold import DEQUANTIZE, Evaluate, fold
 from opbuild.graph.passes.fuse import fuse
 from opbuild.graph.passes.integers.rewrite import rewrite_integers
+from opbuild.graph.passes.narrow import widen_narrow_floats
 from opbuild.graph.passes.patterns import fuse_gelu, fuse_layer_normalization
 from opbuild.graph.passes.shuffle import fuse_channel_shuffle
 from opbuild.graph.passes.volumes import flatten_volumes
@@ -38,6 +39,7 @@ def simplify(graph: Graph, evaluate: Evaluate) -> Graph:
     graph = fold(graph, evaluate, but=DEQUANTIZE)
     graph = remove_identities(graph)
     graph = fold(rewrite_integers(graph), evaluate)
+    graph = remove_identities(widen_narrow_floats(graph))
     graph = fuse_layer_normalization(graph)
     graph = fuse_gelu(graph)
     graph = decompose(graph)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from opbuild.families.grid_sample import family as grid_samples
+from opbuild.families.grid_sample.taps import TAPS
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.strided import dense_as
@@ -23,7 +24,7 @@ def grid_sample(lowering: Lowering, node: Node) -> None:
     padding = node.text("padding_mode", "zeros")
     if x.dtype not in grid_samples.FAMILY.types or grid.dtype != x.dtype:
         raise NotServedError(f"GridSample of {x.dtype} by {grid.dtype}")
-    if rank not in (2, 3) or mode not in grid_samples.TAPS or padding not in ("zeros", "border", "reflection"):
+    if rank not in (2, 3) or mode not in TAPS or padding not in ("zeros", "border", "reflection"):
         raise NotServedError(f"GridSample in mode {mode}, with padding {padding}, over {rank} dimensions")
     if not x.size or not grid.size:
         raise NotServedError("GridSample of nothing")

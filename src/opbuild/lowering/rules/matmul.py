@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opbuild.dtypes import NARROW_FLOATS
 from opbuild.families.matmul.family import FAMILY
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -72,8 +73,9 @@ def gemm(lowering: Lowering, node: Node) -> None:
 
 
 def _check_types(lowering: Lowering, node: Node) -> None:
-    for name in node.inputs[: node.attrs.get("own_inputs")]:
-        if name and lowering.type(name).dtype not in FAMILY.types:
+    for place, name in enumerate(node.inputs[: node.attrs.get("own_inputs")]):
+        is_narrow = place == 1 and lowering.is_constant(name) and lowering.type(name).dtype in NARROW_FLOATS
+        if name and lowering.type(name).dtype not in FAMILY.types and not is_narrow:
             raise NotServedError(f"{node.op_type} of {lowering.type(name).dtype} has no kernel")
     if lowering.type(node.outputs[0]).dtype not in FAMILY.types:
         raise NotServedError(f"{node.op_type} with a result of {lowering.type(node.outputs[0]).dtype} has no kernel")

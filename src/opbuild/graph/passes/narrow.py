@@ -1,0 +1,232 @@
+"""float16 and bfloat16 computed in float32: storage of 16 bits at the edges, the numbers of 16 bits everywhere.
+
+Machines without arithmetic for 16 bits convert each operand where it is read and each result where it is stored, which
+costs more than the arithmetic. So inside a network a value of 16 bits lies as a float32 that has one of its numbers:
+each operator reads float32, computes in it, and its result is rounded once, by a conversion there and back that fuses
+into the operator as any elementwise operator does. What only moves elements moves whichever form there is, and
+elementwise operators of what was not computed, inputs and constants, read 16 bits themselves.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from opbuild.dtypes import NARROW_FLOATS, greatest
+from opbuild.graph.constants import Deferred
+from opbuild.graph.passes.float32 import FLOAT32, float32_attribute
+from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.types import Graph, Node, TensorType
+from opbuild.operations.table import BY_TYPE, of_onnx
+
+MOVERS = {
+    **dict.fromkeys(
+        (
+            "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
+            "Reshape", "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu",
+            "Unsqueeze",
+        ),
+        (0,),
+    ),
+    "Pad": (0, 2),
+    "ScatterElements": (0, 2),
+    "ScatterND": (0, 2),
+}  # fmt: skip
+"""Operators that move elements, and which inputs hold those; all inputs of Concat do."""
+
+EXACT = frozenset(
+    (
+        "Clip", "Compress", "GlobalMaxPool", "MaxPool", "MaxUnpool", "ReduceMax", "ReduceMin", "TopK",
+    )
+)  # fmt: skip
+"""Operators whose results are among their operands' numbers, beside the operations that are exact."""
+
+KEPT = frozenset(
+    ("BitCast", "Bernoulli", "Constant", "ConstantOfShape", "EyeLike", "If", "Loop", "RandomNormalLike",
+     "RandomUniformLike", "Scan")
+)  # fmt: skip
+"""Operators that are left as they are: what they do depends on the type of what they read."""
+
+_SINGLE = ("Clip", "IsInf", "Pow")
+"""Elementwise operators that are one operation, though no record has their name."""
+
+DOMAINS = ("", "com.microsoft", "opbuild")
+
+LEAST_WEIGHT = 16
+"""Rows and columns from which on a constant matrix of 16 bits stays one."""
+
+SMALL = 1024
+"""Elements up to which a constant is converted at once, so that its value is known to all passes."""
+
+
+def widen_narrow_floats(graph: Graph) -> Graph:
+    """Return a graph that computes float16 and bfloat16 in float32 and rounds each result.
+
+    Args:
+        graph: A typed graph; returned as it is if it has no such type.
+    """
+    if all(kind.dtype not in NARROW_FLOATS for kind in graph.types.values()):
+        return graph
+    widening = _Widening(graph)
+    for node in graph.nodes:
+        widening.take(node)
+    for name in graph.outputs:
+        widening.narrow(name)
+    return widening.to.graph(graph)
+
+
+class _Widening:
+    """Collects the new graph.
+
+    A value of 16 bits is ``there`` under its own name, as float32 under another name, or both; it was ``computed`` if
+    it was float32 first.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.source = graph
+        self.to = Rewriter(graph)
+        self.wide: dict[str, str] = {}
+        self.there = {*graph.inputs, *graph.constants}
+        self.computed: set[str] = set()
+
+    def take(self, node: Node) -> None:
+        """Append a node, reading and assigning the forms that suit it."""
+        if not any(map(self._is_narrow, (*node.inputs, *node.outputs))):
+            self._append(node)
+        elif node.domain not in DOMAINS or node.op_type in KEPT or (node.proto is not None and not node.domain):
+            self._take_as_it_is(node)
+        elif node.op_type in ("Cast", "CastLike"):
+            self._take_cast(node)
+        elif not node.domain and (node.op_type in MOVERS or node.op_type == "Concat"):
+            self._take_mover(node)
+        elif _is_elementwise(node) and not self.computed.intersection(node.inputs):
+            self._take_as_it_is(node)
+        elif any(map(self._is_narrow, node.inputs)):
+            self._take_wide(node)
+        else:
+            self._take_as_it_is(node)
+
+    def narrow(self, name: str) -> str:
+        """Return a value in its own type."""
+        if name and self._is_narrow(name) and name not in self.there:
+            self._cast(self.wide[name], name, self.source.types[name].dtype)
+            self.there.add(name)
+        return name
+
+    def widened(self, name: str) -> str:
+        """Return a value of 16 bits as float32; another one as it is."""
+        if not name or not self._is_narrow(name):
+            return name
+        if name not in self.wide:
+            self.wide[name] = self._widened_constant(name) if name in self.source.constants else self._fresh(name)
+            if name not in self.source.constants:
+                self._cast(name, self.wide[name], FLOAT32)
+        return self.wide[name]
+
+    # -- nodes --------------------------------------------------------------------------------------------------------
+
+    def _take_as_it_is(self, node: Node) -> None:
+        for name in (*node.inputs, *node.attrs.get("captures", ())):
+            if name in self.source.types:
+                self.narrow(name)
+        self._append(node)
+
+    def _take_cast(self, node: Node) -> None:
+        """A conversion reads the number, whichever form it has."""
+        if self._is_narrow(node.inputs[0]) and node.inputs[0] not in self.computed:
+            self._take_as_it_is(node)
+            return
+        x, output = self.widened(node.inputs[0]), node.outputs[0]
+        dtype = self.source.types[output].dtype
+        if self.to.types[x].dtype == dtype:
+            self._append(node.with_(op_type="Identity", inputs=(x,), attrs={}))
+        else:
+            self._append(node.with_(op_type="Cast", inputs=(x,), attrs={**node.attrs, "to": dtype}))
+            self.computed.update(node.outputs if self.to.types[x].dtype == FLOAT32 else ())
+
+    def _take_mover(self, node: Node) -> None:
+        places = MOVERS.get(node.op_type, range(len(node.inputs)))
+        data = [node.inputs[place] for place in places if place < len(node.inputs) and node.inputs[place]]
+        moving = [name for name in data if name not in self.source.constants]
+        if not moving or not self.computed.issuperset(moving):
+            self._take_as_it_is(node)
+        else:
+            self._take_wide(node, exact=True)
+
+    def _take_wide(self, node: Node, exact: bool = False) -> None:
+        node = self._bounded(node) if node.op_type == "Clip" else node
+        exact = exact or (not node.domain and node.op_type in EXACT) or _is_exact_operation(node)
+        inputs = tuple(
+            name if place == 1 and self._is_weight(node, name) else self.widened(name)
+            for place, name in enumerate(node.inputs)
+        )
+        attrs = {name: float32_attribute(name, value, NARROW_FLOATS) for name, value in node.attrs.items()}
+        outputs = tuple(self._fresh(name) if self._is_narrow(name) else name for name in node.outputs)
+        self._append(node.with_(inputs=inputs, outputs=outputs, attrs=attrs, proto=None))
+        self.computed.update(node.outputs)
+        for name, output in zip(node.outputs, outputs, strict=True):
+            if self._is_narrow(name) and exact:
+                self.wide[name] = output
+            elif self._is_narrow(name):
+                self._cast(output, name, self.source.types[name].dtype)
+                self.there.add(name)
+
+    def _is_weight(self, node: Node, name: str) -> bool:
+        """Return whether a constant is a matrix that a product reads in its own type: half the memory."""
+        if node.domain or node.op_type not in ("MatMul", "Gemm") or not self._is_narrow(name):
+            return False
+        *batch, rows, columns = (1, 1, *self.source.types[name].shape)
+        return name in self.source.constants and prod(batch) == 1 and min(rows, columns) >= LEAST_WEIGHT
+
+    def _bounded(self, node: Node) -> Node:
+        """Return Clip with both bounds: an absent one is the limit of the type, which is the model's."""
+        kind = self.source.types[node.inputs[0]]
+        bounds = [*node.inputs[1:], "", ""][:2]
+        if kind.dtype not in NARROW_FLOATS:
+            return node
+        limits = (-greatest(kind.dtype), greatest(kind.dtype))
+        bounds = [
+            name or self.to.constant(f"{node.name}/bound", np.array(limit, np.float32))
+            for name, limit in zip(bounds, limits, strict=True)
+        ]
+        return node.with_(inputs=(node.inputs[0], *bounds))
+
+    # -- values -------------------------------------------------------------------------------------------------------
+
+    def _append(self, node: Node) -> None:
+        self.to.nodes.append(node)
+        self.there.update(node.outputs)
+
+    def _is_narrow(self, name: str) -> bool:
+        kind = self.source.types.get(name)
+        return kind is not None and kind.dtype in NARROW_FLOATS
+
+    def _fresh(self, name: str) -> str:
+        """Return a name for the float32 form of a value, with its type."""
+        fresh = self.to.fresh(f"{name}/{FLOAT32}")
+        self.to.types[fresh] = TensorType(FLOAT32, self.source.types[name].shape)
+        return fresh
+
+    def _widened_constant(self, name: str) -> str:
+        kind, value = self.source.types[name], self.source.constants[name]
+        if kind.size <= SMALL or not any(value.strides):
+            return self.to.constant(f"{name}/{FLOAT32}", value.astype(np.float32))
+        recipe = f"float32 of {kind.dtype}"
+        wide = Deferred(TensorType(FLOAT32, kind.shape), recipe, (value,), lambda: value.astype(np.float32))
+        return self.to.constant(f"{name}/{FLOAT32}", wide)
+
+    def _cast(self, source: str, target: str, dtype: str) -> None:
+        self.to.nodes.append(Node("Cast", (source,), (target,), {"to": dtype}, f"{target}/Cast"))
+
+
+def _is_elementwise(node: Node) -> bool:
+    """Return whether a node is one operation: several are computed in float32 and rounded once."""
+    if node.domain == "opbuild":
+        return node.op_type in BY_TYPE
+    return not node.domain and (node.op_type in _SINGLE or of_onnx(node.op_type, node.attrs) is not None)
+
+
+def _is_exact_operation(node: Node) -> bool:
+    found = None if node.domain else of_onnx(node.op_type, node.attrs)
+    return found is not None and found[1].exact
