@@ -206,10 +206,11 @@ def compile_model(
             """Bind a part behind a cut; most need nothing that is not there, and no compile server."""
             return bind(wanted, setup, stores, lambda: make_builder(setup, stores))
 
+        behind = stores.behind()
+
         def new_sizes(part: PartSource, declared: Sequence[Sequence[int]]) -> AnySize:
             return AnySize(part, behind, declared, lambda: make_builder(behind.setup, behind), is_open=True)
 
-        behind = stores.behind()
         gently = bind_with(behind, lambda: make_builder(behind.setup, behind, is_urgent=False))
         sizes = AnySize(
             source,

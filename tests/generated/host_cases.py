@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -163,6 +163,24 @@ def cases(op_type: str) -> st.SearchStrategy[Case]:
 
     @st.composite
     def made(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Case:
-        return MAKERS[op_type](Draw(draw), op_type)
+        case = MAKERS[op_type](Draw(draw), op_type)
+        return _doubled(case) if draw(st.integers(0, 3)) == 3 else case
 
     return made()
+
+
+def _doubled(case: Case) -> Case:
+    """Return a case with float64 instead of float32 in all inputs of the first one's type, where its schema has it."""
+    domain_opset = (case.opset,) if not case.domain else ()
+    schema = onnx.defs.get_schema(case.op_type, *domain_opset, case.domain)
+    if not case.inputs or not schema.inputs:
+        return case
+    ports = [schema.inputs[min(index, len(schema.inputs) - 1)].type_str for index in range(len(case.inputs))]
+    allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}.get(ports[0], ())
+    if "tensor(double)" not in allowed:
+        return case
+    inputs = [
+        each.astype(np.float64) if each is not None and port == ports[0] and each.dtype == np.float32 else each
+        for each, port in zip(case.inputs, ports, strict=True)
+    ]
+    return replace(case, inputs=inputs)

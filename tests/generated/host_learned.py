@@ -117,3 +117,26 @@ def _labels(d: Draw, op_type: str) -> Case:
     x = d.below(d.shape(d.integer(0, 3), 3), 5, "int64")
     values = {"values_floats": [1.5, -2.0, 3.0], "default_float": d.one_of(None, 7.0)}
     return _case(op_type, [x], {"keys_int64s": [3, 1, 2], **values})
+
+
+@makes("CategoryMapper")
+def _categories_named(d: Draw, op_type: str) -> Case:
+    names, numbers = ["a", "b", ""], [3, -1, 7]
+    attrs = {"cats_strings": names, "cats_int64s": numbers, "default_int64": d.one_of(None, 5)}
+    places = d.below(d.shape(d.integer(1, 2), 3), 4)
+    if d.flag():
+        return _case(op_type, [np.array([3, -1, 7, 9])[places]], {**attrs, "default_string": d.one_of(None, "none")})
+    return _case(op_type, [np.array([*names, "other"], object)[places]], attrs)
+
+
+@makes("SVMClassifier")
+def _support_classes(d: Draw, op_type: str) -> Case:
+    """Three classes with one or two support vectors each, told apart in pairs."""
+    n, c, counts = d.integer(1, 3), d.integer(1, 3), d.integers(3, 1, 2)
+    total = sum(counts)
+    attrs = {
+        "kernel_type": d.one_of("LINEAR", "POLY", "RBF", "SIGMOID"), "kernel_params": [0.5, 1.0, 2.0],
+        "support_vectors": _floats(d, c * total), "coefficients": _floats(d, 2 * total), "vectors_per_class": counts,
+        "rho": _floats(d, 3), "classlabels_ints": [10, 20, 30], "post_transform": None,
+    }  # fmt: skip
+    return _case(op_type, [d.array((n, c))], attrs, 2)

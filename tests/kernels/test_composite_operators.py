@@ -336,3 +336,22 @@ def test_convolutions_at_places_that_are_moved(weights: Sequence[int], attrs: di
     names = tuple(f"x{number}" for number in range(len(inputs)))
     expected = evaluate(Node("DeformConv", names, ("y",), attrs, "node"), inputs, 22)[0]
     assert_same(found, expected, 1e-4)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1, -3])
+@pytest.mark.parametrize("op_type", ["CumSum", "CumProd"])
+def test_running_sums_along_an_axis_that_is_given_to_the_call(op_type: str, axis: int) -> None:
+    """One kernel call for each axis, of which one is chosen."""
+    x = random(3, 4, 5)
+    for dtype in ("int32", "int64"):
+        (found,) = outputs_of(op_type, [x, np.array(axis, dtype)], opset=26 if op_type == "CumProd" else 14, reverse=1)
+        accumulate = np.add.accumulate if op_type == "CumSum" else np.multiply.accumulate
+        assert_same(found, np.flip(accumulate(np.flip(x, axis), axis, dtype=x.dtype), axis))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -2, -3])
+def test_a_fourier_transform_along_an_axis_that_is_given_to_the_call(axis: int) -> None:
+    """Its length is the extent, whichever axis it is."""
+    x = random(4, 6, 1)
+    (found,) = outputs_of("DFT", [x, None, np.array(axis)])
+    assert_same(found, spectrum(x, x.shape[axis], axis % 3, 0, 0))

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from onnx.reference import ReferenceEvaluator
 
 from kernels.small_models import Array, assert_as_onnxruntime, families_of, model_of, program_of, run_model
 
@@ -100,6 +101,23 @@ def test_absent_zero_points_are_zero() -> None:
     ]
     model = model_of(nodes, feeds, {"y": "int16", "z": "float32"}, {"scale": np.float32(0.25)})
     assert_as_onnxruntime(model, feeds)
+
+
+SMALL = ("INT4", "UINT4", "INT2", "UINT2", "FLOAT8E4M3FN", "FLOAT8E5M2", "FLOAT4E2M1")
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_types_of_few_bits_are_quantized_and_dequantized(kind: str) -> None:
+    """As onnx's reference evaluator does, which for these types is what there is."""
+    feeds = {"x": np.float32([0, 0.5, 1.5, 2.5, -0.5, -1.5, 3, -3, 5, 7.4, -9, 200, -200, 1e5, -1e5] * 3)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale"], ["q"], output_dtype=getattr(onnx.TensorProto, kind)),
+        helper.make_node("DequantizeLinear", ["q", "scale"], ["y"]),
+    ]
+    model = model_of(nodes, feeds, {"y": "float32"}, {"scale": np.float32(0.5)}, opset=25)
+    assert set(families_of(program_of(model))) == {"elementwise"}
+    (expected,) = ReferenceEvaluator(model).run(None, feeds)
+    np.testing.assert_array_equal(run_model(model, feeds)["y"], expected)
 
 
 def test_quantization_fuses_with_its_neighbours() -> None:

@@ -19,6 +19,7 @@ from kernels.small_models import (
     program_of,
     run_model,
 )
+from kernels.test_conv_integer import convolved
 
 MICROSOFT = "com.microsoft"
 INTEGER = ("conv_integer", "conv_integer_depthwise")
@@ -252,8 +253,15 @@ def test_a_zero_point_may_be_computed(groups: int) -> None:
     assert "copy" in families_of(program_of(model))
 
 
-def test_weights_that_are_computed_are_left_to_the_host() -> None:
-    """What has no kernel is computed all the same."""
-    x, w = drawn("uint8", 1, 4, 5, 5), drawn("int8", 3, 4, 2, 2)
-    model = model_of([node("ConvInteger", "x w", "y")], {"x": x, "w": w}, {"y": "int32"})
-    assert families_of(program_of(model)) == ["host"]
+@pytest.mark.parametrize("channels", [4, 40])
+def test_weights_that_are_computed_have_kernels_as_far_as_floats_are_exact(channels: int) -> None:
+    """Sums of at most 257 products are exact in float32; others the host adds up."""
+    x, w = drawn("int8", 1, channels, 5, 5), drawn("uint8", 3, channels, 3, 3)
+    zeros = {"z": np.int8(-128), "v": np.uint8([0, 255, 128])}
+    model = model_of([node("ConvInteger", "x w z v", "y", pads=[1, 0, 0, 1])], {"x": x, "w": w}, {"y": "int32"}, zeros)
+    if channels == 40:
+        assert "host" in families_of(program_of(model))
+        return
+    xs, ws = x.astype(int) + 128, w.astype(int) - zeros["v"].astype(int).reshape(-1, 1, 1, 1)
+    found = run_model(model, {"x": x, "w": w})["y"]
+    np.testing.assert_array_equal(found, convolved(xs, ws, (0, 0), {"pads": (1, 0, 0, 1)}))

@@ -49,9 +49,7 @@ def test_what_only_looks_alike_is_left_to_the_operations() -> None:
     rounded = ("round", arg(0))
 
     def limited(value: object, low: float, high: float, dtype: str = "uint8") -> tuple[object, ...]:
-        least, most = const(low), const(high)
-        lower = ("where", ("greater", value, least), value, least)
-        return ("cast", dtype, ("where", ("less", lower, most), lower, most))
+        return ("cast", dtype, ("saturate", value, const(low), const(high)))
 
     assert saturation(limited(rounded, 0.0, 255.0)) is not None
     assert saturation(limited(rounded, -1.0, 255.0)) is None

@@ -225,3 +225,32 @@ def test_a_normalization_gives_its_statistics_without_the_host(bias: str, axis: 
     np.testing.assert_allclose(found_mean, mean, rtol=1e-6)
     np.testing.assert_allclose(found_inverse, inverse, rtol=1e-3)
     np.testing.assert_allclose(y, (x - mean) * inverse * s + (b if bias else 0), rtol=1e-2, atol=1e-2)
+
+
+def test_a_function_may_end_a_part_of_the_network() -> None:
+    """The function of LinearAttention is a loop over time, whose turns are kernels; what follows it is bound later."""
+    text = """
+    g (float[1,3,8] q, float[1,3,8] k, float[1,3,8] v) => (float[1,3,8] z, float[1,2,4,4] state) {
+        [attend] y, state =
+            LinearAttention <q_num_heads: int = 2, kv_num_heads: int = 2, update_rule: string = "linear"> (q, k, v)
+        z = Neg (y)
+    }"""
+    model = load_model(parser.parse_model(f'<ir_version: 10, opset_import: ["" : 27]> {text}'))
+    walked = model.walk({}, evaluate, host_calls)
+    assert walked.cut is not None
+    assert (walked.cut.kind, walked.cut.op_type) == ("repeat", "Scan")
+    assert walked.cut.node.startswith("attend/")
+    assert host_calls(walked.graph) == (0, 0)
+
+
+def test_outputs_that_nobody_asks_for_may_be_left_out() -> None:
+    """Attention has four; the last one is wanted alone with the first."""
+    text = """
+    g (float[1,2,3,4] q, float[1,2,5,4] k, float[1,2,5,4] v) => (float[1,2,3,4] y, float[1,2,3,5] products) {
+        y, "", "", products = Attention (q, k, v)
+    }"""
+    whole, expanded = bound(text, None), bound(text, host_calls)
+    assert host_calls(expanded) == (0, 0)
+    feeds = {name: RNG.standard_normal(kind.shape).astype("f") for name, kind in ((n, whole.types[n]) for n in "qkv")}
+    for got, wanted in zip(run_graph(expanded, feeds), run_graph(whole, feeds), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)

@@ -215,7 +215,7 @@ def test_turns_that_collect_different_shapes_are_an_error() -> None:
 
 
 def test_a_function_may_leave_outputs_out_that_nobody_asked_for() -> None:
-    """Attention whose fourth output is asked for, the second and third not, is replaced by its function all the same."""
+    """Attention whose fourth output is asked for, and not the two before, is replaced by its function all the same."""
     proto = model("""g (float[1,2,3,4] q, float[1,2,5,4] k, float[1,2,5,4] v) => (float[1,2,3,4] y, float[1,2,3,5] p) {
         y, , , p = Attention(q, k, v) }""")
     proto.opset_import[0].version = 24

@@ -16,6 +16,7 @@ from opbuild.frontend.microsoft_attention import (
     multi_head_attention,
     quantized_attention,
 )
+from opbuild.frontend.microsoft_recurrent import dynamic_quantize_lstm
 from opbuild.frontend.rewriting import Rewriting, Scope
 from opbuild.graph.types import Node
 
@@ -170,6 +171,7 @@ def _rotary_embedding(of: Rewriting) -> Sequence[Node]:
 REWRITES: dict[str, Rewrite] = {
     "Attention": attention,
     "BiasGelu": _gelu("none"),
+    "DynamicQuantizeLSTM": dynamic_quantize_lstm,
     "EmbedLayerNormalization": _embed_layer_normalization,
     "FastGelu": _gelu("tanh"),
     "FusedConv": _fused_conv,

@@ -84,13 +84,17 @@ class ExpandingBinder(Binder):
         alone = self._tried(node, None)
         if alone == NO_CALLS:
             return False
-        expanded = self._tried(node, body)
+        foreign = alone is not None and alone.foreign > 0
+        expanded = self._tried(node, body, repeats=foreign)
         if expanded is None or alone is None:
             return expanded is not None
-        return expanded == NO_CALLS or alone.foreign > 0
+        return expanded == NO_CALLS or foreign
 
-    def _tried(self, node: Node, body: Body | None) -> HostCalls | None:
-        """Return what of a node or of its function no kernel serves; None if it can not be bound in one part."""
+    def _tried(self, node: Node, body: Body | None, *, repeats: bool = False) -> HostCalls | None:
+        """Return what of a node or of its function no kernel serves; None if it can not be bound in one part.
+
+        With ``repeats`` what stands before a loop is enough: its turns are bound when the network runs.
+        """
         names = dict.fromkeys(name for name in node.inputs if name)
         inputs = {name: type_at_hand(self._types[name]) for name in names if name not in self._constants}
         known = {name: self._known_at_hand(name) for name in names if name in self._constants}
@@ -105,7 +109,7 @@ class ExpandingBinder(Binder):
                 call = self._call(node, body)
                 frame = Frame(call.block, "", 0, call.scope, call.opset)
                 walked = walk(Rest((frame,), inputs, known), binder, "node", whole=False)
-                if walked.cut is None or walked.cut.kind != "end":
+                if walked.cut is None or walked.cut.kind not in (("end", "repeat") if repeats else ("end",)):
                     return None
                 graph = walked.graph
             return self._served(graph) if self._served else None

@@ -7,6 +7,7 @@ from typing import Any
 
 from onnx import FunctionProto, parser
 
+from opbuild.frontend.training import adagrad, adam, momentum
 from opbuild.graph.types import Node, TensorType
 
 MakeFunction = Callable[[Node, Sequence[Any]], str | None]
@@ -46,5 +47,12 @@ def _layer_normalization(node: Node, types: Sequence[Any]) -> str | None:
     }}"""
 
 
-OWN_FUNCTIONS: dict[tuple[str, str], MakeFunction] = {("", "LayerNormalization"): _layer_normalization}
+_TRAINING = "ai.onnx.preview.training"
+
+OWN_FUNCTIONS: dict[tuple[str, str], MakeFunction] = {
+    ("", "LayerNormalization"): _layer_normalization,
+    (_TRAINING, "Adagrad"): adagrad,
+    (_TRAINING, "Adam"): adam,
+    (_TRAINING, "Momentum"): momentum,
+}
 """What makes the function of an operator, by its domain and type; it takes the place of that in ONNX's schemas."""

@@ -174,6 +174,8 @@ class _Walk:
     def _call(self, call: Call | None, node: Node, frame: Frame) -> None:
         """Go on with the function of a node, if it is to be taken in its place."""
         if call is not None:
+            for name in node.outputs:  # a cut inside the function knows nothing of them
+                frame.scope.pop(name, None)
             within = f"{frame.within}{node.name}/"
             self._push(Frame(call.block, f"{frame.place}.function", 0, call.scope, call.opset, node, within))
 
@@ -298,7 +300,7 @@ class _Walk:
         held = {name: np.array(value, order="C") for name, value in constants.items() if value.nbytes <= MOST_EMBEDDED}
         for value in held.values():
             value.flags.writeable = False  # whoever gets it as a result gets a copy
-        return tuple(name for name in names if name not in held), held
+        return tuple(name for name in names if name and name not in held), held
 
     def _graph(self, outputs: Collection[str]) -> Graph:
         """Return the part's graph; its inputs are all tensors that the rest begins with."""

@@ -6,8 +6,6 @@ Runtime, the least number of the type.
 
 from __future__ import annotations
 
-import numpy as np
-
 from opbuild.operations.expression import Expression, const
 
 FLOAT = "float32"
@@ -15,9 +13,9 @@ FLOAT = "float32"
 
 
 def limits(dtype: str) -> tuple[int, int]:
-    """Return the least and the greatest number of an integer type."""
-    info = np.iinfo(dtype)
-    return int(info.min), int(info.max)
+    """Return the least and the greatest number of an integer type, such as ``int8`` or ``uint4``."""
+    bits = int(dtype.rpartition("int")[2])
+    return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def wide(x: Expression, dtype: str) -> Expression:
@@ -47,12 +45,14 @@ def dequantized(x: Expression, zero_point: Expression | None, scale: Expression,
     """Return a quantised number as float32.
 
     Args:
-        x: The number, of the integer type ``dtype``.
+        x: The number, of the type ``dtype``: an integer, or a float of at most 8 bits.
         zero_point: The zero point, of the same type; None for 0.
         scale: The scale, a float32.
         dtype: The type.
     """
-    if zero_point is not None:
+    if zero_point is not None and "float" in dtype:
+        x, dtype = ("sub", wide(x, dtype), wide(zero_point, dtype)), FLOAT
+    elif zero_point is not None:
         wanted = ("cast", "int32", x), ("cast", "int32", zero_point)
         x, dtype = ("sub", *((x, zero_point) if dtype == "int32" else wanted)), "int32"
     return ("mul", wide(x, dtype), scale)

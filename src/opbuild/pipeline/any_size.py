@@ -65,7 +65,7 @@ class Openable(Declares, Protocol):
 
     @property
     def edited(self) -> bool:
-        """Whether it is no longer what its digest says."""
+        """Whether it is no longer what was read."""
 
     def graph(self, shapes: Shapes, clock: Clock) -> Graph:
         """Return its graph for the shapes of its inputs."""
@@ -112,13 +112,14 @@ class AnySize:
     def begin(self, shapes: Shapes, bound: Bound) -> None:
         """Prepare for further sizes, in the background, after one was built: the first, or the second that is.
 
-        A network in parts has no template, nor has one that may be called with one size only.
+        A network in parts has no template, nor has one that is debugged or may be called with one size only.
         """
         self._sizes += 1
-        if self._preparing is None and isinstance(bound, Binding) and (self._is_open or self._sizes > 1):
+        prepares = isinstance(bound, Binding) and not self._stores.setup.debug.active
+        if self._preparing is None and prepares and (self._is_open or self._sizes > 1):
             self._preparing = Background(lambda: self._prepare(shapes), "opbuild-any-size")
             self._preparing.start()
-        elif self._preparing is None and not isinstance(bound, Binding):
+        elif self._preparing is None and not prepares:
             self._source.forget()
             self._failed = MOST_TEMPLATES
 

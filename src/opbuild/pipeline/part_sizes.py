@@ -36,8 +36,9 @@ WalkOpen = Callable[[Types], "Walked"]
 """Returns a part as the front end has it, for types of its inputs whose extents may be open."""
 
 
-Build = Callable[["AnySize | None", "Cut | None"], Part]
-"""Builds a part, or starts it as it is stored, or else as the sizes have it stored; then the cut comes after it."""
+Build = Callable[[Callable[[], Binding | None], "Cut | None"], Part]
+"""Builds a part, or starts it as it is stored, or takes what the first argument returns if it is not stored; then the
+second one comes after it."""
 
 
 class PartSource:
@@ -47,7 +48,7 @@ class PartSource:
         declaration: Its inputs, -1 where they are open.
         digest: Digest of all that decides what it computes, but for its open extents.
         graph: Returns its graph for the shapes of its inputs.
-        model: The model that it is a part of.
+        is_edited: Returns whether the model is no longer the one that was read.
 
     Attributes:
         keeps: Not used: what it is made from is kept anyway.
@@ -56,17 +57,21 @@ class PartSource:
     keeps = True
 
     def __init__(
-        self, declaration: Declaration, digest: str, graph: Callable[[Shapes], Graph], model: ModelSource
+        self,
+        declaration: Declaration,
+        digest: str,
+        graph: Callable[[Shapes], Graph],
+        is_edited: Callable[[], bool],
     ) -> None:
         self.declaration = declaration
         self.digest = digest
         self._graph = graph
-        self._model = model
+        self._is_edited = is_edited
 
     @property
     def edited(self) -> bool:
-        """Whether the model is no longer what its digest says."""
-        return self._model.edited
+        """Whether the model is no longer the one that was read."""
+        return self._is_edited()
 
     def graph(self, shapes: Shapes, clock: Clock) -> Graph:
         """Return its graph for the shapes of its inputs."""
@@ -85,13 +90,12 @@ class PartSizes:
     """The sizes of all parts of one network. One thread at a time may use it.
 
     Args:
-        model: Its model.
+        model: The network's model.
         new_sizes: Makes what binds one of them to any size.
     """
 
     def __init__(self, model: ModelSource, new_sizes: NewSizes) -> None:
-        self._model, self._new_sizes = model, new_sizes
-        self._name, self._digest = model.declaration.name, model.digest
+        self._name, self._model, self._new_sizes = model.declaration.name, model, new_sizes
         self._first: OrderedDict[str, tuple[Part, Types]] = OrderedDict()
         self._open: dict[str, AnySize | None] = {}
 
@@ -120,12 +124,12 @@ class PartSizes:
         bound = sizes.bind(tuple(each.shape for each in types.values()))
         if bound is not None:
             return Part(bound.executor, first.cut, bound.report, first.walked)
-        part = build(sizes, first.cut)
+        part = build(sizes.bind_stored, first.cut)
         sizes.begin(tuple(each.shape for each in types.values()), Binding(part.executor, part.report))
         return part
 
     def _built_first(self, state: str, types: Types, build: Build) -> Part:
-        part = build(None, None)
+        part = build(lambda: None, None)
         self._first[state] = (part, types)
         if len(self._first) > MOST_OPEN:
             gone, _ = self._first.popitem(last=False)
@@ -147,8 +151,9 @@ class PartSizes:
             Declared(name, one.dtype, tuple(a if a == b else FREE for a, b in zip(one.shape, other.shape, strict=True)))
             for (name, one), other in zip(first.items(), second.values(), strict=True)
         )
-        digest = blake3_of(f"{self._digest} {state} {shown}".encode())
-        source = PartSource(Declaration(self._name, declared, (), ()), digest, graph, self._model)
+        digest = blake3_of(f"{self._model.digest} {state} {shown}".encode())
+        declaration = Declaration(self._name, declared, (), ())
+        source = PartSource(declaration, digest, graph, lambda: self._model.edited)
         return self._new_sizes(source, [each.shape or () for each in declared])
 
 

@@ -22,7 +22,6 @@ from opbuild.runtime.parts import MOST_STATES, Part, Parts
 
 if TYPE_CHECKING:
     from opbuild.frontend.walk import Walked
-    from opbuild.pipeline.any_size import AnySize
 
 MOST_STORED = 32
 """Answers to one cut for which parts are stored and started as they are stored: a network whose values have a new shape
@@ -87,12 +86,12 @@ class PartBinder:
             types = {name: opened.get(name, each) for name, each in answer.types.items()}
             return walk(answer._replace(types=types), Clock())
 
-        def build(sizes: AnySize | None = None, end: Cut | None = None) -> Part:
+        def build(otherwise: Callable[[], Binding | None] = lambda: None, end: Cut | None = None) -> Part:
             if len(self._answers) > MOST_STATES:
                 self._answers.clear()
             count = self._answers[state] = self._answers.get(state, 0) + 1
             walked = _Walked(partial(walk, answer))
-            binding = self._bound(types, answer.digest(state), walked, stored=count <= MOST_STORED, sizes=sizes)
+            binding = self._bound(types, answer.digest(state), walked, stored=count <= MOST_STORED, otherwise=otherwise)
             return self._part(binding, walked, end)
 
         return self._sizes.bind(state, types, build, walk_open) if answer.types else build()
@@ -108,13 +107,17 @@ class PartBinder:
         walked: _Walked,
         *,
         stored: bool,
-        sizes: AnySize | None = None,
+        otherwise: Callable[[], Binding | None] = lambda: None,
     ) -> Binding:
         source = self._source
         key = self._images.key(source.declaration.name, source.digest, types, part) if stored else None
-        wanted = Wanted(key, lambda clock: walked(clock).graph, lambda: source.edited, cut=lambda: walked(Clock()).cut)
-        if sizes is not None:
-            wanted = wanted._replace(otherwise=sizes.bind_stored, loaded=sizes.add)
+        wanted = Wanted(
+            key,
+            lambda clock: walked(clock).graph,
+            lambda: source.edited,
+            otherwise,
+            cut=lambda: walked(Clock()).cut,
+        )
         binding = self._bind_later(wanted) if part else self._bind_first(wanted)
         walked.drop_graph()
         return binding

@@ -1,6 +1,6 @@
 """The last step of quantisation in few instructions: rounded, moved by the zero point, limited to a small integer type.
 
-``graph.quantized`` writes it as an expression of six operations, each of them defined for every number. Together they
+``graph.quantized`` writes it as an expression of four operations, each of them defined for every number. Together they
 take less: what is limited first is no NaN, and so small that adding ``1.5 * 2**23`` leaves the nearest integer, of two
 the even one, in the low bits of the sum. The zero point is added in the small type, which wraps to the right number
 because the limits were moved by it (an epilogue of ``vrndscaleps`` and a conversion that is defined everywhere takes 16
@@ -43,16 +43,15 @@ class Saturation:
 
 def saturation(e: Expression) -> Saturation | None:
     """Return what ``e`` limits, if it is a rounded number limited to a small integer type, and nothing else."""
-    if e[0] != "cast" or e[1] not in NARROW:
+    if e[0] != "cast" or e[1] not in NARROW or e[2][0] != "saturate":
         return None
-    upper = _limited(e[2], "less")
-    lower = _limited(upper[0], "greater") if upper else None
-    if upper is None or lower is None:
+    value, *bounds = children(e[2])
+    if any(bound[:2] != ("const", "float32") for bound in bounds):
         return None
-    limits, whole = [float(bound) for bound in (lower[1], upper[1])], np.iinfo(e[1])
+    limits, whole = [float(bound[2]) for bound in bounds], np.iinfo(e[1])
     if not all(whole.min <= limit <= whole.max and limit.is_integer() for limit in limits):
         return None
-    found = _rounded(lower[0])
+    found = _rounded(value)
     return None if found is None else Saturation(*found, *limits)
 
 
@@ -67,16 +66,6 @@ def saturated(value: Expr, zero_point: Expr | None, found: Saturation, dtype: st
     result = hl.cast(bits, hl.reinterpret(hl.UInt(32), value + hl.f32(ROUNDER)))
     result = result if zero_point is None else result + hl.reinterpret(bits, zero_point)
     return hl.reinterpret(kind, result)
-
-
-def _limited(e: Expression, comparison: str) -> tuple[Expression, str] | None:
-    """Return the value and the bound of ``where(comparison(value, bound), value, bound)``, a bound that is known."""
-    if e[0] != "where" or e[1][0] != comparison:
-        return None
-    value, bound = e[2], e[3]
-    if children(e[1]) != (value, bound) or bound[0] != "const" or bound[1] != "float32":
-        return None
-    return value, bound[2]
 
 
 def _rounded(e: Expression) -> tuple[Expression, Expression | None] | None:

@@ -73,6 +73,19 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
+@implements("CategoryMapper", domain=ML)
+def _map(node: Node, inputs: Any) -> Sequence[Array]:
+    """Turn names to numbers, or numbers to names."""
+    x, attrs = inputs[0], node.attrs
+    names, numbers = [*map(_text, attrs["cats_strings"])], [int(each) for each in attrs["cats_int64s"]]
+    if x.dtype == object:
+        known = dict(zip(names, numbers, strict=True))
+        other = int(attrs.get("default_int64", -1))
+        return (np.array([known.get(each, other) for each in x.flat], np.int64).reshape(x.shape),)
+    named, unknown = dict(zip(numbers, names, strict=True)), _text(attrs.get("default_string", "_Unused"))
+    return (text_array([named.get(int(each), unknown) for each in x.flat], x.shape),)
+
+
 # -- rows of features, whose results are float32 -----------------------------------------------------------------------
 
 

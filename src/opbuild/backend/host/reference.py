@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,20 @@ def evaluate_reference(node: Node, inputs: Sequence[Array | None], opset: int) -
             f"{node.op_type} node {node.name!r} failed on the host: {' '.join(str(error).split())[:300]}",
             "check the values that reach this node",
         ) from error
-    return [_value(node, next(found)) if name else np.empty(0) for name in node.outputs]
+    results = [_value(node, next(found)) if name else np.empty(0) for name in node.outputs]
+    floats = _float_outputs(node.op_type, node.domain)
+    return [each.astype(np.float32) if index in floats else each for index, each in enumerate(results)]
+
+
+@lru_cache(maxsize=1024)
+def _float_outputs(op_type: str, domain: str) -> frozenset[int]:
+    """Return the outputs that are of float32 whatever the inputs are; the evaluator computes some in their type."""
+    import onnx
+
+    if domain != "ai.onnx.ml":
+        return frozenset()
+    outputs = onnx.defs.get_schema(op_type, domain).outputs
+    return frozenset(index for index, each in enumerate(outputs) if each.type_str == "tensor(float)")
 
 
 def _value(node: Node, value: Any) -> Any:

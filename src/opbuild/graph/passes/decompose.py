@@ -6,7 +6,7 @@ import numpy as np
 
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.composite import einsum, images, selection, signal, statistics
+from opbuild.graph.passes.composite import axes, einsum, images, selection, signal, statistics
 from opbuild.graph.passes.composite.rewrite import KeptError, Rewrite
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Graph, Node, TensorType
@@ -76,6 +76,7 @@ _SUMS, _SMALL = ("Col2Im", "Einsum"), ("int8", "uint8", "int16", "uint16")
 REWRITES: dict[str, Rewrite] = {
     **dict.fromkeys(_BINARY, _variadic),
     "MeanVarianceNormalization": _mean_variance,
+    **axes.REWRITES,
     **einsum.REWRITES,
     **images.REWRITES,
     **selection.REWRITES,

@@ -14,12 +14,12 @@ from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.quantized import FLOAT, dequantized, quantized, wide
 from opbuild.graph.types import Array, Graph, Node
+from opbuild.operations.casting import UNSATURATED
 from opbuild.operations.expression import Expression, arg, const
 
-_TYPES = ("uint8", "int8", "uint16", "int16", "int32")
-"""Types of quantised numbers that have kernels."""
-
-_FLOATS = ("float32", "float16")
+_INTEGERS = ("uint8", "int8", "uint16", "int16", "int4", "uint4", "int2", "uint2")
+_SMALL_FLOATS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn")
+_FLOATS = ("float32", "float16", "bfloat16")
 
 
 def spell_out_quantization(graph: Graph) -> Graph:
@@ -37,11 +37,17 @@ def _quantize(to: Rewriter, node: Node) -> bool:
     x, scale, zero, *_ = *node.inputs, ""
     kinds = [to.types[name].dtype for name in (x, scale)]
     dtype = to.types[node.outputs[0]].dtype
-    if not {kinds[0]} <= {*_FLOATS, "int32"} or kinds[1] not in _FLOATS or dtype not in _TYPES[:-1]:
+    if kinds[0] not in (*_FLOATS, "int32") or kinds[1] not in _FLOATS or dtype not in (*_INTEGERS, *_SMALL_FLOATS):
         return False
     zero = "" if _is_zero(to, zero) else zero
     steps: Expression = ("div", wide(arg(0), kinds[0]), wide(arg(1), kinds[1]))
-    _spread(to, node, (x, scale, zero), quantized(steps, arg(2) if zero else None, dtype))
+    if dtype in _INTEGERS:
+        value = quantized(steps, arg(2) if zero else None, dtype)
+    else:
+        steps = ("add", steps, ("cast", FLOAT, arg(2))) if zero else steps
+        beyond = dtype.startswith("float8") and not node.attrs.get("saturate", 1)
+        value = ("cast_as", dtype, UNSATURATED, steps) if beyond else ("cast", dtype, steps)
+    _spread(to, node, (x, scale, zero), value)
     return True
 
 
@@ -49,7 +55,7 @@ def _dequantize(to: Rewriter, node: Node) -> bool:
     x, scale, zero, *_ = *node.inputs, ""
     kinds = [to.types[name].dtype for name in (x, scale)]
     dtype = to.types[node.outputs[0]].dtype
-    if kinds[0] not in _TYPES or not {kinds[1], dtype} <= {*_FLOATS}:
+    if kinds[0] not in (*_INTEGERS, *_SMALL_FLOATS, "int32") or not {kinds[1], dtype} <= {*_FLOATS}:
         return False
     zero = "" if _is_zero(to, zero) else zero
     value = dequantized(arg(0), arg(2) if zero else None, wide(arg(1), kinds[1]), kinds[0])
@@ -91,7 +97,7 @@ REWRITES: dict[str, Callable[[Rewriter, Node], bool]] = {
 
 def _is_zero(to: Rewriter, name: str) -> bool:
     """Return whether a zero point is known to be 0 everywhere."""
-    return bool(name) and name in to.constants and not to.constants[name].any()
+    return bool(name) and name in to.constants and not to.constants[name].astype(np.float32).any()
 
 
 def _spread(to: Rewriter, node: Node, names: tuple[str, str, str], expression: Expression) -> None:

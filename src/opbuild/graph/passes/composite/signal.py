@@ -51,7 +51,7 @@ def matrix(length: int, given: int, parts: int, inverse: bool, onesided: bool) -
     return whole.reshape(given * parts, -1)
 
 
-def _transform(to: Rewriter, node: Node) -> None:
+def transform(to: Rewriter, node: Node) -> None:
     """DFT along any axis but the last, which holds the parts of a number."""
     x = node.inputs[0]
     type_ = to.types[x]
@@ -109,4 +109,4 @@ def _short_time(to: Rewriter, node: Node) -> None:
     reshaped(to, node, found, to.types[node.outputs[0]].shape, node.outputs[0])
 
 
-REWRITES: dict[str, Rewrite] = {"DFT": _transform, "STFT": _short_time}
+REWRITES: dict[str, Rewrite] = {"STFT": _short_time}

@@ -22,6 +22,9 @@ from opbuild.operations.expression import Expression, arg
 MOST_TAPS = 256
 """Pixels of the largest image whose channels are added up as a depthwise convolution."""
 
+MOST_IN_FLOATS = 2**24 // (255 * 255) - 1
+"""Products of which float32 holds every sum exactly."""
+
 POOLING = ("auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides")
 
 ATTRIBUTES = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
@@ -33,7 +36,7 @@ SAME_SCALE = 1e-5
 @rewrites("ConvInteger")
 def _conv_integer(to: IntegerRewriter, node: Node) -> bool:
     x, w, x_zero, w_zero = (*node.inputs, "", "")[:4]
-    if to.types[x].dtype != "int8":
+    if not _has_sums(to, w) or (to.types[x].dtype != "int8" and w in to.constants):
         return False
     _sums(to, node, (x, x_zero), (w, w_zero), node.outputs[0])
     return True
@@ -47,7 +50,7 @@ def _qlinear_conv(to: IntegerRewriter, node: Node) -> bool:
         return False
     if node.attrs.get("channels_last", 0):
         return _channels_first(to, node, _qlinear_conv)
-    if w not in to.constants or max(to.types[name].size for name in (x_scale, x_zero, y_scale, y_zero)) > 1:
+    if not _has_sums(to, w) or max(to.types[name].size for name in (x_scale, x_zero, y_scale, y_zero)) > 1:
         return False
     total = _sums(to, node, (x, x_zero), (w, w_zero))
     total = to.add(node, "Add", (total, _each(to, node, bias))) if bias else total
@@ -176,13 +179,31 @@ def _limits(to: IntegerRewriter, name: str) -> tuple[list[tuple[str, str]] | Non
 def _sums(to: IntegerRewriter, node: Node, left: tuple[str, str], right: tuple[str, str], output: str = "") -> str:
     """Append a convolution of bytes with their zero points; return the name of the int32 result."""
     (x, x_zero), (w, w_zero) = left, right
+    attrs = {name: node.attrs[name] for name in ATTRIBUTES if name in node.attrs}
+    if w not in to.constants:
+        each = (-1, *(1 for _ in to.types[w].shape[1:]))
+        w_zero = to.reshaped(node, w_zero, each) if w_zero and to.types[w_zero].size > 1 else w_zero
+        moved = tuple(_moved_to_zero(to, node, *operand) for operand in ((x, x_zero), (w, w_zero)))
+        return to.add(node, "Cast", (to.add(node, "Conv", moved, **attrs),), output, to="int32")
     if to.types[x].dtype == "int8":
         x, x_zero = turned(to, node, x, "uint8"), _moved(to, node, x_zero)
     inputs = [x, w, *("" if to.is_zero(zero) else zero for zero in (x_zero, w_zero))]
     while not inputs[-1]:
         inputs.pop()
-    attrs = {name: node.attrs[name] for name in ATTRIBUTES if name in node.attrs}
     return to.add(node, "ConvInteger", tuple(inputs), output, **attrs)
+
+
+def _has_sums(to: IntegerRewriter, w: str) -> bool:
+    """Return whether sums of products by these weights have kernels: those by computed weights if floats are exact."""
+    return w in to.constants or math.prod(to.types[w].shape[1:]) <= MOST_IN_FLOATS
+
+
+def _moved_to_zero(to: IntegerRewriter, node: Node, name: str, zero: str) -> str:
+    """Return bytes less their zero point as float32."""
+    if to.is_zero(zero):
+        return to.add(node, "Cast", (name,), to="float32")
+    less: Expression = ("sub", ("cast", "int32", arg(0)), ("cast", "int32", arg(1)))
+    return to.elementwise(node, (name, zero), ("cast", "float32", less))
 
 
 def _moved(to: IntegerRewriter, node: Node, zero: str) -> str:

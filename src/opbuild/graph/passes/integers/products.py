@@ -23,11 +23,15 @@ def _matmul_integer(to: IntegerRewriter, node: Node) -> bool:
 @rewrites("QLinearMatMul", domain=MICROSOFT)
 def _qlinear_matmul(to: IntegerRewriter, node: Node) -> bool:
     a, a_scale, za, b, b_scale, zb, y_scale, zy = node.inputs
-    if {to.types[name].dtype for name in (a_scale, b_scale, y_scale)} != {"float32"} or to.types[y_scale].size != 1:
+    scales = (a_scale, b_scale, y_scale)
+    if not {to.types[name].dtype for name in scales} <= {"float32", "float16"} or to.types[y_scale].size != 1:
         return False
     if not {to.types[name].dtype for name in (a, b, zy)} <= {*BYTES}:
         return False
     total = _product(to, node, (a, za), (b, zb))
+    a_scale, b_scale, y_scale = (
+        name if to.types[name].dtype == "float32" else to.add(node, "Cast", (name,), to="float32") for name in scales
+    )
     factor = to.add(node, "Mul", (_rows(to, node, a_scale, a), b_scale))
     factor = to.add(node, "Div", (factor, _number(to, node, y_scale)))
     requantized(to, node, total, factor, _number(to, node, zy))
