@@ -113,6 +113,8 @@ def infer(graph: Graph, types: Mapping[str, TensorType] | None = None) -> Graph:
 
 
 def type_of(value: Array) -> TensorType:
-    """Return the type of an array; objects that are no text stand for integers that follow from open extents."""
-    is_open = value.dtype == object and not any(isinstance(each, str) for each in value.flat[:1])
-    return TensorType("int64" if is_open else str(value.dtype), value.shape)
+    """Return the type of an array; objects stand for text, or for integers that follow from open extents."""
+    if value.dtype != object:
+        return TensorType(str(value.dtype), value.shape)
+    is_text = any(isinstance(each, str) for each in value.flat[:1])
+    return TensorType("object" if is_text else "int64", value.shape)
