@@ -22,6 +22,7 @@ class Case:
         dtype: Element type of the input, and of constants that are given by their shapes.
         result: Element type of the result.
         outputs: How many outputs it has; the first one is looked at.
+        pattern: Operators instead of one, which together make ``y``: type, inputs, output and attributes.
     """
 
     op_type: str
@@ -32,6 +33,7 @@ class Case:
     dtype: str = "float32"
     result: str = "float32"
     outputs: int = 1
+    pattern: tuple[tuple[str, list[str], str, dict[str, Any]], ...] = ()
 
 
 def image(channels: int) -> Callable[[int], Shape]:

@@ -205,10 +205,12 @@ def _model(case: Case, extent: int) -> tuple[onnx.ModelProto, np.ndarray]:
         names.append(f"c{index}")
         initializers.append(numpy_helper.from_array(array, names[-1]))
     results = ["y", *(f"unread{number}" for number in range(1, case.outputs))]
-    node = helper.make_node(case.op_type, names, results, "node", **case.attrs)
+    nodes = [helper.make_node(case.op_type, names, results, "node", **case.attrs)]
+    if case.pattern:
+        nodes = [helper.make_node(kind, read, [made], **attrs) for kind, read, made, attrs in case.pattern]
     kind, result = (helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for dtype in (case.dtype, case.result))
     graph = helper.make_graph(
-        [node],
+        nodes,
         "one",
         [helper.make_tensor_value_info("x", kind, x.shape)],
         [helper.make_tensor_value_info("y", result, None)],

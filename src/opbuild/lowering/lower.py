@@ -7,6 +7,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from opbuild.errors import ShapeError
+from opbuild.graph.attention import split_attention
 from opbuild.graph.elementwise import split_epilogue
 from opbuild.graph.types import Graph, Node
 from opbuild.graph.user_operators import find
@@ -65,8 +66,10 @@ def _lower_node(lowering: Lowering, node: Node) -> None:
         lowering.site = (node.name,)
         serve(lowering, node)
     except NotServedError as reason:
-        lowering.notes[node.name] = str(reason)
-        parts = split_epilogue(node)
+        parts: tuple[Node, ...] | None = split_attention(node)
+        if parts is None:
+            lowering.notes[node.name] = str(reason)
+            parts = split_epilogue(node)
         if parts is None:
             lowering.host(node)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opbuild.graph.passes.attention import fuse_attention
 from opbuild.graph.passes.batchnorm import fold_batchnorm
 from opbuild.graph.passes.bounded import Bounded
 from opbuild.graph.passes.cleanup import eliminate_dead, remove_identities
@@ -24,7 +25,7 @@ def optimize(graph: Graph, evaluate: Evaluate) -> Graph:
         evaluate: Evaluates a node whose inputs are known, e.g. the host backend's ``evaluate``.
     """
     graph = fold(flatten_volumes(simplify(graph, evaluate)), Bounded(evaluate))
-    return fuse(fuse_channel_shuffle(graph))
+    return fuse_attention(fuse(fuse_channel_shuffle(graph)))
 
 
 def simplify(graph: Graph, evaluate: Evaluate) -> Graph:

@@ -1,0 +1,80 @@
+"""Attention: softmax of products of queries and keys, times values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
+from opbuild.families.matmul.family import RATE
+from opbuild.families.softmax.family import VECTOR_TIME
+from opbuild.families.tiles import round_up
+from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.operations.expression import Expression, operations
+
+BATCH_RANK = 3
+"""Batch dimensions: groups of heads, heads of a group, batches."""
+
+_TILES = {16: (32, 8, 8, 32), 8: (16, 6, 4, 16), 4: (16, 2, 2, 16)}
+"""By a vector's lanes: queries of a block, keys whose scores are summed up at once, and the tile of the output."""
+
+
+def choose(rows: int, keys: int, columns: int, machine: Machine) -> Variant | None:
+    """Return the variant; None where the two products and the softmax are faster one by one.
+
+    Args:
+        rows: Queries of a batch.
+        keys: Keys of a batch.
+        columns: Elements of a value.
+        machine: What runs it.
+    """
+    block, together, tall, wide = _TILES[machine.lanes]
+    if keys < together or columns < wide or 3 * round_up(rows, block) > 4 * rows:
+        return None
+    return {"block": block, "keys": together, "rows": tall, "columns": wide}
+
+
+def describe(expression: Expression, epilogue: tuple[Operand, ...], variant: Variant) -> OpDesc:
+    """Return the descriptor.
+
+    Operands, innermost dimension first; three dimensions of batches follow each:
+
+    * ``q`` ``(D, I)``, ``k`` ``(J, D)``, ``v`` ``(E, J)``;
+    * ``epilogue`` ``(J, I)``: what the expression reads;
+    * ``out`` ``(E, I)``.
+    """
+    batch = (Dim(),) * BATCH_RANK
+    q = Operand("q", "float32", (Dim(), Dim(), *batch))
+    k = Operand("k", "float32", (Dim(min=variant["keys"]), Dim(), *batch))
+    v = Operand("v", "float32", (Dim(stride=1, min=variant["columns"]), Dim(), *batch))
+    out = Operand("out", "float32", (Dim(stride=1), Dim(), *batch))
+    types = ("Attention", *operations(expression))
+    return FAMILY.desc(types, (q, k, v, *epilogue), (out,), {"epilogue": expression}, variant)
+
+
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds that an attention takes on one core."""
+    (size, _), (rows, _), *batch = shapes[0]
+    keys, columns = shapes[1][0][0], shapes[2][0][0]
+    scores = rows * keys * prod(extent for extent, _ in batch)
+    arithmetic = scores * ((size + columns) / RATE + VECTOR_TIME) / machine.lanes
+    return max(arithmetic, moved_bytes(desc, shapes, machine))
+
+
+def _opened(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
+    return replace(dim, multiple=1)
+
+
+FAMILY = Family(
+    "attention",
+    choose,
+    attributes=("epilogue",),
+    variant={"block": Part(), "keys": Part(least=1), "rows": Part(), "columns": Part(least=1)},
+    types=("float32",),
+    milliseconds=200,
+    least_extent=1,
+    opened=_opened,
+    work=work,
+)

@@ -1,0 +1,33 @@
+"""Attention as one node: two products with a softmax between them.
+
+``opbuild.Attention`` reads queries ``(..., I, D)``, keys turned ``(..., D, J)``, values ``(..., J, E)`` and what its
+``epilogue`` reads: the scores' expression over ``("acc",)``, the product of queries and keys, and ``("arg", n)`` at
+input ``attrs["own_inputs"] + n``. ``accumulator``, ``scores`` and ``weights`` name the values that it does not store.
+``apart`` says whether the expression is one that the product could not have as its own epilogue.
+"""
+
+from __future__ import annotations
+
+from opbuild.graph.elementwise import split_epilogue
+from opbuild.graph.types import Node
+from opbuild.operations.expression import ACC, from_json
+
+
+def split_attention(node: Node) -> tuple[Node, ...] | None:
+    """Return an attention as the operators that it was made of, one by one; None if it is none."""
+    if (node.domain, node.op_type) != ("opbuild", "Attention"):
+        return None
+    query, key, value, *operands = node.inputs
+    scores, weights = str(node.attrs["scores"]), str(node.attrs["weights"])
+    attrs = {"epilogue": node.attrs["epilogue"], "own_inputs": 2, "accumulator": node.attrs["accumulator"]}
+    product = Node("MatMul", (query, key, *operands), (scores,), attrs, node.name, made_of=node.origins)
+    parts: tuple[Node, ...] = (product,)
+    if from_json(node.attrs["epilogue"]) == ACC:
+        parts = (product.with_(attrs={}),)
+    elif node.attrs["apart"]:
+        parts = split_epilogue(product) or parts
+    return (
+        *parts,
+        Node("Softmax", (scores,), (weights,), {"axis": -1}, node.name),
+        Node("MatMul", (weights, value), node.outputs, {}, node.name),
+    )

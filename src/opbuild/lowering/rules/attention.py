@@ -1,0 +1,56 @@
+"""Lowering of attention: one kernel where that is faster than the two products and the softmax one by one."""
+
+from __future__ import annotations
+
+from opbuild.families.attention import family as attentions
+from opbuild.families.attention.family import BATCH_RANK
+from opbuild.graph.types import Node
+from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, Operand
+from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.operands import Plain, dense_strides
+from opbuild.lowering.strided import broadcast, merge, padded, viewed_as, with_inner_stride
+from opbuild.operations.expression import from_json
+
+
+@rule("Attention", domain="opbuild")
+def attention(lowering: Lowering, node: Node) -> None:
+    """Lower an attention."""
+    if lowering.impl_mode(node) != HIGH_PERFORMANCE:
+        raise NotServedError("precise attention is computed one by one")
+    *batch, rows, columns = lowering.type(node.outputs[0]).shape
+    size, keys = lowering.type(node.inputs[1]).shape[-2:]
+    query, key, value = (lowering.plain(name) for name in node.inputs[:3])
+    if 0 in (*batch, rows, columns, size, keys) or (columns > 1 and value.strides[-1] != 1):
+        raise NotServedError("attention to nothing, or to values that are not adjacent, has no kernel")
+    own = int(node.attrs["own_inputs"])
+    seen = [broadcast(each, (*batch, *each.shape[-2:])) for each in (query, key, value)]
+    seen += [broadcast(lowering.plain(name), (*batch, rows, keys)) for name in node.inputs[own:]]
+    shape = lowering.type(node.outputs[0]).shape
+    extents, strides = merge(batch, [*(each.strides[:-2] for each in seen), dense_strides(shape)[:-2]])
+    if len(extents) > BATCH_RANK:
+        raise NotServedError("batches of attention lie in too many ways")
+    variant = lowering.choose(attentions.choose, rows, keys, columns)
+    if variant is None:
+        raise NotServedError("small attention is computed one by one")
+    views = [_with_batch(each, extents, steps) for each, steps in zip(seen, strides, strict=False)]
+    views[2] = with_inner_stride(views[2], 1)
+    operands = tuple(
+        Operand(f"e{number}", each.storage.dtype, (Dim(), _rows(each), *(Dim(),) * BATCH_RANK))
+        for number, each in enumerate(views[3:])
+    )
+    desc, kernels = attentions.describe(from_json(node.attrs["epilogue"]), operands, variant), lowering.options.kernels
+    if kernels is not None and not kernels.has(desc):
+        raise NotServedError("of attention there is no kernel that has no limits")
+    out = _with_batch(lowering.new_plain(node.outputs[0]), extents, strides[-1])
+    lowering.emit(desc, [*views, with_inner_stride(out, 1)], node)
+
+
+def _with_batch(value: Plain, extents: tuple[int, ...], steps: tuple[int, ...]) -> Plain:
+    """Return a value's matrices in merged batches of rank ``BATCH_RANK``."""
+    outer = padded(extents, steps, BATCH_RANK)
+    return viewed_as(value, (*outer[0], *value.shape[-2:]), (*outer[1], *value.strides[-2:]))
+
+
+def _rows(value: Plain) -> Dim:
+    """Return the dimension along the queries: one element for all of them is a constant of the code."""
+    return Dim(stride=0 if value.strides[-2] == 0 else FREE)
