@@ -97,7 +97,8 @@ def _sensible(op_type: str, inputs: list[Any], d: Draw) -> list[Any]:
         inputs[1] = power if power.dtype.kind == "f" and base.dtype.kind == "f" else abs(
             d.array(power.shape, str(power.dtype))
         ).round() % 4  # fmt: skip
-        inputs[1] = inputs[1].astype(power.dtype)
+        with np.errstate(all="ignore"):  # here an exponent becomes one of the base's type first
+            inputs[1] = inputs[1].astype(base.dtype).astype(power.dtype)
     return inputs
 
 

@@ -165,13 +165,13 @@ def spectrum(x: Array, length: int, axis: int, inverse: int, onesided: int) -> A
     return np.stack([found.real, found.imag], -1).astype(x.dtype)
 
 
-@pytest.mark.parametrize("axis", [1, 2, -2])
-@pytest.mark.parametrize("length", [None, 6, 12, 9])
-@pytest.mark.parametrize(("parts", "inverse", "onesided"), [(1, 0, 0), (1, 0, 1), (2, 0, 0), (2, 1, 0), (2, 1, 1)])
-def test_fourier_transforms_of_any_length(
-    axis: int, length: int | None, parts: int, inverse: int, onesided: int
-) -> None:
+@pytest.mark.parametrize(
+    ("axis", "length", "way"),
+    crossed(3, (1, 2, -2), (None, 6, 12, 9), ((1, 0, 0), (1, 0, 1), (2, 0, 0), (2, 1, 0), (2, 1, 1))),
+)
+def test_fourier_transforms_of_any_length(axis: int, length: int | None, way: tuple[int, int, int]) -> None:
     """Real and complex, both ways, whole or one half, cut or filled up with zeros."""
+    parts, inverse, onesided = way
     x = random(2, 9, 8, parts)
     given = x.shape[axis]
     count = length or (2 * (given - 1) if inverse and onesided else given)

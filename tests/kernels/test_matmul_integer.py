@@ -84,18 +84,20 @@ ZEROS = {
 }
 
 
-@pytest.mark.parametrize("known", ["known", "at run time"])
+FORMS = [(a, b, "known") for a in BYTES for b in BYTES] + [("int8", "uint8", "at run time")]
+
+
 @pytest.mark.parametrize("form", ZEROS)
-@pytest.mark.parametrize("types", [(a, b) for a in BYTES for b in BYTES], ids="-".join)
-def test_zero_points_of_both_sides_are_exact(types: tuple[str, str], form: str, known: str) -> None:
+@pytest.mark.parametrize("types", FORMS, ids="-".join)
+def test_zero_points_of_both_sides_are_exact(types: tuple[str, str, str], form: str) -> None:
     """One number, one a row, one a column; the right operand and the zero points known or not."""
     a, b = extremes(types[0], (6, 21)), extremes(types[1], (21, 37), 1)
     rows, columns = ZEROS[form]
     za, zb = extremes(types[0], rows, 2), extremes(types[1], columns, 3)
     given = {"b": b} if form == "none" else {"b": b, "za": za, "zb": zb}
     node = helper.make_node("MatMulInteger", ["a", *given], ["y"])
-    feeds = {"a": a} if known == "known" else {"a": a, **given}
-    model = model_of([node], feeds, {"y": "int32"}, given if known == "known" else {})
+    feeds = {"a": a} if types[2] == "known" else {"a": a, **given}
+    model = model_of([node], feeds, {"y": "int32"}, given if types[2] == "known" else {})
     left = za.astype(np.int64)[:, None] if rows else int(za)
     expected = product(a, b) if form == "none" else product(a, b, left, zb.astype(np.int64))
     np.testing.assert_array_equal(run_model(model, feeds)["y"], expected)

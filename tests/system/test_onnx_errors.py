@@ -98,9 +98,9 @@ def test_a_damaged_model_gives_an_error_of_opbuild_or_works(seed: int) -> None:
 def test_an_unknown_operator_is_named_with_its_node() -> None:
     """The node, the operator and the domain are in the message."""
     fails(UnsupportedOperatorError, model(helper.make_node("Frobnicate", ["x"], ["y"], "odd")), "'odd'", "'Frobnicate'")
-    custom = model(helper.make_node("FusedMatMul", ["x", "x"], ["y"], "fused", domain="com.microsoft"))
+    custom = model(helper.make_node("Frobnicate", ["x", "x"], ["y"], "fused", domain="com.microsoft"))
     custom.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    fails(UnsupportedOperatorError, custom, "'fused'", "'FusedMatMul'", "com.microsoft")
+    fails(UnsupportedOperatorError, custom, "'fused'", "'Frobnicate'", "com.microsoft")
 
 
 def test_an_operator_newer_than_the_operator_set_is_unknown() -> None:
@@ -172,13 +172,11 @@ def test_shapes_that_do_not_fit_name_the_node() -> None:
 
 
 def test_types_that_are_not_supported_are_named() -> None:
-    """bfloat16, float8 and strings, as inputs, as weights and as results of Cast."""
-    for kind, name in ((TensorProto.BFLOAT16, "BFLOAT16"), (TensorProto.FLOAT8E4M3FN, "FLOAT8"), (8, "STRING")):
-        fails(DTypeError, model(relu(), dtype=kind), "input 'x'", name)
-    fails(
-        DTypeError, model(helper.make_node("Cast", ["x"], ["y"], "down", to=TensorProto.BFLOAT16)), "Cast node 'down'"
-    )
-    weight = helper.make_tensor("w", TensorProto.BFLOAT16, [3], [1.0, 2.0, 3.0])
+    """Complex numbers, as inputs, as weights and as results of Cast."""
+    kind = TensorProto.COMPLEX64
+    fails(DTypeError, model(relu(), dtype=kind), "input 'x'", "COMPLEX64")
+    fails(DTypeError, model(helper.make_node("Cast", ["x"], ["y"], "down", to=kind)), "Cast node 'down'")
+    weight = helper.make_tensor("w", kind, [3], [1.0, 2.0, 3.0])
     fails(DTypeError, model(helper.make_node("Add", ["x", "w"], ["y"], "sum"), initializers=(weight,)), "tensor 'w'")
 
 

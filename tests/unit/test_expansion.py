@@ -254,3 +254,18 @@ def test_outputs_that_nobody_asks_for_may_be_left_out() -> None:
     feeds = {name: RNG.standard_normal(kind.shape).astype("f") for name, kind in ((n, whole.types[n]) for n in "qkv")}
     for got, wanted in zip(run_graph(expanded, feeds), run_graph(whole, feeds), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("given", "slope"), [("", 0.5), ("<alpha: float = 0.25>", 0.25)])
+def test_a_function_of_the_model_has_its_own_defaults(given: str, slope: float) -> None:
+    """The inliner of onnx forgets them, and the operators inside would take theirs; also inside another function."""
+    text = f"""
+    <ir_version: 10, opset_import: ["" : 21, "own" : 1]>
+    g (float[3] x) => (float[3] y, float[3] z) {{ y = own.leak {given} (x)  z = own.outer (x) }}
+    <opset_import: ["" : 21], domain: "own">
+    leak <alpha: float = 0.5> (a) => (b) {{ b = LeakyRelu <alpha: float = @alpha> (a) }}
+    <opset_import: ["" : 21, "own" : 1], domain: "own"> outer (a) => (b) {{ b = own.leak (a) }}"""
+    x = np.float32([1, -2, 4])
+    graph = load_model(parser.parse_model(text)).bind({}, evaluate)
+    for found, rate in zip(run_graph(graph, {"x": x}), (slope, 0.5), strict=True):
+        assert found.tolist() == np.where(x < 0, x * rate, x).tolist()

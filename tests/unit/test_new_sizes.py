@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -188,3 +189,16 @@ def test_arrays_of_sizes_are_checked_before_anything_runs(store: Path, made: lis
     wrong[opened.layout.sizes] -= 1
     with pytest.raises(ValueError, match="leaves its buffer"):
         SizedExecutor(opened.layout, wrong, chosen, lambda *_: [], made[0]._stores.images.blocks)
+
+
+def test_the_child_of_a_fork_waits_for_no_thread_of_its_parent(store: Path, made: list[AnySize]) -> None:
+    """Locks that threads of the parent held, and preparations that they had begun, are the child's own anew."""
+    network = opbuild.compile(model(), cache_path=store, workers=2)
+    check(network, 20)
+    made[0].wait()
+    made[0]._making.acquire()
+    made[0]._process = 0
+    check(network, 2)
+    assert made[0]._process == os.getpid()
+    assert not made[0]._making.locked()
+    assert isinstance(executor_of(network, 2), SizedExecutor)

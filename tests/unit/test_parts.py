@@ -11,9 +11,12 @@ import pytest
 from numpy.typing import NDArray
 from onnx import parser
 
+from opbuild.backend.evaluate import evaluate
 from opbuild.errors import RunError
+from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.cut import Cut
 from opbuild.graph.types import Node
+from opbuild.models.served import host_calls
 from opbuild.runtime.parts import MOST_VALUES
 from parts_runner import PartsRunner
 
@@ -209,3 +212,12 @@ def test_turns_that_collect_different_shapes_are_an_error() -> None:
             d = Identity(c)  e = Concat <axis = 0> (a, x)  f = Identity(e) }> (n, , x) }""")
     with pytest.raises(RunError, match="Loop"):
         PartsRunner(proto)(x=floats(2), n=np.array(2))
+
+
+def test_a_function_may_leave_outputs_out_that_nobody_asked_for() -> None:
+    """Attention whose fourth output is asked for, and not the two before, is replaced by its function all the same."""
+    proto = model("""g (float[1,2,3,4] q, float[1,2,5,4] k, float[1,2,5,4] v) => (float[1,2,3,4] y, float[1,2,3,5] p) {
+        y, , , p = Attention(q, k, v) }""")
+    proto.opset_import[0].version = 24
+    graph = load_model(proto).bind({}, evaluate, host_calls)
+    assert "Attention" not in {node.op_type for node in graph.nodes}

@@ -6,7 +6,7 @@ and ranks of its inputs, and on which of them are there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -144,3 +144,25 @@ def _graphs(attribute: AttributeProto) -> Iterator[onnx.GraphProto]:
     if attribute.type == AttributeProto.GRAPH and not attribute.ref_attr_name:
         yield attribute.g
     yield from attribute.graphs
+
+
+def with_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in which calls of its own functions give all attributes; onnx's inliner knows no defaults."""
+    defaults = {(each.domain, each.name, each.overload): each.attribute_proto for each in model.functions}
+    if not any(defaults.values()):
+        return model
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    for nodes in (changed.graph.node, *(function.node for function in changed.functions)):
+        _give_defaults(nodes, defaults)
+    return changed
+
+
+def _give_defaults(nodes: Iterable[NodeProto], defaults: Mapping[tuple[str, str, str], Any]) -> None:
+    for node in nodes:
+        given = {attribute.name for attribute in node.attribute}
+        known = defaults.get((node.domain, node.op_type, node.overload), ())
+        node.attribute.extend(attribute for attribute in known if attribute.name not in given)
+        for attribute in node.attribute:
+            for graph in _graphs(attribute):
+                _give_defaults(graph.node, defaults)

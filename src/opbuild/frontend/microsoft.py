@@ -15,6 +15,7 @@ from opbuild.frontend.microsoft_attention import (
     grouped_query_attention,
     multi_head_attention,
     quantized_attention,
+    rotated,
 )
 from opbuild.frontend.microsoft_recurrent import dynamic_quantize_lstm
 from opbuild.frontend.rewriting import Rewriting, Scope
@@ -157,15 +158,18 @@ def _rotary_embedding(of: Rewriting) -> Sequence[Node]:
     if len(of.shape(1)) == 1:
         steps = of.constant(np.arange(length, dtype=np.int64))
         positions = of("Expand", of("Add", positions, steps), of.ints(batch, length))
-    attrs = {"interleaved": int(of.attr("interleaved", 0))}
-    heads, part = int(of.attr("num_heads", 0)), int(of.attr("rotary_embedding_dim", 0))
-    if len(shape) == 3 and not heads:  # without a part of each head, a head is as long as its table
-        heads = shape[-1] // (2 * of.shape(2)[1])
-    attrs |= {"num_heads": heads} if heads else {}
-    attrs |= {"rotary_embedding_dim": part} if part else {}
     if float(of.attr("scale", 1.0)) != 1.0 or of.attr("is_packed_batching", 0):
         of.refuse("a scale or a packed batch is not served")
-    return of.finish(of("RotaryEmbedding", of.input(0), of.input(2), of.input(3), positions, **attrs))
+    part, interleaved = 2 * of.shape(2)[1], bool(of.attr("interleaved", 0))
+    tables, value = (of.input(2), of.input(3)), of.input(0)
+    if len(shape) == 4:
+        return of.finish(rotated(of, value, shape, tables, positions, part=part, interleaved=interleaved))
+    heads = int(of.attr("num_heads", 0)) or shape[-1] // part  # a head is as long as its table if nothing is said
+    size = shape[-1] // heads
+    value = of("Transpose", of.reshape(value, batch, length, heads, size), perm=(0, 2, 1, 3))
+    split = (batch, heads, length, size)
+    value = rotated(of, value, split, tables, positions, part=part, interleaved=interleaved)
+    return of.finish(of.reshape(of("Transpose", value, perm=(0, 2, 1, 3)), *shape))
 
 
 REWRITES: dict[str, Rewrite] = {

@@ -88,6 +88,37 @@ def _split(of: Rewriting, value: str, batch: int, length: int, heads: int, size:
     return of("Transpose", of.reshape(value, batch, length, heads, size), perm=(0, 2, 1, 3))
 
 
+def rotated(
+    of: Rewriting, value: str, shape: Sequence[int], tables: Sequence[str], places: str, *, part: int, interleaved: bool
+) -> str:
+    """Write the rotation of pairs of elements by the angles of their places, as ONNX's RotaryEmbedding defines it.
+
+    Args:
+        of: Where it is written.
+        value: ``(batch, heads, length, size)``.
+        shape: Its shape.
+        tables: Cosines and sines, ``(places, part / 2)``.
+        places: The place of each query, ``(batch, length)``.
+        part: How many of the elements of a head are rotated, the first.
+        interleaved: Whether neighbours are a pair, not elements half a part away.
+    """
+    half, whole = part // 2, tuple(shape[:-1])
+    cosine, sine = (of("Unsqueeze", of("Gather", table, places, axis=0), of.ints(1)) for table in tables)
+    rest = of.slice(value, 3, part, shape[-1]) if part < shape[-1] else ""
+    turned = of.slice(value, 3, 0, part) if rest else value
+    if interleaved:
+        pairs = of.reshape(turned, *whole, half, 2)
+        first, second = (of("Squeeze", of.slice(pairs, 4, i, i + 1), of.ints(4)) for i in (0, 1))
+    else:
+        first, second = (of.slice(turned, 3, i * half, (i + 1) * half) for i in (0, 1))
+    one = of("Sub", of("Mul", first, cosine), of("Mul", second, sine))
+    other = of("Add", of("Mul", first, sine), of("Mul", second, cosine))
+    if interleaved:
+        joined = of("Concat", *(of("Unsqueeze", each, of.ints(4)) for each in (one, other)), axis=4)
+        one, other = of.reshape(joined, *whole, part), ""
+    return of("Concat", *filter(None, (one, other, rest)), axis=3) if other or rest else one
+
+
 def attention(of: Rewriting) -> Sequence[Node]:
     """Attention: the projection of queries, keys and values by one matrix, then attention."""
     if of.has(6):
@@ -215,11 +246,19 @@ def grouped_query_attention(of: Rewriting) -> Sequence[Node]:
     key, value = (_split(of, each, batch, length, groups, size) for each in (key, value))
     if of.attr("do_rotary", 0):
         places = of.input(9) if of.has(9) else steps
-        attrs = {"interleaved": int(of.attr("rotary_interleaved", 0))}
-        tables = (of.input(7), of.input(8))
-        if 2 * of.shape(7)[1] != size:
-            attrs["rotary_embedding_dim"] = 2 * of.shape(7)[1]
-        query, key = (of("RotaryEmbedding", each, *tables, places, **attrs) for each in (query, key))
+        part, interleaved = 2 * of.shape(7)[1], bool(of.attr("rotary_interleaved", 0))
+        query, key = (
+            rotated(
+                of,
+                each,
+                (batch, count, length, size),
+                (of.input(7), of.input(8)),
+                places,
+                part=part,
+                interleaved=interleaved,
+            )
+            for each, count in ((query, heads), (key, groups))
+        )
     past = of.shape(3, 4)[2] if of.has(3) else 0
     total = length
     if past:

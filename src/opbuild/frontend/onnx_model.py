@@ -13,7 +13,7 @@ from onnx import inliner, shape_inference
 
 from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError, UnsupportedOperatorError
 from opbuild.frontend.block import Block
-from opbuild.frontend.expansion import Served
+from opbuild.frontend.expansion import Served, with_defaults
 from opbuild.frontend.onnx_bind import to_block
 from opbuild.frontend.onnx_expand import ExpandingBinder
 from opbuild.frontend.onnx_order import in_order
@@ -200,7 +200,7 @@ def only_own_errors() -> Iterator[None]:
 
 def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
-        return inliner.inline_local_functions(proto, convert_version=True)
+        return inliner.inline_local_functions(with_defaults(proto), convert_version=True)
     except Exception as error:  # onnx raises RuntimeError, ValueError and its own types here
         raise InvalidModelError(
             f"the model's functions can not be inlined: {error}", "export it without functions"

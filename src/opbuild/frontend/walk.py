@@ -305,7 +305,7 @@ class _Walk:
     def _graph(self, outputs: Collection[str]) -> Graph:
         """Return the part's graph; its inputs are all tensors that the rest begins with."""
         types = self._begun.types
-        wanted = tuple(dict.fromkeys(name for name in outputs if name not in types))
+        wanted = tuple(dict.fromkeys(name for name in outputs if name and name not in types))
         inputs = [name for name, each in types.items() if is_tensor(each)]
         return self._binder.part(self._name, inputs, wanted)
 

@@ -11,6 +11,7 @@ lowered with open extents, each size is built.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -100,6 +101,7 @@ class AnySize:
         self._source, self._stores, self._declared = source, stores, declared
         self._new_builder, self._build = new_builder, build
         self._lock, self._making = threading.RLock(), threading.Lock()
+        self._process = os.getpid()
         self._opened: list[_Opened] = []
         self._failed = 0
         self._is_open, self._is_ready, self._sizes = is_open, False, 0
@@ -136,6 +138,8 @@ class AnySize:
     def bind(self, shapes: Shapes) -> Binding | None:
         """Bind a size by a template; None if it is to be built: also while a template is prepared behind calls."""
         self._asked = shapes
+        if self._process != os.getpid():
+            self._begin_again()
         if not self._is_ready:
             return None
         bound = self._bound(shapes)
@@ -146,6 +150,13 @@ class AnySize:
             finally:
                 self._making.release()
         return bound
+
+    def _begin_again(self) -> None:
+        """Go on in the child of a fork: threads that had begun something, and may hold locks, stayed in the parent."""
+        self._process = os.getpid()
+        self._lock, self._making = threading.RLock(), threading.Lock()
+        if not self._is_ready:
+            self._preparing = None
 
     def bind_stored(self) -> Binding | None:
         """Bind the first size by a stored template; None if there is none for it."""

@@ -113,5 +113,8 @@ def infer(graph: Graph, types: Mapping[str, TensorType] | None = None) -> Graph:
 
 
 def type_of(value: Array) -> TensorType:
-    """Return the type of an array; objects stand for integers that follow from open extents."""
-    return TensorType("int64" if value.dtype == object else str(value.dtype), value.shape)
+    """Return the type of an array; objects stand for text, or for integers that follow from open extents."""
+    if value.dtype != object:
+        return TensorType(str(value.dtype), value.shape)
+    is_text = any(isinstance(each, str) for each in value.flat[:1])
+    return TensorType("object" if is_text else "int64", value.shape)
