@@ -10,11 +10,8 @@ import pytest
 from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, run_node
 from machines import choose_here
-from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
-from opbuild.lowering.lower import lower
 from opbuild.lowering.transfer import from_blocked, to_blocked
-from opbuild.program import HostCall, View
+from opbuild.program import View
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
@@ -92,16 +89,6 @@ def test_nan_in_a_window_gives_nan() -> None:
             expected = pool(x, kind, (extent, extent), (3, 3), (2, 2), pads=pads)
             actual = run_node(kind, [x], [], expected.shape, kernel_shape=(3, 3), strides=(2, 2), pads=pads)
             assert_close(actual, expected)
-
-
-def test_maximum_with_indices_is_left_to_the_host() -> None:
-    """The second output of MaxPool has no kernel."""
-    image, pooled = TensorType("float32", (1, 16, 4, 4)), TensorType("float32", (1, 16, 2, 2))
-    types = {"x": image, "y": pooled, "i": TensorType("int64", pooled.shape)}
-    for outputs, host in ((("y", "i"), True), (("y",), False)):
-        node = Node("MaxPool", ("x",), outputs, {"kernel_shape": (2, 2), "strides": (2, 2)}, "pool")
-        program = lower(Graph("one", (node,), ("x",), outputs, types, {}), host_level())
-        assert any(isinstance(call, HostCall) for call in program.calls) == host
 
 
 @pytest.mark.parametrize("data", [(1, 32, 7, 9), (2, 30, 1, 1), (1, 16, 3, 2), (2, 64, 40, 33), (1, 5, 8)])

@@ -119,7 +119,7 @@ def compiles(small_network: SmallNetwork, monkeypatch: pytest.MonkeyPatch) -> It
 def test_a_right_command_compiles(folder: Path, compiles: Compiles, command: list[str]) -> None:
     """What the faults are put into works without them, and is counted."""
     assert main(command) == 0
-    assert compiles.count == 2
+    assert compiles.count >= 2  # what serves further sizes is compiled behind it
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -253,7 +253,9 @@ USAGE: dict[str, tuple[str, str]] = {
     "example squeezenet -o ''": ("--output is empty", "it must be the file to write"),
     "operators --type=float": ("--type is 'float'",
                                "it must be bool, uint8, uint16, uint32, uint64, int8, int16, int32, "
-                               "int64, float16, float32 or float64"),
+                               "int64, float16, float32, float64, bfloat16, float8_e4m3fn, float8_e4m3fnuz, "
+                               "float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu, float4_e2m1fn, int4, uint4, int2 "
+                               "or uint2"),
     "run built.om --workers=2": ("--workers is for models to build, and 'built.om' is built", "leave it out"),
     "run --seed=1 script.py": ("--seed is for models, and 'script.py' is a script",
                                "leave it out, or put what is the script's own behind its name"),

@@ -21,7 +21,7 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
     "max": max, "min": min, "<": operator.lt, "<=": operator.le, "==": operator.eq, ">": operator.gt,
     ">=": operator.ge, "!=": operator.ne, "index": lambda a, b: range(50)[a % 50] + b, "truth": lambda a, b: a or b,
-    "text": lambda a, b: int(str(a)) - b, "hash": lambda a, b: {a: 1}.get(b, 0), "abs": lambda a, b: abs(a) + b,
+    "text": lambda a, b: int(str(a + 0)) - b, "hash": lambda a, b: {a: 1}.get(b, 0), "abs": lambda a, b: abs(a) + b,
     "float": lambda a, b: int(a * 0.5) + b, "array": lambda a, b: int(np.array([a, b], np.int64).sum()),
 }  # fmt: skip
 PROGRAMS = st.lists(st.tuples(st.sampled_from(sorted(OPERATIONS)), st.integers(0, 99), st.integers(0, 99)), max_size=12)
