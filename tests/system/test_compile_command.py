@@ -210,7 +210,8 @@ def test_a_check_and_a_dry_run_refuse_what_the_build_refuses(
     for more in ([], ["--dry_run"]):
         code, _, said = run(capsys, *arguments, *more)
         assert code == 3
-        assert "RoiAlign (regions)" in said
+        assert "RoiAlign" in said
+        assert "regions" in said
 
 
 def test_float32_gives_a_convolution_of_float64_a_kernel(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
