@@ -14,10 +14,13 @@ from __future__ import annotations
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, constrain_output, named, parameters, variables
+from opbuild.backend.halide.exponential import exp_below_zero
 from opbuild.backend.halide.expression import compile_expression
-from opbuild.families.softmax.definition import exp_below_zero
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import from_json
+
+FUNCTIONS = ("query", "dot", "score", "greatest", "power", "total", "factor", "weighted")
+"""What schedules find; Halide gives the same name another number where it was given before."""
 
 
 def define(desc: OpDesc) -> Definition:
@@ -28,9 +31,9 @@ def define(desc: OpDesc) -> Definition:
     row, rows = (i, *batch), q.dim(1).extent()
     keys = hl.RDom([(0, k.dim(0).extent())], "keys")
     sizes = hl.RDom([(0, q.dim(0).extent())], "sizes")
-    query, dot, score, greatest, power, total, factor, weighted, out = (
-        hl.Func(name) for name in ("query", "dot", "score", "greatest", "power", "total", "factor", "weighted", "out")
-    )
+    functions = {name: hl.Func(name) for name in FUNCTIONS}
+    query, dot, score, greatest, power, total, factor, weighted = functions.values()
+    out = hl.Func("out")
     # A block has rows beyond the last one, which nobody stores: they are the last one once more.
     inside = hl.clamp(i, 0, rows - 1)
     query[(i, d, *batch)] = q[(d, inside, *batch)]
@@ -52,5 +55,4 @@ def define(desc: OpDesc) -> Definition:
     weighted[(e, *row)] += power[(i, keys.x, *batch)] * v[(e, keys.x, *batch)]
     out[(e, *row)] = weighted[(e, *row)] * factor[row]
     constrain_output(out, desc.outputs[0])
-    functions = {each.name(): each for each in (query, dot, score, greatest, power, total, factor, weighted)}
     return Definition(inputs, [out], named((e, *row)), functions, {"keys": keys, "sizes": sizes})
