@@ -117,7 +117,7 @@ def test_closing_ends_the_server_and_what_it_compiles(config: Config) -> None:
     builder = disk_builder(config)
     builder.warm_up()
     server = builder.take_server()
-    asked = {"id": 0, "desc": conv(1, fake="hang").components(), "symbol": "k", "target": "x86-64-linux"}
+    asked = {"id": 0, "desc": conv(1, fake="hang").components(), "symbol": "k", "target": LEVEL.name}
     server.send({**asked, "timeout": 99, "debug": (), "sources": ""})
     pid = server._process.pid
     (child,) = until(lambda: children_of(pid))
