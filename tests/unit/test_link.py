@@ -148,7 +148,7 @@ def test_a_damaged_library_is_a_link_error() -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(LinkError, match="can not be loaded"):
         Library(b"\x7fELF" + bytes(100), 1)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before  # what earlier tests left may be collected meanwhile
 
 
 def test_a_kernel_that_is_not_there_is_named() -> None:
