@@ -15,6 +15,7 @@ import numpy as np
 
 from opbuild.graph.extents import Extent, at_hand, is_open
 from opbuild.graph.passes.fold import Evaluate
+from opbuild.graph.passes.infer import is_text
 from opbuild.graph.types import Array, Node, TensorType
 
 _MOVES = frozenset(
@@ -31,7 +32,7 @@ TABLE, LONGEST = 4096, 2**18
 
 def is_open_value(value: Array | None) -> bool:
     """Return whether a value follows from open extents; text lies in arrays of objects too."""
-    return value is not None and value.dtype == object and not any(isinstance(each, str) for each in value.flat[:1])
+    return value is not None and value.dtype == object and not is_text(value)
 
 
 def fixed(value: Array, dtype: str) -> Array:

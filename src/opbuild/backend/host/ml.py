@@ -113,8 +113,8 @@ def _join(node: Node, inputs: Any) -> Sequence[Array]:
     """Join inputs to rows; each is cut or filled with zeros to the width that is stated for it."""
     rows = []
     for x, width in zip(inputs, node.attrs.get("inputdimensions") or [x.shape[-1] for x in inputs], strict=True):
-        x = (x.reshape(1, -1) if x.ndim == 1 else x).astype(np.float32)[:, : int(width)]  # noqa: PLW2901
-        rows.append(np.pad(x, ((0, 0), (0, int(width) - x.shape[1]))))
+        cut = (x.reshape(1, -1) if x.ndim == 1 else x).astype(np.float32)[:, : int(width)]
+        rows.append(np.pad(cut, ((0, 0), (0, int(width) - cut.shape[1]))))
     return (np.concatenate(rows, 1),)
 
 

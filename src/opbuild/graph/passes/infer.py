@@ -112,9 +112,13 @@ def infer(graph: Graph, types: Mapping[str, TensorType] | None = None) -> Graph:
     return graph.with_(types=known)
 
 
+def is_text(value: Array) -> bool:
+    """Return whether an array of objects holds text."""
+    return any(isinstance(each, str) for each in value.flat[:1])
+
+
 def type_of(value: Array) -> TensorType:
     """Return the type of an array; objects stand for text, or for integers that follow from open extents."""
     if value.dtype != object:
         return TensorType(str(value.dtype), value.shape)
-    is_text = any(isinstance(each, str) for each in value.flat[:1])
-    return TensorType("object" if is_text else "int64", value.shape)
+    return TensorType("object" if is_text(value) else "int64", value.shape)
