@@ -183,10 +183,11 @@ def test_fourier_transforms_of_any_length(axis: int, length: int | None, way: tu
 
 @pytest.mark.parametrize("onesided", [0, 1])
 @pytest.mark.parametrize("window", ["none", "known", "given"])
-def test_short_time_fourier_transforms(onesided: int, window: str) -> None:
-    """Frames overlap; the window may be given to the call."""
+@pytest.mark.parametrize("has_parts", [True, False])
+def test_short_time_fourier_transforms(onesided: int, window: str, has_parts: bool) -> None:
+    """Frames overlap; the window may be given to the call; a real signal's last dimension may be left out."""
     signal, shape = random(2, 50, 1), np.abs(random(16, seed=1))
-    inputs = [signal, np.array(7), None if window == "none" else shape, np.array(16)]
+    inputs = [signal if has_parts else signal[..., 0], np.array(7), None if window == "none" else shape, np.array(16)]
     known = (1, 2, 3) if window == "known" else (1, 3)
     (found,) = outputs_of("STFT", inputs, known, onesided=onesided)
     frames = np.stack([signal[:, start : start + 16, 0] for start in range(0, 35, 7)], 1)

@@ -25,7 +25,7 @@ class Extent:
     """An extent of a declared shape.
 
     Attributes:
-        value: The number; None if it is open.
+        value: The number; None if it is open, which some exporters write as -1.
         name: The name that an open one has, or empty.
         denotation: What it stands for, such as ``DATA_BATCH``, or empty.
     """
@@ -87,7 +87,7 @@ def read_declared(data: memoryview) -> DeclaredModel:
         elif each.number == _MODEL_IR_VERSION:
             ir_version = read_varint(data, each.value)[0]
         elif each.number == _MODEL_VERSION:
-            model.version = read_varint(data, each.value)[0]
+            model.version = _signed(data, each)
         elif each.number == _MODEL_METADATA:
             entry = {inner.number: _text(data, inner) for inner in _inside(data, each)}
             model.metadata[entry.get(1, "")] = entry.get(2, "")
@@ -148,7 +148,8 @@ def _extent(data: memoryview, extent: Field) -> Extent:
     value, name, denotation = None, "", ""
     for each in _inside(data, extent):
         if each.number == 1:
-            value = read_varint(data, each.value)[0]
+            number = _signed(data, each)
+            value = number if number >= 0 else None
         elif each.number == 2:
             name = _text(data, each)
         elif each.number == 3:
@@ -158,6 +159,11 @@ def _extent(data: memoryview, extent: Field) -> Extent:
 
 def _inside(data: memoryview, message: Field) -> Iterator[Field]:
     return fields(data, message.value, message.after)
+
+
+def _signed(data: memoryview, value: Field) -> int:
+    number = read_varint(data, value.value)[0]
+    return number - 2**64 if number >= 2**63 else number
 
 
 def _text(data: memoryview, value: Field) -> str:

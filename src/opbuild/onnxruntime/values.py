@@ -23,6 +23,16 @@ class OrtDevice:
         return 0
 
     @staticmethod
+    def cuda() -> int:
+        """Return the number of another kind of device, to compare with."""
+        return 1
+
+    @staticmethod
+    def dml() -> int:
+        """Return the number of another kind of device, to compare with."""
+        return 4
+
+    @staticmethod
     def default_memory() -> int:
         """Return the number of ordinary memory."""
         return 0

@@ -83,24 +83,29 @@ def transform(to: Rewriter, node: Node) -> None:
 
 
 def _short_time(to: Rewriter, node: Node) -> None:
-    """STFT: overlapping frames, each multiplied by the window and transformed."""
+    """STFT: overlapping frames, each multiplied by the window and transformed.
+
+    A real signal may lack the last dimension, as exporters for ONNX Runtime leave it out.
+    """
     signal = node.inputs[0]
     type_ = to.types[signal]
+    if type_.dtype != "float32" or not type_.size or len(type_.shape) not in (2, 3):
+        raise KeptError
+    batch, extent, parts = (*type_.shape, 1)[:3]
     (step,) = known_integers(to, node, 1) or (0,)
     given = known_integers(to, node, 3)
     window = node.inputs[2] if has_input(node, 2) else ""
-    length = given[0] if given else to.types[window].shape[0] if window else type_.shape[-2]
+    length = given[0] if given else to.types[window].shape[0] if window else extent
     onesided = bool(node.attrs.get("onesided", 1))
-    batch, _, parts = type_.shape if len(type_.shape) == 3 else (*type_.shape, 1)
     frames, count = to.types[node.outputs[0]].shape[1:3]
-    if type_.dtype != "float32" or not type_.size or step < 1 or len(type_.shape) != 3:
-        raise KeptError
-    if window and to.types[window].shape != (length,):
+    if step < 1 or (window and to.types[window].shape != (length,)):
         raise KeptError
     weights = matrix(length, length, parts, False, onesided).astype(type_.dtype)
     if weights.size > MOST_MATRIX or weights.shape[1] != count * 2:
         raise KeptError
     places = step * np.arange(frames)[:, None] + np.arange(length)
+    if len(type_.shape) == 2:
+        signal = reshaped(to, node, signal, (batch, extent, 1))
     parted = to.add(node, "Gather", (signal, integers(to, node, places)), axis=1)
     if window:
         parted = to.add(node, "Mul", (parted, reshaped(to, node, window, (length, 1))))
