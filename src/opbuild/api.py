@@ -16,12 +16,12 @@ from opbuild.arguments import ShapesGiven, as_shapes, checks_arguments
 from opbuild.config import Config, options_in
 from opbuild.errors import BuildError
 from opbuild.events import LINKING, PACKING, PREPARING, WRITING, Observer, working
-from opbuild.graph.types import Graph
+from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import FREE
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, is_surely_new
-from opbuild.pipeline.any_size import AnySize
+from opbuild.pipeline.any_size import AnySize, Openable
 from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
 from opbuild.pipeline.part_sizes import PartSource
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from opbuild.pipeline.stages import Assembled, Planned
     from opbuild.runtime.weights import Packer
 
-__all__ = ["Network", "Report", "compile", "compile_graph"]
+__all__ = ["Network", "Report", "compile", "compile_graph", "compile_source"]
 
 
 # -- the data path -----------------------------------------------------------------------------------------------------
@@ -270,3 +270,53 @@ def compile_graph(
     inputs = tuple(Endpoint(name, graph.types[name]) for name in graph.inputs)
     signature = tuple(endpoint.type.shape for endpoint in inputs)
     return Network(graph.name, inputs, graph.outputs, binder, first=binder(signature))
+
+
+@names_limits(BuildError, "the network can not be built")
+def compile_source(source: Openable, config: Config, *, observer: Observer | None = None) -> Network:
+    """Return a network for whatever gives graphs for the shapes of its inputs; it is built when it is first called.
+
+    Args:
+        source: What is called; extents that are -1 in its declaration may differ from call to call.
+        config: Settings.
+        observer: Told what happens.
+
+    Raises:
+        ModelError: A call, if a node can not be expressed.
+        BuildError: A call, if an operator can not be built, or the network not linked.
+    """
+    setup = set_up(config, None, observer)
+    stores = Stores(setup)
+    behind = stores.behind()
+    declared = [each.shape or () for each in source.declaration.inputs]
+
+    def bind_with(stores: Stores, signature: Shapes, *, is_urgent: bool) -> Binding:
+        inputs = zip(source.declaration.inputs, signature, strict=True)
+        types = {name: TensorType(dtype, shape) for (name, dtype, _), shape in inputs}
+        wanted = Wanted(
+            stores.images.key(source.declaration.name, source.digest, types),
+            lambda clock: source.graph(signature, clock),
+            lambda: source.edited,
+            sizes.bind_stored if is_urgent else lambda: None,
+            sizes.add,
+        )
+        return bind(wanted, stores.setup, stores, lambda: make_builder(stores.setup, stores, is_urgent=is_urgent))
+
+    sizes = AnySize(
+        source,
+        behind,
+        declared,
+        lambda: make_builder(behind.setup, behind),
+        lambda signature: bind_with(behind, signature, is_urgent=False),
+        is_open=any(FREE in shape for shape in declared),
+    )
+
+    def binder(signature: Shapes) -> Bound:
+        bound: Bound | None = sizes.bind(signature)
+        if bound is None:
+            bound = bind_with(stores, signature, is_urgent=True)
+            sizes.begin(signature, bound)
+        return bound
+
+    inputs = tuple(Endpoint(name, TensorType(dtype, shape or ())) for name, dtype, shape in source.declaration.inputs)
+    return Network(source.declaration.name, inputs, [each.name for each in source.declaration.outputs], binder)
