@@ -18,6 +18,9 @@ from opbuild.operations.record import Cost
 PANEL = 32
 """Columns in a panel of packed weights."""
 
+PACKED = ("panels", "pairs")
+"""Layouts of packed weights."""
+
 STAGED_ROWS, STAGED_COLUMNS = 64, 256
 """From so many rows and columns on, copying a panel together first beats jumping from row to row."""
 
@@ -66,17 +69,17 @@ def choose(layout: str, batches: int, m: int, n: int, k: int, dtype: str, machin
     """Return the variant for a product.
 
     Args:
-        layout: How the right operand lies: ``panels``, ``rows`` or ``columns``.
+        layout: How the right operand lies: ``panels``, ``pairs``, ``rows`` or ``columns``.
         batches: Products in one call.
         m: Rows of the output, at least 1.
-        n: Columns, at least 1; at least 16 unless ``panels``.
+        n: Columns, at least 1; at least 16 unless packed.
         k: Products to sum up.
         dtype: Element type of the right operand.
         machine: What runs it.
     """
     rows, columns = _tile(layout, m, n, machine)
     staged = layout == "columns" or (layout == "rows" and m >= STAGED_ROWS and n >= STAGED_COLUMNS)
-    staged = staged or (dtype in NARROW_FLOATS and m >= WIDENED_TILES * rows)
+    staged = staged or (layout == "panels" and dtype in NARROW_FLOATS and m >= WIDENED_TILES * rows)
     return {"rows": rows, "columns": columns, "stage": staged}
 
 
@@ -97,12 +100,14 @@ def operands(
     if layout == "panels":
         side_by_side = max(1, variant["columns"] // PANEL)
         dims = (Dim(PANEL, 1), Dim(stride=PANEL), Dim(multiple=side_by_side), *batch[: rhs_rank - 3])
+    elif layout == "pairs":
+        dims = (Dim(2, 1), Dim(PANEL, 2), Dim(stride=2 * PANEL), Dim(multiple=variant["columns"] // PANEL))
     elif layout == "rows":
         dims = (Dim(stride=1, min=variant["columns"]), Dim(), *batch)
     else:
         dims = (Dim(min=variant["columns"]), Dim(stride=1, min=VECTOR), *batch)
     lhs = Operand("lhs", "float32", (Dim(stride=lhs_stride), Dim(min=variant["rows"]), *batch))
-    return lhs, Operand("rhs", dtype, dims, "FRACTAL_Z" if layout == "panels" else "ND")
+    return lhs, Operand("rhs", dtype, dims, "FRACTAL_Z" if layout in PACKED else "ND")
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
@@ -112,7 +117,8 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     k, (n, m, *batch) = shapes[0][0][0], (extent for extent, _ in shapes[-1])
     count = prod(batch) * -(-m // rows) * -(-n // columns)
     copied = prod(extent for extent, _ in shapes[1]) / COPIED if desc.variant["stage"] else 0.0
-    arithmetic = count * (slower * rows * columns * k / (RATE * machine.lanes) + TILE) + copied
+    rate = RATE * machine.lanes * (2 if desc.attrs["rhs"] == "pairs" else 1)
+    arithmetic = count * (slower * rows * columns * k / rate + TILE) + copied
     return max(arithmetic, moved_bytes(desc, shapes, machine)) + epilogue_work(desc, shapes, machine)
 
 
@@ -127,7 +133,8 @@ def _tile(layout: str, m: int, n: int, machine: Machine) -> tuple[int, int]:
     panels = -(-n // PANEL)
     best = (float("inf"), 1, PANEL)
     for rows, columns, slower in tiles(machine):
-        fits = panels % max(1, columns // PANEL) == 0 if layout == "panels" else columns <= n
+        fits = panels % max(1, columns // PANEL) == 0 if layout in PACKED else columns <= n
+        fits = fits and (layout != "pairs" or columns >= PANEL)
         if rows <= m and fits:
             computed = -(-m // rows) * rows * -(-n // columns) * columns
             best = min(best, (computed * slower, rows, columns))
@@ -135,11 +142,11 @@ def _tile(layout: str, m: int, n: int, machine: Machine) -> tuple[int, int]:
 
 
 def _least_columns(attrs: Mapping[str, Any]) -> int:
-    return PANEL if attrs["rhs"] == "panels" else VECTOR
+    return PANEL if attrs["rhs"] in PACKED else VECTOR
 
 
 def _opened(desc: OpDesc, operand: Operand, number: int, dim: Dim) -> Dim:
-    if operand.name != "rhs" or desc.attrs["rhs"] == "panels":
+    if operand.name != "rhs" or desc.attrs["rhs"] in PACKED:
         return replace(dim, multiple=1)
     # K of a staged operand keeps its limit.
     return replace(dim, min=VECTOR if number == 0 else operand.dims[number].min)
