@@ -22,7 +22,7 @@ from opbuild.kernel.opdesc import FREE
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, is_surely_new
 from opbuild.pipeline.any_size import AnySize, Openable
-from opbuild.pipeline.images import Wanted
+from opbuild.pipeline.images import Ahead, Wanted
 from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
 from opbuild.pipeline.part_sizes import PartSource
 from opbuild.pipeline.parts import PartBinder
@@ -57,12 +57,13 @@ def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[],
     with new_builder() as builder:
         served = plan_served(stores, builder, lambda setup: plan_graphs([wanted.read(clock)], setup, clock))
         needed, stores, setup = served.needed, served.stores, served.stores.setup
-        packer = stores.packer()
-        (network,) = build_network(needed, setup, stores, served.builder, packer, clock)
-        network = network.followed_by(wanted.cut())
+        packer, cut = stores.packer(), wanted.cut()
+        ahead = wanted.ahead if cut is None else Ahead()
+        (network,) = build_network(needed, setup, stores, served.builder, packer, clock, ahead)
+        network = network.followed_by(cut)
         with clock("start"):
             executor = stores.images.run(network.record, network.built.library, network.constants.arrays)
-            wanted.loaded(network.built.symbols, executor.library)
+            ahead.built(network.built, executor.library, served.builder)
         working(setup.observer, WRITING)
         with clock("store"):
             if stores.images.keep(wanted, network, packer, served.builder) or network.built.compiled:
@@ -86,7 +87,13 @@ def plan_graphs(graphs: Sequence[Graph], setup: Setup, clock: Clock) -> Planned:
 
 
 def build_network(
-    needed: Planned, setup: Setup, stores: Stores, builder: Builder, packer: Packer, clock: Clock
+    needed: Planned,
+    setup: Setup,
+    stores: Stores,
+    builder: Builder,
+    packer: Packer,
+    clock: Clock,
+    ahead: Ahead = Ahead(),  # noqa: B008  it has no state
 ) -> list[Assembled]:
     """Build what a network needs and put it together; weights are packed while kernels are compiled."""
     from opbuild.pipeline.steps import assemble, link_kernels, pack
@@ -94,10 +101,14 @@ def build_network(
 
     # it fails before anything is compiled
     linker = find_linker(setup.config.linker, setup.level.triple) if needed.kernels else None
+    with clock("lower"):
+        more = ahead.lower()
     with clock("decide"):
-        pending = builder.start(needed.kernels, needed.name)
+        pending = builder.start(needed.kernels, needed.name, more)
     watch = working(setup.observer, PACKING)
     packed = [pack(program, packer, clock, watch) for program in needed.programs]
+    with clock("pack"):
+        ahead.pack()
     with clock("build"):
         result = pending.result()
         stores.count(result)
@@ -197,7 +208,7 @@ def compile_model(
 
         def bind_with(stores: Stores, new_builder: Callable[[], Builder]) -> Callable[[Wanted], Binding]:
             def bind_wanted(wanted: Wanted) -> Binding:
-                whole = wanted._replace(otherwise=sizes.bind_stored, loaded=sizes.add)
+                whole = wanted._replace(otherwise=sizes.bind_stored, ahead=sizes)
                 return bind(whole, stores.setup, stores, new_builder)
 
             return bind_wanted
@@ -298,7 +309,7 @@ def compile_source(source: Openable, config: Config, *, observer: Observer | Non
             lambda clock: source.graph(signature, clock),
             lambda: source.edited,
             sizes.bind_stored if is_urgent else lambda: None,
-            sizes.add,
+            sizes,
         )
         return bind(wanted, stores.setup, stores, lambda: make_builder(stores.setup, stores, is_urgent=is_urgent))
 

@@ -183,12 +183,11 @@ def test_arrays_of_sizes_are_checked_before_anything_runs(store: Path, made: lis
     numbers = opened.template.numbers(((24, 24),))
     assert numbers is not None
     decision = made[0]._kernels.decide(opened.template, numbers.tolist())
-    assert decision is not None
     chosen = [each for each in decision.chosen if each is not None]
     wrong: Array = numbers.copy()
-    wrong[opened.layout.sizes] -= 1
+    wrong[opened.sizes] -= 1
     with pytest.raises(ValueError, match="leaves its buffer"):
-        SizedExecutor(opened.layout, wrong, chosen, lambda *_: [], made[0]._stores.images.blocks)
+        SizedExecutor(opened, wrong, chosen, lambda *_: [], made[0]._stores.images.blocks)
 
 
 def test_the_child_of_a_fork_waits_for_no_thread_of_its_parent(store: Path, made: list[AnySize]) -> None:

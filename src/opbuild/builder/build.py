@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from opbuild.builder.client import CompileServer
 from opbuild.builder.explain import Explainer
@@ -28,6 +28,8 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
 from opbuild.platform.background import Background
+
+NOTHING: Mapping[OpDesc, tuple[str, ...]] = {}
 
 
 class LowerLevel(NamedTuple):
@@ -174,19 +176,27 @@ class Builder:
         jobs = self.plan(needed)
         return None if any(job.must_compile for job in jobs) or self._missing_runtime(jobs) else jobs
 
-    def start(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> Work:
+    def start(
+        self,
+        needed: Mapping[OpDesc, tuple[str, ...]],
+        network: str,
+        more: Mapping[OpDesc, tuple[str, ...]] = NOTHING,
+    ) -> Work:
         """Decide now, compile in the background.
 
         Args:
             needed: Each distinct operator with the nodes that need it (``Program.descriptors()``).
             network: The network's name, for events.
+            more: Operators that it can do without: one that can not be compiled is told of and left out.
 
         Raises:
             BuildError: If the compiler is not installed or its server can not be started.
             CompileForbiddenError: If an operator must be compiled while that is forbidden; names each with the reason.
         """
         started = perf_counter()
-        jobs = self.plan(needed)
+        jobs = self.plan({**needed, **more, **needed})
+        for job in jobs:
+            job.is_needed = job.desc in needed
         self._report_unmatched(needed, network)
         self.observer(BuildStarted(network, len(jobs), sum(job.must_compile for job in jobs)))
         if not any(job.must_compile for job in jobs):
@@ -225,7 +235,8 @@ class Builder:
     def finish(self, jobs: Collection[Job]) -> BuildResult | None:
         """Take note of what was compiled; return the compiler's runtime library if objects call it."""
         self.rebuilt.update(job.key.sha256 for job in jobs if job.must_compile)
-        return self.build_runtime() if self.needs_runtime(cast("Entry", job.entry) for job in jobs) else None
+        entries = (job.entry for job in jobs if job.entry is not None)
+        return self.build_runtime() if self.needs_runtime(entries) else None
 
     def take_server(self) -> CompileServer:
         """Return the warm server, or a new one; it belongs to the caller until ``give_server``."""
