@@ -35,6 +35,8 @@ from opbuild.runtime.network import Binding, Bound, Network, Shapes
 from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from opbuild.builder.build import Builder
     from opbuild.pipeline.stages import Assembled, Planned
     from opbuild.runtime.weights import Packer
@@ -142,6 +144,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
     op_select_implmode: str | None = None,
     optypelist_for_implmode: str | Sequence[str] | None = None,
     precision_mode: str | None = None,
+    executor: Executor | None = None,
     observer: Observer | None = None,
 ) -> Network:
     """Build an ONNX model, operator by operator, and return it ready to call.
@@ -171,6 +174,8 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         op_select_implmode: ``high_performance`` (the default) or ``high_precision``.
         optypelist_for_implmode: Operator types that ``op_select_implmode`` is for (default all).
         precision_mode: ``must_keep_origin_dtype`` (the default) or ``force_fp32``.
+        executor: Compiles instead of this host: a ``concurrent.futures.Executor``, also of Dask or mpi4py. What it
+            loses, refuses or does not answer for is compiled here.
         observer: Told what happens, from threads of the build too.
 
     Raises:
@@ -179,7 +184,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         BuildError: If an operator can not be built, or the network not linked.
     """
     config = Config.from_environment(**options_in(locals()))
-    return compile_model(model, config, input_shapes=input_shapes, target=target, observer=observer)
+    return compile_model(model, config, input_shapes=input_shapes, target=target, executor=executor, observer=observer)
 
 
 @names_limits(BuildError, "the network can not be built")
@@ -189,11 +194,12 @@ def compile_model(
     *,
     input_shapes: ShapesGiven | None = None,
     target: str | Level | None = None,
+    executor: Executor | None = None,
     observer: Observer | None = None,
     check: Callable[[Sequence[Endpoint]], None] | None = None,
 ) -> Network:
     """Build an ONNX model as ``compile`` does; what ``check`` raises of its inputs ends it before anything is built."""
-    setup = set_up(config, target, observer)
+    setup = set_up(config, target, observer, executor=executor)
     stores = Stores(setup)
     with EarlyStart(setup, stores) as early:
         if is_surely_new(model, stores.models):

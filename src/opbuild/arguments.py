@@ -263,6 +263,13 @@ def _model(given: Any) -> Any:
     raise InvalidModelError(f"model is {shown} not a model", _MODEL)
 
 
+def _executor(given: Any) -> Any:
+    """Return an executor; anything with its method serves, since some libraries' have no base in common with it."""
+    if not callable(getattr(given, "submit", None)) or not callable(getattr(given, "shutdown", None)):
+        raise TypeError("no executor")
+    return given
+
+
 def _model_or_graph(given: Any) -> Any:
     return given if isinstance(given, Graph) else _model(given)
 
@@ -287,6 +294,7 @@ _KINDS: Mapping[tuple[str, str], Kind] = {
     ("", "variants"): Kind(as_variants, _SHAPES),
     ("", "ranges"): Kind(as_ranges, _SHAPES),
     ("", "target"): Kind(_of(str, Level), "give a level as `opbuild env` shows it, such as 'x86-64-v3'"),
+    ("", "executor"): Kind(_executor, "give a concurrent.futures.Executor: of Dask, client.get_executor()"),
     ("", "observer"): Kind(_of(Callable), "give a function that takes one event, or leave it out"),
     ("", "config"): Kind(_of(Config), "give an opbuild.config.Config, or leave it out"),
     ("", "image"): _FLAG,

@@ -10,6 +10,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -79,7 +80,7 @@ def wrong_values() -> Iterator[tuple[str, str, Any]]:
     """Every public function, each of its arguments, each value that its annotation does not allow."""
     for name in FUNCTIONS:
         function = getattr(opbuild, name)
-        hints = get_type_hints(inspect.unwrap(function), localns={"Observer": events.Observer})
+        hints = get_type_hints(inspect.unwrap(function), localns={"Observer": events.Observer, "Executor": Executor})
         for argument in inspect.signature(function).parameters:
             annotation = str | os.PathLike | bytes | (Graph if name == "build_offline" else str)
             annotation = annotation if argument == "model" else hints[argument]
@@ -154,6 +155,7 @@ Module.__module__ = "torch.nn.modules.module"
             r"input_shapes is \[1, 3\], .*\n  hint: give a dictionary such as \{'x'",
         ),
         ("compile", {"observer": 3}, "^observer is 3(?s:.*) a function that takes one event"),
+        ("compile", {"executor": "processes"}, "^executor is 'processes'(?s:.*) a concurrent.futures.Executor"),
         ("compile", {"cache_path": 3}, "^cache_path is 3(?s:.*) the path of a folder"),
         ("compile", {"copy_weights": "no"}, "^copy_weights is 'no'(?s:.*) True or False"),
         ("load", {"verify": "yes"}, "^verify is 'yes'"),

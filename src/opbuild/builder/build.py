@@ -6,14 +6,14 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opbuild.builder.client import CompileServer
 from opbuild.builder.explain import Explainer
 from opbuild.builder.job import FORCED, Job
 from opbuild.builder.resting import RESTING
 from opbuild.builder.result import BuildResult, absent_error, forbidden_error
-from opbuild.builder.work import Work
+from opbuild.builder.work import Server, Work
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import BuildStarted, CompileStarted, Event, Observer, Waiting, Warned, ignore
@@ -28,6 +28,9 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
 from opbuild.platform.background import Background
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 NOTHING: Mapping[OpDesc, tuple[str, ...]] = {}
 
@@ -68,6 +71,7 @@ class Builder:
             never asks.
         lower: Returns the levels below whose operators serve where nothing can be compiled, the highest first.
         is_urgent: Whether anybody waits; else one operator at a time is compiled, at low priority.
+        executor: Compiles instead of this host, which does what the executor does not; None: this host alone.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class Builder:
         claims: Claims | None = None,
         lower: Callable[[], Sequence[LowerLevel]] = tuple,
         is_urgent: bool = True,
+        executor: Executor | None = None,
     ) -> None:
         self.store = store
         self.runtime_store = runtime_store
@@ -104,6 +109,7 @@ class Builder:
         self.claims = None if force else claims
         self.lower = lower
         self.is_urgent = is_urgent
+        self.executor = executor
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
         self._identity: Background[CompilerIdentity] | None = None
@@ -123,7 +129,8 @@ class Builder:
         """
         self._identify_in_background()
         with self._lock, contextlib.suppress(BuildError):
-            if self._server is None and not self.config.forbid_compile and self.compiler.library() is not None:
+            forbidden = self.config.forbid_compile or self.compiler.library() is None
+            if self._server is None and self.executor is None and not forbidden:
                 self._server = self._new_server()
 
     def close(self) -> None:
@@ -238,18 +245,31 @@ class Builder:
         entries = (job.entry for job in jobs if job.entry is not None)
         return self.build_runtime() if self.needs_runtime(entries) else None
 
-    def take_server(self) -> CompileServer:
+    @property
+    def at_once(self) -> int:
+        """How many operators a compile server is given at once: a little more than it has workers for."""
+        if self.executor is None:
+            return self.config.workers + 1
+        from opbuild.builder.spread import operators_at_once
+
+        return operators_at_once(self.executor)
+
+    def take_server(self) -> Server:
         """Return the warm server, or a new one; it belongs to the caller until ``give_server``."""
+        if self.executor is not None:
+            from opbuild.builder.spread import SpreadServer
+
+            return SpreadServer(self.executor, self.compiler.import_string, self.identity().digest, self._new_server)
         with self._lock:
             server, self._server = self._server, None
         if server is not None and server.alive:
             return server
         return self._new_server()
 
-    def give_server(self, server: CompileServer) -> None:
+    def give_server(self, server: Server) -> None:
         """Take back a server that has nothing left to do, for the next build."""
         with self._lock:
-            if self._server is None:
+            if self._server is None and isinstance(server, CompileServer):
                 self._server = server
                 return
         server.close()
@@ -257,9 +277,8 @@ class Builder:
     def _new_server(self) -> CompileServer:
         if self.is_urgent:
             return RESTING.start(self.compiler.import_string, self.config.workers, self._files)
-        server = CompileServer(self.compiler.import_string, 1)
+        server = CompileServer(self.compiler.import_string, 1, is_urgent=False)
         server.compiler = self._files
-        server.give_way()
         return server
 
     def _identify_in_background(self) -> Background[CompilerIdentity]:

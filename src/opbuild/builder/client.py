@@ -18,6 +18,7 @@ from opbuild.config import compiler_environment
 from opbuild.errors import BuildError
 from opbuild.kernel.identity import FilesState
 from opbuild.platform.limits import hint_for, hint_for_signal, suspected
+from opbuild.platform.slots import LOW, URGENT
 
 LOW_PRIORITY = 10
 """Niceness of a server for whose work nobody waits."""
@@ -37,6 +38,7 @@ class CompileServer:
     Args:
         import_string: ``module:Class`` of the compiler.
         workers: Operators compiled at once.
+        is_urgent: Whether anybody waits for them; else they have the processor after all others.
 
     Attributes:
         worked: Whether it has answered.
@@ -47,7 +49,7 @@ class CompileServer:
         BuildError: If no process can be started.
     """
 
-    def __init__(self, import_string: str, workers: int) -> None:
+    def __init__(self, import_string: str, workers: int, *, is_urgent: bool = True) -> None:
         if not sys.executable:
             raise BuildError("no compile server can be started: this interpreter does not know its executable")
         self.worked = False
@@ -55,6 +57,7 @@ class CompileServer:
         self.compiler: FilesState = ()
         self._output = _private_file()
         command = [sys.executable, "-m", "opbuild.builder.server", import_string, str(workers)]
+        command.append(URGENT if is_urgent else LOW)
         try:
             self._process = subprocess.Popen(
                 command,
@@ -74,13 +77,15 @@ class CompileServer:
         self._unpacker = Unpacker()
         self._waiting: list[tuple[dict[str, Any], bytes]] = []
         self._end = weakref.finalize(self, _end_process, self._process, os.getpid())
+        if not is_urgent:
+            self._give_way()
 
     @property
     def alive(self) -> bool:
         """Whether the server runs."""
         return self._end.alive and self._process.poll() is None
 
-    def give_way(self) -> None:
+    def _give_way(self) -> None:
         """Let others have the processor first; what the server starts from now on, too."""
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, self._process.pid, LOW_PRIORITY)

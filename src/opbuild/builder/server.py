@@ -4,7 +4,8 @@ The user's process must neither load a compiler nor fork: it has threads, and gi
 operator makes objects byte-identical whatever was compiled before, and keeps a crash or a hang to the operator that
 caused it.
 
-Run as ``python -m opbuild.builder.server module:Class workers``. Requests come on the standard input, answers go to
+Run as ``python -m opbuild.builder.server module:Class workers kind``, where the kind is that of the host's slots which
+compiles wait for. Requests come on the standard input, answers go to
 what was the standard output (the compiler's own output is diverted to the standard error); end of input ends the server
 and its children at once.
 
@@ -46,6 +47,7 @@ from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.limits import hint_for, hint_for_signal, suspected
+from opbuild.platform.slots import UNLIMITED, Slots
 
 _CHUNK = 1 << 16
 _ORPHAN_CHECK_SECONDS = 1.0
@@ -53,6 +55,9 @@ _LIMITS = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """What a limit on processes, memory or files ends a fork with; it may succeed when a child has ended."""
 _PATIENCE_SECONDS, _RETRY_SECONDS = 2.0, 0.02
 """How long, and how often, a child is tried to be started where none runs."""
+_SLOT_SECONDS, _SLOT_RETRY_SECONDS = 5.0, 0.005
+"""How long a server whose workers are all idle waits for a slot of the host, and how often it asks: whoever has the
+slots may have been stopped."""
 
 
 @dataclass
@@ -61,6 +66,7 @@ class _Child:
 
     request: dict[str, Any]
     pid: int
+    slot: int
     changed: str
     started: float
     deadline: float
@@ -77,6 +83,7 @@ class Server:
         requests: File descriptor of the requests.
         answer: Sends one answer.
         loaded: State of the compiler's files when it was loaded.
+        slots: Those of the host.
     """
 
     def __init__(
@@ -86,6 +93,7 @@ class Server:
         requests: int,
         answer: Callable[[dict[str, Any], bytes], None],
         loaded: FilesState,
+        slots: Slots,
     ):
         self._compiler = compiler
         self._files = compiler.files()
@@ -99,6 +107,8 @@ class Server:
         self._selector = selectors.DefaultSelector()
         self._parent = os.getppid()
         self._refused = 0.0  # since when the system lets no child start
+        self._slots = slots
+        self._crowded = 0.0  # since when others have all slots while no child runs here
 
     def run(self) -> None:
         """Serve until the requests end or the parent is gone; children that still run are killed."""
@@ -121,6 +131,8 @@ class Server:
         now = time.monotonic()
         if self._refused:
             return _RETRY_SECONDS
+        if self._waiting and len(self._children) < self._workers:
+            return _SLOT_RETRY_SECONDS
         return max(0.0, min([child.deadline - now for child in self._children.values()] + [_ORPHAN_CHECK_SECONDS]))
 
     def _read_requests(self) -> bool:
@@ -131,11 +143,15 @@ class Server:
 
     def _fill(self) -> None:
         while self._waiting and len(self._children) < self._workers:
+            slot = self._slot()
+            if slot is None:
+                return
             request = self._waiting.popleft()
             try:
-                self._start(request)
+                self._start(request, slot)
                 self._refused = 0.0
             except OSError as error:
+                self._slots.give(slot)
                 if error.errno in _LIMITS and (self._children or self._is_patient()):
                     self._waiting.appendleft(request)
                     return
@@ -148,7 +164,17 @@ class Server:
         self._refused = self._refused or now
         return now < self._refused + _PATIENCE_SECONDS
 
-    def _start(self, request: dict[str, Any]) -> None:
+    def _slot(self) -> int | None:
+        """Return a slot for one more child, None if others have them all; a child that runs is progress."""
+        slot = self._slots.take()
+        if slot is not None or self._children:
+            self._crowded = 0.0
+            return slot
+        now = time.monotonic()
+        self._crowded = self._crowded or now
+        return UNLIMITED if now >= self._crowded + _SLOT_SECONDS else None
+
+    def _start(self, request: dict[str, Any], slot: int) -> None:
         read, write = os.pipe()
         self._answer({"kind": "started", "id": request["id"]}, b"")
         started = time.monotonic()
@@ -163,7 +189,7 @@ class Server:
             run_child(self._compiler, request, write, server)
         os.close(write)
         changed = self._changed(request)  # while the child compiles
-        self._children[read] = _Child(request, pid, changed, started, started + float(request["timeout"]))
+        self._children[read] = _Child(request, pid, slot, changed, started, started + float(request["timeout"]))
         self._selector.register(read, selectors.EVENT_READ)
 
     def _changed(self, request: dict[str, Any]) -> str:
@@ -187,6 +213,7 @@ class Server:
         if result is not None:
             _kill(child.pid)  # with whatever it left running; without a result, how it ended is its own doing
         _, status = os.waitpid(child.pid, 0)
+        self._slots.give(child.slot)
         self._answer(*self._verdict(child, result, status, milliseconds))
 
     def _verdict(
@@ -250,7 +277,7 @@ def load_compiler(import_string: str) -> Compiler:
 def main() -> None:
     """Serve on the standard input and output."""
     _use_own_signals()
-    import_string, workers = sys.argv[1], int(sys.argv[2])
+    import_string, workers, kind = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     answers = os.dup(1)
     os.dup2(2, 1)  # whatever the compiler prints must not end up between the answers
     requests = os.dup(0)
@@ -269,7 +296,7 @@ def main() -> None:
         gc.freeze()  # what is loaded stays; to look through it in a child would copy its pages
         gc.enable()
         answer({"kind": "ready"})
-        Server(compiler, workers, requests, answer, loaded).run()
+        Server(compiler, workers, requests, answer, loaded, Slots(kind, workers)).run()
     except BrokenPipeError:
         pass  # the builder is gone, nobody waits for an answer
     except Exception as error:

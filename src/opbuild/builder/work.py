@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
-from opbuild.builder.client import CompileServer, ServerEndedError
+from opbuild.builder.client import ServerEndedError
 from opbuild.builder.debug import debug_files, split_answer
 from opbuild.builder.explain import Explainer
 from opbuild.builder.job import Failure, Job
@@ -40,6 +40,34 @@ def longest_first(desc: OpDesc) -> tuple[int, str]:
     return -find(desc.family).cost(desc), desc.canonical()
 
 
+class Server(Protocol):
+    """What compiles: a process of this host, or an executor's workers."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+
+    def send(self, header: dict[str, Any], /) -> None:
+        """Send one request.
+
+        Raises:
+            ServerEndedError: If it has ended.
+        """
+
+    def receive(self, timeout: float | None = None, /) -> list[tuple[dict[str, Any], bytes]]:
+        """Wait for answers and return them.
+
+        Args:
+            timeout: Seconds after which to return none if none has begun to come; None: wait for one.
+
+        Raises:
+            ServerEndedError: If it ended instead.
+        """
+
+    def close(self) -> None:
+        """End it and whatever it compiles."""
+
+
 class Owner(Protocol):
     """What a build under way asks of its ``Builder``, which describes it."""
 
@@ -49,10 +77,14 @@ class Owner(Protocol):
     others: Callable[[], Sequence[Store]]
     write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None
 
-    def take_server(self) -> CompileServer:
+    @property
+    def at_once(self) -> int:
+        """How many operators a compile server is given at once."""
+
+    def take_server(self) -> Server:
         """Return a compile server, which is the caller's until ``give_server``."""
 
-    def give_server(self, server: CompileServer, /) -> None:
+    def give_server(self, server: Server, /) -> None:
         """Take a compile server back."""
 
     def finish(self, jobs: Collection[Job], /) -> BuildResult | None:
@@ -86,14 +118,14 @@ class Work:
         self.jobs = sorted((job for job in jobs if job.must_compile), key=lambda job: longest_first(job.desc))
         self._numbers = {job: number for number, job in enumerate(self.jobs)}
         self._explainer = Explainer(store, builder.others)
-        self._queue = Queue(self.jobs, builder.claims, self._config.workers + 1, self._config.compile_timeout)
+        self._queue = Queue(self.jobs, builder.claims, builder.at_once, self._config.compile_timeout)
         self._certain = True
         self._result: BuildResult | None = None
         self._not_kept = 0
         self._warnings: list[str] = []
         self._not_stored: list[str] = []
         self._error: BaseException | None = None
-        self._server: CompileServer | None = None
+        self._server: Server | None = None
         self._stop = threading.Event()
         self._doing = Background(self._run, "opbuild-build")
 
@@ -187,7 +219,7 @@ class Work:
                     for job in self._open():
                         job.failure = Failure("start", str(error))
 
-    def _compile(self, server: CompileServer) -> None:
+    def _compile(self, server: Server) -> None:
         """Have everything compiled that others do not compile, and take what they do."""
         self._fill(server)
         while self._open():
@@ -204,7 +236,7 @@ class Work:
             for header, payload in messages:
                 self._handle(header, payload)
 
-    def _fill(self, server: CompileServer) -> None:
+    def _fill(self, server: Server) -> None:
         """Send the server what it has workers for, and a little more; take what others built."""
         while (job := self._queue.next()) is not None:
             server.send(self._request(job))
@@ -244,6 +276,9 @@ class Work:
         if kind == "fatal":
             raise BuildError(f"the compiler can not be loaded:\n{header['text']}", header["hint"])
         if kind == "ready":
+            return
+        if kind == "note":
+            self._observer(Warned(header["text"]))
             return
         job = self.jobs[header["id"]]
         if kind == "started":

@@ -19,6 +19,8 @@ from opbuild.kernel.soc_version import parse_level
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from opbuild.kernel.interfaces import Compiler
 
 
@@ -35,6 +37,7 @@ class Setup:
         trust: Whose files are believed.
         compiler: Makes the operators; nothing of it is loaded yet.
         asked: The level that was asked for, where ``level`` is a lower one that serves instead.
+        executor: Compiles instead of this host; None: this host alone.
     """
 
     config: Config
@@ -45,6 +48,7 @@ class Setup:
     trust: Trust = PRIVATE
     compiler: Compiler = field(default_factory=make_compiler)
     asked: Level | None = None
+    executor: Executor | None = None
 
     @property
     def starts_stored(self) -> bool:
@@ -88,11 +92,13 @@ def set_up(
     stores_networks: bool = True,
     runs_elsewhere: bool = False,
     compiler: Compiler | None = None,
+    executor: Executor | None = None,
 ) -> Setup:
     """Check what a build was asked for, and tell the observer what is wrong and stops nothing.
 
     Without a target it is for this machine; with ``runs_elsewhere`` it may be for another, whose code is not run here.
-    Without an observer warnings are logged, and without a compiler it is the usual one.
+    Without an observer warnings are logged, and without a compiler it is the usual one. What must be compiled goes to
+    the executor if there is one.
 
     Raises:
         TargetError: If the level is unknown, or its code can not run on this machine.
@@ -114,7 +120,8 @@ def set_up(
     config, observer = _joined(config, observer or log_warnings)
     for warning in config.warnings:
         observer(Warned(warning))
-    return Setup(config, level, observer, stores_networks, debug, trust, compiler or make_compiler())
+    compiler = compiler or make_compiler()
+    return Setup(config, level, observer, stores_networks, debug, trust, compiler, executor=executor)
 
 
 def _level(target: str | Level | None, *, runs_elsewhere: bool) -> Level:

@@ -192,6 +192,7 @@ def make_builder(setup: Setup, stores: Stores, *, is_urgent: bool = True) -> Bui
         claims=stores.claims,
         lower=partial(_lower_levels, stores),
         is_urgent=is_urgent,
+        executor=setup.executor if is_urgent else None,
     )
 
 

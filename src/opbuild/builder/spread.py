@@ -1,0 +1,266 @@
+"""Spreading compiles over an executor: a compile server whose workers are elsewhere.
+
+To a build it is a compile server as any other. Requests go out in batches, since an operator takes 40 to 150 ms and a
+round trip some of them; few enough at once that all workers end together. What does not come back goes elsewhere: a
+batch that was lost (its worker died, or refused it, or sent what is not what it says) is given out once more, and then
+compiled on this host; so is what failed elsewhere, so that an error is this host's own, and what nobody answers for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import Any
+
+from opbuild.builder.client import CompileServer, ServerEndedError
+from opbuild.builder.tasks import compile_batch
+from opbuild.platform.digest import sha256
+
+LARGEST_BATCH = 8
+"""Operators in a batch at most: together about a second of work."""
+
+AHEAD = 2
+"""Batches for each worker at once: one that it works on, and one that is there when it has done it."""
+
+WORKERS = 8
+"""Workers of an executor that does not say how many it has."""
+
+TRIES = 2
+"""How often a request is given to the executor."""
+
+SILENCE = 10.0
+"""Seconds without an answer after which this host begins to compile what others were given."""
+
+_LOOK_SECONDS = 0.02
+"""How often answers from elsewhere are looked for while this host compiles too."""
+
+Message = tuple[dict[str, Any], bytes]
+
+
+@dataclass
+class _Request:
+    """A request, and how it fared.
+
+    Attributes:
+        header: What is asked.
+        tries: How often the executor was given it.
+        here: Whether this host compiles it.
+    """
+
+    header: dict[str, Any]
+    tries: int = 0
+    here: bool = False
+
+
+class SpreadServer:
+    """Compiles what it is sent by an executor. One thread at a time may use it.
+
+    Args:
+        executor: Where batches go; it belongs to the caller, who shuts it down.
+        compiler: ``module:Class`` of the compiler.
+        digest: Of the compiler's bytes, which workers must have.
+        start_here: Starts a compile server on this host, for what the executor does not do.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        compiler: str,
+        digest: str,
+        start_here: Callable[[], CompileServer],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._executor: Executor | None = executor
+        self._batches = workers_of(executor) * AHEAD
+        self._compiler, self._digest = compiler, digest
+        self._start_here = start_here
+        self._clock = clock
+        self._here: CompileServer | None = None
+        self._open: dict[int, _Request] = {}
+        self._unsent: list[_Request] = []
+        self._messages: list[Message] = []
+        self._ended: queue.SimpleQueue[tuple[list[_Request], Future[Any]] | None] = queue.SimpleQueue()
+        self._futures: set[Future[Any]] = set()
+        self._heard = clock()
+        self._said: set[str] = set()
+
+    @property
+    def alive(self) -> bool:
+        """True: what an executor does not do is done here."""
+        return True
+
+    def send(self, header: dict[str, Any]) -> None:
+        """Take one request; it is given out at the next ``receive``, with the others that came meanwhile."""
+        request = self._open[header["id"]] = _Request(header)
+        self._unsent.append(request)
+        self._messages.append(({"kind": "started", "id": header["id"]}, b""))
+
+    def receive(self, timeout: float | None = None) -> list[Message]:
+        """Wait for answers and return them, as ``CompileServer.receive`` does.
+
+        Raises:
+            ServerEndedError: If the compile server of this host ended, or ``close`` was called meanwhile.
+            BuildError: If there can be none here.
+        """
+        self._give_out()
+        until = None if timeout is None else self._clock() + timeout
+        while not self._messages and (until is None or self._clock() < until):
+            self._wait(until)
+            self._give_out()
+        messages, self._messages = self._messages, []
+        return messages
+
+    def close(self) -> None:
+        """Take back what nobody works on yet, and forget the rest. Any thread may call it."""
+        self._ended.put(None)
+        for future in tuple(self._futures):
+            future.cancel()
+        if self._here is not None:
+            self._here.close()
+
+    def _give_out(self) -> None:
+        """Give out what is not given out yet, in batches that are a mixture of long and short."""
+        unsent, self._unsent = self._unsent, []
+        if not unsent:
+            return
+        if not self._futures:
+            self._heard = self._clock()
+        count = max(min(len(unsent), self._batches), -(-len(unsent) // LARGEST_BATCH))
+        for batch in (unsent[number::count] for number in range(count)):
+            self._submit(batch)
+
+    def _submit(self, batch: list[_Request]) -> None:
+        for request in batch:
+            request.tries += 1
+        task = {"compiler": self._compiler, "digest": self._digest, "requests": [each.header for each in batch]}
+        future = self._accepted(task)
+        if future is None:
+            self._take_here(batch)
+            return
+        self._futures.add(future)
+        future.add_done_callback(lambda done: self._ended.put((batch, done)))
+
+    def _accepted(self, task: Mapping[str, Any]) -> Future[Any] | None:
+        """Return the executor's promise for a task; None if it takes no more."""
+        if self._executor is None:
+            return None
+        try:
+            return self._executor.submit(compile_batch, task)
+        except Exception as error:  # each executor has errors of its own for a pool that is broken, closed or away
+            self._executor = None
+            self._say(f"the executor takes no tasks, so this host compiles: {type(error).__name__}: {error}")
+            return None
+
+    def _wait(self, until: float | None) -> None:
+        """Wait for something to happen: an answer from elsewhere or from here, or that it is time to work here."""
+        now = self._clock()
+        if self._futures and now >= self._heard + SILENCE:
+            self._work_instead()
+        times = [each for each in (until, self._heard + SILENCE if self._futures else None) if each is not None]
+        rest = max(0.0, min(times) - now) if times else None
+        if self._here is not None and self._works_here:
+            self._messages += self._own(self._here.receive(_LOOK_SECONDS))
+            rest = 0.0
+        with contextlib.suppress(queue.Empty):
+            ended = self._ended.get(timeout=rest)
+            if ended is None:
+                raise ServerEndedError("it was closed")
+            self._end(*ended)
+
+    @property
+    def _works_here(self) -> bool:
+        return any(request.here for request in self._open.values())
+
+    def _work_instead(self) -> None:
+        """Compile here what others were given, if this host has nothing to do: one that hangs must hold up nobody."""
+        if self._works_here:
+            return
+        self._say(f"the executor has not answered for {SILENCE:g} s: this host compiles too")
+        self._take_here(list(self._open.values())[:LARGEST_BATCH])
+
+    def _end(self, batch: list[_Request], future: Future[Any]) -> None:
+        """Deal with a batch that came back, or did not."""
+        self._futures.discard(future)
+        problem, answers = _read(future, {request.header["id"] for request in batch})
+        self._heard = self._clock()
+        for header, files in answers:
+            if header["kind"] == "done":
+                self._messages += self._own([(header, files)])
+        left = [request for request in batch if self._open.get(request.header["id"]) is request and not request.here]
+        again = [request for request in left if problem and request.tries < TRIES]
+        if problem:
+            self._say(problem)
+        self._unsent += again
+        self._take_here([request for request in left if request not in again])
+
+    def _take_here(self, requests: Sequence[_Request]) -> None:
+        """Compile requests on this host."""
+        for request in requests:
+            if self._here is None:
+                self._here = self._start_here()
+            request.here = True
+            self._here.send(request.header)
+
+    def _own(self, messages: Sequence[Message]) -> list[Message]:
+        """Return what was said that counts; of two answers to one request the first, and they are equal."""
+        return [
+            (header, files)
+            for header, files in messages
+            if header["kind"] == "fatal"
+            or (header["kind"] in ("done", "failed") and self._open.pop(header["id"], None) is not None)
+        ]
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._messages.append(({"kind": "note", "text": text}, b""))
+
+
+def _read(future: Future[Any], asked: set[int]) -> tuple[str, list[Message]]:
+    """Return what went wrong with a batch, and the sound answers to what was asked."""
+    again = "operators were compiled again, since"
+    if future.cancelled():
+        return f"{again} the executor gave up a task", []
+    error = future.exception()
+    if error is not None:
+        return f"{again} a worker was lost: {type(error).__name__}: {error}", []
+    answer = future.result()
+    try:
+        if "refused" in answer:
+            return f"{answer['where']} compiles nothing: {answer['refused']}", []
+        answers = [_sound(*each) for each in answer["answers"]]
+    except (TypeError, ValueError, LookupError):
+        return f"{again} what a worker answered is no answer", []
+    sound = [each for each in answers if each is not None and each[0]["id"] in asked]
+    return (f"{again} they arrived damaged" if len(sound) < len(answers) else ""), sound
+
+
+def _sound(header: Mapping[str, Any], files: bytes, digest: str) -> Message | None:
+    """Return one answer with what a build reads of it; None if its bytes are not those that were sent.
+
+    Raises:
+        TypeError, ValueError, LookupError: If it is no answer.
+    """
+    if header["kind"] != "done":
+        return {"kind": "failed", "id": int(header["id"])}, b""
+    sizes = [(str(suffix), int(size)) for suffix, size in header["files"]]
+    if digest != sha256(files) or sum(size for _, size in sizes) != len(files):
+        return None
+    answer = {"kind": "done", "id": int(header["id"]), "milliseconds": float(header["milliseconds"]), "changed": ""}
+    return answer | {"files": sizes}, bytes(files)
+
+
+def operators_at_once(executor: Executor) -> int:
+    """Return how many operators keep an executor busy."""
+    return workers_of(executor) * AHEAD * LARGEST_BATCH
+
+
+def workers_of(executor: Executor) -> int:
+    """Return how many tasks an executor works on at once, if it says so, as mpi4py and Python each do by a name."""
+    known = (getattr(executor, name, None) for name in ("num_workers", "_max_workers"))
+    return next((each for each in known if isinstance(each, int) and each > 0), WORKERS)
