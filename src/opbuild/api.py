@@ -21,7 +21,7 @@ from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import FREE
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, is_surely_new
-from opbuild.pipeline.any_size import AnySize, Openable
+from opbuild.pipeline.any_size import AnySize
 from opbuild.pipeline.images import Ahead, Wanted
 from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
 from opbuild.pipeline.part_sizes import PartSource
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from opbuild.builder.build import Builder
+    from opbuild.pipeline.opening import Openable
     from opbuild.pipeline.stages import Assembled, Planned
     from opbuild.runtime.weights import Packer
 

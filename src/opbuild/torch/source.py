@@ -17,7 +17,7 @@ from opbuild.runtime.network import Shapes
 
 
 class ProgramSource:
-    """A program with its weights; see ``pipeline.any_size.Openable``.
+    """A program with its weights; see ``pipeline.opening.Openable``.
 
     Args:
         program: The program.
