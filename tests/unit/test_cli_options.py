@@ -122,8 +122,8 @@ def test_arguments_after_a_script_belong_to_the_script(tmp_path: Path, monkeypat
     script.write_text("")
     assert main(["run", str(script), "--workers", "x", "--help", "--", "-n"]) == 7
     assert seen == {"path": script, "arguments": ["--workers", "x", "--help", "--", "-n"], "serve": ()}
-    assert main(["run", "--serve", "onnxruntime", str(script), "--serve", "x"]) == 7
-    assert seen == {"path": script, "arguments": ["--serve", "x"], "serve": ("onnxruntime",)}
+    assert main(["run", "--serve=mindspore", "--serve", "onnxruntime", str(script), "--serve", "x"]) == 7
+    assert seen == {"path": script, "arguments": ["--serve", "x"], "serve": ("mindspore", "onnxruntime")}
 
 
 def test_options_before_a_script_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
