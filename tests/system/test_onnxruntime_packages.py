@@ -26,7 +26,14 @@ PACKAGES = {
 
 
 def _printed(command: list[str], store: Path) -> Any:
-    done = subprocess.run(command, env=environment(store), capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(
+        command,
+        env=environment(MS_COMPILER_CACHE_PATH=str(store)),
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

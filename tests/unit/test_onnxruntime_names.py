@@ -16,6 +16,7 @@ from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_declared import read_declared
 from opbuild.onnxruntime import notices
 from opbuild.onnxruntime.capi import _pybind_state as state
+from opbuild.onnxruntime.capi import onnxruntime_pybind11_state
 from opbuild.onnxruntime.capi.onnxruntime_inference_collection import check_and_normalize_provider_args
 from opbuild.onnxruntime.serving import AlreadyImportedError, MissingModuleError
 from opbuild.onnxruntime.types import type_name
@@ -28,7 +29,7 @@ def test_names_are_those_of_onnx_runtime() -> None:
     from onnxruntime.capi import _pybind_state
 
     assert {name for name in ort.__all__ if not hasattr(theirs, name)} == {"install"}
-    assert [name for name in state.__all__ if not hasattr(_pybind_state, name)] == []
+    assert [name for name in onnxruntime_pybind11_state.__all__ if not hasattr(_pybind_state, name)] == []
 
 
 @pytest.mark.parametrize("name", ["SessionOptions", "RunOptions"])

@@ -23,8 +23,11 @@ class RunCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep click's hands off the arguments of a script."""
-        if args and args[0].endswith(SCRIPT_ENDING):
-            args = ["--", *args]
+        first = 0
+        while first < len(args) and args[first].partition("=")[0] == "--serve":
+            first += 1 if "=" in args[first] else 2
+        if first < len(args) and args[first].endswith(SCRIPT_ENDING):
+            args = [*args[:first], "--", *args[first:]]
         return super().parse_args(ctx, args)
 
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from opbuild.onnxruntime.feeds import Feeds
 from opbuild.onnxruntime.types import array_dtype
 from opbuild.onnxruntime.values import OrtValue, OrtValueVector, require_cpu
 
-if TYPE_CHECKING:
-    from opbuild.onnxruntime.session import InferenceSession
+
+class HasFeeds(Protocol):
+    """A session."""
+
+    @property
+    def feeds(self) -> Feeds:
+        """What may be given for its inputs."""
 
 
 class IOBinding:
@@ -23,7 +29,7 @@ class IOBinding:
         session: The session.
     """
 
-    def __init__(self, session: InferenceSession) -> None:
+    def __init__(self, session: HasFeeds) -> None:
         self.session = session
         self.inputs: dict[str, OrtValue] = {}
         self.outputs: dict[str, OrtValue | None] = {}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from opbuild.onnxruntime import version
 from opbuild.onnxruntime.notices import warn_once
 from opbuild.onnxruntime.providers import AVAILABLE
+from opbuild.onnxruntime.version import __version__ as interface_version
 from opbuild.version import __version__ as opbuild_version
 
 
@@ -27,7 +27,7 @@ def get_device() -> str:
 
 def get_version_string() -> str:
     """Return the version of ONNX Runtime whose interface this is."""
-    return version.__version__
+    return interface_version
 
 
 def get_build_info() -> str:

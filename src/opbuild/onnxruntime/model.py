@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -120,7 +121,7 @@ def read_model(path_or_bytes: str | bytes | os.PathLike[str], options: SessionOp
         raise failure(InvalidProtobuf, shown + text) from error
     if not declared.outputs and not declared.inputs:
         raise failure(InvalidArgument, f"{shown}No graph was found in the protobuf.")
-    digest = "" if bytes(contents).find(_PLACE_OF_DATA) >= 0 else blake3_of(contents)
+    digest = "" if re.search(_PLACE_OF_DATA, contents) else blake3_of(contents)
     return Model(source, digest, declared, options, shown)
 
 
