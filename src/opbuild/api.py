@@ -9,7 +9,7 @@ previews and bundles take the same steps and end elsewhere.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from opbuild.arguments import ShapesGiven, as_shapes, checks_arguments
@@ -18,16 +18,17 @@ from opbuild.errors import BuildError
 from opbuild.events import LINKING, PACKING, PREPARING, WRITING, Observer, working
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.level import Level
-from opbuild.kernel.opdesc import FREE
+from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, is_surely_new
-from opbuild.pipeline.any_size import AnySize, Openable
+from opbuild.pipeline.any_size import AnySize, Openable, build_for_any_size
 from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
 from opbuild.pipeline.part_sizes import PartSource
 from opbuild.pipeline.parts import PartBinder
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
+from opbuild.platform.background import begin
 from opbuild.platform.limits import names_limits
 from opbuild.report import Clock, Report
 from opbuild.runtime.endpoint import Endpoint
@@ -37,6 +38,7 @@ from opbuild.runtime.reports import make_report
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.pipeline.stages import Assembled, Planned
+    from opbuild.runtime.library import Library
     from opbuild.runtime.weights import Packer
 
 __all__ = ["Network", "Report", "compile", "compile_graph", "compile_source"]
@@ -273,32 +275,50 @@ def compile_graph(
 
 
 @names_limits(BuildError, "the network can not be built")
-def compile_source(source: Openable, config: Config, *, observer: Observer | None = None) -> Network:
+def compile_source(
+    source: Openable,
+    config: Config,
+    *,
+    observer: Observer | None = None,
+    image: bool = True,
+    follows: bool = False,
+    precedes: bool = False,
+) -> Network:
     """Return a network for whatever gives graphs for the shapes of its inputs; it is built when it is first called.
 
     Args:
         source: What is called; extents that are -1 in its declaration may differ from call to call.
         config: Settings.
         observer: Told what happens.
+        image: Whether to start from a stored network, and to store this one.
+        follows: Whether the same was built for other sizes before: it is bound by numbers then, if it can be.
+        precedes: Whether the same may be asked for in other sizes: the kernels that compute those are made behind the
+            first call.
 
     Raises:
         ModelError: A call, if a node can not be expressed.
         BuildError: A call, if an operator can not be built, or the network not linked.
     """
-    setup = set_up(config, None, observer)
+    setup = set_up(config, None, observer, stores_networks=image)
     stores = Stores(setup)
     behind = stores.behind()
     declared = [each.shape or () for each in source.declaration.inputs]
+    is_open = any(FREE in shape for shape in declared)
+
+    def loaded(symbols: Mapping[OpDesc, str], library: Library | None) -> None:
+        sizes.add(symbols, library)
+        if precedes and not is_open and not setup.why_not_compiled:
+            begin(lambda: build_for_any_size(symbols, behind, source.declaration.name), "opbuild-any-size")
 
     def bind_with(stores: Stores, signature: Shapes, *, is_urgent: bool) -> Binding:
         inputs = zip(source.declaration.inputs, signature, strict=True)
         types = {name: TensorType(dtype, shape) for (name, dtype, _), shape in inputs}
         wanted = Wanted(
-            stores.images.key(source.declaration.name, source.digest, types),
+            stores.images.key(source.declaration.name, source.digest, types) if image else None,
             lambda clock: source.graph(signature, clock),
             lambda: source.edited,
             sizes.bind_stored if is_urgent else lambda: None,
-            sizes.add,
+            loaded,
         )
         return bind(wanted, stores.setup, stores, lambda: make_builder(stores.setup, stores, is_urgent=is_urgent))
 
@@ -308,13 +328,14 @@ def compile_source(source: Openable, config: Config, *, observer: Observer | Non
         declared,
         lambda: make_builder(behind.setup, behind),
         lambda signature: bind_with(behind, signature, is_urgent=False),
-        is_open=any(FREE in shape for shape in declared),
+        is_open=is_open,
     )
 
     def binder(signature: Shapes) -> Bound:
         bound: Bound | None = sizes.bind(signature)
         if bound is None:
-            bound = bind_with(stores, signature, is_urgent=True)
+            bound = sizes.bind_now(signature) if follows and is_open else None
+            bound = bound or bind_with(stores, signature, is_urgent=True)
             sizes.begin(signature, bound)
         return bound
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,7 +24,7 @@ from opbuild.events import Warned
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.pipeline.images import Declares
-from opbuild.pipeline.stores import Stores
+from opbuild.pipeline.stores import Stores, make_builder
 from opbuild.platform.background import Background
 from opbuild.report import Clock, OperatorReport, Report
 from opbuild.runtime.library import Library
@@ -157,6 +158,15 @@ class AnySize:
         self._lock, self._making = threading.RLock(), threading.Lock()
         if not self._is_ready:
             self._preparing = None
+
+    def bind_now(self, shapes: Shapes) -> Binding | None:
+        """Bind the first size by a template, which is made for that if none is stored; None if it is to be built."""
+        self._asked = shapes
+        with self._making:
+            bound = self._bound(shapes) if self._load_stored() else None
+            if bound is None and self._prepare_more(shapes, is_asked_for=False):
+                bound = self._bound(shapes)
+        return bound
 
     def bind_stored(self) -> Binding | None:
         """Bind the first size by a stored template; None if there is none for it."""
@@ -338,6 +348,14 @@ class AnySize:
 
     def _warn(self, message: str) -> None:
         self._stores.setup.observer(Warned(message))
+
+
+def build_for_any_size(descs: Iterable[OpDesc], stores: Stores, name: str) -> None:
+    """Build the kernels without limits that compute what some kernels do at any size; nobody waits for them."""
+    from opbuild.families.catalogue import find
+
+    with suppress(OpbuildError), make_builder(stores.setup, stores, is_urgent=False) as builder:
+        stores.count(builder.build({find(desc.family).without_limits(desc): () for desc in descs}, name))
 
 
 def _replaced(
