@@ -291,28 +291,41 @@ def compile_graph(
 
 
 @names_limits(BuildError, "the network can not be built")
-def compile_source(source: Openable, config: Config, *, observer: Observer | None = None) -> Network:
+def compile_source(
+    source: Openable,
+    config: Config,
+    *,
+    observer: Observer | None = None,
+    image: bool = True,
+    follows: bool = False,
+    precedes: bool = False,
+) -> Network:
     """Return a network for whatever gives graphs for the shapes of its inputs; it is built when it is first called.
 
     Args:
         source: What is called; extents that are -1 in its declaration may differ from call to call.
         config: Settings.
         observer: Told what happens.
+        image: Whether to start from a stored network, and to store this one.
+        follows: Whether the same was built for other sizes before: it is bound by numbers then, if it can be.
+        precedes: Whether the same may be asked for in other sizes: the kernels that compute those are made behind the
+            first call.
 
     Raises:
         ModelError: A call, if a node can not be expressed.
         BuildError: A call, if an operator can not be built, or the network not linked.
     """
-    setup = set_up(config, None, observer)
+    setup = set_up(config, None, observer, stores_networks=image)
     stores = Stores(setup)
     behind = stores.behind()
     declared = [each.shape or () for each in source.declaration.inputs]
+    is_open = any(FREE in shape for shape in declared)
 
     def bind_with(stores: Stores, signature: Shapes, *, is_urgent: bool) -> Binding:
         inputs = zip(source.declaration.inputs, signature, strict=True)
         types = {name: TensorType(dtype, shape) for (name, dtype, _), shape in inputs}
         wanted = Wanted(
-            stores.images.key(source.declaration.name, source.digest, types),
+            stores.images.key(source.declaration.name, source.digest, types) if image else None,
             lambda clock: source.graph(signature, clock),
             lambda: source.edited,
             sizes.bind_stored if is_urgent else lambda: None,
@@ -326,13 +339,15 @@ def compile_source(source: Openable, config: Config, *, observer: Observer | Non
         declared,
         lambda: make_builder(behind.setup, behind),
         lambda signature: bind_with(behind, signature, is_urgent=False),
-        is_open=any(FREE in shape for shape in declared),
+        is_open=is_open,
+        precedes=precedes,
     )
 
     def binder(signature: Shapes) -> Bound:
         bound: Bound | None = sizes.bind(signature)
         if bound is None:
-            bound = bind_with(stores, signature, is_urgent=True)
+            bound = sizes.bind_now(signature) if follows and is_open else None
+            bound = bound or bind_with(stores, signature, is_urgent=True)
             sizes.begin(signature, bound)
         return bound
 

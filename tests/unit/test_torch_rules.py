@@ -34,6 +34,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
         lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True),
         ((1, 2, 5, 8),) * 3,
     ),
+    "attention with shared keys": (
+        lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
+        ((1, 4, 3, 8), (1, 2, 3, 8), (1, 2, 3, 8)),
+    ),
     "numbers beside tensors": (lambda x: (3 - x * 2) / 4 + x**2 - x**0.5, ((2, 3),)),
     "selecting": (lambda x: torch.cat([x[1:, ::2], x[:1, 1::2]], 0)[0] + x[-1, :2], ((3, 4),)),
     "reductions": (lambda x: x.mean((0, 2)) + x.sum() + x.amax(1).mean(), ((2, 3, 4),)),

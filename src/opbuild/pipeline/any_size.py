@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,8 +24,8 @@ from opbuild.events import Warned
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.pipeline.images import Ahead
-from opbuild.pipeline.stores import Stores
-from opbuild.platform.background import Background
+from opbuild.pipeline.stores import Stores, make_builder
+from opbuild.platform.background import Background, begin
 from opbuild.report import Clock, OperatorReport, Report
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Binding, Bound, Shapes
@@ -45,6 +46,7 @@ MOST_TEMPLATES = 16
 """Templates of one network. A model whose structure differs from size to size is built for each."""
 
 
+_THREAD = "opbuild-any-size"
 NEARBY = (3, 11, 37, 100, 1)
 """Extents for which templates are made too: programs differ below a vector of 16 elements and below half of one, and by
 whether attention is one kernel, which it is where blocks of 32 rows are filled."""
@@ -64,6 +66,8 @@ class AnySize(Ahead):
         build: Builds the network for a size, or starts it as it is stored, at low priority; None for a part of a
             network: nobody asks for it, nor is told that it can not be lowered with open extents.
         is_open: Whether the network surely is for several sizes.
+        precedes: Whether the same may be asked for as another model, with open extents: the kernels that compute those
+            are made behind the first call.
     """
 
     def __init__(
@@ -75,8 +79,10 @@ class AnySize(Ahead):
         build: Callable[[Shapes], Bound] | None = None,
         *,
         is_open: bool,
+        precedes: bool = False,
     ) -> None:
         self._source, self._stores, self._declared = source, stores, declared
+        self._precedes = precedes and not is_open
         self._new_builder, self._build = new_builder, build
         self._lock, self._making = threading.RLock(), threading.Lock()
         self._process = os.getpid()
@@ -108,6 +114,8 @@ class AnySize(Ahead):
     def built(self, built: Built, library: Library | None, builder: Builder) -> None:
         """Take note of kernels that a binding has loaded, and add the template for which some were built."""
         self._add(built.symbols, library)
+        if self._precedes and not self._stores.setup.why_not_compiled:
+            begin(partial(_build_without_limits, built.symbols, self._stores, self._source.declaration.name), _THREAD)
         first, self._first = self._first, None
         if first is not None:
             from opbuild.pipeline.opening import Kernels
@@ -127,7 +135,7 @@ class AnySize(Ahead):
             self._source.forget()
             self._failed = MOST_TEMPLATES
         elif self._is_for_several(self._sizes):
-            self._preparing = Background(lambda: self._prepare(shapes), "opbuild-any-size")
+            self._preparing = Background(lambda: self._prepare(shapes), _THREAD)
             self._preparing.start()
 
     def wait(self) -> None:
@@ -169,6 +177,15 @@ class AnySize(Ahead):
         """Go on in the child of a fork: threads that had begun something, and may hold locks, stayed in the parent."""
         self._process = os.getpid()
         self._lock, self._making = threading.RLock(), threading.Lock()
+
+    def bind_now(self, shapes: Shapes) -> Binding | None:
+        """Bind the first size by a template, which is made for that if none is stored; None if it is to be built."""
+        self._asked = shapes
+        with self._making:
+            bound = self._bound(shapes) if self._load_stored() else None
+            if bound is None and self._prepare_more(shapes, is_asked_for=False):
+                bound = self._bound(shapes)
+        return bound
 
     # -- binding ------------------------------------------------------------------------------------------------------
 
@@ -350,6 +367,14 @@ class AnySize(Ahead):
     def _warn(self, message: str, error: Exception) -> None:
         told = str(error) if isinstance(error, OpbuildError) else f"{type(error).__name__}: {error}"
         self._stores.setup.observer(Warned(f"{message}: {told}"))
+
+
+def _build_without_limits(descs: Iterable[OpDesc], stores: Stores, name: str) -> None:
+    """Build the kernels without limits that compute what some kernels do at any size; nobody waits for them."""
+    from opbuild.families.catalogue import find
+
+    with suppress(OpbuildError), make_builder(stores.setup, stores, is_urgent=False) as builder:
+        stores.count(builder.build({find(desc.family).without_limits(desc): () for desc in descs}, name))
 
 
 def _replaced(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 import weakref
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -12,15 +13,20 @@ import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
-from torch._guards import TracingContext
+from torch._guards import CompileContext, TracingContext
 
-from opbuild.config import Config
+from opbuild.frontend.torch.capture import target_of
 from opbuild.torch.decompositions import decompositions
 from opbuild.torch.part import Part
 from opbuild.torch.partition import Partitioned
 from opbuild.torch.report import Graph, add
+from opbuild.torch.settings import Settings, read_settings
 
 GRADIENTS = "gradients are needed: call the model under torch.no_grad() or torch.inference_mode()"
+"""Why the graphs of training are left to torch."""
+
+_NUMBERS = count()
+_FRAMES = re.compile(r'File "(.*)", line \d+, in (.*)')
 
 
 def opbuild(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
@@ -29,62 +35,67 @@ def opbuild(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappi
     Args:
         gm: The graph that Dynamo found.
         example_inputs: What it was called with.
-        options: Options of ``opbuild.compile``: ``cache_path``, ``num_threads``, ``workers``, ``forbid_compile``, ...
+        options: ``on_error``: ``"raise"`` (the default) raises what opbuild can not build, ``"eager"`` leaves it to
+            torch with a warning. And the options of ``opbuild.compile``: ``cache_path``, ``num_threads``, ...
 
     Raises:
         OptionError: If an option is at fault.
         ModelError, BuildError: A call, if a part can not be built.
     """
-    config = Config.from_environment(**dict(options or {}))
-    number = next(_NUMBERS)
-    graph = _graph_of(gm, example_inputs, number)
-    add(graph)
+    settings = read_settings(options)
+    graph = _graph_of(gm, example_inputs)
     compiler = aot_autograd(
         fw_compiler=_leave(graph),
         bw_compiler=_leave(graph),
-        inference_compiler=_compile(config, graph),
+        inference_compiler=_compile(settings, graph),
         decompositions=decompositions(),
         keep_inference_input_mutations=False,
     )
-    return compiler(gm, example_inputs)
+    compiled = compiler(gm, example_inputs)
+    add(graph)
+    return compiled
 
 
-_NUMBERS = count()
-
-
-def _graph_of(gm: fx.GraphModule, example_inputs: Sequence[Any], number: int) -> Graph:
+def _graph_of(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Graph:
     tensors = [each for each in example_inputs if isinstance(each, torch.Tensor)]
-    code = set()
-    for frame in TracingContext.extract_stack():
-        code.add((frame.filename, frame.name))
-    return Graph(f"graph_{number}", _tensors=tuple(map(weakref.ref, tensors)), _code=frozenset(code))
+    traces = (str(node.meta.get("stack_trace", "")) for node in gm.graph.nodes)
+    code = frozenset(frame for trace in traces for frame in _FRAMES.findall(trace))
+    return Graph(f"graph_{next(_NUMBERS)}", _tensors=tuple(map(weakref.ref, tensors)), _code=code)
 
 
 def _leave(graph: Graph) -> Callable[..., Any]:
     """Return a compiler that leaves graphs to torch, because they are for gradients."""
 
     def compiler(gm: fx.GraphModule, _: Sequence[Any]) -> Any:
-        names = (str(node.target) for node in gm.graph.nodes if node.op == "call_function")
-        graph.partitioned.update((name, GRADIENTS) for name in names if name.startswith("aten."))
+        if not graph.partitioned:
+            warnings.warn(f"opbuild leaves {graph.name} to torch: {GRADIENTS}", stacklevel=2)
+        graph.partitioned.update((name, GRADIENTS) for name in map(target_of, gm.graph.nodes) if name)
         return make_boxed_func(gm.forward)
 
     return compiler
 
 
-def _compile(config: Config, graph: Graph) -> Callable[..., Any]:
+def _compile(settings: Settings, graph: Graph) -> Callable[..., Any]:
     """Return the compiler of graphs that need no gradients."""
 
     def compiler(gm: fx.GraphModule, _: Sequence[Any]) -> Any:
         partitioned = Partitioned(gm, _frozen_names(gm))
-        graph.compiled = Counter(partitioned.compiled)
+        graph.compiled.update(partitioned.compiled)
         graph.partitioned.update(partitioned.left)
-        module = partitioned.module
+        module, follows = partitioned.module, _follows()
         for name, program in partitioned.programs.items():
+            eager = module.get_submodule(name)
             delattr(module, name)
-            setattr(module, name, Part(program, config, graph))
+            setattr(module, name, Part(program, eager, settings, graph, follows=follows))
         return make_boxed_func(module.forward)
 
     return compiler
+
+
+def _follows() -> bool:
+    """Return whether Dynamo hands over code again that it handed over before."""
+    compile_id = CompileContext.current_compile_id()
+    return compile_id is not None and bool(compile_id.frame_compile_id)
 
 
 def _frozen_names(gm: fx.GraphModule) -> set[str]:

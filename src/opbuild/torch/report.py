@@ -22,7 +22,7 @@ class Graph:
         name: Its name.
         compiled: Operators of ATen that opbuild computes, and how many of each.
         partitioned: Operators that torch computes, and how many of each, by name and reason.
-        networks: Return what the build of each part did, once it was called.
+        networks: Functions that return what the build of each part did, once it was called.
         fallbacks: Errors for which parts are left to torch, as was asked for.
         refrozen: How often weights were packed again because they had changed.
     """

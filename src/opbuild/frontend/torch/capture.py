@@ -26,17 +26,31 @@ DTYPES: Mapping[torch.dtype, str] = {
 """The element types that are served, by numpy's names."""
 
 _SYM_MODULES = (operator, torch)
+_AS_STRIDED = torch.ops.aten.as_strided.default
 
 
 def target_of(node: fx.Node) -> str:
     """Return the name by which a node's operator has its rule; empty if it can have none."""
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
-        return str(target)
+        return "aten.alias.default" if target is _AS_STRIDED and _is_as_it_lies(node) else str(target)
     if target is operator.getitem:
         return "sym.getitem"
     name = getattr(target, "__name__", "")
     return f"sym.{name}" if any(getattr(module, name, None) is target for module in _SYM_MODULES) else ""
+
+
+def _is_as_it_lies(node: fx.Node) -> bool:
+    """Return whether a view by strides is of all elements where they lie; torch's pooling makes such ones."""
+    source = node.args[0].meta["val"] if isinstance(node.args[0], fx.Node) else None
+    found = node.meta["val"]
+    return (
+        source is not None
+        and source.shape == found.shape
+        and not any(isinstance(each, torch.SymInt) for each in (*found.shape, *found.stride(), *source.stride()))
+        and source.storage_offset() == found.storage_offset()
+        and all(a == b or e == 1 for a, b, e in zip(source.stride(), found.stride(), found.shape, strict=True))
+    )
 
 
 def why_not(node: fx.Node) -> str:
@@ -53,6 +67,8 @@ def why_not(node: fx.Node) -> str:
             problem = _problem(value)
             if problem:
                 return problem
+    if any(user.target is _AS_STRIDED and not _is_as_it_lies(user) for user in node.users):
+        return "its memory is viewed by strides"
     return ""
 
 

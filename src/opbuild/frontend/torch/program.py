@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -112,9 +112,16 @@ class Program:
         """Positions of the outputs that are tensors."""
         return tuple(index for index, each in enumerate(self.outputs) if not each.is_size)
 
-    def thawed(self) -> Program:
-        """Return the same program with its constants as tensors that it is given."""
-        inputs = tuple(each._replace(kind="tensor") if each.kind == "frozen" else each for each in self.inputs)
+    @cached_property
+    def is_open(self) -> bool:
+        """Whether sizes of its inputs are open."""
+        return any(each.kind == "size" or FREE in each.type.shape for each in self.inputs)
+
+    def thawed(self, positions: Collection[int]) -> Program:
+        """Return the same program with some of its constants, by their positions, as tensors that it is given."""
+        inputs = tuple(
+            each._replace(kind="tensor") if index in positions else each for index, each in enumerate(self.inputs)
+        )
         return Program(self.name, inputs, self.steps, self.outputs)
 
     def declared(self, index: int) -> TensorType:

@@ -9,6 +9,7 @@ _MODULES = (
     "matrix",
     "movement",
     "creation",
+    "recurrent",
     "reduction",
     "window",
     "normalization",

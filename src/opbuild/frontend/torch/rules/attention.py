@@ -23,20 +23,34 @@ def attention(
     attn_mask: Value | None = None,
     scale: float | None = None,
 ) -> tuple[Value, None]:
-    """Softmax of scaled and masked scores, times the values; without their logarithms."""
+    """Softmax of scaled and masked scores, times the values; without their logarithms.
+
+    Where heads of queries share keys, they are rows of one product: keys are not repeated.
+    """
     if dropout:
         of.refuse("dropout")
+    batch, heads, rows, size = query.shape
+    shared, columns = key.shape[1], key.shape[2]
+    grouped = heads != shared
+    if grouped:
+        query = of.reshape(query, (batch, shared, heads // shared * rows, size))
     scores = of("MatMul", query, of.transpose(key, (0, 1, 3, 2)))
-    factor = scale if scale is not None else 1 / sqrt(query.shape[-1])
+    if grouped:
+        scores = of.reshape(scores, (batch, heads, rows, columns))
+    factor = scale if scale is not None else 1 / sqrt(size)
     scores = of("Mul", scores, of.constant(factor, query.dtype))
     if is_causal:
-        scores = of("Add", scores, causal_mask(of, query.shape[2], key.shape[2], query.dtype))
+        scores = of("Add", scores, causal_mask(of, rows, columns, query.dtype))
     if attn_mask is not None:
         if attn_mask.dtype == "bool":
             hidden = of.constant(-np.inf, query.dtype)
             attn_mask = of("Where", attn_mask, of.constant(0, query.dtype), hidden)
         scores = of("Add", scores, of.cast(attn_mask, query.dtype))
-    return of("MatMul", of("Softmax", scores, axis=-1), value), None
+    weights = of("Softmax", scores, axis=-1)
+    if not grouped:
+        return of("MatMul", weights, value), None
+    result = of("MatMul", of.reshape(weights, (batch, shared, heads // shared * rows, columns)), value)
+    return of.reshape(result, (batch, heads, rows, value.shape[3])), None
 
 
 def causal_mask(of: Writing, rows: Any, columns: Any, dtype: str) -> Value:

@@ -236,6 +236,6 @@ def to_copy(of: Writing, x: Value, *_: Any, **__: Any) -> Value:
 
 
 @rule("clone.default", "alias.default", "detach.default", "lift_fresh_copy.default", "contiguous.default")
-def clone(of: Writing, x: Value, **_: Any) -> Value:
+def clone(of: Writing, x: Value, *_: Any, **__: Any) -> Value:
     """The same values: a graph has no memory."""
     return x

@@ -21,8 +21,12 @@ def reduced(of: Writing, op_type: str, x: Value, axes: Any, keep: bool) -> Value
 
 @rule("mean.dim")
 def mean(of: Writing, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
-    """The mean of some dimensions."""
-    return reduced(of, "ReduceMean", of.cast(x, of.dtype), axes, keep)
+    """The mean of some dimensions; that of images is what torch writes for pooling to one element."""
+    x, rank = of.cast(x, of.dtype), len(x.shape)
+    if rank in (4, 5) and {of.axis(each, rank) for each in axes or ()} == {*range(2, rank)}:
+        pooled = of("GlobalAveragePool", x)
+        return pooled if keep else of.reshape(pooled, x.shape[:2])
+    return reduced(of, "ReduceMean", x, axes, keep)
 
 
 @rule("mean.default")
