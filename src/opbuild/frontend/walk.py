@@ -51,6 +51,10 @@ class Walked:
     rest: Rest | None = None
     body: Rest | None = None
 
+    def without_graph(self) -> Walked:
+        """Return what comes after it alone, once it was built: the graph holds constants."""
+        return replace(self, graph=Graph(self.graph.name, (), (), (), {}, {}))
+
 
 class _Stop(NamedTuple):
     """Why a walk ends before a node.

@@ -118,8 +118,9 @@ class Cut:
         """Return why this can not come where these values are known; empty if it can."""
         found = {*known, *self.constants}
         if self.kind == "values":
-            named = {*self.live.values(), *(self.live.get(name, name) for name in self.reads)}
+            named, decided = {*self.live.values()}, self.reads
         else:
+            decided = ()
             outer = self.body.outer.values() if self.body else ()
             for node in self.nodes:
                 if not found.issuperset(name for name in node.inputs if name):
@@ -128,7 +129,7 @@ class Cut:
             named = {*self.live.values(), *self.reads, *outer}
         if not found.issuperset(named):
             return f"nothing assigns {', '.join(sorted(named - found))}"
-        return "" if self.live.keys() >= {*self.made, *self.results} else "what is made is not live"
+        return "" if self.live.keys() >= {*self.made, *self.results, *decided} else "what is made or read is not live"
 
 
 def cut_to_json(cut: Cut) -> dict[str, Any]:
