@@ -96,6 +96,8 @@ class Cut:
         op_type: Its type.
         why: Why it could not be typed.
         opset: The operator set that ``nodes`` speak.
+        least: Of the only one of ``reads`` all smaller values count as this; the rest goes on reading it, and knows the
+            greater of both as a constant of another name (``bounded``).
     """
 
     kind: Kind
@@ -113,6 +115,14 @@ class Cut:
     op_type: str = ""
     why: str = ""
     opset: int = 0
+    least: int | None = None
+
+    def deciding(self, values: Mapping[str, Any]) -> dict[str, Array]:
+        """Return what decides, as the rest calls it, given all values as the part calls them."""
+        found = {name: values[self.live[name]] for name in self.reads}
+        if self.least is None:
+            return found
+        return {bounded(name, self.least): np.maximum(each, self.least, dtype=np.int64) for name, each in found.items()}
 
     def problem(self, known: Iterable[str]) -> str:
         """Return why this can not come where these values are known; empty if it can."""
@@ -130,6 +140,11 @@ class Cut:
         if not found.issuperset(named):
             return f"nothing assigns {', '.join(sorted(named - found))}"
         return "" if self.live.keys() >= {*self.made, *self.results, *decided} else "what is made or read is not live"
+
+
+def bounded(name: str, least: int) -> str:
+    """Return the name of the greater of a value and a number."""
+    return f"{name}>={least}"
 
 
 def cut_to_json(cut: Cut) -> dict[str, Any]:
@@ -154,6 +169,7 @@ def cut_to_json(cut: Cut) -> dict[str, Any]:
         "op_type": cut.op_type,
         "why": cut.why,
         "opset": cut.opset,
+        "least": cut.least,
     }
 
 
@@ -181,6 +197,7 @@ def cut_from_json(parts: Any) -> Cut:
         op_type=str(parts["op_type"]),
         why=str(parts["why"]),
         opset=int(parts["opset"]),
+        least=None if parts["least"] is None else int(parts["least"]),
     )
 
 
