@@ -14,8 +14,16 @@ from onnx import TensorProto, helper
 
 import opbuild
 from comparison import onnxruntime_outputs
+from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
+from opbuild.frontend.onnx_model import load_model
+from opbuild.graph.types import Graph
+from opbuild.kernel.level import LEVELS
+from opbuild.lowering.context import Options
 from opbuild.pipeline.parts import PartBinder
+from opbuild.pipeline.steps import optimize_graph
+from opbuild.pipeline.templates import OpenProgram
+from opbuild.runtime.weights import Packer, pack_constants
 
 Array = npt.NDArray[Any]
 
@@ -249,3 +257,43 @@ def test_tokens_after_each_other_are_one_binding(cache: Path, monkeypatch: pytes
                 np.testing.assert_allclose(held[name][index, :, :end], expected[index, :, :end], rtol=1e-4, atol=1e-5)
     assert len(bound) == 1
     assert not network.report.host
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_cache_that_grows_is_bound_by_numbers(batch: int) -> None:
+    """Where shapes tell how many keys there are, what is lowered at one length holds at others."""
+    names = ["x", "key", "value", "past_k", "past_v", "last", "total"]
+    nodes = [
+        helper.make_node("Shape", ["mask"], ["all"], start=1, end=2),
+        helper.make_node("Cast", ["all"], ["total"], to=TensorProto.INT32),
+        helper.make_node("GroupQueryAttention", names, ["y", "k", "v"], domain="com.microsoft", **GQA),
+    ]
+    declared = {"x": (batch, 1, 32), "key": (batch, 1, 16), "value": (batch, 1, 16)}
+    declared |= dict.fromkeys(("past_k", "past_v"), (batch, 2, -1, 8)) | {"last": (batch,), "mask": (batch, -1)}
+    kinds = {"last": TensorProto.INT32, "mask": TensorProto.INT64}
+    graph = helper.make_graph(
+        nodes,
+        "growing",
+        [helper.make_tensor_value_info(name, kinds.get(name, TensorProto.FLOAT), [None if each < 0 else each
+                                                                                  for each in shape])
+         for name, shape in declared.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", "k", "v")],
+    )  # fmt: skip
+    versions = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = load_model(helper.make_model(graph, opset_imports=versions, ir_version=10))
+
+    def shapes(past: int) -> tuple[tuple[int, ...], ...]:
+        open_ = {"mask": past + 1}
+        return tuple(
+            tuple(open_.get(name, past) if each < 0 else each for each in shape) for name, shape in declared.items()
+        )
+
+    def opened(given: Sequence[tuple[int, ...]]) -> Graph:
+        return optimize_graph(model.bind(dict(zip(declared, given, strict=True)), evaluate))
+
+    program = OpenProgram(opened, list(declared.values()), shapes(20), LEVELS[-1], Options())
+    template = program.template(pack_constants(program.at_hand(), Packer()))
+    for past in (17, 21, 40, 300):
+        numbers = template.numbers(shapes(past))
+        assert numbers is not None, past
+        assert numbers[template.outputs[1].type.shape[2]] == past + 1

@@ -289,10 +289,11 @@ def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> 
     index = of("Where", of("Less", steps, before), steps, moved)
     if batch == 1:
         found = [of("Gather", each, of.reshape(index, total), axis=2) for each in joined]
-    else:  # keys of all batches and groups one behind the other
-        begins = of("Mul", of.reshape(of.steps(batch * groups), batch, groups, 1), of.ints(room))
-        index = of.reshape(of("Add", of.reshape(index, batch, 1, total), begins), -1)
-        found = [of("Gather", of.reshape(each, batch * groups * room, size), index, axis=0) for each in joined]
+    else:
+        index = of("Expand", of.reshape(index, batch, 1, total), of.ints(batch, groups, total))
+        index = of.reshape(index, batch * groups, total, 1)
+        rows = [of.reshape(each, batch * groups, room, size) for each in joined]
+        found = [of("GatherND", each, index, batch_dims=1) for each in rows]
     key, value = (of.reshape(each, batch, groups, total, size) for each in found)
     return total, key, value
 
