@@ -215,7 +215,7 @@ def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> No
     dtype = rhs.storage.dtype
     variant = lowering.choose(matmul.choose, layout, batches, m, n, k, dtype)
     own = matmul.operands(layout, rank, len(rhs.shape), constant_step(lhs.strides[-1]), variant, dtype)
-    out = Operand("out", "float32", (Dim(stride=1), *(Dim(),) * (rank - 1)))
+    out = Operand("out", own[0].dtype, (Dim(stride=1), *(Dim(),) * (rank - 1)))
     inputs = (*own, *epilogue_inputs(product))
     _call(lowering, product, matmul.FAMILY, (lhs, rhs), inputs, out, {"rhs": layout}, variant)
 
@@ -245,8 +245,9 @@ def _vector_left(lowering: Lowering, part: Product) -> None:
 def _dot(lowering: Lowering, product: Product, matrix: Plain, vector: Plain) -> None:
     """Emit one call of the ``gemv`` family: ``matrix`` is ``(b, b, rows, K)``, ``vector`` ``(b, b, K)``."""
     variant = lowering.choose(gemv.choose)
-    inputs = (*gemv.OPERANDS, *epilogue_inputs(product, inner=False))
-    out = Operand("out", "float32", (Dim(), Dim(), Dim()))
+    dtype = matrix.storage.dtype
+    inputs = (*gemv.operands(dtype), *epilogue_inputs(product, inner=False))
+    out = Operand("out", dtype, (Dim(), Dim(), Dim()))
     references = (with_inner_stride(matrix, 1), with_inner_stride(vector, 1))
     _call(lowering, product, gemv.FAMILY, references, inputs, out, {}, variant)
 

@@ -1,4 +1,4 @@
-"""Matrix products: what they compute.
+"""Matrix products of float32 or float64: what they compute.
 
 ``out[n, m] = epilogue(sum over k of lhs[k, m] * rhs[n, k])``, as many times as there are batches. Attributes:
 
@@ -64,7 +64,7 @@ def define(desc: OpDesc) -> Definition:
         domains = _sum_of_pairs(functions, lhs, rhs, place)
     else:
         add_up = _sum_in_chunks if desc.is_precise else _sum
-        domains = add_up(functions, product, place, lhs.dim(0).extent())
+        domains = add_up(functions, product, place, lhs.dim(0).extent(), lhs.type())
     acc, out = functions["acc"], hl.Func("out")
     operands = [other[(n, m, *batch)] for other in others]
     expression, total = from_json(desc.attrs["epilogue"]), hl.Expr(acc[(n, m, *batch)])
@@ -74,17 +74,19 @@ def define(desc: OpDesc) -> Definition:
     return Definition(inputs, [out], names, functions, domains, dots=desc.attrs["rhs"] == "pairs")
 
 
-def _sum(functions: dict[str, Any], product: Callable[[Any], Any], place: tuple[Any, ...], extent: Any) -> Domains:
+def _sum(
+    functions: dict[str, Any], product: Callable[[Any], Any], place: tuple[Any, ...], extent: Any, kind: Any
+) -> Domains:
     """Define ``acc``, the sum of products; return its domain ``k``."""
     k = hl.RDom([(0, extent)], "k")
     acc = functions["acc"] = hl.Func("acc")
-    acc[place] = hl.f32(0)
+    acc[place] = hl.cast(kind, 0)
     acc[place] += product(k.x)
     return {"k": k}
 
 
 def _sum_in_chunks(
-    functions: dict[str, Any], product: Callable[[Any], Any], place: tuple[Any, ...], extent: Any
+    functions: dict[str, Any], product: Callable[[Any], Any], place: tuple[Any, ...], extent: Any, kind: Any
 ) -> Domains:
     """Define ``acc``, the sum of the sums ``chunk`` and ``rest``; return the domains of all three."""
     number = variables("number")[0]
@@ -94,9 +96,9 @@ def _sum_in_chunks(
     )
     acc, chunk, rest = (hl.Func(name) for name in ("acc", "chunk", "rest"))
     functions.update(acc=acc, chunk=chunk, rest=rest)
-    chunk[(*place, number)] = hl.f32(0)
+    chunk[(*place, number)] = hl.cast(kind, 0)
     chunk[(*place, number)] += product(number * CHUNK + inner.x)
-    rest[place] = hl.f32(0)
+    rest[place] = hl.cast(kind, 0)
     rest[place] += product(extent // CHUNK * CHUNK + beyond.x)
     acc[place] = rest[place]
     acc[place] += chunk[(*place, k.x)]

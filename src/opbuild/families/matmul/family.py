@@ -9,7 +9,7 @@ from typing import Any
 
 from opbuild.dtypes import NARROW_FLOATS
 from opbuild.families.dims import VECTOR
-from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
+from opbuild.families.family import FLOATS, Dims, Family, Part, Variant, moved_bytes
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import cost, from_json, walk
@@ -55,9 +55,15 @@ HEAVY = 6
 """Nanoseconds that one operation of an epilogue takes for a vector if it is no plain instruction: 16 to 20 cycles."""
 
 
-def tiles(machine: Machine) -> tuple[tuple[int, int, float], ...]:
+def tiles(machine: Machine, dtype: str = "float32") -> tuple[tuple[int, int, float], ...]:
     """Return the tiles for a machine: rows, columns, cost of an element relative to the best; all fit its registers."""
-    return tuple(tile for tile in _TILES[machine.lanes] if registers(*tile[:2], machine) <= machine.registers)
+    fitting = (tile for tile in _TILES[machine.lanes] if registers(*tile[:2], machine) <= machine.registers)
+    return tuple((rows, columns // words(dtype), cost) for rows, columns, cost in fitting)
+
+
+def words(dtype: str) -> int:
+    """Return the lanes of float32 that an element takes as it is added up."""
+    return 2 if dtype == "float64" else 1
 
 
 def registers(rows: int, columns: int, machine: Machine) -> int:
@@ -77,7 +83,7 @@ def choose(layout: str, batches: int, m: int, n: int, k: int, dtype: str, machin
         dtype: Element type of the right operand.
         machine: What runs it.
     """
-    rows, columns = _tile(layout, m, n, machine)
+    rows, columns = _tile(layout, m, n, dtype, machine)
     staged = layout == "columns" or (layout == "rows" and m >= STAGED_ROWS and n >= STAGED_COLUMNS)
     staged = staged or (layout == "panels" and dtype in NARROW_FLOATS and m >= WIDENED_TILES * rows)
     return {"rows": rows, "columns": columns, "stage": staged}
@@ -94,7 +100,7 @@ def operands(
         rhs_rank: Dimensions of the right operand.
         lhs_stride: Between neighbours along K: 1 or ``FREE``.
         variant: As ``choose`` returned it.
-        dtype: Element type of the right operand; one of 16 bits in panels only.
+        dtype: Element type of the right operand; one of 16 bits in panels only, beside float32 on the left.
     """
     batch = (Dim(),) * (rank - 2)
     if layout == "panels":
@@ -106,18 +112,20 @@ def operands(
         dims = (Dim(stride=1, min=variant["columns"]), Dim(), *batch)
     else:
         dims = (Dim(min=variant["columns"]), Dim(stride=1, min=VECTOR), *batch)
-    lhs = Operand("lhs", "float32", (Dim(stride=lhs_stride), Dim(min=variant["rows"]), *batch))
+    own = "float32" if dtype in NARROW_FLOATS else dtype
+    lhs = Operand("lhs", own, (Dim(stride=lhs_stride), Dim(min=variant["rows"]), *batch))
     return lhs, Operand("rhs", dtype, dims, "FRACTAL_Z" if layout in PACKED else "ND")
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     """Return the nanoseconds that a product takes on one core."""
     rows, columns = int(desc.variant["rows"]), int(desc.variant["columns"])
-    slower = next((slower for *tile, slower in _TILES[machine.lanes] if tile == [rows, columns]), 1.0)
+    dtype = desc.inputs[0].dtype
+    slower = next((slower for *tile, slower in tiles(machine, dtype) if tile == [rows, columns]), 1.0)
     k, (n, m, *batch) = shapes[0][0][0], (extent for extent, _ in shapes[-1])
     count = prod(batch) * -(-m // rows) * -(-n // columns)
     copied = prod(extent for extent, _ in shapes[1]) / COPIED if desc.variant["stage"] else 0.0
-    rate = RATE * machine.lanes * (2 if desc.attrs["rhs"] == "pairs" else 1)
+    rate = RATE * machine.lanes / words(dtype) * (2 if desc.attrs["rhs"] == "pairs" else 1)
     arithmetic = count * (slower * rows * columns * k / rate + TILE) + copied
     return max(arithmetic, moved_bytes(desc, shapes, machine)) + epilogue_work(desc, shapes, machine)
 
@@ -128,11 +136,11 @@ def epilogue_work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> flo
     return heavy * HEAVY * prod(extent for extent, _ in shapes[-1]) / machine.lanes
 
 
-def _tile(layout: str, m: int, n: int, machine: Machine) -> tuple[int, int]:
+def _tile(layout: str, m: int, n: int, dtype: str, machine: Machine) -> tuple[int, int]:
     """Return rows and columns of the tile that costs least; what a last tile computes twice or in vain is counted."""
     panels = -(-n // PANEL)
     best = (float("inf"), 1, PANEL)
-    for rows, columns, slower in tiles(machine):
+    for rows, columns, slower in tiles(machine, dtype):
         fits = panels % max(1, columns // PANEL) == 0 if layout in PACKED else columns <= n
         fits = fits and (layout != "pairs" or columns >= PANEL)
         if rows <= m and fits:
@@ -157,7 +165,7 @@ FAMILY = Family(
     choose,
     attributes=("rhs", "epilogue"),
     variant={"rows": Part(least=1), "columns": Part(least=_least_columns), "stage": Part()},
-    types=("float32",),
+    types=FLOATS,
     milliseconds=105,
     least_extent=1,
     opened=_opened,

@@ -19,7 +19,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import share
-from opbuild.families.matmul.family import PACKED
+from opbuild.families.matmul.family import PACKED, words
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -38,7 +38,7 @@ LEAST_CONVERTED = 16
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a matrix product."""
-    out, lanes = definition.outputs[0], machine.lanes
+    out, lanes = definition.outputs[0], machine.lanes // words(desc.inputs[0].dtype)
     n, m = definition.variables["n"], definition.variables["m"]
     rows, columns = desc.variant["rows"], desc.variant["columns"]
     no, ni, mo, mi = variables("no ni mo mi")
