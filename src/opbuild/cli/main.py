@@ -28,6 +28,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("build", "Build a model and show what was built and reused."),
         ("run", "Build a model unless it was, call it, and show its outputs and how long it takes."),
         ("compile", "Build a model into one .om file, which runs without the compiler."),
+        ("warm", "Build everything that models need, on many machines if need be, and store it."),
     ),
     "MindSpore-style scripts": (
         ("run", "Run a script; where MindSpore is not installed, 'import mindspore' finds opbuild's."),

@@ -18,6 +18,8 @@ from opbuild.platform.sources import own_sources
 from opbuild.runtime.image import ImageStore
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from opbuild.builder.build import Builder, LowerLevel
     from opbuild.builder.result import BuildResult
     from opbuild.kernel.interfaces import Claims, Store
@@ -49,9 +51,12 @@ class Stores:
         """The stores of lower levels whose code may serve, the highest first; none if code can be made."""
         return tuple(Stores(setup) for setup in self.setup.lower())
 
-    def behind(self) -> Stores:
-        """Return the stores of what nobody waits for: the observer hears warnings alone."""
-        return Stores(replace(self.setup, observer=only_warnings(self.setup.observer)), self)
+    def behind(self, executor: Executor | None = None) -> Stores:
+        """Return the stores of what nobody waits for: the observer hears warnings alone.
+
+        An executor compiles for it only if that is still there then.
+        """
+        return Stores(replace(self.setup, observer=only_warnings(self.setup.observer), executor=executor), self)
 
     @cached_property
     def policy(self) -> Policy:
