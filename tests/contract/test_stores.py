@@ -13,11 +13,13 @@ from opbuild.kernel.interfaces import Found, Missing, Store
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
 from opbuild.store.shared import rank_stores
+from opbuild.store.tiers import TieredStore
 from samples import conv, entry_of, key_of
 
 KINDS: dict[str, Callable[[Path], Store]] = {
     "disk": lambda folder: DiskStore(folder / "kernel_meta"),
     "memory": lambda folder: MemoryStore(),
+    "tiered": lambda folder: TieredStore(DiskStore(folder / "kernel_meta"), [MemoryStore(), MemoryStore()]),
     "shared": lambda folder: rank_stores(Config(cache_path=folder), DiskStore)[0],
 }
 

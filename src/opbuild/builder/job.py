@@ -60,8 +60,10 @@ class Job:
     def __post_init__(self) -> None:
         if isinstance(self.decision, Reason):
             self.reason, self.outcome = self.decision, "built"
-        elif self.decision.source:
+        elif self.decision.is_lent:
             self.take(self.decision)
+        elif self.decision.source:
+            self._serve(self.decision.entry, "reused", Reason("stored", f"from {self.decision.source}"))
         else:
             self._serve(self.decision.entry, "reused", _REUSED)
 

@@ -22,10 +22,17 @@ class Found:
     Attributes:
         entry: The entry.
         source: Whose it is, e.g. ``rank 2``, where another store lends it; publishing it makes it one's own.
+        stays: Whether that store always has it, so that a copy of one's own would save nothing.
     """
 
     entry: Entry
     source: str = ""
+    stays: bool = False
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether it is to be published, so that it is there the next time."""
+        return bool(self.source) and not self.stays
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from opbuild.runtime.weights import Packer
     from opbuild.store.disk import DiskStore
     from opbuild.store.policy import Policy
+    from opbuild.store.tiers import Tier
 
 
 class Stores:
@@ -75,17 +76,24 @@ class Stores:
     def operators_and_runtimes(self) -> tuple[Store, Store]:
         """Where operators and the compiler's runtime library are kept; in memory if the cache is not used.
 
-        What other ranks have is taken from them, unless everything is to be compiled.
+        What other ranks and the tiers below have is taken from them, unless everything is to be compiled.
         """
         from opbuild.store.memory import MemoryStore
         from opbuild.store.shared import rank_stores
+        from opbuild.store.tiers import TieredStore
 
         config = self._config
         if not config.uses_cache:
             return MemoryStore(), MemoryStore()
         if config.forces:
             return self._on_disk(config.kernel_meta), self._on_disk(config.network_meta)
-        return rank_stores(config, self._on_disk)
+        operators, runtimes = rank_stores(config, self._on_disk)
+        return (TieredStore(operators, self.tiers) if self.tiers else operators), runtimes
+
+    @cached_property
+    def tiers(self) -> tuple[Tier, ...]:
+        """The stores below the user's, which are only read, the nearest first."""
+        return ()
 
     @cached_property
     def images(self) -> Images:

@@ -1,0 +1,79 @@
+"""What a request to a remote store met, in opbuild's own words.
+
+The server's words are not repeated: they may hold what must not be in a log.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from opbuild.kernel.reason import Reason
+
+ABSENT, REFUSED, SLOW, EXISTS = "absent", "refused", "slow", "exists"
+"""Codes of the reasons: the service has no such object; nobody listens, or the server does not want, can not or must
+not; no answer in time; an object is there where only a new one was to be written."""
+
+_STATUS = re.compile(r"status: ([1-5][0-9]{2})")
+_PASSING = (429, 500, 502, 503, 504)
+_STATUSES = {
+    401: "it wants other credentials (401)",
+    403: "it does not allow that (403)",
+    413: "that is too large for it (413)",
+    429: "it asks for fewer requests (429)",
+    507: "it is full (507)",
+}
+_HELD = (
+    ("notfound (", ABSENT, "it has no such object"),
+    ("conditionnotmatch", EXISTS, "the object is there"),
+    ("alreadyexists", EXISTS, "the object is there"),
+    ("timeout", SLOW, "no answer in time"),
+    ("timed out", SLOW, "no answer in time"),
+    ("dns error", REFUSED, "its host is not known"),
+    ("name or service not known", REFUSED, "its host is not known"),
+    ("connection refused", REFUSED, "nobody listens there"),
+    ("tcp connect", REFUSED, "it can not be reached"),
+    ("certificate", REFUSED, "its certificate is not accepted"),
+    ("noauth", REFUSED, "it wants other credentials"),
+    ("wrongpass", REFUSED, "it wants other credentials"),
+    ("authentication", REFUSED, "it wants other credentials"),
+    ("permission denied", REFUSED, "it does not allow that"),
+    ("permissiondenied", REFUSED, "it does not allow that"),
+    ("read-only file system", REFUSED, "it is read-only"),
+    ("no space left", REFUSED, "it is full"),
+    ("out of memory", REFUSED, "it is full"),
+    ("oom command", REFUSED, "it is full"),
+    ("quota", REFUSED, "it is full"),
+    ("not a directory", REFUSED, "its folder is a file"),
+    ("region is missing", REFUSED, "its region is not known: set AWS_REGION"),
+    ("credential", REFUSED, "there are no credentials for it"),
+    ("ratelimited", REFUSED, "it asks for fewer requests"),
+    ("no module named", REFUSED, "the package opendal is not installed: pip install 'opbuild[remote]'"),
+    ("configinvalid", REFUSED, "its settings are not complete"),
+    ("unsupported (", REFUSED, "it can not do that"),
+)
+"""What the text of an error holds, in lower case, the word for it and what to tell; the first that fits counts."""
+
+
+class Failure(NamedTuple):
+    """Why a request failed, and whether the same request may succeed in a moment."""
+
+    reason: Reason
+    passes: bool
+
+
+def failure_of(error: Exception) -> Failure:
+    """Return what an error of OpenDAL says; its kind and the status of an answer stand in its text."""
+    text = f"{type(error).__name__} {error}"
+    status = _STATUS.search(text)
+    number = int(status[1]) if status else 0
+    if number == 409:  # S3's word where two such writes meet
+        return Failure(Reason(EXISTS, "the object is there"), passes=False)
+    if number >= 400 and number not in (404, 412):
+        told = _STATUSES.get(number, f"it answered {number}")
+        return Failure(Reason(REFUSED, told), passes=number in _PASSING)
+    held = text.lower().partition("backtrace:")[0]
+    for sign, code, told in _HELD:
+        if sign in held:
+            return Failure(Reason(code, told), passes=sign == "ratelimited")
+    return Failure(Reason(REFUSED, "it answers what it should not, or breaks off"), passes="(temporary)" in held)

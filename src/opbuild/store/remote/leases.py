@@ -1,0 +1,161 @@
+"""Leases: which process of a fleet makes what, said through the remote store itself.
+
+    claims/<key>/<number>    who holds it, and a word that no other holder has
+
+The holder is whoever wrote the object. Where the service writes an object only if it is not there, that is one of
+many; elsewhere it is the one whose word is still there a moment later, and seldom two are. A lease ends when its holder
+releases it, or when nobody saw it change for as long as it lasts: each who waits measures that by his own clock, so
+that no two clocks need to agree. What a dead holder left is not overwritten, the next lease has the next number, so
+that of those who see it end one follows.
+
+Leases only save work: where they can not be had everybody is told to go on, and something is made more than once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from opbuild.kernel.interfaces import UNCLAIMED, Claim, Holder
+from opbuild.kernel.key import Key
+from opbuild.kernel.reason import Reason
+from opbuild.store.remote.failures import ABSENT, EXISTS
+from opbuild.store.remote.service import Service
+
+LEASE_SECONDS = 15.0
+"""How long a claim holds that nobody releases; operators take fractions of a second."""
+
+_SETTLED = 0.03
+"""Seconds after which one's own word is looked for again, where any writer may overwrite another's."""
+
+_MOST = 4096
+_NUMBERS = 16
+"""Holders of one claim that may die one after the other."""
+
+_LONGEST = 300.0
+"""Seconds for which a holder is believed."""
+
+_MINE, _SOMEBODY = Holder(), Holder()
+
+
+class Lease:
+    """A claim that this process holds until it releases it, or its time is over."""
+
+    def __init__(self, service: Service, paths: list[str]) -> None:
+        self._service = service
+        self._paths = paths
+
+    def release(self) -> None:
+        """Give it up; harmless if it was."""
+        paths, self._paths = self._paths, []
+        for path in paths:
+            self._service.delete(path)
+
+
+class Leases:
+    """Claims on names through a remote store. Threads may share it.
+
+    Args:
+        service: The remote store.
+        folder: Where they lie in it; ends with a slash.
+        rank: This process's rank, to tell others.
+        clock: Returns seconds, for tests.
+    """
+
+    def __init__(
+        self, service: Service, folder: str, rank: int = 0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._service = service
+        self._folder = folder
+        self._rank = rank
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: dict[str, tuple[str, float]] = {}
+
+    def take(self, key: Key) -> Claim | Holder:
+        """Return the claim on an operator, or who has it, as ``kernel.interfaces.Claims`` says."""
+        return self.claim(key.sha256)
+
+    def close(self) -> None:
+        """Leave what others hold alone; there is nothing else."""
+
+    def claim(self, name: str, lease_seconds: float = LEASE_SECONDS) -> Claim | Holder:
+        """Return the claim on a name, who has it, or where there can be no claims one that binds nobody.
+
+        Args:
+            name: What is claimed: letters, digits and ``_``.
+            lease_seconds: How long it holds if it is not released.
+        """
+        paths = []
+        for number in range(_NUMBERS):
+            path = f"{self._folder}{name}/{number}"
+            paths.append(path)
+            answer = self._take(path, lease_seconds)
+            if answer is _MINE:
+                return Lease(self._service, paths)
+            if answer is not None:
+                return answer
+        return UNCLAIMED
+
+    def _take(self, path: str, lease_seconds: float) -> Claim | Holder | None:
+        """Return who has a claim, ``_MINE`` if this process has now, or None if its time is over."""
+        known = self._service.read(path, _MOST)
+        if isinstance(known, bytes):
+            return self._judged(path, known)
+        if known.code != ABSENT:
+            return UNCLAIMED
+        word = os.urandom(16).hex()
+        said = {"word": word, "process": os.getpid(), "host": _host(), "rank": self._rank, "seconds": lease_seconds}
+        problem = self._write(path, json.dumps(said).encode())
+        if problem is None:
+            return _MINE
+        if problem.code != EXISTS:
+            return UNCLAIMED
+        known = self._service.read(path, _MOST)
+        return self._judged(path, known) if isinstance(known, bytes) else _SOMEBODY
+
+    def _write(self, path: str, data: bytes) -> Reason | None:
+        """Return None if this process's word is the one that counts."""
+        if self._service.writes_only_new():
+            return self._service.write(path, data, only_new=True)
+        problem = self._service.write(path, data)
+        if problem is not None:
+            return problem
+        time.sleep(_SETTLED)
+        there = self._service.read(path, _MOST)
+        return None if there == data else Reason(EXISTS, "another process was later")
+
+    def _judged(self, path: str, data: bytes) -> Holder | None:
+        """Return who holds a claim, None if its time is over."""
+        said = _parsed(data)
+        word, seconds, now = str(said.get("word", "")), said.get("seconds"), self._clock()
+        with self._lock:
+            if path not in self._seen or self._seen[path][0] != word:
+                self._seen[path] = word, now
+            since = self._seen[path][1]
+        if now - since >= (seconds if isinstance(seconds, (int, float)) and 0 < seconds <= _LONGEST else LEASE_SECONDS):
+            return None
+        process, rank = said.get("process"), said.get("rank")
+        return Holder(
+            process if isinstance(process, int) else 0, str(said.get("host", ""))[:100],
+            rank if isinstance(rank, int) else 0,
+        )  # fmt: skip
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    """Return what a holder said; nothing where it is not what holders say, so that its time begins now."""
+    with contextlib.suppress(ValueError, RecursionError):
+        said = json.loads(data)
+        if isinstance(said, dict):
+            return said
+    return {}
+
+
+def _host() -> str:
+    return socket.gethostname()

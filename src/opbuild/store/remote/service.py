@@ -1,0 +1,233 @@
+"""Service: requests to a remote store through OpenDAL, each limited in time and size, none of them raising."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from opbuild.kernel.reason import Reason
+from opbuild.store.remote.address import Address
+from opbuild.store.remote.breaker import Breaker
+from opbuild.store.remote.failures import ABSENT, EXISTS, REFUSED, SLOW, failure_of
+
+if TYPE_CHECKING:
+    import opendal
+
+T = TypeVar("T")
+
+SECONDS = 1.0
+"""How long a connection, and each answer or piece of one, may take."""
+
+LEAST_RATE = 2**20
+"""Bytes a second of one object, below which the service is slow."""
+
+_PIECE = 2**18
+_PAUSE = 0.1
+"""Seconds after which what a busy server refused is asked for once more."""
+
+
+@dataclass
+class Traffic:
+    """What went to and fro: requests, and bytes of contents."""
+
+    requests: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+
+class Service:
+    """A remote store, as one process uses it. Threads may share it; a fork asks for nothing.
+
+    Args:
+        address: Where it is.
+        secrets: Credentials, as options of OpenDAL.
+        seconds: How long a connection, and each answer or piece of one, may take.
+
+    Attributes:
+        address: The same.
+        traffic: What went to and fro so far.
+        reading: Says why it is not read any more, if so.
+        writing: The same of writing.
+    """
+
+    def __init__(self, address: Address, secrets: Mapping[str, str] | None = None, seconds: float = SECONDS) -> None:
+        self.address = address
+        self.traffic = Traffic()
+        self.reading, self.writing = Breaker(), Breaker()
+        self._secrets = dict(secrets or {})
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._operators: dict[bool, opendal.Operator] = {}
+        self._untold: Reason | None = None
+        self._told = False
+        _SERVICES.add(self)
+
+    def __repr__(self) -> str:
+        return f"Service({self.address.url})"
+
+    def take_warning(self) -> str | None:
+        """Return once, after the first failure, what to tell the user."""
+        with self._lock:
+            if self._untold is None or self._told:
+                return None
+            self._told = True
+            return f"the remote store {self.address.url} is not used where it fails: {described(self._untold)}"
+
+    def read(self, path: str, most: int) -> bytes | Reason:
+        """Return an object, or why not; one of more than ``most`` bytes is not read to its end."""
+
+        def request(operator: opendal.Operator) -> bytes:
+            deadline = time.monotonic() + self._seconds
+            pieces, nbytes = [], 0
+            with operator.open(path, "rb") as file:
+                while piece := file.read(min(_PIECE, most + 1 - nbytes)):
+                    pieces.append(piece)
+                    nbytes += len(piece)
+                    if time.monotonic() > deadline + nbytes / LEAST_RATE:
+                        raise TimeoutError("timeout")
+            self._count(bytes_read=nbytes)
+            return b"".join(pieces)
+
+        data = self._ask(self.reading, request)
+        if isinstance(data, bytes) and len(data) > most:
+            return Reason("damaged", f"it has more than {most} bytes")
+        return data
+
+    def exists(self, path: str) -> bool | Reason:
+        """Return whether there is an object, or why that is not known."""
+        return self._ask(self.reading, lambda operator: bool(operator.exists(path)))
+
+    def write(self, path: str, data: bytes | memoryview, *, only_new: bool = False) -> Reason | None:
+        """Write an object; return None, or why not: ``exists`` where only a new one was to be written."""
+
+        def request(operator: opendal.Operator) -> None:
+            if only_new:
+                operator.write(path, bytes(data), if_not_exists=True)
+            else:
+                operator.write(path, bytes(data))
+            self._count(bytes_written=len(data))
+
+        return self._ask(self.writing, request, exclusive=only_new)
+
+    def delete(self, path: str) -> Reason | None:
+        """Remove an object if it is there; return None, or why not."""
+        answer = self._ask(self.writing, lambda operator: operator.delete(path))
+        return None if answer is None or answer.code == ABSENT else answer
+
+    def names(self, folder: str) -> tuple[str, ...] | Reason:
+        """Return the names of the objects in a folder, which ends with a slash, sorted, or why not."""
+
+        def request(operator: opendal.Operator) -> tuple[str, ...]:
+            paths = [entry.path for entry in operator.list(folder)]
+            return tuple(sorted(path.removeprefix(folder) for path in paths if not path.endswith("/")))
+
+        names = self._ask(self.reading, request)
+        return () if isinstance(names, Reason) and names.code == ABSENT else names
+
+    def writes_only_new(self) -> bool:
+        """Return whether it can write an object only if that is not there: of many writers one succeeds."""
+        with contextlib.suppress(Exception):  # then nothing can be written either
+            return bool(self._opened(exclusive=True).capability().write_with_if_not_exists)
+        return False
+
+    def distrust(self, reason: Reason) -> None:
+        """Take note that an object was not what was written: where all are, nothing more is asked for."""
+        self.reading.failed(reason)
+        self._warn_of(reason)
+
+    def _ask(
+        self, breaker: Breaker, request: Callable[[opendal.Operator], T], *, exclusive: bool = False
+    ) -> T | Reason:
+        """Return what a request returns, or why it failed; it is repeated once where that may pass."""
+        if breaker.reason is not None:
+            return breaker.reason
+        started = time.monotonic()
+        failure = None
+        for pause in (_PAUSE, 0.0):
+            try:
+                operator = self._opened(exclusive=exclusive)
+                self._count(requests=1)
+                answer = request(operator)
+            except Exception as error:  # OpenDAL's errors have no base of their own, and some are OSError
+                failure = failure_of(error)
+                if not failure.passes or not pause:
+                    break
+                time.sleep(pause)
+            else:
+                breaker.succeeded()
+                return answer
+        reason = self._refined(failure.reason) if failure is not None else Reason(REFUSED, "")
+        if reason.code in (ABSENT, EXISTS):
+            breaker.succeeded()
+            return reason
+        breaker.failed(reason, time.monotonic() - started)
+        self._warn_of(reason)
+        return reason
+
+    def _warn_of(self, reason: Reason) -> None:
+        with self._lock:
+            self._untold = self._untold or reason
+
+    def _refined(self, reason: Reason) -> Reason:
+        """Return ``refused`` instead of ``slow`` where a pool of connections waits for a server that is not there."""
+        if reason.code == SLOW:
+            try:
+                self._knock()
+            except OSError as error:
+                return failure_of(error).reason
+        return reason
+
+    def _knock(self) -> None:
+        """Raise what connecting raises, where a service's own client would try again until its time is over."""
+        if self.address.host:
+            socket.create_connection((self.address.host, self.address.port), self._seconds).close()
+
+    def _count(self, requests: int = 0, bytes_read: int = 0, bytes_written: int = 0) -> None:
+        with self._lock:
+            self.traffic.requests += requests
+            self.traffic.bytes_read += bytes_read
+            self.traffic.bytes_written += bytes_written
+
+    def _opened(self, *, exclusive: bool = False) -> opendal.Operator:
+        """Return the operator; ``exclusive``: files are made where they are to be, so that one writer is first.
+
+        Else they are renamed once they are whole.
+        """
+        if exclusive not in self._operators:
+            import opendal
+            from opendal.layers import TimeoutLayer
+
+            self._knock()
+            options = {**self.address.options, **self._secrets}
+            if exclusive:
+                options.pop("atomic_write_dir", None)
+            operator = opendal.Operator(self.address.service, **options)
+            self._operators[exclusive] = operator.layer(TimeoutLayer(timeout=self._seconds, io_timeout=self._seconds))
+        return self._operators[exclusive]
+
+
+def described(reason: Reason) -> str:
+    """Return a reason with its word before it."""
+    return f"{reason.code}: {reason.text}"
+
+
+_SERVICES: weakref.WeakSet[Service] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """Ask nothing in a fork: the threads that do OpenDAL's work stay in the parent."""
+    reason = Reason(REFUSED, "this process is a fork of one that used it")
+    for service in _SERVICES:
+        if service._operators:
+            service.reading.stop(reason)
+            service.writing.stop(reason)
+
+
+os.register_at_fork(after_in_child=_forked)
