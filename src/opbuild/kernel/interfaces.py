@@ -110,11 +110,19 @@ class WeightStore(Protocol):
 
 @dataclass(frozen=True)
 class Holder:
-    """Who compiles an operator just now; what is not known is 0 or empty."""
+    """Who compiles an operator just now; what is not known is 0 or empty.
+
+    Attributes:
+        process: Its process.
+        host: Where that is.
+        rank: Its rank.
+        is_far: Whether each question costs a request to a remote store, and the end of its process is not seen.
+    """
 
     process: int = 0
     host: str = ""
     rank: int = 0
+    is_far: bool = False
 
     def __str__(self) -> str:
         where = f" on {self.host}" if self.host else ""
