@@ -131,6 +131,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
     op_select_implmode: str | None = None,
     optypelist_for_implmode: str | Sequence[str] | None = None,
     precision_mode: str | None = None,
+    remote: str | None = None,
     observer: Observer | None = None,
 ) -> Network:
     """Build an ONNX model, operator by operator, and return it ready to call.
@@ -160,6 +161,8 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         op_select_implmode: ``high_performance`` (the default) or ``high_precision``.
         optypelist_for_implmode: Operator types that ``op_select_implmode`` is for (default all).
         precision_mode: ``must_keep_origin_dtype`` (the default) or ``force_fp32``.
+        remote: URL of a store that others share, such as ``redis://host``, from which comes what one's own lacks
+            (default ``OPBUILD_REMOTE``, else what ``op_cache.ini`` says, else none).
         observer: Told what happens, from threads of the build too.
 
     Raises:
