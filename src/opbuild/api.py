@@ -133,6 +133,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
     op_select_implmode: str | None = None,
     optypelist_for_implmode: str | Sequence[str] | None = None,
     precision_mode: str | None = None,
+    remote: str | None = None,
     executor: Executor | None = None,
     observer: Observer | None = None,
 ) -> Network:
@@ -163,6 +164,8 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         op_select_implmode: ``high_performance`` (the default) or ``high_precision``.
         optypelist_for_implmode: Operator types that ``op_select_implmode`` is for (default all).
         precision_mode: ``must_keep_origin_dtype`` (the default) or ``force_fp32``.
+        remote: URL of a store that others share, such as ``redis://host``, from which comes what one's own lacks
+            (default ``OPBUILD_REMOTE``, else what ``op_cache.ini`` says, else none).
         executor: Compiles instead of this host: a ``concurrent.futures.Executor``, also of Dask or mpi4py. What it
             loses, refuses or does not answer for is compiled here.
         observer: Told what happens, from threads of the build too.

@@ -39,6 +39,8 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "What is stored, and what is needed": (
         ("explain", "Say of each operator of a model whether it would be reused, and if not, why."),
+        ("push", "Write what models need, as it is stored here, to a store that others share."),
+        ("pull", "Take what models need, or everything, from a store that others share."),
         ("cache", "List, check, clean, export and import what is stored."),
         ("operators", "Show which ONNX operators have kernels, and for which types."),
         ("env", "Show the level, the compiler, the linker and the folders of the store."),

@@ -123,7 +123,7 @@ class Images:
         with clock("load"):
             image = self._store.load(self._own(key))
             if isinstance(image, Reason):
-                return image.text
+                return str(image)
             try:
                 executor = self.run(image.record, image.library, image.constants)
                 return Binding(executor, stored_report(image.record, clock, self._setup.level_text))
