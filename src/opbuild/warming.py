@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from opbuild.api import build_network, compile_model, plan_graphs
@@ -57,9 +57,12 @@ def warm(
     op_select_implmode: str | None = None,
     optypelist_for_implmode: str | Sequence[str] | None = None,
     precision_mode: str | None = None,
+    remote: str | None = None,
     observer: Observer | None = None,
 ) -> tuple[Report, ...]:
     """Build everything that models need, and store it, without running any.
+
+    What is built is written to the store that others share, too, if there is one.
 
     Args:
         models: Paths, the bytes of files, or ``onnx.ModelProto``.
@@ -73,6 +76,7 @@ def warm(
         op_select_implmode: ``high_performance`` (the default) or ``high_precision``.
         optypelist_for_implmode: Operator types that ``op_select_implmode`` is for.
         precision_mode: ``must_keep_origin_dtype`` (the default) or ``force_fp32``.
+        remote: URL of a store that others share; it is written to unless ``OPBUILD_REMOTE_MODE`` is ``off``.
         observer: Told what happens, from threads of the build too.
 
     Returns:
@@ -99,6 +103,8 @@ def warm_models(
     """Do what ``warm`` does, with settings."""
     if not config.uses_cache:
         raise OptionError("nothing can be warmed without a store", "leave the mode 'disable' and debugging out")
+    if config.remote_mode != "off":
+        config = replace(config, remote_mode="write")
     levels = _levels(targets or ["host"])
     setups = [set_up(config, level, observer, runs_elsewhere=True, executor=executor) for level in levels]
     chosen = zip(models, _own_shapes(models, variants, setups[0]), strict=True)
@@ -112,6 +118,9 @@ def warm_models(
             reports.append(_built_here(each) if runs_here(each.setup.level) is None else _built_for_others(each))
         except OpbuildError as error:
             failed.append((each, error))
+    for setup in setups:
+        if (shared := Stores(setup).remote) is not None:
+            shared.wait_for_uploads()
     if failed:
         raise _failure(failed, len(wanted))
     return tuple(reports)

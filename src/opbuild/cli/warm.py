@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from opbuild.cli.option_values import FOLDER, OnePath, Whole
-from opbuild.cli.options import CORES, cache_path_option
+from opbuild.cli.options import CORES, cache_path_option, remote_option
 from opbuild.cli.strict import StorageWatch, stored_in
 from opbuild.config import Config
 from opbuild.errors import OptionError
@@ -56,6 +56,7 @@ def _levels(context: click.Context, option: click.Parameter, text: str | None) -
     help="Instead of it: folder with a folder of operators for each level.",
 )
 @click.option("--workers", metavar="N", type=Whole(1), help=f"Operators compiled at once here.  [default: {CORES}]")
+@remote_option
 @click.option("--strict", is_flag=True, help="Fail, once all is built, if something could not be stored.")
 def warm(
     paths: tuple[Path, ...],
@@ -67,6 +68,9 @@ def warm(
     **place: Any,
 ) -> None:
     """Build everything that models need, for this machine or others, and store it; run none.
+
+    What is built is written to the store that others share, too, if there is one (--remote); what your own store had
+    before goes there by 'opbuild push'.
 
     What is stored already is not built again. The operators of all models are compiled together by the workers of
     --executor; what these do not compile is compiled here.

@@ -118,8 +118,9 @@ class Remote:
 
     @cached_property
     def operators(self) -> RemoteStore:
-        """Its operators."""
-        return RemoteStore(Objects(self.service, self.trust, self.tell))
+        """Its operators; who claims what he builds asks again at once, and learns what the last holder wrote."""
+        objects = Objects(self.service, self.trust, self.tell)
+        return RemoteStore(objects, 0.0) if self.writes else RemoteStore(objects)
 
     @cached_property
     def networks(self) -> RemoteNetworks:
@@ -143,6 +144,14 @@ class Remote:
         """
         tiered = TieredWeights(weights)
         return TieredNetworks(networks, tiered, self.networks, self.offer_network, filled), tiered
+
+    def after_uploads(self, then: Callable[[], object]) -> None:
+        """Call a function once everything that was offered so far is written, or given up."""
+        _uploads(self.service).add(then)
+
+    def wait_for_uploads(self) -> None:
+        """Wait until everything that was offered is written, or given up."""
+        _uploads(self.service).wait()
 
     def offer_operator(self, entry: Entry) -> None:
         """Write an operator in the background, unless it came from here or nothing is written."""

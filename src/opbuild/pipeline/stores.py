@@ -150,11 +150,21 @@ class Stores:
 
     @property
     def claims(self) -> Claims | None:
-        """Who compiles what, among all processes and ranks that may need the same operators."""
+        """Who compiles what, among all processes, ranks and hosts that may need the same operators.
+
+        Hosts ask each other only where what they build can be sent.
+        """
         from opbuild.store.claims import FolderClaims
+        from opbuild.store.fleet import FleetClaims
         from opbuild.store.peers import claims_folder
 
-        return FolderClaims(claims_folder(self._config), self._config.rank_id) if self._config.uses_cache else None
+        config = self._config
+        if not config.uses_cache:
+            return None
+        near = FolderClaims(claims_folder(config), config.rank_id)
+        if self.remote is None or not self.remote.writes:
+            return near
+        return FleetClaims(near, self.remote.claims, self.remote.after_uploads)
 
     def packer(self) -> Packer:
         """Return what packs the constants of one build."""

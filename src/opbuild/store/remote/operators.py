@@ -35,10 +35,12 @@ class RemoteStore:
 
     Args:
         objects: The remote store's objects.
+        absent_seconds: For how long what was absent is not asked for again.
     """
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, absent_seconds: float = ABSENT_SECONDS) -> None:
         self._objects = objects
+        self._absent_seconds = absent_seconds
         self._lock = threading.Lock()
         self._absent: dict[str, float] = {}
         self._lent: set[str] = set()
@@ -50,7 +52,7 @@ class RemoteStore:
         """
         now = time.monotonic()
         with self._lock:
-            if now - self._absent.get(key.stem, -ABSENT_SECONDS) < ABSENT_SECONDS:
+            if now - self._absent.get(key.stem, -self._absent_seconds) < self._absent_seconds:
                 return _missing(Reason(ABSENT, ""))
         answer = self.entry(key.stem, key)
         if isinstance(answer, Reason):

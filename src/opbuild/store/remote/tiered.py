@@ -64,7 +64,7 @@ class TieredWeights:
 
     def _noted(self, found: Weight | Reason) -> Weight | Reason:
         if isinstance(found, Weight):
-            self._used[found.digest] = found.array
+            self._used.setdefault(found.digest, found.array)  # another mapping of the same may not live long
         return found
 
 
@@ -159,8 +159,9 @@ class TieredNetworks:
 
     def publish(self, key: ImageKey, network: StoredNetwork) -> str | None:
         """Add or replace a network in one's own store, and offer it; return None, or why the storage refused."""
-        if self._offer is not None:
-            self._offer(key, network, self._weights.used(network.states))
+        weights = self._weights.used(network.states)
+        if self._offer is not None and len(weights) == len(network.states):
+            self._offer(key, network, weights)
         return self._near.publish(key, network)
 
     def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:

@@ -57,6 +57,12 @@ class Uploads:
         self._ended = self._ended or time.monotonic()
         return time.monotonic() < self._ended + self._seconds
 
+    def wait(self) -> None:
+        """Wait until everything is written, or given up for what the service answers."""
+        with self._changed:
+            while self._busy:
+                self._changed.wait(0.05)
+
     def finish(self) -> None:
         """Wait until everything is written, or the time is over; tell what is not."""
         if os.getpid() != self._process:
