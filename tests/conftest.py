@@ -17,6 +17,9 @@ import pytest
 
 from opbuild.config import Config
 from opbuild.runtime import executor
+from remote_servers import servers
+
+__all__ = ["servers"]
 
 if TYPE_CHECKING:
     from small_network import SmallNetwork

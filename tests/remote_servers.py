@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import http.server
 import itertools
-import logging
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from opbuild.kernel.reason import Reason
 from opbuild.store.remote.address import parse_address
 from opbuild.store.remote.service import Service
 
@@ -24,7 +25,10 @@ PATIENT = 20.0
 """Seconds that a sound server on a busy machine may take."""
 
 KINDS = ("file", "redis", "s3", "webdav")
-"""Services that are written to; ``http`` is only read."""
+"""Services that are written to."""
+
+READ_KINDS = (*KINDS, "http")
+"""All services; what ``http`` reads is written as files."""
 
 _NUMBERS = itertools.count()
 
@@ -42,53 +46,53 @@ def service(url: str, seconds: float = PATIENT) -> Service:
 
 
 @contextlib.contextmanager
-def redis_server() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Run Redis; give its URL without a database, and the process."""
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("redis-server is not installed (Debian: apt install redis-server)")
-    port = free_port()
-    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--databases", "2000"]
+def running(command: Sequence[str], port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server in a process of its own: where OpenDAL lists a folder no other thread of a process goes on."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             _wait(port)
-            yield f"redis://127.0.0.1:{port}", process
+            yield process
         finally:
             process.kill()
 
 
 @contextlib.contextmanager
-def s3_server() -> Iterator[str]:
-    """Run moto's S3 with a bucket; give the bucket's URL without a folder, and the query that says where it is."""
-    from moto.server import ThreadedMotoServer
+def redis_server(*options: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run Redis; give its URL without a database, and the process."""
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("redis-server is not installed (Debian: apt install redis-server)")
+    port = free_port()
+    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--databases", "2000", *options]
+    with running(command, port) as process:
+        yield f"redis://127.0.0.1:{port}", process
 
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer("127.0.0.1", port=0)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        endpoint = f"http://{host}:{port}"
-        with urllib.request.urlopen(urllib.request.Request(f"{endpoint}/bucket", method="PUT"), timeout=PATIENT):
-            yield f"s3://bucket/{{}}?region=us-east-1&endpoint={endpoint}"
-    finally:
-        server.stop()
+
+@contextlib.contextmanager
+def s3_server() -> Iterator[str]:
+    """Run moto's S3 with a bucket; give the bucket's URL, with a place for a folder."""
+    port = free_port()
+    with running([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port):
+        endpoint = f"http://127.0.0.1:{port}"
+        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/bucket", method="PUT"), timeout=PATIENT).close()
+        yield f"s3://bucket/{{}}?region=us-east-1&endpoint={endpoint}"
+
+
+_WEBDAV = """
+import sys
+from cheroot import wsgi
+from wsgidav.wsgidav_app import WsgiDAVApp
+app = WsgiDAVApp({"provider_mapping": {"/": sys.argv[1]}, "simple_dc": {"user_mapping": {"*": True}}, "verbose": 0})
+wsgi.Server(("127.0.0.1", int(sys.argv[2])), app, numthreads=12).start()
+"""
 
 
 @contextlib.contextmanager
 def webdav_server(folder: Path) -> Iterator[str]:
     """Run a WebDAV server over a folder; give its URL."""
-    from cheroot import wsgi
-    from wsgidav.wsgidav_app import WsgiDAVApp
-
-    anybody = {"user_mapping": {"*": True}}
-    app = WsgiDAVApp({"provider_mapping": {"/": str(folder)}, "simple_dc": anybody, "verbose": 0, "logging": {}})
-    server = wsgi.Server(("127.0.0.1", 0), app, numthreads=12)
-    server.prepare()
-    threading.Thread(target=server.serve, daemon=True).start()
-    try:
-        yield f"webdav://127.0.0.1:{server.bind_addr[1]}"
-    finally:
-        server.stop()
+    port = free_port()
+    with running([sys.executable, "-c", _WEBDAV, str(folder), str(port)], port):
+        yield f"webdav://127.0.0.1:{port}"
 
 
 @contextlib.contextmanager
@@ -138,6 +142,56 @@ def places(kind: str, folder: Path) -> Iterator[Callable[[], str]]:
             yield lambda: f"{url}/{next(_NUMBERS)}"
     else:
         raise AssertionError(kind)
+
+
+class ReadOverHttp(Service):
+    """A folder that is written as files and read through a web server."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        super().__init__(parse_address("remote", f"file://{folder}"), seconds=PATIENT)
+        self._web = service(url)
+
+    def read(self, path: str, most: int) -> bytes | Reason:
+        """Read over HTTP."""
+        return self._web.read(path, most)
+
+
+class Servers:
+    """Servers that start when they are first needed, and a new place in one each time it is asked for.
+
+    Args:
+        folder: Where those that serve files have them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stack = contextlib.ExitStack()
+        self._places: dict[str, Callable[[], str]] = {}
+        self._web = ""
+
+    def __call__(self, kind: str) -> Service:
+        """Return an empty remote store of a kind."""
+        folder = self._folder / kind
+        folder.mkdir(exist_ok=True)
+        if kind == "http":
+            self._web = self._web or self._stack.enter_context(http_server(folder))
+            number = next(_NUMBERS)
+            return ReadOverHttp(folder / str(number), f"{self._web}/{number}")
+        if kind not in self._places:
+            self._places[kind] = self._stack.enter_context(places(kind, folder))
+        return service(self._places[kind]())
+
+    def close(self) -> None:
+        """End them."""
+        self._stack.close()
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Servers of one process of tests."""
+    started = Servers(tmp_path_factory.mktemp("remote"))
+    yield started
+    started.close()
 
 
 def _wait(port: int) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from opbuild.report import Report
     from opbuild.runtime.network import Network
     from opbuild.user_operators.decorator import operator
+    from opbuild.warming import warm
 
 __all__ = [
     "Network",
@@ -31,6 +32,7 @@ __all__ = [
     "load",
     "operator",
     "operators",
+    "warm",
 ]
 
 _WHERE = {
@@ -40,6 +42,7 @@ _WHERE = {
     "compile_graph": "opbuild.api",
     "operator": "opbuild.user_operators.decorator",
     "operators": "opbuild.offline.operator_support",
+    "warm": "opbuild.warming",
     "OperatorSupport": "opbuild.offline.operator_support",
     "Network": "opbuild.runtime.network",
     "Report": "opbuild.report",

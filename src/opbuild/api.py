@@ -145,6 +145,7 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
     op_select_implmode: str | None = None,
     optypelist_for_implmode: str | Sequence[str] | None = None,
     precision_mode: str | None = None,
+    remote: str | None = None,
     executor: Executor | None = None,
     observer: Observer | None = None,
 ) -> Network:
@@ -175,6 +176,8 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         op_select_implmode: ``high_performance`` (the default) or ``high_precision``.
         optypelist_for_implmode: Operator types that ``op_select_implmode`` is for (default all).
         precision_mode: ``must_keep_origin_dtype`` (the default) or ``force_fp32``.
+        remote: URL of a store that others share, such as ``redis://host``, from which comes what one's own lacks
+            (default ``OPBUILD_REMOTE``, else what ``op_cache.ini`` says, else none).
         executor: Compiles instead of this host: a ``concurrent.futures.Executor``, also of Dask or mpi4py. What it
             loses, refuses or does not answer for is compiled here.
         observer: Told what happens, from threads of the build too.
@@ -198,8 +201,12 @@ def compile_model(
     executor: Executor | None = None,
     observer: Observer | None = None,
     check: Callable[[Sequence[Endpoint]], None] | None = None,
+    waits: bool = False,
 ) -> Network:
-    """Build an ONNX model as ``compile`` does; what ``check`` raises of its inputs ends it before anything is built."""
+    """Build an ONNX model as ``compile`` does; what ``check`` raises of its inputs ends it before anything is built.
+
+    ``waits``: until what serves further sizes is there too, if the model leaves any open.
+    """
     setup = set_up(config, target, observer, executor=executor)
     stores = Stores(setup)
     with EarlyStart(setup, stores) as early:
@@ -224,7 +231,7 @@ def compile_model(
             """Bind a part behind a cut; most need nothing that is not there, and no compile server."""
             return bind(wanted, setup, stores, lambda: make_builder(setup, stores))
 
-        behind = stores.behind()
+        behind = stores.behind(executor if waits else None)
 
         def new_sizes(part: PartSource, declared: Sequence[Sequence[int]]) -> AnySize:
             return AnySize(part, behind, declared, lambda: make_builder(behind.setup, behind), is_open=True)
@@ -236,7 +243,7 @@ def compile_model(
             [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs],
             lambda: make_builder(behind.setup, behind),
             PartBinder(source, behind.images, gently, gently, new_sizes).first,
-            is_open=signature is None,
+            is_open=signature is None or (waits and source.declaration.is_open),
         )
         parts = PartBinder(source, stores.images, bind_with(stores, early.builder), later, new_sizes)
 
@@ -250,12 +257,15 @@ def compile_model(
             sizes.begin(signature, bound)
             return bound
 
+        first = binder(signature) if signature is not None else None
+        if waits:
+            sizes.wait()
         return Network(
             source.declaration.name,
             inputs,
             [output.name for output in source.declaration.outputs],
             binder,
-            first=binder(signature) if signature is not None else None,
+            first=first,
             any_shape=shapes,
             declare=lambda bound: outputs_of(source.declaration, inputs, bound, source.portable),
         )

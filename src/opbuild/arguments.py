@@ -150,6 +150,10 @@ def as_variants(given: Sequence[ShapesGiven] | None, name: str = "variants") -> 
     return [as_shapes(shapes, f"{name}[{number}]") for number, shapes in enumerate(items)]
 
 
+def _shapes_or_variants(given: Any) -> list[dict[str, tuple[int, ...]]]:
+    return as_variants([given] if isinstance(given, Mapping) else given, "shapes")
+
+
 def as_ranges(given: RangesGiven | None, name: str = "ranges") -> dict[str, tuple[Extent, ...]]:
     """Return shapes with ranges by input name: an extent is a number, -1 for any, or the least and the greatest."""
     return _by_input(given, name, _range, _RANGES)
@@ -223,6 +227,12 @@ def _texts(given: Any) -> Any:
     return tuple(map(_of(str), given))
 
 
+def _list_of_texts(given: Any) -> Any:
+    if isinstance(given, str):
+        raise TypeError("no list of texts")
+    return _texts(given)
+
+
 def _of(*kinds: Any) -> Callable[[Any], Any]:
     """Return what takes values of some types as they are."""
 
@@ -280,6 +290,17 @@ def _executor(given: Any) -> Any:
     return given
 
 
+def _models(given: Any) -> Any:
+    """Return several models.
+
+    Raises:
+        InvalidModelError: If one is something else.
+    """
+    if isinstance(given, (*_FILES, Mapping)) or not isinstance(given, Iterable):
+        raise TypeError("no list of models")
+    return tuple(map(_model, given))
+
+
 def _model_or_graph(given: Any) -> Any:
     return given if isinstance(given, Graph) else _model(given)
 
@@ -298,6 +319,9 @@ _FLAG = Kind(_flag, "give True or False")
 
 _KINDS: Mapping[tuple[str, str], Kind] = {
     ("", "model"): Kind(_model, _MODEL),
+    ("warm", "models"): Kind(_models, "give a list of paths"),
+    ("warm", "shapes"): Kind(_shapes_or_variants, "give a dictionary such as {'x': (1, 8)}, or a list of them"),
+    ("warm", "targets"): Kind(_list_of_texts, "give a list of levels such as ['x86-64-v3']"),
     ("build_offline", "model"): Kind(_model_or_graph, _MODEL),
     ("", "graph"): Kind(_of(Graph), "give an opbuild.graph.types.Graph; opbuild.compile takes ONNX models"),
     ("", "input_shapes"): Kind(as_shapes, _SHAPES),

@@ -7,7 +7,7 @@ so a script that sets a variable before it compiles is obeyed.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from opbuild.options import (
 from opbuild.platform.limits import cpu_limit
 from opbuild.platform.places import Place, atc_place, started_rank, user_place
 
+REMOTE_MODES = ("off", "read", "write")
 CACHE_MODES = ("enable", "force", "disable")
 IMPLEMENTATION_MODES = ("high_performance", "high_precision")
 PRECISION_MODES = ("must_keep_origin_dtype", "force_fp32")
@@ -52,6 +53,12 @@ def _seconds(least: int, greatest: int) -> Check:
     return lambda name, text: (seconds := read(name, text)) and float(seconds)
 
 
+def _word(words: Sequence[str]) -> Check:
+    """Return what reads a variable that is one of some words, or blank."""
+    check = one_of(words, " or ".join(words))
+    return lambda name, text: check(name, text.strip()) if text.strip() else None
+
+
 def _may_be_folder(text: str) -> bool:
     return os.path.isdir(text) or not os.path.exists(text)  # noqa: PTH110,PTH112  pathlib's may raise
 
@@ -63,6 +70,9 @@ def _told(variable: str, read: Check = lambda name, text: text) -> Setting:
 
 _NEW_FOLDER = "a folder, which is made if it is missing"
 _LEVEL = Setting("whole", "give a whole number from 0 to 4", one_of(DEBUG_LEVELS, "an integer from 0 to 4"))
+_REMOTE = Setting("text", "give a URL such as redis://host", variable="OPBUILD_REMOTE")
+"""It is read where it is used; a text that is none stays out of errors, for it may hold a password."""
+
 _THREADS = Setting(
     "whole",
     "give a whole number from 1 to 1024",
@@ -117,6 +127,8 @@ class Config:
         optypelist_for_implmode: Operator types that ``op_select_implmode`` is for; empty for all.
         precision_mode: ``must_keep_origin_dtype`` or ``force_fp32``.
         trust_shared_cache: Whether files are used that others can write to (``OPBUILD_TRUST_SHARED_CACHE``).
+        remote: URL of a store that others share (``OPBUILD_REMOTE``); empty: none, unless ``op_cache.ini`` names one.
+        remote_mode: ``off``, ``read`` or ``write`` (``OPBUILD_REMOTE_MODE``).
         signing_key: What files are signed with, or ``file:`` and a path (``OPBUILD_SIGNING_KEY``); not shown.
         warnings: What was wrong with the environment and did not stop the build; told when a session opens.
     """
@@ -138,6 +150,8 @@ class Config:
     compile_timeout: float = setting(300.0, _told("OPBUILD_COMPILE_TIMEOUT", _seconds(1, 86400)))
     linker: str = setting("", _told("OPBUILD_LINKER"))
     trust_shared_cache: bool = setting(False, _told("OPBUILD_TRUST_SHARED_CACHE", read_flag))
+    remote: str = setting("", _REMOTE, repr=False)
+    remote_mode: str = setting("read", _told("OPBUILD_REMOTE_MODE", _word(REMOTE_MODES)))
     signing_key: str = setting("", _told("OPBUILD_SIGNING_KEY"), repr=False)
     rank_id: int = 0
     rank_size: int = 1
@@ -316,6 +330,19 @@ def _connect_timeout(env: Mapping[str, str], rank: int, warnings: list[str]) -> 
 def _job_folder(text: str) -> Path | None:
     """Return the folder as it stands: a job whose folder is gone is built without it."""
     return Path(os.path.abspath(text)) if text.strip() and "\0" not in text else None
+
+
+def redis_credentials(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the user and the password of Redis, as its clients find them, by OpenDAL's names."""
+    env = os.environ if environ is None else environ
+    found = {"username": env.get("REDIS_USERNAME"), "password": env.get("REDIS_PASSWORD") or env.get("REDISCLI_AUTH")}
+    return {name: value for name, value in found.items() if value}
+
+
+def netrc_file(environ: Mapping[str, str] | None = None) -> Path:
+    """Return the file in which programs find the credentials of a web server."""
+    env = os.environ if environ is None else environ
+    return Path(env.get("NETRC") or os.path.expanduser("~/.netrc"))  # noqa: PTH111  pathlib's raises without a home
 
 
 def linker_environment() -> dict[str, str]:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from opbuild.kernel.interfaces import UNCLAIMED, Holder
 from opbuild.store.remote.leases import Lease, Leases
 from opbuild.store.remote.service import Service
-from remote_servers import KINDS, free_port, places, service
+from remote_servers import KINDS, Servers, free_port, service
 from samples import conv, key_of
 from together import run_together
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
-    """A server of each kind."""
-    with places(request.param, tmp_path_factory.mktemp(request.param)) as new_place:
-        yield new_place
-
-
-@pytest.fixture
-def remote(place: Callable[[], str]) -> Service:
-    """An empty store."""
-    return service(place())
+@pytest.fixture(params=KINDS)
+def remote(request: pytest.FixtureRequest, servers: Servers) -> Service:
+    """An empty store of each kind."""
+    return servers(request.param)
 
 
 class Clock:

@@ -17,6 +17,7 @@ from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.store.known_weights import KnownWeights
+from opbuild.store.remote.tiered import TieredWeights
 from opbuild.store.weights import DiskWeights
 from together import run_together
 
@@ -24,6 +25,7 @@ KINDS: dict[str, Callable[[Path], WeightStore]] = {
     "disk": lambda folder: DiskWeights(folder / "weights"),
     "copies": lambda folder: DiskWeights(folder / "weights", copies=True),
     "known": lambda folder: KnownWeights(DiskWeights(folder / "weights")),
+    "tiered": lambda folder: TieredWeights(DiskWeights(folder / "weights")),
     "memory": lambda folder: MemoryWeights(),
 }
 SOURCE = "5" * 64

@@ -46,7 +46,8 @@ VALUES: list[Any] = [
 ]
 """What users give by mistake, and by no mistake elsewhere."""
 
-RIGHT: Mapping[str, Any] = {"model": "no such file.onnx", "output": "no/such/folder.om", "path": "no such file.om"}
+RIGHT: Mapping[str, Any] = {"model": "no such file.onnx", "output": "no/such/folder.om", "path": "no such file.om",
+                            "models": ["no such file.onnx"]}  # fmt: skip
 """Required arguments of the right type; each would end as another error if anything were done with it."""
 
 

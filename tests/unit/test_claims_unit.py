@@ -13,6 +13,7 @@ from opbuild.events import BuildStarted, CompileFinished, Taken, Waiting
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
+from opbuild.store.fleet import FleetClaims
 from opbuild.store.memory import MemoryStore
 from samples import conv, entry_of
 
@@ -204,3 +205,97 @@ def test_progress_says_whom_a_build_waits_for() -> None:
     assert lines[-2].endswith("waiting for conv_relu and 1 more, which process 4711 on node7 (rank 2) compiles")
     assert lines[-1].startswith("net: 2 of 3 operators compiled, ")
     assert lines[-1].endswith("waiting for add, which process 4711 on node7 (rank 2) compiles")
+
+
+FAR = Holder(4711, "pod-9", 0, is_far=True)
+
+
+def test_a_far_claim_is_asked_for_once_and_then_its_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question is a request: while it waits, this process looks for the entry, less and less often."""
+    world = World(1)
+    world.claims.held = {world.entries[0][0].sha256: FAR}
+    looks = []
+    lookup = world.store.lookup
+    monkeypatch.setattr(world.store, "lookup", lambda key: (looks.append(world.now), lookup(key))[1])
+    while world.now < 1001.0 and not world.queue.taken():
+        assert world.next() is None
+        world.now += 0.01
+    assert world.claims.asked == 1
+    assert 2 <= len(looks) <= 4
+    world.store.publish(world.entries[0][1])
+    while not (taken := world.queue.taken()):
+        assert world.next() is None
+        world.now += 0.05
+    assert world.now <= 1002.1
+    assert (taken[0][0], world.claims.asked) == (world.jobs[0], 1)
+
+
+def test_nobody_waits_for_a_far_one_longer_than_building_would_take() -> None:
+    """A second and what the open operators would take on its workers; then they are built here, unclaimed."""
+    world = World(20, limit=3)
+    world.claims.held = {key.sha256: FAR for key, _ in world.entries}
+    started = world.now
+    while (number := world.next()) is None:
+        world.now += world.queue.pause() or 0.01
+    assert 1.0 + 20 * 0.15 / 2 <= world.now - started <= 1.0 + 20 * 0.15 / 2 + 1.1
+    world.queue.answered(world.jobs[number])
+    assert world.next() is not None
+
+
+def test_what_operators_took_here_says_how_long_to_wait() -> None:
+    """Slow ones are waited for longer."""
+    world = World(2, limit=2)
+    world.claims.held = {world.entries[1][0].sha256: FAR}
+    assert world.next() == 0
+    entry = entry_of(conv(0), milliseconds=5000.0)[1]
+    world.jobs[0].entry = entry
+    world.queue.answered(world.jobs[0])
+    started = world.now
+    while world.next() is None:
+        world.now += world.queue.pause() or 0.01
+    assert 6.0 <= world.now - started <= 7.1
+
+
+class Recorded:
+    """A claim that notes when it is given up."""
+
+    def __init__(self, name: str, released: list[str]) -> None:
+        self.name, self.released = name, released
+
+    def release(self) -> None:
+        """Note it."""
+        self.released.append(self.name)
+
+
+def test_a_fleets_claim_is_given_up_after_what_it_was_for_was_sent() -> None:
+    """The host's is given up at once; whoever takes the fleet's next finds the entry."""
+    released: list[str] = []
+    waiting: list[Callable[[], None]] = []
+
+    class Side(Claims):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def take(self, key: Key) -> Claim | Holder:
+            answer = super().take(key)
+            return answer if isinstance(answer, Holder) else Recorded(self.name, released)
+
+    near, far = Side("near"), Side("far")
+    fleet = FleetClaims(near, far, waiting.append)
+    key, _ = entry_of(conv(1))
+    claim = fleet.take(key)
+    assert not isinstance(claim, Holder)
+    claim.release()
+    claim.release()
+    assert released == ["near"]
+    for each in waiting:
+        each()
+    assert released == ["near", "far"]
+    far.held = {key.sha256: OTHER}
+    assert fleet.take(key) == Holder(4711, "node7", 2, is_far=True)
+    assert released == ["near", "far", "near"]
+    near.held = {key.sha256: OTHER}
+    asked = far.asked
+    assert fleet.take(key) == OTHER
+    assert far.asked == asked

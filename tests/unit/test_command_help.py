@@ -136,7 +136,8 @@ def test_plain_defaults_are_those_that_hold(name: str, tmp_path: Path, monkeypat
         "op_debug_level": config.op_debug_level,
     }  # fmt: skip
     shown = shown_defaults(dict(commands())[name])
-    words = {"output": "the model's name, here", "input_shape": "the model's", "optypelist_for_implmode": "all"}
+    words = {"output": "the model's name, here", "input_shape": "the model's", "optypelist_for_implmode": "all",
+             "remote": "$OPBUILD_REMOTE, else op_cache.ini"}  # fmt: skip
     for option, text in shown.items():
         if option not in SETTINGS:
             assert text == str(facts[option]) if option in facts else text == words[option]

@@ -46,6 +46,7 @@ BAD: dict[str, tuple[list[str], str, str]] = {
     "op_debug_level": (["--op_debug_level=5"], "'5'", "0, 1, 2, 3 or 4"),
     "op_debug_config": (["--op_debug_config=none.cfg"], "'none.cfg'", "an existing file"),
     "debug_dir": (["--debug_dir=none", "--op_debug_level=1"], "'none'", "an existing folder"),
+    "remote": (["--remote=ftp://host"], "'ftp://host'", "redis://host, s3://bucket"),
     "log": (["--log=verbose"], "'verbose'", "debug, info, warning, error or null"),
     "workers": (["--workers=0"], "'0'", "an integer of at least 1"),
     "num_threads": (["--num_threads=1.5"], "'1.5'", "an integer from 1 to 1024"),

@@ -21,7 +21,7 @@ from opbuild.files.trust import make_trust
 from opbuild.kernel.debug import NO_DEBUG, Debug, flags_of
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import FilesState, files_state, identify
-from opbuild.kernel.interfaces import Claims, Compiler, Found, Missing, Store
+from opbuild.kernel.interfaces import Claims, Compiler, Found, Missing, Store, look_up
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
@@ -169,7 +169,12 @@ class Builder:
         Raises:
             BuildError: If the compiler is not installed.
         """
-        return tuple(self._decide(desc, nodes, self.store) for desc, nodes in needed.items())
+        asked = [self._asked(desc, nodes) for desc, nodes in needed.items()]
+        found = iter(look_up(self.store, [key for key, options in asked if options is None]))
+        return tuple(
+            self._decide(desc, nodes, self.store, key, options, None if options is not None else next(found))
+            for (desc, nodes), (key, options) in zip(needed.items(), asked, strict=True)
+        )
 
     def found(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Job, ...] | None:
         """Return a network's operators if nothing must be compiled for it, else None.
@@ -236,7 +241,7 @@ class Builder:
             if isinstance(event, (CompileStarted, Waiting, Warned)):
                 self.observer(event)
 
-        jobs = (self._decide(runtime_desc(), (), store),)
+        jobs = (self._decide_runtime(store),)
         return self._begin("", jobs, store, (), observer, started).result()
 
     def finish(self, jobs: Collection[Job]) -> BuildResult | None:
@@ -294,15 +299,30 @@ class Builder:
     def _identify(self) -> CompilerIdentity:
         return identify(self.compiler, self.config.compiler_memo, make_trust(self.config))
 
-    def _decide(self, desc: OpDesc, nodes: tuple[str, ...], store: Store) -> Job:
+    def _asked(self, desc: OpDesc, nodes: tuple[str, ...]) -> tuple[Key, tuple[str, ...] | None]:
+        """Return an operator's key, and the options that it is debugged with; None if it is not."""
         options = self.debug.options(desc.op_types, nodes) if desc.operands else None
-        key = self.key(desc, options or ())
-        job = Job(
-            desc, key, key.name(self.config.device_id), nodes, store, self._decision(key, store, options), options
-        )
+        return self.key(desc, options or ()), options
+
+    def _decide(
+        self,
+        desc: OpDesc,
+        nodes: tuple[str, ...],
+        store: Store,
+        key: Key,
+        options: tuple[str, ...] | None,
+        found: Found | Missing | None,
+    ) -> Job:
+        decision = self._decision(key, found, options)
+        job = Job(desc, key, key.name(self.config.device_id), nodes, store, decision, options)
         if job.must_compile and options is None and not self.force:
             self._borrow(job)
         return job
+
+    def _decide_runtime(self, store: Store) -> Job:
+        """Decide about the compiler's runtime library."""
+        key, options = self._asked(runtime_desc(), ())
+        return self._decide(runtime_desc(), (), store, key, options, store.lookup(key))
 
     def _borrow(self, job: Job) -> None:
         """Give an operator that can not be compiled a lower level's entry, if there is one."""
@@ -313,11 +333,10 @@ class Builder:
                 job.borrow(found, lower.text)
                 return
 
-    def _decision(self, key: Key, store: Store, debug: Sequence[str] | None) -> Found | Reason:
+    def _decision(self, key: Key, found: Found | Missing | None, debug: Sequence[str] | None) -> Found | Reason:
         """Return the entry that serves, or why the operator must be compiled."""
-        if debug is not None:
-            return Reason("debugged", f"it is debugged: {', '.join(debug) or 'listed in op_debug_list'}")
-        found = store.lookup(key)
+        if debug is not None or found is None:
+            return Reason("debugged", f"it is debugged: {', '.join(debug or ()) or 'listed in op_debug_list'}")
         if isinstance(found, Missing):
             return found.reason
         return FORCED if self.force and key.sha256 not in self.rebuilt else found
@@ -333,7 +352,7 @@ class Builder:
         """Return the job of the runtime library if it is sure already that it must be compiled."""
         if self.runtime_store is None or not self.needs_runtime(job.entry for job in jobs if job.entry is not None):
             return []
-        job = self._decide(runtime_desc(), (), self.runtime_store)
+        job = self._decide_runtime(self.runtime_store)
         return [job] if job.must_compile else []
 
     def _begin(

@@ -82,7 +82,8 @@ class Explainer:
                 wanted = fields(asked)
                 nearest = min(candidates, key=lambda each: (distance(each.fields, wanted), each.name))
                 change = first_change(nearest.components, asked)
-                return Reason("changed", f"{change} since {nearest.name}") if change else reason
+                changed = f"{change} since {nearest.name}"
+                return reason._replace(code="changed", text=changed) if change else reason
         return reason
 
     def _numbers(self) -> Iterator[int]:

@@ -4,6 +4,9 @@ An operator is claimed before it is compiled, and looked up once more then: whoe
 published it. What others have claimed is passed over, so that processes which begin at once divide the work, and is
 asked for again when nothing else is left. A claim that is free while the entry is missing means that its holder failed
 or died, and this process takes over at once. It never waits longer than a compile may take.
+
+For a process that shares only a remote store nobody waits longer than building what is left would take here, and a
+little: nobody sees at once that it died. Its claim is asked for once; then only the entry is, less and less often.
 """
 
 from __future__ import annotations
@@ -23,6 +26,15 @@ SAID_EVERY = 10.0
 
 _LEAST_PAUSE, _LONGEST_PAUSE, _PAUSES_GROW = 0.005, 0.1, 1.5
 """Seconds until a claim that others hold is tried again."""
+
+_LEAST_FAR_PAUSE, _LONGEST_FAR_PAUSE = 0.2, 1.0
+"""The same until an entry is looked for that others build who share only a remote store."""
+
+USUAL_SECONDS = 0.15
+"""How long an operator takes to compile, where none of this build has said it yet."""
+
+A_LITTLE = 1.0
+"""Seconds to wait for those others longer than building takes here: their entries have to be sent."""
 
 _LOOK_EVERY = 1.0
 """Seconds after which an entry is looked up although its claim is held: a lock may be stuck whose work is done."""
@@ -77,6 +89,7 @@ class Queue:
         self._limit = limit
         self._patience = patience
         self._clock = clock
+        self._jobs = tuple(jobs)
         self._open = list(jobs)
         self._under_way: list[Job] = []
         self._waits: dict[Job, _Wait] = {}
@@ -137,7 +150,11 @@ class Queue:
         """Return whether a job is this process's now; what others have built is taken instead."""
         if job.claim is not None:
             return True
-        answer = turn(self._claims if job.debug is None else None, job.store, job.key)
+        waits = self._waits.get(job)
+        if waits is not None and waits.holder.is_far:
+            answer: Claim | Holder | Found = waits.holder
+        else:
+            answer = turn(self._claims if job.debug is None else None, job.store, job.key)
         if isinstance(answer, Holder):
             answer = self._wait(job, answer, now)
         if isinstance(answer, Holder):
@@ -151,11 +168,22 @@ class Queue:
         job.claim = answer
         return True
 
+    def _patience_with(self, holder: Holder) -> float:
+        """Return how many seconds to wait for a process: a far one as long as it takes to build what is left here."""
+        if not holder.is_far:
+            return self._patience
+        built = [job.milliseconds for job in self._jobs if not job.open and job.milliseconds]
+        each = sum(built) / len(built) / 1e3 if built else USUAL_SECONDS
+        return min(self._patience, A_LITTLE + each * len(self._open) / max(1, self._limit - 1))
+
     def _wait(self, job: Job, holder: Holder, now: float) -> Claim | Holder | Found:
         """Return what to do about an operator that another process has claimed: mostly, go on waiting."""
+        begins = job not in self._waits
         wait = self._waits.setdefault(job, _Wait(holder, now, now))
-        patient = now - wait.since < self._patience
-        if not patient or now - wait.looked >= _LOOK_EVERY:
+        if begins and holder.is_far:
+            wait.pause = _LEAST_FAR_PAUSE
+        patient = now - wait.since < self._patience_with(holder)
+        if not patient or now - wait.looked >= _LOOK_EVERY or (holder.is_far and not begins):
             wait.looked = now
             found = job.store.lookup(job.key)
             if isinstance(found, Found):
@@ -164,5 +192,5 @@ class Queue:
             return UNCLAIMED
         wait.holder = holder
         wait.next = now + wait.pause
-        wait.pause = min(wait.pause * _PAUSES_GROW, _LONGEST_PAUSE)
+        wait.pause = min(wait.pause * _PAUSES_GROW, _LONGEST_FAR_PAUSE if holder.is_far else _LONGEST_PAUSE)
         return holder

@@ -86,7 +86,7 @@ def absent_error(compiler: str, jobs: Sequence[Job]) -> BuildError:
 
 
 def _would_compile(jobs: Sequence[Job]) -> str:
-    lines = [f"{_of(job)}: {job.reason.text} [{job.reason.code}]" for job in jobs]
+    lines = [f"{_of(job)}: {job.reason} [{job.reason.code}]" for job in jobs]
     count = counted(len(jobs), "operator")
     return f"{count} would have to be compiled:\n" + listed(lines)
 

@@ -87,7 +87,7 @@ def export_cache(path: Path, config: Config, level: Level) -> Exported:
         BuildError: If the cache has no operator for the level, or others can write to it.
         OptionError: If the bundle can not be written.
     """
-    trust = _trust_of(config)
+    trust = trust_of(config)
     entries: list[Entry] = []
     left_out: list[tuple[str, str]] = []
     others = Counter[str]()
@@ -95,14 +95,14 @@ def export_cache(path: Path, config: Config, level: Level) -> Exported:
         entry = operators.read(folder_of(item), item.name, trust)
         if isinstance(entry, Reason):
             left_out.append((item.name, entry.text))
-        elif _target_of(entry) != level.name:
-            others[_target_of(entry)] += 1
+        elif target_of(entry) != level.name:
+            others[target_of(entry)] += 1
         else:
             entries.append(entry)
     if not entries:
         hint = f"--soc_version names another: {', '.join(sorted(others))}" if others else "build a model there first"
         raise BuildError(f"{config.kernel_meta} has no operator for {level}", hint)
-    nbytes = write_bundle(path, level.name, map(_compiler_of, entries), _entry_files(entries).items(), trust)
+    nbytes = write_bundle(path, level.name, map(compiler_of, entries), _entry_files(entries).items(), trust)
     return Exported(len(entries), 0, nbytes, tuple(left_out), others)
 
 
@@ -130,7 +130,7 @@ def export_model(
         BuildError: If the cache lacks an operator or the network.
         OptionError: If a shape is open, or the bundle can not be written.
     """
-    _trust_of(config)
+    trust_of(config)
     setup = set_up(config, level, None, runs_elsewhere=True)
     stores = Stores(setup)
     source = open_model(model, stores.models)
@@ -138,12 +138,12 @@ def export_model(
     if shapes is None:
         raise OptionError(f"inputs of {model.name!r} have open shapes", 'give them: --input_shape "name:1,3,224,224"')
     needed = plan_graphs([source.graph(shapes, Clock())], setup, Clock())
-    entries = _entries_of(needed, deciding_builder(setup, stores))
+    entries = entries_of(needed, deciding_builder(setup, stores))
     files = _entry_files(entries)
     if network:
         key = stores.images.key(source.declaration.name, source.digest, source.types(shapes))
         files |= _network_files(config.network_meta, key.stem, source, setup.trust)
-    nbytes = write_bundle(path, level.name, map(_compiler_of, entries), files.items(), setup.trust)
+    nbytes = write_bundle(path, level.name, map(compiler_of, entries), files.items(), setup.trust)
     return Exported(len(entries), int(network), nbytes)
 
 
@@ -164,7 +164,7 @@ def import_bundle(path: Path, config: Config, level: Level) -> Imported:
         require_kind(path, BUNDLE)
     except FileError as error:
         raise OptionError(error.message, "give a file that 'opbuild cache export' wrote") from error
-    trust = _trust_of(config)
+    trust = trust_of(config)
     bundle = read_bundle(path, trust)
     found = _checked_level(path, bundle, level)
     config = replace(config, soc_version=found.name)
@@ -186,7 +186,7 @@ def import_bundle(path: Path, config: Config, level: Level) -> Imported:
         except OSError as error:
             raise _not_written(config.network_meta, str(error)) from error
     forget(config.network_meta)
-    warnings = _note_compilers(bundle, config, trust)
+    warnings = note_compilers(bundle.compilers, config, trust)
     return Imported(added, len(entries) - added, len(networks), found, config.cache_folder, warnings)
 
 
@@ -204,7 +204,7 @@ def _checked_level(path: Path, bundle: Bundle, level: Level) -> Level:
     return found
 
 
-def _trust_of(config: Config) -> Trust:
+def trust_of(config: Config) -> Trust:
     """Return whose files are believed; refuse a cache that others can write to."""
     trust = make_trust(config)
     problem = trust.folder_problem(config.kernel_meta, config.network_meta)
@@ -213,7 +213,7 @@ def _trust_of(config: Config) -> Trust:
     return trust
 
 
-def _entries_of(needed: Planned, builder: Builder) -> list[Entry]:
+def entries_of(needed: Planned, builder: Builder) -> list[Entry]:
     """Return the entries that a network needs, all of them stored."""
     builder.lower = tuple  # a bundle has one level's operators
     plans = builder.plan(needed.kernels)
@@ -265,8 +265,8 @@ def _unpack(bundle: Bundle) -> tuple[list[tuple[str, Entry]], list[_Network], di
         files = {suffix: left.pop(f"{prefix}{name}{suffix}", None) for suffix in SUFFIXES}
         contents = {suffix: bytes(file) for suffix, file in files.items() if file is not None}
         answer = operators.check(name, contents) if len(contents) == len(SUFFIXES) else Reason("", "a file is missing")
-        if isinstance(answer, Entry) and _target_of(answer) != bundle.target:
-            answer = Reason("", f"it is for {_target_of(answer)}")
+        if isinstance(answer, Entry) and target_of(answer) != bundle.target:
+            answer = Reason("", f"it is for {target_of(answer)}")
         if isinstance(answer, Reason):
             problems.append(f"{name}: {answer.text}")
         else:
@@ -360,26 +360,28 @@ def _not_written(folder: Path, problem: str) -> BuildError:
     return BuildError(message, "what was written can be used; make room or give the right to write, and import again")
 
 
-def _note_compilers(bundle: Bundle, config: Config, trust: Trust) -> tuple[str, ...]:
-    """Remember what compiled a bundle where no compiler is installed; warn where another one is."""
+def note_compilers(found: Sequence[CompilerIdentity], config: Config, trust: Trust) -> tuple[str, ...]:
+    """Remember what compiled operators that came here, where no compiler is installed; warn where another one is."""
     compiler, memo = make_compiler(), config.network_meta / COMPILER_MEMO
     if compiler.library() is None:
-        for identity in bundle.compilers:
+        for identity in found:
             remember(memo, identity, trust)
         known = remembered(memo, trust)
-        others = [f"{each.name} {each.version}" for each in bundle.compilers if each != known]
+        others = [f"{each.name} {each.version}" for each in found if each != known]
         return tuple(f"operators that {other} compiled are not found where it is not installed" for other in others)
     installed = identify(compiler, memo, trust)
-    if installed in bundle.compilers:
+    if not found or installed in found:
         return ()
-    compilers = ", ".join(f"{each.name} {each.version}" for each in bundle.compilers)
-    return (f"{compilers} compiled the bundle; {installed.name} {installed.version} is installed and finds none of it",)
+    compilers = ", ".join(f"{each.name} {each.version}" for each in found)
+    return (f"{compilers} compiled what came; {installed.name} {installed.version} is installed and finds none of it",)
 
 
-def _target_of(entry: Entry) -> str:
+def target_of(entry: Entry) -> str:
+    """Return the level that an entry is for."""
     return str(entry.info["key"]["components"]["target"])
 
 
-def _compiler_of(entry: Entry) -> CompilerIdentity:
+def compiler_of(entry: Entry) -> CompilerIdentity:
+    """Return what compiled an entry."""
     parts = entry.info["key"]["components"]["compiler"]
     return CompilerIdentity(str(parts["name"]), str(parts["version"]), str(parts["digest"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from opbuild.cli.cache_bundle import export, import_
+from opbuild.cli.cache_check import check
 from opbuild.cli.cache_clean import clear, prune, verify
 from opbuild.cli.cache_show import ls, show, stats
 
@@ -32,5 +33,5 @@ def cache() -> None:
 _WHOLE = 1000
 """Characters of a summary, more than any has."""
 
-for _command in (ls, show, stats, verify, prune, clear, export, import_):
+for _command in (ls, show, stats, verify, prune, clear, export, import_, check):
     cache.add_command(_command)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from opbuild.cli.cache_options import json_option, locate, print_json, target_options
-from opbuild.cli.options import model_arguments, model_of, unused_threads_option
+from opbuild.cli.options import model_arguments, model_of, remote_option, unused_threads_option
 from opbuild.frontend.input_shape import parse_open_shape, split_shapes
 from opbuild.text.plural import counted
 
@@ -22,6 +22,7 @@ from opbuild.text.plural import counted
 )
 @unused_threads_option
 @target_options
+@remote_option
 @json_option
 def explain(path: Path | None, model: Path | None, input_shape: str | None, as_json: bool,
             **place: Any) -> None:  # fmt: skip

@@ -13,7 +13,7 @@ from opbuild.errors import DTypeError, OpbuildError
 ARGUMENTS = frozenset((
     "cache_path", "debug_dir", "input_shape", "num_threads", "op_compiler_cache_dir", "op_compiler_cache_mode",
     "op_debug_config", "op_debug_level", "op_select_implmode", "optypelist_for_implmode", "output", "precision_mode",
-    "soc_version", "workers",
+    "remote", "soc_version", "workers",
 ))  # fmt: skip
 """Arguments of functions that are options of commands too; messages about one begin with its name."""
 

@@ -28,6 +28,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("build", "Build a model and show what was built and reused."),
         ("run", "Build a model unless it was, call it, and show its outputs and how long it takes."),
         ("compile", "Build a model into one .om file, which runs without the compiler."),
+        ("warm", "Build everything that models need, on many machines if need be, and store it."),
     ),
     "MindSpore-style scripts": (
         ("run", "Run a script; where MindSpore is not installed, 'import mindspore' finds opbuild's."),
@@ -38,6 +39,8 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "What is stored, and what is needed": (
         ("explain", "Say of each operator of a model whether it would be reused, and if not, why."),
+        ("push", "Write what models need, as it is stored here, to a store that others share."),
+        ("pull", "Take what models need, or everything, from a store that others share."),
         ("cache", "List, check, clean, export and import what is stored."),
         ("operators", "Show which ONNX operators have kernels, and for which types."),
         ("env", "Show the level, the compiler, the linker and the folders of the store."),

@@ -67,6 +67,22 @@ def required(option: str, text: str, allowed: str) -> str:
     return text
 
 
+def remote_url(option: str, text: str) -> str:
+    """Return the URL of a remote store.
+
+    Raises:
+        CommandLineError: If it is none; a password in it is not shown.
+    """
+    from opbuild.store.remote.address import parse_address
+
+    required(option, text, "it must be a URL such as redis://host")
+    try:
+        parse_address(f"--{option}", text)
+    except OptionError as error:
+        raise wrong(BAD_VALUE, error.message, error.hint) from None
+    return text
+
+
 class Value(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no such argument
     """What an option takes, here and for click: a wrong value is an error that says what may be.
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from opbuild.cli.option_values import FOLDER, OnePath, Whole
+from opbuild.cli.option_values import FOLDER, OnePath, Whole, remote_url
 from opbuild.cli.usage import name_of
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
@@ -81,6 +81,14 @@ cache_path_option = click.option(
     help=f"Folder that holds rank_<id>/, where what was built is stored.  [default: {DEFAULT_PLACE}]",
 )
 
+remote_option = click.option(
+    "--remote",
+    metavar="URL",
+    callback=lambda context, option, text: text if text is None else remote_url("remote", text),
+    help="A store that others share: redis://, s3://, https://, webdav://, file://.  "
+    "[default: $OPBUILD_REMOTE, else op_cache.ini]",
+)
+
 unused_threads_option = click.option(
     "--num_threads",
     metavar="N",
@@ -97,14 +105,16 @@ num_threads_option = click.option(
     help=f"Threads that run the network.  [default: {THREADS}]",
 )
 
+shapes_option = click.option(
+    "--input_shape",
+    "input_shapes",
+    callback=_shapes,
+    metavar="SHAPES",
+    help='Shapes of the inputs, where the model leaves them open: "data:1,3,224,224;mask:1,128".',
+)
+
 model_options = option_group(
-    click.option(
-        "--input_shape",
-        "input_shapes",
-        callback=_shapes,
-        metavar="SHAPES",
-        help='Shapes of the inputs, where the model leaves them open: "data:1,3,224,224;mask:1,128".',
-    ),
+    shapes_option,
     cache_path_option,
     click.option(
         "--workers",
@@ -119,5 +129,6 @@ model_options = option_group(
         default=None,
         help="Fail rather than compile anything.  [default: $OPBUILD_FORBID_COMPILE]",
     ),
+    remote_option,
 )
 """The options of every command that builds a model: shapes, cache folder, workers, threads, forbidding."""

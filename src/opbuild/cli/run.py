@@ -14,7 +14,7 @@ from opbuild.errors import OptionError
 from opbuild.files.kinds import OFFLINE, ONNX, SCRIPT, kind_of, require_kind
 
 SCRIPT_ENDING, OFFLINE_ENDING = ".py", ".om"
-BUILD_OPTIONS = ("cache_path", "workers", "forbid_compile")
+BUILD_OPTIONS = ("cache_path", "workers", "forbid_compile", "remote")
 """Options that mean nothing for a model that is built already."""
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.key import Key
@@ -68,6 +68,26 @@ class Store(Protocol):
         """Remove an entry if it is there."""
 
 
+@runtime_checkable
+class ManyAtOnce(Protocol):
+    """A store that is asked for many entries in the time of one."""
+
+    def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
+        """Return what ``lookup`` does for each of several keys."""
+
+
+class Looks(Protocol):
+    """Whatever has entries."""
+
+    def lookup(self, key: Key) -> Found | Missing:
+        """Return the entry of ``key``, checked, or why there is none."""
+
+
+def look_up(store: Looks, keys: Sequence[Key]) -> list[Found | Missing]:
+    """Return what a store answers for each of several keys, asked together where it can be."""
+    return store.lookup_all(keys) if isinstance(store, ManyAtOnce) else [store.lookup(key) for key in keys]
+
+
 class NetworkStore(Protocol):
     """Where built networks are kept. As ``Store`` it can only save work."""
 
@@ -110,11 +130,19 @@ class WeightStore(Protocol):
 
 @dataclass(frozen=True)
 class Holder:
-    """Who compiles an operator just now; what is not known is 0 or empty."""
+    """Who compiles an operator just now; what is not known is 0 or empty.
+
+    Attributes:
+        process: Its process.
+        host: Where that is.
+        rank: Its rank.
+        is_far: Whether each question costs a request to a remote store, and the end of its process is not seen.
+    """
 
     process: int = 0
     host: str = ""
     rank: int = 0
+    is_far: bool = False
 
     def __str__(self) -> str:
         where = f" on {self.host}" if self.host else ""

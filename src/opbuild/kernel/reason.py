@@ -11,10 +11,12 @@ class Reason(NamedTuple):
     Attributes:
         code: One of a few words, e.g. ``absent``, ``damaged``, ``other-key``, ``unreadable``.
         text: What exactly, e.g. ``the object's digest differs from the one in .json``.
+        elsewhere: What came of asking a store of others; empty if none was asked.
     """
 
     code: str
     text: str
+    elsewhere: str = ""
 
     def __str__(self) -> str:
-        return self.text
+        return f"{self.text}; {self.elsewhere}" if self.elsewhere else self.text

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from opbuild.files.sealed import seal, unseal
 from opbuild.files.trust import MEMO, PRIVATE, Trust
+from opbuild.kernel.opdesc import FREE
 from opbuild.store.networks import MODELS
 
 SUFFIX = MODELS.suffixes[0]
@@ -44,6 +45,11 @@ class Declaration(NamedTuple):
     inputs: tuple[Declared, ...]
     outputs: tuple[Declared, ...]
     external: tuple[str, ...]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether some input may have several shapes."""
+        return any(shape is None or FREE in shape for _, _, shape in self.inputs)
 
 
 def declaration_bytes(path: Path, declaration: Declaration, model: str, trust: Trust = PRIVATE) -> bytes:

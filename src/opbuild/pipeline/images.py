@@ -18,7 +18,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.sources import own_sources, own_sources_edited
-from opbuild.report import Clock
+from opbuild.report import Clock, Report
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.executor import Executor, Prepared
 from opbuild.runtime.image import ImageStore
@@ -137,12 +137,22 @@ class Images:
         with clock("load"):
             image = self._store.load(self._own(key))
             if isinstance(image, Reason):
-                return image.text
+                return str(image)
             try:
                 executor = self.run(image.record, image.library, image.constants)
                 return Binding(executor, stored_report(image.record, clock, self._setup.level_text))
             except (OpbuildError, ValueError, LookupError, TypeError, ArithmeticError, OSError, MemoryError) as error:
                 return f"it can not be started: {error}"
+
+    def stored(self, key: ImageKey, clock: Clock) -> Report | None:
+        """Return the report of a network that is stored, without loading its code; None if none is."""
+        image = self._store.load(self._own(key)) if self._setup.starts_stored else None
+        if image is None or isinstance(image, Reason):
+            return None
+        try:
+            return stored_report(image.record, clock, self._setup.level_text)
+        except (ValueError, LookupError, TypeError):
+            return None
 
     def run(self, record: Record, library: bytes, constants: Sequence[Array]) -> Executor:
         """Load a network's kernels and make it ready to run, in the memory that all networks of this build share.

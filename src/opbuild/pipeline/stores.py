@@ -18,9 +18,12 @@ from opbuild.platform.sources import own_sources
 from opbuild.runtime.image import ImageStore
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from opbuild.builder.build import Builder, LowerLevel
     from opbuild.builder.result import BuildResult
     from opbuild.kernel.interfaces import Claims, Store
+    from opbuild.pipeline.remote import Remote
     from opbuild.runtime.weights import Packer
     from opbuild.store.disk import DiskStore
     from opbuild.store.policy import Policy
@@ -50,9 +53,12 @@ class Stores:
         """The stores of lower levels whose code may serve, the highest first; none if code can be made."""
         return tuple(Stores(setup) for setup in self.setup.lower())
 
-    def behind(self) -> Stores:
-        """Return the stores of what nobody waits for: the observer hears warnings alone."""
-        return Stores(replace(self.setup, observer=only_warnings(self.setup.observer)), self)
+    def behind(self, executor: Executor | None = None) -> Stores:
+        """Return the stores of what nobody waits for: the observer hears warnings alone.
+
+        An executor compiles for it only if that is still there then.
+        """
+        return Stores(replace(self.setup, observer=only_warnings(self.setup.observer), executor=executor), self)
 
     @cached_property
     def policy(self) -> Policy:
@@ -83,12 +89,30 @@ class Stores:
         if config.forces:
             return self._on_disk(config.kernel_meta), self._on_disk(config.network_meta)
         operators, runtimes = rank_stores(config, self._on_disk)
-        return (TieredStore(operators, self.tiers) if self.tiers else operators), runtimes
+        if not self.tiers:
+            return operators, runtimes
+        if self.remote is None:
+            return TieredStore(operators, self.tiers), runtimes
+        offer = self.remote.offer_operator
+        return TieredStore(operators, self.tiers, offer), TieredStore(runtimes, [self.remote.operators], offer)
 
     @cached_property
     def tiers(self) -> tuple[Tier, ...]:
         """The stores below the user's, which are only read, the nearest first."""
-        return ()
+        return () if self.remote is None else (self.remote.operators,)
+
+    @cached_property
+    def remote(self) -> Remote | None:
+        """The store that others share; None if there is none, or it is not to be used."""
+        config = self._config
+        if config.remote_mode == "off" or not config.uses_cache or config.forces:
+            return None
+        url = config.remote or self.policy.remote
+        if not url:
+            return None
+        from opbuild.pipeline.remote import open_remote  # nothing of it is loaded without one
+
+        return open_remote("the remote store" if config.remote else f"remote in {config.policy_file}", url, self.setup)
 
     @cached_property
     def images(self) -> Images:
@@ -106,8 +130,11 @@ class Stores:
         trust, folder, copies = self.setup.trust, self._config.network_meta, self._config.copy_weights
         times = self.setup.stores_networks and self.policy.ages
         networks = DiskNetworks(folder, keep_times=times, trust=trust, copies=copies)
-        weights = KnownWeights(DiskWeights(folder / "weights", trust=trust, copies=copies))
-        return ImageStore(networks, weights, own_sources(), copies=copies)
+        weights = DiskWeights(folder / "weights", trust=trust, copies=copies)
+        if self.remote is None or not self.setup.stores_networks:
+            return ImageStore(networks, KnownWeights(weights), own_sources(), copies=copies)
+        tiered, below = self.remote.below(networks, weights, self.age)
+        return ImageStore(tiered, KnownWeights(below), own_sources(), copies=copies)
 
     @cached_property
     def models(self) -> ModelMemory:
@@ -123,11 +150,21 @@ class Stores:
 
     @property
     def claims(self) -> Claims | None:
-        """Who compiles what, among all processes and ranks that may need the same operators."""
+        """Who compiles what, among all processes, ranks and hosts that may need the same operators.
+
+        Hosts ask each other only where what they build can be sent.
+        """
         from opbuild.store.claims import FolderClaims
+        from opbuild.store.fleet import FleetClaims
         from opbuild.store.peers import claims_folder
 
-        return FolderClaims(claims_folder(self._config), self._config.rank_id) if self._config.uses_cache else None
+        config = self._config
+        if not config.uses_cache:
+            return None
+        near = FolderClaims(claims_folder(config), config.rank_id)
+        if self.remote is None or not self.remote.writes:
+            return near
+        return FleetClaims(near, self.remote.claims, self.remote.after_uploads)
 
     def packer(self) -> Packer:
         """Return what packs the constants of one build."""

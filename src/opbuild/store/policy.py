@@ -21,6 +21,7 @@ from opbuild.files.writing import write_new
 
 SECTION = "op_compiler_cache"
 SIZE, RATIO = "max_op_cache_size", "remain_cache_size_ratio"
+REMOTE = "remote"
 MEGABYTE = 2**20
 NO_AGEING = -1
 
@@ -46,6 +47,8 @@ _CONTENT = f"""\
 #{SIZE}=%d
 # When it is larger, what nobody used for half an hour goes, least recently used first, until this percentage remains.
 #{RATIO}={_DEFAULTS[RATIO]}
+# A store that others share, from which comes what this folder lacks; OPBUILD_REMOTE wins over it.
+#{REMOTE}=redis://host
 """
 
 
@@ -57,11 +60,13 @@ class Policy:
         max_megabytes: The most it should hold; -1: no limit.
         remain_ratio: Percentage of it that ageing leaves.
         origin: Where the values are from: the file's path, ``environment`` or ``default``.
+        remote: The URL of a remote store that the file names; empty: none.
     """
 
     max_megabytes: int = _DEFAULTS[SIZE]
     remain_ratio: int = _DEFAULTS[RATIO]
     origin: str = "default"
+    remote: str = ""
 
     @property
     def ages(self) -> bool:
@@ -96,9 +101,9 @@ def read_policy(
         megabytes: The size where nobody says one.
     """
     usual = {**_DEFAULTS, SIZE: megabytes}
-    values, problems = _read_file(file, trust)
+    values, remote, problems = _read_file(file, trust)
     if values is not None:
-        return Policy(values[SIZE], values[RATIO], str(file)), tuple(problems)
+        return Policy(values[SIZE], values[RATIO], str(file), remote), tuple(problems)
     given = {}
     for name, text in zip((SIZE, RATIO), environment, strict=True):
         value = _number(name, text)
@@ -107,7 +112,7 @@ def read_policy(
         elif text:
             problems.append(f"{_VARIABLES[name]} is {text!r}; it must be {_ALLOWED[name]}, so {usual[name]} is used")
     chosen = {**usual, **given}
-    return Policy(chosen[SIZE], chosen[RATIO], "environment" if given else "default"), tuple(problems)
+    return Policy(chosen[SIZE], chosen[RATIO], "environment" if given else "default", remote), tuple(problems)
 
 
 def create_policy_file(file: Path, megabytes: int = FOLDER_MEGABYTES) -> None:
@@ -136,26 +141,27 @@ def _name_unless_there(whole: Path, file: Path) -> None:
     whole.unlink()
 
 
-def _read_file(file: Path, trust: Trust) -> tuple[Mapping[str, int] | None, list[str]]:
-    """Return both values if both are valid, else None, and what is wrong."""
+def _read_file(file: Path, trust: Trust) -> tuple[Mapping[str, int] | None, str, list[str]]:
+    """Return both values if both are valid, else None; the remote store, and what is wrong."""
     try:
         with os.fdopen(trust.open(file)[0], "rb") as opened:
             text = opened.read(_READ_AT_MOST).decode("utf-8-sig", errors="replace")
     except OSError as error:
         if error.errno in _NO_FOLDER:
-            return None, []
-        return None, [f"{file} can not be read and does not count: {error.strerror or error}"]
+            return None, "", []
+        return None, "", [f"{file} can not be read and does not count: {error.strerror or error}"]
     if "\0" in text:
-        return None, [f"{file} is no text and does not count"]
-    values, problems = _parse(file, text)
+        return None, "", [f"{file} is no text and does not count"]
+    values, remote, problems = _parse(file, text)
     if not problems and len(values) == 1:
         missing = next(name for name in (SIZE, RATIO) if name not in values)
         problems.append(f"{file} does not count: it gives no {missing}; give both values or none")
-    return (values if not problems and len(values) == len(_DEFAULTS) else None), problems
+    return (values if not problems and len(values) == len(_DEFAULTS) else None), remote, problems
 
 
-def _parse(file: Path, text: str) -> tuple[dict[str, int], list[str]]:
+def _parse(file: Path, text: str) -> tuple[dict[str, int], str, list[str]]:
     values: dict[str, int] = {}
+    remote = ""
     problems: list[str] = []
     section = ""
     for number, written in enumerate(text.splitlines(), 1):
@@ -163,6 +169,8 @@ def _parse(file: Path, text: str) -> tuple[dict[str, int], list[str]]:
         if line.startswith("["):
             section = line.strip("[]").strip()
         name, _, given = (part.strip() for part in line.partition("="))
+        if name == REMOTE and section == SECTION:
+            remote = given
         if name not in _DEFAULTS:
             continue
         value = _number(name, given)
@@ -172,7 +180,7 @@ def _parse(file: Path, text: str) -> tuple[dict[str, int], list[str]]:
             problems.append(f"{file} line {number} does not count: {name} is {given!r}; it must be {_ALLOWED[name]}")
         else:
             values[name] = value
-    return values, problems
+    return values, remote, problems
 
 
 def _number(name: str, text: str) -> int | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import Found, Missing, Store
+from opbuild.kernel.interfaces import Found, Missing, Store, look_up
 from opbuild.kernel.key import Key
 
 
@@ -25,25 +25,32 @@ class TieredStore:
     Args:
         near: The store that is asked first, and the only one that is written to, listed and emptied.
         tiers: What is asked next, in this order.
+        offer: Told of each entry that is published.
     """
 
-    def __init__(self, near: Store, tiers: Sequence[Tier]) -> None:
+    def __init__(self, near: Store, tiers: Sequence[Tier], offer: Callable[[Entry], None] | None = None) -> None:
         self.near = near
         self.tiers = tuple(tiers)
+        self._offer = offer
 
     def lookup(self, key: Key) -> Found | Missing:
         """Return the nearest entry of ``key``; if there is none, why the near store has none."""
-        answer = self.near.lookup(key)
-        if isinstance(answer, Found):
-            return answer
+        return self.lookup_all([key])[0]
+
+    def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
+        """Return what ``lookup`` does for each of several keys; each tier is asked at once for all that it may have."""
+        answers = look_up(self.near, keys)
         for tier in self.tiers:
-            lent = tier.lookup(key)
-            if isinstance(lent, Found):
-                return lent
-        return answer
+            lacking = [number for number, answer in enumerate(answers) if isinstance(answer, Missing)]
+            lent = look_up(tier, [keys[number] for number in lacking]) if lacking else []
+            for number, answer in zip(lacking, lent, strict=True):
+                answers[number] = answer if isinstance(answer, Found) else _both(answers[number], answer)
+        return answers
 
     def publish(self, entry: Entry) -> str | None:
-        """Add or replace an entry in the near store; return None, or why it could not be stored."""
+        """Add or replace an entry in the near store, and offer it; return None, or why it could not be stored."""
+        if self._offer is not None:
+            self._offer(entry)
         return self.near.publish(entry)
 
     def names(self, at_most: int | None = None) -> tuple[str, ...]:
@@ -61,3 +68,10 @@ class TieredStore:
     def evict(self, name: str) -> None:
         """Remove an entry from the near store if it is there."""
         self.near.evict(name)
+
+
+def _both(own: Found | Missing, other: Missing) -> Found | Missing:
+    """Return why the near store has no entry, with what a tier says of itself."""
+    if isinstance(own, Found) or not other.reason.elsewhere:
+        return own
+    return Missing(own.reason._replace(elsewhere=other.reason.elsewhere))

@@ -46,7 +46,7 @@ class DiskWeights:
 
     def get(self, digest: str, nbytes: int, state: Any = None) -> Weight | Reason:
         """Return weights, mapped or copied; they are not read where their file has the state that it had before."""
-        if not _DIGEST.fullmatch(digest):
+        if not is_digest(digest):
             return Reason("damaged", f"{digest[:80]!r} is not a digest")
         path = self._file(digest)
         try:
@@ -93,6 +93,11 @@ class DiskWeights:
 
     def _reference(self, source: str) -> Path:
         return self.folder / f"{source}.json"
+
+
+def is_digest(text: str) -> bool:
+    """Return whether a text may name weights."""
+    return _DIGEST.fullmatch(text) is not None
 
 
 def weights_file(digest: str) -> str:

@@ -1,0 +1,250 @@
+"""Sharing: what models need goes from one's own store to one that others share, and comes from there.
+
+Unlike a build these say what can not be done, and wait longer for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from opbuild.api import plan_graphs
+from opbuild.cache.bundling import compiler_of, entries_of, note_compilers, target_of, trust_of
+from opbuild.config import Config
+from opbuild.errors import BuildError, OptionError
+from opbuild.kernel.entry import Entry
+from opbuild.kernel.level import Level
+from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
+from opbuild.kernel.reason import Reason
+from opbuild.models.endpoints import inputs_of
+from opbuild.models.source import ModelSource, open_model
+from opbuild.pipeline.remote import Remote, remote_for_transfer
+from opbuild.pipeline.setup import Setup, set_up
+from opbuild.pipeline.stages import Planned
+from opbuild.pipeline.stores import Stores, deciding_builder
+from opbuild.report import Clock
+from opbuild.runtime.network import Shapes
+from opbuild.runtime.record import from_json
+from opbuild.store.at_once import at_once
+from opbuild.store.disk import DiskStore
+from opbuild.store.networks import DiskNetworks
+from opbuild.store.remote.failures import ABSENT
+from opbuild.store.remote.networks import Manifest
+from opbuild.store.remote.objects import NETWORKS
+from opbuild.store.remote.service import described
+from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
+from opbuild.store.weights import DiskWeights
+
+InputShapes = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What went to a store that others share, or came from there.
+
+    Attributes:
+        operators: Numbers of operators that were written there or here.
+        present: Those that were there already.
+        networks: Networks, with their weights.
+        left_out: What did not go or come, and why.
+        warnings: What the user should know.
+        nbytes: Bytes that were sent and received.
+    """
+
+    operators: int
+    present: int
+    networks: int
+    left_out: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+    nbytes: int = 0
+
+
+def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes: InputShapes | None = None) -> Moved:
+    """Write what models need to a remote store: operators, which models share, and stored networks with weights.
+
+    Args:
+        models: The models' files; each was built before, for the level.
+        url: The remote store.
+        config: Says which cache has them.
+        level: The level that the operators are for.
+        shapes: Shapes by input name, where the models leave them open.
+
+    Raises:
+        ModelError: If a model is at fault.
+        OptionError: If the URL or a shape is at fault.
+        BuildError: If the cache lacks an operator, or the remote store refuses.
+    """
+    setup, remote = _opened(url, config, level)
+    entries: dict[str, Entry] = {}
+    networks: dict[str, tuple[ImageKey, StoredNetwork, dict[str, Bytes]]] = {}
+    left_out = []
+    for model in models:
+        stores, source, signature = _model(model, setup, shapes)
+        needed = _planned(source, signature, setup)
+        entries |= {entry.name: entry for entry in entries_of(needed, deciding_builder(setup, stores))}
+        key = stores.images.key(source.declaration.name, source.digest, source.types(signature))
+        stored = _stored(key, setup)
+        if isinstance(stored, Reason):
+            left_out.append((f"the network of {model.name}", stored.text))
+        else:
+            networks[key.stem] = key, *stored
+    present = 0
+    with closing(at_once(list(entries.values()), lambda entry: _push(entry, remote))) as answers:
+        for _, was_there in answers:
+            present += was_there
+    for key, network, weights in networks.values():
+        problem = remote.networks.publish(key, network, weights)
+        if problem is not None:
+            raise _refused(remote, problem)
+    nbytes = remote.service.traffic.bytes_written
+    return Moved(len(entries) - present, present, len(networks), tuple(left_out), nbytes=nbytes)
+
+
+def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes: InputShapes | None = None) -> Moved:
+    """Put what models need, or everything for a level, from a remote store into one's own.
+
+    Args:
+        url: The remote store.
+        models: The models' files; none: everything, which Redis and web servers can not list.
+        config: Says which cache.
+        level: The level that the operators are for.
+        shapes: Shapes by input name, where the models leave them open.
+
+    Raises:
+        ModelError: If a model is at fault.
+        OptionError: If the URL or a shape is at fault.
+        BuildError: If the remote store refuses, or one's own can not be written.
+    """
+    setup, remote = _opened(url, config, level)
+    left_out: list[tuple[str, str]] = []
+    if models:
+        stems, manifests = _of_models(models, setup, remote, shapes, left_out)
+    else:
+        stems, manifests = _everything(remote, level, left_out)
+    entries = _fetched(stems, remote, level, left_out)
+    near = DiskStore(setup.config.kernel_meta, trust=setup.trust)
+    there = set(near.names())
+    added = [entry for entry in entries if entry.name not in there]
+    for entry in added:
+        if problem := near.publish(entry):
+            raise BuildError(f"the cache can not be written: {problem}", "make room or give the right to write")
+    folder = setup.config.network_meta
+    weights = TieredWeights(DiskWeights(folder / "weights", trust=setup.trust))
+    networks = TieredNetworks(DiskNetworks(folder, trust=setup.trust), weights, remote.networks)
+    taken = 0
+    for manifest in manifests:
+        network = networks.take(manifest)
+        if isinstance(network, Reason):
+            left_out.append((manifest.key.stem, described(network)))
+        else:
+            taken += 1
+    warnings = note_compilers(sorted({compiler_of(entry) for entry in entries}, key=str), setup.config, setup.trust)
+    nbytes = remote.service.traffic.bytes_read
+    return Moved(len(added), len(entries) - len(added), taken, tuple(left_out), warnings, nbytes)
+
+
+def _opened(url: str, config: Config, level: Level) -> tuple[Setup, Remote]:
+    trust_of(config)
+    setup = set_up(replace(config, remote_mode="off"), level, None, runs_elsewhere=True)
+    return setup, remote_for_transfer(url, setup)
+
+
+def _model(model: Path, setup: Setup, shapes: InputShapes | None) -> tuple[Stores, ModelSource, Shapes]:
+    stores = Stores(setup)
+    source = open_model(model, stores.models)
+    names = {name for name, *_ in source.declaration.inputs}
+    _, signature = inputs_of(source.declaration, {name: s for name, s in (shapes or {}).items() if name in names})
+    if signature is None:
+        raise OptionError(f"inputs of {model.name!r} have open shapes", 'give them: --input_shape "name:1,3,224,224"')
+    return stores, source, signature
+
+
+def _planned(source: ModelSource, signature: Shapes, setup: Setup) -> Planned:
+    return plan_graphs([source.graph(signature, Clock())], setup, Clock())
+
+
+def _stored(key: ImageKey, setup: Setup) -> tuple[StoredNetwork, dict[str, Bytes]] | Reason:
+    """Return a stored network with its weights."""
+    folder = setup.config.network_meta
+    network = DiskNetworks(folder, trust=setup.trust).lookup(key)
+    if isinstance(network, Reason):
+        return network
+    weights, store = {}, DiskWeights(folder / "weights", trust=setup.trust)
+    for constant in from_json(network.record).constants:
+        if constant.digest:
+            weight = store.get(constant.digest, constant.nbytes, network.states.get(constant.digest))
+            if not isinstance(weight, Weight):
+                return weight
+            weights[constant.digest] = weight.array
+    return network, weights
+
+
+def _push(entry: Entry, remote: Remote) -> bool:
+    """Write an operator; return whether it was there."""
+    if isinstance(remote.operators.entry(entry.name.rpartition("_")[0]), Entry):
+        return True
+    if problem := remote.operators.publish(entry):
+        raise _refused(remote, problem)
+    return False
+
+
+def _of_models(
+    models: Sequence[Path], setup: Setup, remote: Remote, shapes: InputShapes | None, left_out: list[tuple[str, str]]
+) -> tuple[list[str], list[Manifest]]:
+    """Return the names of the operators that models need, and their networks."""
+    stems: dict[str, None] = {}
+    manifests = []
+    for model in models:
+        stores, source, signature = _model(model, setup, shapes)
+        key = stores.images.key(source.declaration.name, source.digest, source.types(signature))
+        manifest = remote.networks.manifest(key)
+        if isinstance(manifest, Manifest):
+            manifests.append(manifest)
+            stems |= dict.fromkeys(manifest.operators)
+            continue
+        if manifest.code != ABSENT:
+            raise _refused(remote, described(manifest))
+        left_out.append((f"the network of {model.name}", manifest.elsewhere))
+        builder = deciding_builder(setup, stores)
+        stems |= {builder.key(desc).stem: None for desc in _planned(source, signature, setup).kernels}
+    return list(stems), manifests
+
+
+def _everything(remote: Remote, level: Level, left_out: list[tuple[str, str]]) -> tuple[list[str], list[Manifest]]:
+    """Return the names of all operators, and the networks of a level."""
+    stems, names = remote.operators.stems(), remote.service.names(NETWORKS)
+    for answer in (stems, names):
+        if isinstance(answer, Reason):
+            raise BuildError(
+                f"what the remote store {remote.service.address.url} holds can not be listed: {described(answer)}",
+                "name the models: opbuild pull URL MODEL.onnx",
+            )
+    manifests = []
+    for name in names:
+        manifest = remote.networks.named(name)
+        if isinstance(manifest, Reason):
+            left_out.append((name, described(manifest)))
+        elif manifest.key.components.get("target") == level.name and manifest.key.stem == name:
+            manifests.append(manifest)
+    return list(stems), manifests
+
+
+def _fetched(stems: Sequence[str], remote: Remote, level: Level, left_out: list[tuple[str, str]]) -> list[Entry]:
+    """Return operators of a level."""
+    entries = []
+    with closing(at_once(stems, remote.operators.entry)) as answers:
+        for stem, entry in answers:
+            if isinstance(entry, Reason):
+                left_out.append((stem, described(entry)))
+            elif target_of(entry) == level.name:
+                entries.append(entry)
+    return entries
+
+
+def _refused(remote: Remote, problem: str) -> BuildError:
+    return BuildError(
+        f"the remote store {remote.service.address.url} can not be used: {problem}",
+        "'opbuild cache check --remote URL' says what it can do",
+    )

@@ -1,0 +1,42 @@
+"""``opbuild pull``: what models need, or everything, from a store that others share into one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from opbuild.cli.cache_options import json_option, locate, print_json, target_options
+from opbuild.cli.option_values import OnePath
+from opbuild.cli.options import shapes_option
+from opbuild.text.plural import counted, size
+
+
+@click.command()
+@click.argument("url")
+@click.argument("models", metavar="[MODEL.onnx]...", nargs=-1, type=OnePath("the path of an ONNX model"))
+@shapes_option
+@target_options
+@json_option
+def pull(url: str, models: tuple[Path, ...], input_shapes: dict[str, tuple[int, ...]], as_json: bool,
+         **place: Any) -> None:  # fmt: skip
+    """Take what each MODEL needs, or everything for one level, from the store that others share at URL.
+
+    For container images, and for machines without a network: into a folder (--cache_path) that goes there.
+    """
+    from opbuild.cache.sharing import pull as pull_models
+
+    config, level = locate(**place)
+    done = pull_models(url, models, config, level, input_shapes)
+    if as_json:
+        print_json({"operators": done.operators, "present": done.present, "networks": done.networks,
+                    "left_out": dict(done.left_out), "bytes": done.nbytes, "target": level.name,
+                    "warnings": list(done.warnings)})  # fmt: skip
+        return
+    for warning in done.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    for name, why in done.left_out:
+        click.echo(f"left out {name}: {why}")
+    operators = f"{counted(done.operators, 'operator')} and {counted(done.networks, 'network')}"
+    click.echo(f"{operators} taken, {done.present} operators were here, {size(done.nbytes)} received, for {level}")

@@ -1,0 +1,39 @@
+"""``opbuild push``: what models need, from one's own store to one that others share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from opbuild.cli.cache_options import json_option, locate, print_json, target_options
+from opbuild.cli.option_values import OnePath
+from opbuild.cli.options import shapes_option
+from opbuild.text.plural import counted, size
+
+
+@click.command()
+@click.argument("models", metavar="MODEL.onnx...", nargs=-1, required=True, type=OnePath("the path of an ONNX model"))
+@click.argument("url")
+@shapes_option
+@target_options
+@json_option
+def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, ...]], as_json: bool,
+         **place: Any) -> None:  # fmt: skip
+    """Write what each MODEL needs to the store that others share at URL: operators, network and weights.
+
+    The models were built before ('opbuild build'). Operators that several need are written once.
+    """
+    from opbuild.cache.sharing import push as push_models
+
+    config, level = locate(**place)
+    done = push_models(models, url, config, level, input_shapes)
+    if as_json:
+        print_json({"operators": done.operators, "present": done.present, "networks": done.networks,
+                    "left_out": dict(done.left_out), "bytes": done.nbytes, "target": level.name})  # fmt: skip
+        return
+    for name, why in done.left_out:
+        click.echo(f"left out {name}: {why}")
+    operators = f"{counted(done.operators, 'operator')} and {counted(done.networks, 'network')}"
+    click.echo(f"{operators} written, {done.present} operators were there, {size(done.nbytes)} sent, for {level}")

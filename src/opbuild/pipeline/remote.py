@@ -1,0 +1,168 @@
+"""The remote store of one build; the requests of all builds of a process go through one service."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from urllib.parse import urlsplit
+
+from opbuild.config import netrc_file, redis_credentials
+from opbuild.events import Warned, log_warnings
+from opbuild.files.trust import Trust
+from opbuild.kernel.entry import Entry
+from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork
+from opbuild.pipeline.setup import Setup
+from opbuild.store.networks import DiskNetworks
+from opbuild.store.remote.address import Address, parse_address
+from opbuild.store.remote.leases import Leases
+from opbuild.store.remote.networks import RemoteNetworks
+from opbuild.store.remote.objects import CLAIMS, Objects
+from opbuild.store.remote.operators import RemoteStore
+from opbuild.store.remote.service import Service
+from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
+from opbuild.store.remote.uploads import Uploads
+from opbuild.store.weights import DiskWeights
+
+TRANSFER_SECONDS = 30.0
+"""How long commands wait for an answer."""
+
+
+def open_remote(name: str, url: str, setup: Setup) -> Remote:
+    """Return the remote store at a URL; nothing is asked of it yet.
+
+    Args:
+        name: Who names the URL, for errors.
+        url: The URL.
+        setup: Says whether it is written to, what objects are signed with, and who is told what is wrong.
+
+    Raises:
+        OptionError: If the URL is none of a remote store.
+    """
+    address = parse_address(name, url)
+    writes = setup.config.remote_mode == "write"
+    if writes and not address.is_written:
+        setup.observer(Warned(f"the remote store {address.url} is only read: nothing can be written to {name} there"))
+    return Remote(
+        service_at(url.strip()),
+        setup.trust,
+        lambda text: setup.observer(Warned(text)),
+        writes=writes and address.is_written,
+        rank=setup.config.rank_id,
+    )
+
+
+def remote_for_transfer(url: str, setup: Setup, seconds: float = TRANSFER_SECONDS) -> Remote:
+    """Return the remote store at a URL, as commands use it that do nothing else and wait longer.
+
+    Raises:
+        OptionError: If the URL is none of a remote store.
+    """
+    address = parse_address("URL", url)
+    service = Service(address, credentials(address), seconds)
+    return Remote(service, setup.trust, lambda text: setup.observer(Warned(text)), writes=True)
+
+
+@cache
+def service_at(url: str) -> Service:
+    """Return this process's service at a URL, whose failures count for all builds.
+
+    Raises:
+        OptionError: If the URL is none of a remote store.
+    """
+    address = parse_address("the remote store", url)
+    return Service(address, credentials(address))
+
+
+@cache
+def _uploads(service: Service) -> Uploads:
+    return Uploads(_log)
+
+
+def _log(text: str) -> None:
+    log_warnings(Warned(text))
+
+
+def credentials(address: Address) -> dict[str, str]:
+    """Return what OpenDAL must know besides an address; for S3 it finds that itself, as AWS's programs do."""
+    if address.service == "redis":
+        return redis_credentials()
+    if address.service in ("http", "webdav"):
+        import netrc
+
+        with contextlib.suppress(OSError, netrc.NetrcParseError):
+            known = netrc.netrc(netrc_file()).authenticators(urlsplit(address.options["endpoint"]).hostname or "")
+            if known is not None:
+                return {"username": known[0], "password": known[2]}
+    return {}
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A remote store as one build uses it.
+
+    Attributes:
+        service: Where it is.
+        trust: What its objects are signed with.
+        tell: Told once in a process why it is not used, where it fails.
+        writes: Whether what is built is written to it.
+        rank: This process's rank, for claims.
+    """
+
+    service: Service
+    trust: Trust
+    tell: Callable[[str], None]
+    writes: bool = False
+    rank: int = 0
+
+    @cached_property
+    def operators(self) -> RemoteStore:
+        """Its operators; who claims what he builds asks again at once, and learns what the last holder wrote."""
+        objects = Objects(self.service, self.trust, self.tell)
+        return RemoteStore(objects, 0.0) if self.writes else RemoteStore(objects)
+
+    @cached_property
+    def networks(self) -> RemoteNetworks:
+        """Its networks."""
+        return RemoteNetworks(Objects(self.service, self.trust, self.tell))
+
+    @cached_property
+    def claims(self) -> Leases:
+        """Who makes what in a fleet."""
+        return Leases(self.service, CLAIMS, self.rank)
+
+    def below(
+        self, networks: DiskNetworks, weights: DiskWeights, filled: Callable[[], None]
+    ) -> tuple[TieredNetworks, TieredWeights]:
+        """Return one's own networks and weights with this store below them.
+
+        Args:
+            networks: One's own.
+            weights: One's own.
+            filled: Called when something came from below.
+        """
+        tiered = TieredWeights(weights)
+        return TieredNetworks(networks, tiered, self.networks, self.offer_network, filled), tiered
+
+    def after_uploads(self, then: Callable[[], object]) -> None:
+        """Call a function once everything that was offered so far is written, or given up."""
+        _uploads(self.service).add(then)
+
+    def wait_for_uploads(self) -> None:
+        """Wait until everything that was offered is written, or given up."""
+        _uploads(self.service).wait()
+
+    def offer_operator(self, entry: Entry) -> None:
+        """Write an operator in the background, unless it came from here or nothing is written."""
+        if self.writes and not self.operators.lent(entry):
+            uploads = _uploads(self.service)
+            store = RemoteStore(Objects(self.service, self.trust, _log))
+            uploads.add(lambda: uploads.goes_on() and store.publish(entry))
+
+    def offer_network(self, key: ImageKey, network: StoredNetwork, weights: Mapping[str, Bytes]) -> None:
+        """Write a network in the background, unless nothing is written."""
+        if self.writes:
+            uploads = _uploads(self.service)
+            store = RemoteNetworks(Objects(self.service, self.trust, _log), uploads.goes_on)
+            uploads.add(lambda: store.publish(key, network, weights))

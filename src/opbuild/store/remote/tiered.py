@@ -1,0 +1,169 @@
+"""Networks and weights of one's own store, which take from the remote store what they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakValueDictionary
+
+from opbuild.files.mapping import anonymous
+from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
+from opbuild.kernel.reason import Reason
+from opbuild.platform.digest import blake3_of
+from opbuild.store.networks import DiskNetworks
+from opbuild.store.remote.contents import InFile, InMemory
+from opbuild.store.remote.networks import Manifest, RemoteNetworks
+from opbuild.store.remote.operators import told
+from opbuild.store.weights import DiskWeights, is_digest
+
+Offer = Callable[[ImageKey, StoredNetwork, Mapping[str, Bytes]], None]
+"""Told of a network that was built, with its weights by digest."""
+
+
+class TieredWeights:
+    """Weights on disk, and those that were fetched and could not be put there. Threads may share it.
+
+    Args:
+        near: One's own store.
+    """
+
+    def __init__(self, near: DiskWeights) -> None:
+        self.near = near
+        self._held: dict[str, Bytes] = {}
+        self._used: WeakValueDictionary[str, Bytes] = WeakValueDictionary()
+
+    def get(self, digest: str, nbytes: int, state: Any = None) -> Weight | Reason:
+        """Return weights as ``WeightStore.get`` does."""
+        found = self.near.get(digest, nbytes, state)
+        held = self._held.get(digest) if isinstance(found, Reason) else None
+        if held is not None and held.nbytes == nbytes:
+            return Weight(digest, held)
+        return self._noted(found)
+
+    def put(self, digest: str, array: Bytes) -> Weight | Reason:
+        """Add weights to one's own store."""
+        return self._noted(self.near.put(digest, array))
+
+    def find(self, source: str, nbytes: int) -> Weight | Reason:
+        """Return what a source was packed to here; fetching takes longer than packing."""
+        return self._noted(self.near.find(source, nbytes))
+
+    def remember(self, source: str, weight: Weight) -> str | None:
+        """Write down what a source packs to."""
+        return self.near.remember(source, weight)
+
+    def used(self, digests: Mapping[str, Any]) -> dict[str, Bytes]:
+        """Return those of some weights that passed here and are in use."""
+        known = {digest: self._used.get(digest) for digest in digests}
+        return {digest: array for digest, array in known.items() if array is not None}
+
+    def hold(self, weight: Weight) -> None:
+        """Keep weights that were fetched, if they could not be put on the disk."""
+        if weight.state is None:
+            self._held[weight.digest] = weight.array
+
+    def _noted(self, found: Weight | Reason) -> Weight | Reason:
+        if isinstance(found, Weight):
+            self._used.setdefault(found.digest, found.array)  # another mapping of the same may not live long
+        return found
+
+
+class Place:
+    """Where one weight is put while it is fetched: its file, or where the storage refuses, memory.
+
+    Args:
+        near: Whose file it is to be.
+        digest: BLAKE3 of the bytes.
+        nbytes: Their number.
+    """
+
+    def __init__(self, near: DiskWeights, digest: str, nbytes: int) -> None:
+        self.digest, self.nbytes = digest, nbytes
+        self._memory = anonymous(0)
+        self._near = near
+        self.target: InFile | InMemory
+        try:
+            self.target = InFile(near.folder / f"{digest}.bin", nbytes, near.trust)
+        except OSError:
+            self._memory = anonymous(nbytes)
+            self.target = InMemory(self._memory)
+
+    def finish(self) -> Weight | Reason:
+        """Return the weights, which are whole, or why they are not what their digest says."""
+        if isinstance(self.target, InMemory):
+            if blake3_of(self._memory.data) != self.digest:
+                return Reason("damaged", "weights do not have the digest they should have")
+            return Weight(self.digest, self._memory)
+        try:
+            return Weight(self.digest, *self.target.finish(self.digest))
+        except FileNotFoundError:  # another process was done before
+            return self._near.get(self.digest, self.nbytes)
+        except OSError as error:
+            return Reason("damaged", error.strerror or str(error))
+
+
+class TieredNetworks:
+    """Networks on disk; one that is not there comes from the remote store with all its weights, and stays here.
+
+    Args:
+        near: One's own store.
+        weights: One's own weights.
+        remote: The remote store.
+        offer: Told of networks that were built here.
+        filled: Called when something came.
+    """
+
+    def __init__(
+        self,
+        near: DiskNetworks,
+        weights: TieredWeights,
+        remote: RemoteNetworks,
+        offer: Offer | None = None,
+        filled: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._near, self._weights, self._remote = near, weights, remote
+        self._offer, self._filled = offer, filled
+
+    def lookup(self, key: ImageKey) -> StoredNetwork | Reason:
+        """Return one's own network, else the remote store's; else why there is no own one, and no remote one."""
+        own = self._near.lookup(key)
+        if isinstance(own, StoredNetwork):
+            return own
+        manifest = self._remote.manifest(key)
+        found = manifest if isinstance(manifest, Reason) else self.take(manifest)
+        if isinstance(found, Reason):
+            return own._replace(elsewhere=found.elsewhere or told(found))
+        return found
+
+    def take(self, manifest: Manifest) -> StoredNetwork | Reason:
+        """Fetch a network with what one lacks of its weights, and keep all of it."""
+        lacking = {d: c for d, c in manifest.weights.items() if isinstance(self._weights.get(d, c.nbytes), Reason)}
+        if any(not is_digest(digest) for digest in lacking):
+            return Reason("damaged", "it names weights by what is no digest")
+        near = self._weights.near
+        places = [(contents, Place(near, digest, contents.nbytes)) for digest, contents in lacking.items()]
+        network = self._remote.fetch(manifest, [(contents, place.target) for contents, place in places])
+        if isinstance(network, Reason):
+            return network
+        states = {}
+        for _, place in places:
+            weight = place.finish()
+            if isinstance(weight, Reason):
+                return weight
+            states[weight.digest] = weight.state
+            self._weights.hold(weight)
+        network = network._replace(states=states)
+        self._near.publish(manifest.key, network)  # what can not be kept is fetched again
+        self._filled()
+        return network
+
+    def publish(self, key: ImageKey, network: StoredNetwork) -> str | None:
+        """Add or replace a network in one's own store, and offer it; return None, or why the storage refused."""
+        weights = self._weights.used(network.states)
+        if self._offer is not None and len(weights) == len(network.states):
+            self._offer(key, network, weights)
+        return self._near.publish(key, network)
+
+    def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
+        """Keep new states of a network's weights."""
+        self._near.note(key, states)

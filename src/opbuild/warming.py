@@ -1,0 +1,260 @@
+"""Warming: everything that models need is built and stored before anybody waits for it.
+
+What runs on this machine is built as ``compile`` builds it, with what serves further sizes. For levels that do not run
+here networks are built and stored, and not loaded. With an executor the operators of all models are compiled first,
+together, so that its workers have enough to do; what follows finds them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from opbuild.api import build_network, compile_model, plan_graphs
+from opbuild.arguments import ShapesGiven, as_variants, checks_arguments
+from opbuild.config import Config, options_in
+from opbuild.errors import BuildError, CompileError, OpbuildError, OptionError, ShapeError, TargetError
+from opbuild.events import Observer
+from opbuild.graph.cut import is_tensor
+from opbuild.kernel.host import runs_here
+from opbuild.kernel.level import Level
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.soc_version import parse_level
+from opbuild.models.endpoints import inputs_of
+from opbuild.models.source import Model, open_model
+from opbuild.pipeline.images import Wanted
+from opbuild.pipeline.setup import Setup, set_up
+from opbuild.pipeline.stores import Stores, make_builder
+from opbuild.platform.limits import names_limits
+from opbuild.report import Clock, Report
+from opbuild.runtime.reports import make_report
+from opbuild.text.plural import counted
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from opbuild.kernel.networks import ImageKey
+    from opbuild.models.source import ModelSource
+    from opbuild.runtime.network import Shapes
+
+Given = dict[str, tuple[int, ...]]
+
+
+@checks_arguments
+@names_limits(BuildError, "the networks can not be built")
+def warm(
+    models: Sequence[Model],
+    *,
+    shapes: Sequence[ShapesGiven] | ShapesGiven | None = None,
+    targets: Sequence[str] | None = None,
+    executor: Executor | None = None,
+    cache_path: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    op_compiler_cache_dir: str | os.PathLike[str] | None = None,
+    op_select_implmode: str | None = None,
+    optypelist_for_implmode: str | Sequence[str] | None = None,
+    precision_mode: str | None = None,
+    remote: str | None = None,
+    observer: Observer | None = None,
+) -> tuple[Report, ...]:
+    """Build everything that models need, and store it, without running any.
+
+    What is built is written to the store that others share, too, if there is one.
+
+    Args:
+        models: Paths, the bytes of files, or ``onnx.ModelProto``.
+        shapes: Shapes by input name where models leave them open, or several of these: each model is built for each.
+            Names that a model does not have are another's.
+        targets: The levels to build for, such as ``x86-64-v3`` (default this machine's).
+        executor: Compiles instead of this host; see ``compile``.
+        cache_path: As of ``compile``, and so are the following.
+        workers: Operators compiled at once on this host.
+        op_compiler_cache_dir: Folder with a folder for each level, instead of ``cache_path``.
+        op_select_implmode: ``high_performance`` (the default) or ``high_precision``.
+        optypelist_for_implmode: Operator types that ``op_select_implmode`` is for.
+        precision_mode: ``must_keep_origin_dtype`` (the default) or ``force_fp32``.
+        remote: URL of a store that others share; it is written to unless ``OPBUILD_REMOTE_MODE`` is ``off``.
+        observer: Told what happens, from threads of the build too.
+
+    Returns:
+        What was done for each model, for each level and shape, in this order.
+
+    Raises:
+        ModelError, BuildError: If a model is at fault or can not be built, once all others are; of several the first.
+        OptionError: If an argument or a variable is at fault.
+    """
+    config = Config.from_environment(**options_in(locals()))
+    variants = as_variants([shapes] if isinstance(shapes, Mapping) else shapes, "shapes")
+    return warm_models(models, config, variants, targets, executor=executor, observer=observer)
+
+
+def warm_models(
+    models: Sequence[Model],
+    config: Config,
+    variants: Sequence[Given] = (),
+    targets: Sequence[str] | None = None,
+    *,
+    executor: Executor | None = None,
+    observer: Observer | None = None,
+) -> tuple[Report, ...]:
+    """Do what ``warm`` does, with settings."""
+    if not config.uses_cache:
+        raise OptionError("nothing can be warmed without a store", "leave the mode 'disable' and debugging out")
+    if config.remote_mode != "off":
+        config = replace(config, remote_mode="write")
+    levels = _levels(targets or ["host"])
+    setups = [set_up(config, level, observer, runs_elsewhere=True, executor=executor) for level in levels]
+    chosen = zip(models, _own_shapes(models, variants, setups[0]), strict=True)
+    wanted = [_Wanted(model, own, setup) for model, choices in chosen for own in choices for setup in setups]
+    if executor is not None:
+        for setup in setups:
+            _build_together([each for each in wanted if each.setup is setup], setup)
+    reports, failed = list[Report](), list[tuple[_Wanted, OpbuildError]]()
+    for each in wanted:
+        try:
+            reports.append(_built_here(each) if runs_here(each.setup.level) is None else _built_for_others(each))
+        except OpbuildError as error:
+            failed.append((each, error))
+    for setup in setups:
+        if (shared := Stores(setup).remote) is not None:
+            shared.wait_for_uploads()
+    if failed:
+        raise _failure(failed, len(wanted))
+    return tuple(reports)
+
+
+@dataclass(frozen=True, eq=False)
+class _Wanted:
+    """A model for one level and one choice of shapes."""
+
+    model: Model
+    shapes: Given
+    setup: Setup
+
+    def __str__(self) -> str:
+        what = str(self.model) if isinstance(self.model, (str, os.PathLike)) else "a model"
+        return f"{what} for {self.setup.level}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Opened:
+    """The same, with what is known of the model."""
+
+    source: ModelSource
+    signature: Shapes
+    stores: Stores
+
+    @property
+    def key(self) -> ImageKey:
+        """What names it among stored networks."""
+        types = {name: each for name, each in self.source.types(self.signature).items() if is_tensor(each)}
+        return self.stores.images.key(self.source.declaration.name, self.source.digest, types)
+
+
+def _levels(targets: Sequence[str]) -> list[Level]:
+    levels = []
+    for text in targets:
+        try:
+            levels.append(parse_level(text))
+        except TargetError as error:
+            raise OptionError(f"targets has {text!r}: {error.message}", error.hint) from error
+    return list(dict.fromkeys(levels))
+
+
+def _own_shapes(models: Sequence[Model], variants: Sequence[Given], setup: Setup) -> list[list[Given]]:
+    """Return for each model the shapes of its own inputs of each variant, each choice once.
+
+    Raises:
+        OptionError: If a name is no model's input.
+    """
+    memory, known, chosen = Stores(setup).models, set[str](), list[list[Given]]()
+    for model in models:
+        names = set[str]()
+        with suppress(OpbuildError):  # told where the network is built
+            names = {name for name, *_ in open_model(model, memory).declaration.inputs}
+        own = [{name: shape for name, shape in given.items() if name in names} for given in variants or [{}]]
+        chosen.append([each for number, each in enumerate(own) if each not in own[:number]])
+        known |= names
+    if unknown := {name for given in variants for name in given} - known:
+        message = f"shapes were given for {min(unknown)!r}, which is no input of any model"
+        raise OptionError(message, "the inputs are " + (", ".join(sorted(map(repr, known))) or "none"))
+    return chosen
+
+
+def _opened(wanted: _Wanted) -> _Opened:
+    """Open a model for its level and shapes.
+
+    Raises:
+        ModelError: If it can not be read, or a shape is open.
+    """
+    stores = Stores(wanted.setup)
+    source = open_model(wanted.model, stores.models)
+    _, signature = inputs_of(source.declaration, wanted.shapes)
+    if signature is None:
+        open_ = (name for name, _, shape in source.declaration.inputs if name not in wanted.shapes)
+        raise ShapeError(
+            f"input {next(open_)!r} has an open shape",
+            "give it: shapes={'name': (...)}",
+            command='give it: --shapes "name:..."',
+        )
+    return _Opened(source, signature, stores)
+
+
+def _build_together(wanted: Sequence[_Wanted], setup: Setup) -> None:
+    """Build the operators that networks for one level need, at once; those of models at fault are left out."""
+    needed: dict[OpDesc, tuple[str, ...]] = {}
+    for each in wanted:
+        with suppress(OpbuildError):  # told where the network itself is built
+            opened = _opened(each)
+            if opened.stores.images.stored(opened.key, Clock()) is None:
+                graph = opened.source.walk(opened.signature, Clock()).graph
+                for desc, nodes in plan_graphs([graph], setup, Clock()).kernels.items():
+                    needed.setdefault(desc, nodes)
+    stores = Stores(setup)
+    with make_builder(setup, stores) as builder, suppress(CompileError):  # told of the networks that need it
+        stores.count(builder.build(needed, counted(len(wanted), "network")))
+
+
+def _built_here(wanted: _Wanted) -> Report:
+    """Build a network as who runs it would, and what serves further sizes of it."""
+    _opened(wanted)
+    setup = wanted.setup
+    return compile_model(
+        wanted.model,
+        setup.config,
+        input_shapes=wanted.shapes,
+        target=setup.level,
+        executor=setup.executor,
+        observer=setup.observer,
+        waits=True,
+    ).report
+
+
+def _built_for_others(wanted: _Wanted) -> Report:
+    """Build and store a network whose code does not run on this machine."""
+    setup, clock, opened = wanted.setup, Clock(), _opened(wanted)
+    source, stores = opened.source, opened.stores
+    stored = stores.images.stored(opened.key, clock)
+    if stored is not None:
+        return stored
+    walked = source.walk(opened.signature, clock)
+    with make_builder(setup, stores) as builder:
+        packer = stores.packer()
+        needed = plan_graphs([walked.graph], setup, clock)
+        (network,) = build_network(needed, setup, stores, builder, packer, clock)
+        network = network.followed_by(walked.cut)
+        image = Wanted(opened.key, lambda _: walked.graph, lambda: source.edited)
+        if stores.images.keep(image, network, packer, builder) or network.built.compiled:
+            stores.age()
+    source.remember()
+    return make_report(network.record, network.operators, clock, setup.level_text, "it is for other machines")
+
+
+def _failure(failed: Sequence[tuple[_Wanted, OpbuildError]], count: int) -> OpbuildError:
+    """Return the first error, which says how many networks there are that have one."""
+    first, error = failed[0]
+    others = "" if len(failed) == 1 else f"{len(failed)} of {count} networks can not be built; the first, "
+    return type(error)(f"{others}{first}: {error.message}", error.hint, command=error.command_hint)

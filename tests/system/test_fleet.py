@@ -1,0 +1,117 @@
+"""A fleet: hosts that share only a remote store build each operator once, and a warmed fleet builds nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import opbuild
+from crowded_compiler import CrowdedCompiler
+from opbuild.builder import queue
+from opbuild.builder.build import Builder
+from opbuild.builder.result import BuildResult
+from opbuild.config import Config
+from opbuild.events import CompileFinished
+from opbuild.files.trust import PRIVATE
+from opbuild.pipeline.remote import Remote
+from opbuild.store.claims import FolderClaims
+from opbuild.store.fleet import FleetClaims
+from opbuild.store.memory import MemoryStore
+from opbuild.store.tiers import TieredStore
+from remote_servers import redis_server, service
+from samples import LEVEL, Recorder, conv, needed
+from small_network import SHAPE, SmallNetwork, make_small_network
+
+OPERATORS = 12
+
+
+@contextmanager
+def url_of(kind: str, folder: Path) -> Iterator[str]:
+    """Give a remote store of a kind."""
+    if kind == "file":
+        yield (folder / "shared").as_uri()
+    else:
+        with redis_server() as (url, _):
+            yield url
+
+
+def host(number: int, url: str, folder: Path) -> tuple[Builder, Remote]:
+    """Return a builder as of a host of its own: with nothing stored, and only the remote store in common."""
+    remote = Remote(service(url), PRIVATE, lambda text: None, writes=True, rank=number)
+    store = TieredStore(MemoryStore(), [remote.operators], remote.offer_operator)
+    claims = FleetClaims(FolderClaims(folder / f"claims{number}"), remote.claims, remote.after_uploads)
+    return Builder(store, CrowdedCompiler(), LEVEL, Config(workers=2), Recorder(), claims=claims), remote
+
+
+@pytest.mark.parametrize("kind", ["file", "redis"])
+def test_hosts_that_start_cold_together_build_each_operator_once(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the service writes only new objects exactly once; else a few are built twice. All have the same objects."""
+    monkeypatch.setattr(queue, "A_LITTLE", 60.0)  # on a busy machine the others take their time
+    (tmp_path / "ops").mkdir()
+    wanted = needed(*(conv(tile, folder=str(tmp_path / "ops"), milliseconds=20) for tile in range(OPERATORS)))
+    results: list[BuildResult] = []
+    with url_of(kind, tmp_path) as url:
+        hosts = [host(number, url, tmp_path) for number in range(3)]
+
+        def build(builder: Builder, remote: Remote) -> None:
+            with builder:
+                results.append(builder.build(wanted, "net"))
+            remote.wait_for_uploads()
+
+        threads = [threading.Thread(target=build, args=each) for each in hosts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        left = service(url).names("opbuild/") if kind == "file" else ()
+    compiled = len((tmp_path / "ops" / "seen").read_text().split())
+    assert compiled == sum(result.built for result in results)
+    assert OPERATORS <= compiled <= OPERATORS + (0 if kind == "file" else OPERATORS // 2)
+    assert sum(result.shared for result in results) == 3 * OPERATORS - compiled
+    objects = [[entry.object for entry in result.entries.values()] for result in results]
+    assert objects[0] == objects[1] == objects[2]
+    assert not any("claims" in name for name in left)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> SmallNetwork:
+    """A network of two operators."""
+    return make_small_network(tmp_path_factory.mktemp("small"))
+
+
+POD = """
+import json, sys
+import numpy as np, opbuild
+net = opbuild.compile(sys.argv[1], input_shapes={"x": (64, 256)}, forbid_compile=True)
+np.save(sys.argv[2], net(np.load(sys.argv[3])))
+print(net.report.image)
+"""
+
+
+def test_a_pod_with_an_empty_disk_starts_what_was_warmed(small: SmallNetwork, tmp_path: Path) -> None:
+    """In a process of its own, forbidden to compile: from the image that warming has sent; others' sizes too."""
+    shared = (tmp_path / "shared").as_uri()
+    seen = Recorder()
+    opbuild.warm([small.path], shapes={"x": SHAPE}, cache_path=tmp_path / "ci", remote=shared, observer=seen)
+    assert len(seen.of(CompileFinished)) >= 2
+    np.save(tmp_path / "x.npy", small.x)
+    environment = {**os.environ, "OPBUILD_REMOTE": shared, "MS_COMPILER_CACHE_PATH": str(tmp_path / "pod")}
+    command = [sys.executable, "-c", POD, str(small.path), str(tmp_path / "y.npy"), str(tmp_path / "x.npy")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), small.y)
+    other: Any = opbuild.compile(
+        small.path, input_shapes={"x": (5, 256)}, cache_path=tmp_path / "pod2", remote=shared, forbid_compile=True
+    )
+    np.testing.assert_allclose(other(small.x[:5]), small.y[:5], rtol=1e-5)
