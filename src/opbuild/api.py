@@ -108,7 +108,7 @@ def build_network(
     watch = working(setup.observer, PACKING)
     packed = [pack(program, packer, clock, watch) for program in needed.programs]
     with clock("pack"):
-        ahead.pack()
+        ahead.pack(packer)
     with clock("build"):
         result = pending.result()
         stores.count(result)
