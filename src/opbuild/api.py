@@ -99,6 +99,7 @@ def build_network(
     ahead: Ahead = Ahead(),  # noqa: B008  it has no state
 ) -> list[Assembled]:
     """Build what a network needs and put it together; weights are packed while kernels are compiled."""
+    from opbuild.graph.constants import remembered_digests
     from opbuild.pipeline.steps import assemble, link_kernels, pack
     from opbuild.runtime.link import find_linker
 
@@ -109,9 +110,10 @@ def build_network(
     with clock("decide"):
         pending = builder.start(needed.kernels, needed.name, more)
     watch = working(setup.observer, PACKING)
-    packed = [pack(program, packer, clock, watch) for program in needed.programs]
-    with clock("pack"):
-        ahead.pack()
+    with remembered_digests():
+        packed = [pack(program, packer, clock, watch) for program in needed.programs]
+        with clock("pack"):
+            ahead.pack(packer)
     with clock("build"):
         result = pending.result()
         stores.count(result)

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.errors import OpbuildError
+from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, OpDesc
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from opbuild.pipeline.stages import Built
     from opbuild.runtime.sized import Layout
     from opbuild.runtime.template import Template
+    from opbuild.runtime.weights import Packer
 
 T = TypeVar("T")
 
@@ -105,11 +106,11 @@ class AnySize(Ahead):
             self._first = self._attempt(lambda: self._lowered(self._asked))
         return {} if self._first is None else self._first.kernels
 
-    def pack(self) -> None:
-        """Pack the template's constants, while kernels are compiled."""
+    def pack(self, packer: Packer) -> None:
+        """Pack the template's constants, while kernels are compiled; most were packed for the network."""
         first = self._first
-        if first is not None and self._attempt(lambda: first.packed) is None:
-            self._first = None
+        if first is not None:
+            self._first = self._attempt(lambda: self._packed(first, packer))
 
     def built(self, built: Built, library: Library | None, builder: Builder) -> None:
         """Take note of kernels that a binding has loaded, and add the template for which some were built."""
@@ -274,8 +275,7 @@ class AnySize(Ahead):
         """
         keep, self._keep = self._keep, None
         try:
-            if keep is not None:
-                keep()
+            self._store(keep)
             with self._making:
                 made = keep is not None or (not self._load_stored() and self._prepare_more(shapes))
             if made:
@@ -309,32 +309,44 @@ class AnySize(Ahead):
                     break
                 self._add(found.symbols, self._library(found.library))
                 self._opened.append(Layout(found.template, found.constants))
-        except OpbuildError as error:
+        except Exception as error:  # it may be damaged in a way that no digest shows
             self._warn(f"stored templates of {self._source.declaration.name} are not used", error)
         return bool(self._opened)
 
     def _prepare_more(self, shapes: Shapes, *, is_asked_for: bool = True) -> bool:
         """Make a template at a size and return whether there is one."""
         keep = self._attempt(lambda: self._made(shapes, is_asked_for=is_asked_for), is_asked_for=is_asked_for)
-        if keep is not None:
-            keep()
+        self._store(keep)
         return keep is not None
 
+    def _store(self, keep: Callable[[], None] | None) -> None:
+        """Store a template, if there is one; tell what goes wrong, which stops nothing."""
+        try:
+            if keep is not None:
+                keep()
+        except Exception as error:
+            self._warn(f"what other sizes of {self._source.declaration.name} need is not stored", error)
+
     def _attempt(self, make: Callable[[], T], *, is_asked_for: bool = True) -> T | None:
-        """Return what belongs to a template, or None; tell what goes wrong, if that was asked for."""
+        """Return what belongs to a template, or None.
+
+        What goes wrong is told, but not what a model, or what does not know open extents, says of a size that nobody
+        asked for.
+        """
         if self._stores.setup.why_not_compiled or len(self._opened) + self._failed >= MOST_TEMPLATES:
             return None
         try:
             return make()
         except Exception as error:  # whatever does not know open extents: the size is built as it is
             self._failed += 1
-            if isinstance(error, OpbuildError) and is_asked_for and self._build is not None:
+            asked = is_asked_for and self._build is not None and isinstance(error, OpbuildError)
+            if asked or isinstance(error, (BuildError, OSError, MemoryError)):
                 self._warn(f"{self._source.declaration.name} is built for each size", error)
             return None
 
     def _made(self, shapes: Shapes, *, is_asked_for: bool) -> Callable[[], None]:
         """Add a template, built on its own; return what stores it."""
-        opening = self._lowered(shapes, is_asked_for=is_asked_for)
+        opening = self._packed(self._lowered(shapes, is_asked_for=is_asked_for), self._stores.packer())
         kernels = opening.build(self._new_builder)
         self._add(kernels.built.symbols, self._library(kernels.built.library))
         return self._finished(opening, kernels)
@@ -347,6 +359,10 @@ class AnySize(Ahead):
                 return [*self._kernels.alike(desc), *([desc] if is_asked_for else [])]
 
         return Opening(self._source, self._stores, self._declared, shapes, alike)
+
+    def _packed(self, opening: Opening, packer: Packer) -> Opening:
+        opening.pack(packer)
+        return opening
 
     def _finished(self, opening: Opening, kernels: Kernels) -> Callable[[], None]:
         """Add a template whose kernels are loaded; return what stores it."""

@@ -55,8 +55,8 @@ class Ahead:
         """Return kernels that are to be built too, with the nodes that need them; the network does not need them."""
         return {}
 
-    def pack(self) -> None:
-        """Do what needs no kernel, while they are compiled."""
+    def pack(self, packer: Packer, /) -> None:
+        """Do what needs no kernel, while they are compiled, with what packed the network's constants."""
 
     def built(self, built: Built, library: Library | None, builder: Builder, /) -> None:
         """Take note of all that was built, of the library that it was loaded from, and of who built it."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from opbuild.errors import BuildError
@@ -92,14 +91,17 @@ class Opening:
 
         self._program = OpenProgram(graph, declared, shapes, stores.setup.level, lowering_options(config))
         self._fixed = self._program.at_hand()
+        self._packed: tuple[Packer, Constants, Template] | None = None
         self.kernels = self._program.kernels(alike)
 
-    @cached_property
-    def packed(self) -> tuple[Packer, Constants, Template]:
-        """Its packed constants with what packed them, and the template: what needs no kernel."""
-        packer = self._stores.packer()
+    def pack(self, packer: Packer) -> None:
+        """Pack its constants, and make the template: what needs no kernel.
+
+        Args:
+            packer: What packs them; what it packed before is not packed again.
+        """
         constants = pack_constants(self._fixed, packer)
-        return packer, constants, self._program.template(constants)
+        self._packed = packer, constants, self._program.template(constants)
 
     def layout(self, built: Built) -> Layout:
         """Return the template as it is bound.
@@ -110,7 +112,7 @@ class Opening:
         lacking = [desc for desc in self.kernels if desc not in built.symbols]
         if lacking:
             raise BuildError(f"{lacking[0].op_type} for any size was not built")
-        _, constants, template = self.packed
+        _, constants, template = self._made()
         return Layout(template, constants.arrays)
 
     def record(self, loaded: LoadedKernels) -> Record:
@@ -122,7 +124,7 @@ class Opening:
         Raises:
             BuildError: If something does not compute it, or the record is not sound.
         """
-        _, constants, template = self.packed
+        _, constants, template = self._made()
         numbers = template.numbers(self._shapes)
         decision = None if numbers is None else loaded.decide(template, numbers.tolist())
         if decision is None or not decision.complete:
@@ -141,7 +143,7 @@ class Opening:
         key = images.open_key(self._source, number)
         if not built.certain or self._source.edited or key.compiler not in ("", kernels.compiler):
             return
-        packer, constants, template = self.packed
+        packer, constants, template = self._made()
         content = {
             "template": to_json(template),
             "kernels": [[desc.components(), symbol] for desc, symbol in built.symbols.items()],
@@ -154,7 +156,7 @@ class Opening:
         Raises:
             BuildError: If that is not possible.
         """
-        setup, template = self._stores.setup, self.packed[2]
+        setup, template = self._stores.setup, self._made()[2]
         linker = find_linker(setup.config.linker, setup.level.triple) if self.kernels else None
         with new_builder() as builder:
             own = dict.fromkeys((each.desc for each in template.decided), ())
@@ -162,6 +164,11 @@ class Opening:
             result = builder.build({**there, **self.kernels}, template.name)
             self._stores.count(result)
             return Kernels(link_kernels(result, linker, setup.level), builder.identity().digest)
+
+    def _made(self) -> tuple[Packer, Constants, Template]:
+        if self._packed is None:
+            raise BuildError("a template's constants are not packed", "this is an error in opbuild; please report it")
+        return self._packed
 
 
 def _record_at_hand(program: Program, template: Template, decision: Decision, constants: Constants) -> Record:
