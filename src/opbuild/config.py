@@ -100,6 +100,8 @@ class Config:
         forbid_compile: Any compile is an error (``OPBUILD_FORBID_COMPILE=1``).
         workers: Operators compiled at once (``MS_BUILD_PROCESS_NUM``, 1 to 24; default the cores this process may use).
         num_threads: Threads that run one network (``OPBUILD_NUM_THREADS``; default the cores this process may use).
+        uses_pack: Whether kernels are taken from the pack that the release brings (``OPBUILD_PACK``; yes where the
+            environment does not say no).
         copy_weights: Whether networks get their weights as copies, instead of mapping the cache's files
             (``OPBUILD_COPY_WEIGHTS``).
         compile_timeout: Seconds after which one compile counts as hung (``OPBUILD_COMPILE_TIMEOUT``, default 300).
@@ -136,6 +138,7 @@ class Config:
     precision_mode: str = setting(PRECISION_MODES[0], choice(PRECISION_MODES))
     exec_timeout: float = setting(1836.0, _told("HCCL_EXEC_TIMEOUT", _seconds(0, 2**31 - 1)))
     compile_timeout: float = setting(300.0, _told("OPBUILD_COMPILE_TIMEOUT", _seconds(1, 86400)))
+    uses_pack: bool = setting(False, Setting(variable="OPBUILD_PACK", read=read_flag, default=lambda: True))
     linker: str = setting("", _told("OPBUILD_LINKER"))
     trust_shared_cache: bool = setting(False, _told("OPBUILD_TRUST_SHARED_CACHE", read_flag))
     signing_key: str = setting("", _told("OPBUILD_SIGNING_KEY"), repr=False)

@@ -65,6 +65,7 @@ class Builder:
         claims: Who compiles what, where other processes may need the same operators; None asks nobody. A forced build
             never asks.
         lower: Returns the levels below whose operators serve where nothing can be compiled, the highest first.
+        known_compiler: Returns the identity of the compiler where none is installed or remembered; None: it is unknown.
         is_urgent: Whether anybody waits; else one operator at a time is compiled, at low priority.
     """
 
@@ -85,6 +86,7 @@ class Builder:
         write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None = None,
         claims: Claims | None = None,
         lower: Callable[[], Sequence[LowerLevel]] = tuple,
+        known_compiler: Callable[[], CompilerIdentity | None] = lambda: None,
         is_urgent: bool = True,
     ) -> None:
         self.store = store
@@ -101,6 +103,7 @@ class Builder:
         self.write_debug = write_debug
         self.claims = None if force else claims
         self.lower = lower
+        self.known_compiler = known_compiler
         self.is_urgent = is_urgent
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
@@ -262,7 +265,7 @@ class Builder:
         return identity
 
     def _identify(self) -> CompilerIdentity:
-        return identify(self.compiler, self.config.compiler_memo, make_trust(self.config))
+        return identify(self.compiler, self.config.compiler_memo, make_trust(self.config), self.known_compiler)
 
     def _decide(self, desc: OpDesc, nodes: tuple[str, ...], store: Store) -> Job:
         options = self.debug.options(desc.op_types, nodes) if desc.operands else None

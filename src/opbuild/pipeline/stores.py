@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from opbuild.builder.build import Builder, LowerLevel
     from opbuild.builder.result import BuildResult
     from opbuild.kernel.interfaces import Claims, Store
+    from opbuild.kernel.key import CompilerIdentity
     from opbuild.runtime.weights import Packer
     from opbuild.store.disk import DiskStore
+    from opbuild.store.pack import Pack
     from opbuild.store.policy import Policy
     from opbuild.store.tiers import Tier
 
@@ -88,7 +90,17 @@ class Stores:
     @cached_property
     def tiers(self) -> tuple[Tier, ...]:
         """The stores below the user's, which are only read, the nearest first."""
-        return ()
+        return () if self._pack is None else (self._pack,)
+
+    def packs_compiler(self) -> CompilerIdentity | None:
+        """Return what compiled the pack; None if it is not used, or there is none for the level."""
+        return None if self._pack is None else self._pack.compiler()
+
+    @cached_property
+    def _pack(self) -> Pack | None:
+        from opbuild.store.pack import Pack
+
+        return Pack(self.setup.level.name) if self._config.uses_pack else None
 
     @cached_property
     def images(self) -> Images:
@@ -199,6 +211,7 @@ def make_builder(setup: Setup, stores: Stores, *, is_urgent: bool = True) -> Bui
         write_debug=partial(write_debug_files, Path(setup.debug.folder)),
         claims=stores.claims,
         lower=partial(_lower_levels, stores),
+        known_compiler=stores.packs_compiler,
         is_urgent=is_urgent,
     )
 
@@ -215,7 +228,7 @@ def deciding_builder(setup: Setup, stores: Stores) -> Builder:
 
     builder = make_builder(setup, stores)
     memo = setup.config.compiler_memo if setup.compiler.library() is None else None
-    builder.use_identity(identify(setup.compiler, memo, setup.trust))
+    builder.use_identity(identify(setup.compiler, memo, setup.trust, stores.packs_compiler))
     return builder
 
 
