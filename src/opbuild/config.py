@@ -120,6 +120,8 @@ class Config:
         precision_mode: ``must_keep_origin_dtype`` or ``force_fp32``.
         trust_shared_cache: Whether files are used that others can write to (``OPBUILD_TRUST_SHARED_CACHE``).
         signing_key: What files are signed with, or ``file:`` and a path (``OPBUILD_SIGNING_KEY``); not shown.
+        fills_cache: Whether the cache is to hold every operator that is used, as MindSpore's and ATC's do: the pack serves
+            only where nothing can be compiled.
         warnings: What was wrong with the environment and did not stop the build; told when a session opens.
     """
 
@@ -150,6 +152,7 @@ class Config:
     device_id: int = 0
     debug_folder: Path = Path("kernel_meta")
     soc_version: str = ""
+    fills_cache: bool = False
     warnings: tuple[str, ...] = ()
 
     @property
@@ -244,6 +247,7 @@ class Config:
             job_folder=_job_folder(env.get("OPBUILD_JOB_DIR", "")),
             device_id=_integer(env, "DEVICE_ID", device, 0),
             debug_folder=Path(env.get("ASCEND_WORK_PATH") or ".") / "kernel_meta",
+            fills_cache=mindspore or atc,
             warnings=tuple(warnings),
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from opbuild.backend.halide.driver import UNDECIDING, HalideCompiler
+from kernels.compiler import PackCompiler
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.frontend.example_models import light_path
@@ -20,8 +20,6 @@ from opbuild.kernel.identity import identify
 from opbuild.kernel.key import Key
 from opbuild.kernel.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.platform.imports import Modules
-from opbuild.platform.release import code
 from opbuild.store.memory import MemoryStore
 from opbuild.store.pack import PACKS, Pack
 from opbuild.store.pack_file import PackFile
@@ -34,18 +32,7 @@ SAMPLE = 4
 needs_pack = pytest.mark.skipif(host_level().name not in LEVELS, reason=f"there is no pack for {host_level()}")
 
 
-class Released(HalideCompiler):
-    """Halide with the digests that a release has; compiles in a server as any other."""
-
-    import_string = f"{HalideCompiler.__module__}:HalideCompiler"
-
-    @staticmethod
-    def new_modules() -> Modules:
-        """Return the sources, digested as those of a release are."""
-        return Modules(without=UNDECIDING, digested=code)
-
-
-RELEASED = Released()
+RELEASED = PackCompiler()
 
 
 def files(level: str) -> list[PackFile]:

@@ -17,6 +17,8 @@ from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import CompilerIdentity, Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.soc_version import parse_level
+from opbuild.pipeline.setup import set_up
+from opbuild.pipeline.stores import Stores
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
 from opbuild.store.pack import Pack
@@ -163,6 +165,27 @@ def test_without_a_compiler_the_packs_identity_counts(folder: Path, config: Conf
         ) as error:
             builder.build(needed(conv(1), conv(9)), "net")
     assert "pip install" in str(error.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("options", "serves"),
+    [
+        ({}, False),
+        ({"uses_pack": True}, True),
+        ({"uses_pack": True, "fills_cache": True}, False),
+        ({"uses_pack": True, "fills_cache": True, "forbid_compile": True}, True),
+    ],
+)
+def test_where_the_pack_serves(options: dict[str, bool], serves: bool, tmp_path: Path) -> None:
+    """MindSpore-style programs and ATC keep all that they use, unless nothing can be compiled."""
+    stores = Stores(set_up(Config(cache_path=tmp_path, **options), None, None))
+    assert [type(tier) for tier in stores.tiers] == ([Pack] if serves else [])
+
+
+@pytest.mark.parametrize(("text", "used"), [("", True), ("1", True), ("0", False)])
+def test_the_environment_switches_the_pack_off(text: str, used: bool) -> None:
+    """``OPBUILD_PACK=0`` does; a build that says nothing uses it."""
+    assert Config.from_environment(environ={"OPBUILD_PACK": text, "HOME": "/home/somebody"}).uses_pack == used
 
 
 class Edited(FakeCompiler):

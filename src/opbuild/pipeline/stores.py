@@ -100,7 +100,8 @@ class Stores:
     def _pack(self) -> Pack | None:
         from opbuild.store.pack import Pack
 
-        return Pack(self.setup.level.name) if self._config.uses_pack else None
+        serves = self._config.uses_pack and (not self._config.fills_cache or bool(self.setup.why_not_compiled))
+        return Pack(self.setup.level.name) if serves else None
 
     @cached_property
     def images(self) -> Images:
