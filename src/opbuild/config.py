@@ -120,8 +120,8 @@ class Config:
         precision_mode: ``must_keep_origin_dtype`` or ``force_fp32``.
         trust_shared_cache: Whether files are used that others can write to (``OPBUILD_TRUST_SHARED_CACHE``).
         signing_key: What files are signed with, or ``file:`` and a path (``OPBUILD_SIGNING_KEY``); not shown.
-        fills_cache: Whether the cache is to hold every operator that is used, as MindSpore's and ATC's do: the pack serves
-            only where nothing can be compiled.
+        fills_cache: Whether the cache is to hold every operator that is used, as MindSpore's and ATC's do: the pack
+            serves only where nothing can be compiled.
         warnings: What was wrong with the environment and did not stop the build; told when a session opens.
     """
 
