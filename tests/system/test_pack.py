@@ -108,10 +108,11 @@ def test_a_first_start_compiles_nothing_with_and_without_a_compiler(tmp_path: Pa
 
 def one_operator(kernel: int) -> bytes:
     """Return a network of one convolution."""
-    to = helper.make_node("Conv", ["x", "w"], ["y"], "conv", pads=[kernel // 2] * 4)
-    weights = helper.make_tensor("w", TensorProto.FLOAT, (16, 16, kernel, kernel), np.ones(256 * kernel**2))
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 16, 20, 20)) for name in "xy"]
-    graph = helper.make_graph([to], "net", values[:1], values[1:], [weights])
+    to = helper.make_node("Conv", ["x", "w", "b"], ["y"], "conv", pads=[kernel // 2] * 4)
+    weights = helper.make_tensor("w", TensorProto.FLOAT, (64, 64, kernel, kernel), np.ones(4096 * kernel**2))
+    bias = helper.make_tensor("b", TensorProto.FLOAT, (64,), np.ones(64))
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 64, 56, 56)) for name in "xy"]
+    graph = helper.make_graph([to], "net", values[:1], values[1:], [weights, bias])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return bytes(model.SerializeToString())
 
@@ -120,8 +121,8 @@ RUN = "import sys, opbuild\nprint(opbuild.compile(sys.argv[1]).report.built)\n"
 
 
 @needs_pack
-@pytest.mark.parametrize(("pack", "kernel", "built"), [("1", 3, 0), ("0", 3, 1), ("1", 9, 1)])
-def test_what_the_pack_lacks_is_compiled(pack: str, kernel: int, built: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("pack", "kernel", "compiles"), [("1", 3, False), ("0", 3, True), ("1", 9, True)])
+def test_what_the_pack_lacks_is_compiled(pack: str, kernel: int, compiles: bool, tmp_path: Path) -> None:
     """An operator of common networks is not compiled unless the pack is switched off; a rare one is."""
     path = tmp_path / "net.onnx"
     path.write_bytes(one_operator(kernel))
@@ -129,8 +130,8 @@ def test_what_the_pack_lacks_is_compiled(pack: str, kernel: int, built: int, tmp
     done = subprocess.run(
         [sys.executable, "-c", RUN, str(path)], env=variables, capture_output=True, text=True, check=False
     )
-    compiled = len(list(tmp_path.glob("rank_0/kernel_meta/conv_*.o")))
-    assert (compiled > 0) == (built > 0), done.stderr
+    compiled = len(list(tmp_path.glob("rank_0/kernel_meta/*.o")))
+    assert (compiled > 0) == compiles, done.stderr
     assert int(done.stdout) == compiled
 
 
