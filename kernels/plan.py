@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import onnx
 
@@ -55,6 +56,16 @@ def descriptors(graphs: list[Graph], level: Level) -> dict[OpDesc, None]:
 
 
 def of_every_network(level: Level) -> dict[OpDesc, None]:
-    """Return the kernels that any network may need: those between layouts."""
+    """Return the kernels that any network may need: those between layouts, for values that lie densely and any other."""
     found = dict.fromkeys(conversions(Machine.of(level)))
+    found |= dict.fromkeys(_dense(desc) for desc in tuple(found))
     return found | dict.fromkeys(find(desc.family).without_limits(desc) for desc in found)
+
+
+def _dense(desc: OpDesc) -> OpDesc:
+    """Return a kernel for operands whose innermost elements lie side by side."""
+    inputs, outputs = (
+        tuple(replace(each, dims=(replace(each.dims[0], stride=1), *each.dims[1:])) for each in operands)
+        for operands in (desc.inputs, desc.outputs)
+    )
+    return replace(desc, inputs=inputs, outputs=outputs)

@@ -162,14 +162,13 @@ def bert(sizes: Sizes, form: Form, width: int = 768, heads: int = 12, masked: st
     x = to.norms(to.add("Add", to.add("Add", words, types), positions), width, 1e-12)
     number = to.add("Cast", mask, to=FLOAT if masked == "scaled" else BOOL)
     keys = to.add("Unsqueeze", number, to.numbers([1, 2]))
-    if masked == "scaled":
-        hidden = to.add("Mul", to.add("Sub", to.number(1.0), keys), to.number(LOWEST))
-    elif masked == "indexed":
-        hidden = to.hidden_mask(to.padding(number, sizes))
-    else:
-        hidden = to.hidden_mask(keys)
-    split = (batch, seq, heads, width // heads)
+    allowed = to.padding(number, sizes) if masked == "indexed" else keys
+    split, hidden = (batch, seq, heads, width // heads), ""
     for _ in range(2):
+        if masked == "scaled":
+            hidden = hidden or to.add("Mul", to.add("Sub", to.number(1.0), keys), to.number(LOWEST))
+        elif not hidden or (form.sdpa and not form.whole):  # TorchScript's does it in each layer
+            hidden = to.hidden_mask(allowed)
         q, k, v = (to.heads(to.dense(x, width, width), split) for _ in range(3))
         mixed = to.dense(to.attention(q, k, v, hidden, split, seq), width, width)
         x = to.norms(to.add("Add", mixed, x), width, 1e-12)
