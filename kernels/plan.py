@@ -56,7 +56,7 @@ def descriptors(graphs: list[Graph], level: Level) -> dict[OpDesc, None]:
 
 
 def of_every_network(level: Level) -> dict[OpDesc, None]:
-    """Return the kernels that any network may need: those between layouts, for values that lie densely and any other."""
+    """Return the kernels that any network may need: those between layouts, dense and strided."""
     found = dict.fromkeys(conversions(Machine.of(level)))
     found |= dict.fromkeys(_dense(desc) for desc in tuple(found))
     return found | dict.fromkeys(find(desc.family).without_limits(desc) for desc in found)
