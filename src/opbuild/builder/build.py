@@ -70,6 +70,7 @@ class Builder:
         claims: Who compiles what, where other processes may need the same operators; None asks nobody. A forced build
             never asks.
         lower: Returns the levels below whose operators serve where nothing can be compiled, the highest first.
+        known_compiler: Returns the identity of the compiler where none is installed or remembered; None: it is unknown.
         is_urgent: Whether anybody waits; else one operator at a time is compiled, at low priority.
         executor: Compiles instead of this host, which does what the executor does not; None: this host alone.
     """
@@ -91,6 +92,7 @@ class Builder:
         write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None = None,
         claims: Claims | None = None,
         lower: Callable[[], Sequence[LowerLevel]] = tuple,
+        known_compiler: Callable[[], CompilerIdentity | None] = lambda: None,
         is_urgent: bool = True,
         executor: Executor | None = None,
     ) -> None:
@@ -108,6 +110,7 @@ class Builder:
         self.write_debug = write_debug
         self.claims = None if force else claims
         self.lower = lower
+        self.known_compiler = known_compiler
         self.is_urgent = is_urgent
         self.executor = executor
         self._lock = threading.Lock()
@@ -297,7 +300,7 @@ class Builder:
         return identity
 
     def _identify(self) -> CompilerIdentity:
-        return identify(self.compiler, self.config.compiler_memo, make_trust(self.config))
+        return identify(self.compiler, self.config.compiler_memo, make_trust(self.config), self.known_compiler)
 
     def _asked(self, desc: OpDesc, nodes: tuple[str, ...]) -> tuple[Key, tuple[str, ...] | None]:
         """Return an operator's key, and the options that it is debugged with; None if it is not."""
