@@ -109,6 +109,11 @@ class Stores:
 
         return open_remote("the remote store" if config.remote else f"remote in {config.policy_file}", url, self.setup)
 
+    @property
+    def may_come(self) -> bool:
+        """Whether a network that was never built here may come whole from others, so that nothing is begun early."""
+        return self.remote is not None and not self.remote.writes
+
     @cached_property
     def images(self) -> Images:
         """The networks that are stored whole."""

@@ -28,7 +28,7 @@ SECONDS = 1.0
 LEAST_RATE = 2**20
 """Bytes a second of one object, below which the service is slow."""
 
-_PIECE = 2**18
+_PIECE = 2**20
 _PAUSE = 0.1
 """Seconds after which what a busy server refused is asked for once more."""
 
