@@ -17,7 +17,7 @@ STAMP := $(VENV)/.ready-$(PYTHON_VERSION)-$(DEPENDENCIES)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test check unit campaign conformance bench setup format support clean help
+.PHONY: demo test check unit campaign conformance bench kernels kernels-check setup format support clean help
 
 demo: $(STAMP) ## Run the main job: a script, then ResNet-50 built cold, again, and with one layer changed
 	@$(BIN)/python examples/demo.py
@@ -54,6 +54,12 @@ bench: $(STAMP) ## Measure against ONNX Runtime and put the numbers into the doc
 	$(BIN)/python benchmarks/latency.py --json benchmarks/results/latency.json
 	$(BIN)/python benchmarks/readme_tables.py
 
+kernels: $(STAMP) ## Build the kernels that the package brings (src/opbuild/packs), again where a family or kernels/ was edited
+	$(BIN)/python -m kernels.make
+
+kernels-check: $(STAMP) ## Build all of them anew, and fail unless the package's have the very same bytes
+	$(BIN)/python -m kernels.make --check
+
 setup: $(STAMP) ## Make .venv with everything in it; PYTHON=python3.12 chooses the interpreter
 
 format: $(STAMP) ## Format the sources and mend what can be mended by itself
@@ -89,8 +95,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 $(VENV_STAMP):
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
-	  { echo "$(PYTHON) is not Python 3.10 to 3.13: name one that is, e.g. make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' || \
+	  { echo "$(PYTHON) is not Python 3.10 to 3.14: name one that is, e.g. make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "$(PYTHON) can not make virtual environments: install its venv module (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
-import tokenize
-from functools import lru_cache
 from pathlib import Path
 
 from setuptools import setup
@@ -16,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent / "src"))
 
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.imports import Modules
+from opbuild.platform.release import code
 from opbuild.platform.sources import MANIFEST, Sources
 
 
@@ -57,31 +55,6 @@ def describe(path: str, content: bytes, modules: Modules) -> tuple[str, tuple[st
         blake3_of(code(content)),
         tuple(each for each in module.imports if modules.module(each)) if module else (),
     )
-
-
-@lru_cache(maxsize=1024)
-def code(source: bytes) -> bytes:
-    """Return a source without what does not run: comments, blank lines, docstrings and other strings that stand alone.
-
-    The text that is left does not depend on the release of Python that finds these.
-    """
-    text = source.decode()
-    lines = io.StringIO(text).readlines()
-    statement: list[tokenize.TokenInfo] = []
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        row, column = token.start[0] - 1, token.start[1]
-        if token.type == tokenize.COMMENT:
-            lines[row] = lines[row][:column].rstrip() + "\n"
-        elif token.type == tokenize.NL and not lines[row].strip():
-            lines[row] = ""
-        elif token.type == tokenize.NEWLINE:
-            if {each.type for each in statement} == {tokenize.STRING}:
-                first, indent = statement[0].start[0] - 1, statement[0].start[1]
-                lines[first : row + 1] = [" " * indent + "pass\n", *[""] * (row - first)]
-            statement = []
-        elif token.type not in (tokenize.INDENT, tokenize.DEDENT, tokenize.NL):
-            statement.append(token)
-    return "".join(lines).encode()
 
 
 if __name__ == "__main__":

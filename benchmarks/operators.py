@@ -105,6 +105,10 @@ ROWS = (
     Row("OneHot", "4,096 of 1,000", lambda: [_places(1000, 4096), np.array(1000), np.float32([0, 1])], (1,)),
     Row("Hardmax", "64 x 1,000", lambda: [_floats(64, 1000)]),
     Row("STFT", "400 of 16,000", lambda: [_floats(1, 16000, 1), np.array(160), None, np.array(400)], (1, 3)),
+    Row("MatMul", "float64, 128 x 768 x 768", lambda: [_random.standard_normal((128, 768)),
+        _random.standard_normal((768, 768))], (1,)),
+    Row("MatMul", "float64, 1 x 2,048 x 1,000", lambda: [_random.standard_normal((1, 2048)),
+        _random.standard_normal((2048, 1000))], (1,)),
     Row("DFT", "8 x 1,024", lambda: [_floats(8, 1024, 1)], attrs={"onesided": 1}),
 )  # fmt: skip
 

@@ -47,8 +47,9 @@ def _times(net: Any, inputs: list[Any], runs: int) -> np.ndarray:
     """Return the median seconds of each call."""
     net(*inputs)
     executor = net._latest.executor
-    arena = executor._pool[-1]
-    outputs = [np.empty(shape, dtype) for shape, dtype in executor._outputs]
+    block = executor.blocks.take()
+    arena = block.enter(executor)
+    outputs = [np.empty(shape, dtype) for shape, dtype in executor._made]
     arena.attach([np.ascontiguousarray(array) for array in inputs], outputs)
     times = np.zeros((runs, len(arena.steps)))
     clock = time.perf_counter
@@ -58,6 +59,7 @@ def _times(net: Any, inputs: list[Any], runs: int) -> np.ndarray:
             function(*operands)
             times[run, index] = clock() - started
     arena.detach()
+    executor.blocks.give(block)
     return np.median(times, axis=0)
 
 

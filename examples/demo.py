@@ -1,4 +1,5 @@
-"""The main job in one minute: a script, then ResNet-50 built cold, again, and with one layer changed.
+"""The main job in one minute: a script, then ResNet-50 compiled from nothing, again, with one layer changed, and with
+the kernels that the release brings.
 
 ``make demo`` runs it. Each step is a process of its own, so what a later step reuses came from disk. The exit code is
 not 0 if a step did not do what it shows.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -24,6 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from opbuild.frontend.example_models import EXAMPLES, example_model
+from opbuild.kernel.host import host_level
+from opbuild.store.pack import Pack
 
 HERE = Path(__file__).resolve().parent
 TOLERANCE = 1e-3
@@ -88,9 +92,9 @@ def show_script(folder: Path, console: Console) -> list[str]:
 
 
 def show_network(folder: Path, console: Console) -> list[str]:
-    """Build ResNet-50 three times, each in a new process, and show a table; return what is wrong."""
+    """Build ResNet-50 four times, each in a new process, and show a table; return what is wrong."""
     folder.mkdir()
-    console.rule("2. ResNet-50: cold, again, and with one layer changed")
+    console.rule("2. ResNet-50: cold, again, with one layer changed, and from the pack of kernels")
     model, changed = folder / "resnet50.onnx", folder / "changed.onnx"
     onnx.save(example_model("resnet50"), model)
     layer = widen_one_kernel(model, changed)
@@ -99,25 +103,37 @@ def show_network(folder: Path, console: Console) -> list[str]:
     cold = run_step(model, folder)
     again = run_step(model, folder)
     edited = run_step(changed, folder)
+    packed = run_step(model, folder / "first", "1")
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in ("a new process", "built", "reused", "ready", "call", "all", "error"):
         table.add_column(column, justify="left" if column.startswith("a") else "right", no_wrap=True)
-    for label, step in (("cold", cold), ("again", again), (f"{layer} 3x3 -> 5x5", edited)):
+    labels = ("cold", "again", f"{layer} 3x3 -> 5x5", "first, from the pack")
+    for label, step in zip(labels, (cold, again, edited, packed), strict=True):
         times = (f"{step.ready * 1e3:.0f} ms", f"{step.call * 1e3:.1f} ms", f"{step.process:.2f} s")
         table.add_row(label, str(step.built), str(step.reused), *times, f"{step.error:.1e}")
     console.print(table)
     console.print(
-        "  ready: compile() to callable; all: the process; error: relative, from ONNX Runtime",
+        "  ready: compile() to callable; all: the process; error: relative, from ONNX Runtime; the first three with"
+        " OPBUILD_PACK=0, the last in an empty folder",
         style="dim",
     )
     for name, reason in edited.operators:
         console.print(f"  built for the changed layer: {name}: {reason}", highlight=False, soft_wrap=True)
     console.print()
-    return list(network_problems(cold, again, edited))
+    is_packed = Pack(host_level().name).compiler() is not None
+    return network_problems(cold, again, edited) + (pack_problems(packed) if is_packed else [])
+
+
+def pack_problems(packed: Step) -> list[str]:
+    """Return what the build with the release's kernels did that it should not have done."""
+    problems = [f"the pack lacks {packed.built} operators: run make kernels"] if packed.built else []
+    if not packed.error <= TOLERANCE:
+        problems.append(f"the output with the pack differs from ONNX Runtime's by {packed.error}")
+    return problems
 
 
 def network_problems(cold: Step, again: Step, edited: Step) -> list[str]:
-    """Return what the three builds did that they should not have done."""
+    """Return what the three builds without the pack did that they should not have done."""
     problems = []
     if not cold.built:
         problems.append("the cold build compiled nothing")
@@ -160,12 +176,13 @@ def write_expected(model: Path) -> None:
     np.savez(model.with_suffix(".npz"), image=image, expected=expected)
 
 
-def run_step(model: Path, folder: Path) -> Step:
-    """Build and call a model in a new process, whose progress shows on this terminal."""
+def run_step(model: Path, folder: Path, pack: str = "0") -> Step:
+    """Build and call a model in a new process, whose progress shows on this terminal; ``pack`` is its OPBUILD_PACK."""
+    folder.mkdir(exist_ok=True)
     result = folder / "result.json"
     command = [sys.executable, __file__, "--step", str(model), str(folder), str(result)]
     started = time.perf_counter()
-    done = subprocess.run(command, check=False)
+    done = subprocess.run(command, env={**os.environ, "OPBUILD_PACK": pack}, check=False)
     seconds = time.perf_counter() - started
     if done.returncode:
         sys.exit(f"{model.name} could not be built: see above")

@@ -16,13 +16,13 @@ from opbuild.arguments import ShapesGiven, as_shapes, checks_arguments
 from opbuild.config import Config, options_in
 from opbuild.errors import BuildError
 from opbuild.events import LINKING, PACKING, PREPARING, WRITING, Observer, working
-from opbuild.graph.types import Graph
+from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import FREE
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, is_surely_new
 from opbuild.pipeline.any_size import AnySize
-from opbuild.pipeline.images import Wanted
+from opbuild.pipeline.images import Ahead, Wanted
 from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
 from opbuild.pipeline.part_sizes import PartSource
 from opbuild.pipeline.parts import PartBinder
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from opbuild.builder.build import Builder
+    from opbuild.pipeline.opening import Openable
     from opbuild.pipeline.stages import Assembled, Planned
     from opbuild.runtime.weights import Packer
 
-__all__ = ["Network", "Report", "compile", "compile_graph"]
+__all__ = ["Network", "Report", "compile", "compile_graph", "compile_source"]
 
 
 # -- the data path -----------------------------------------------------------------------------------------------------
@@ -59,12 +60,13 @@ def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[],
     with new_builder() as builder:
         served = plan_served(stores, builder, lambda setup: plan_graphs([wanted.read(clock)], setup, clock))
         needed, stores, setup = served.needed, served.stores, served.stores.setup
-        packer = stores.packer()
-        (network,) = build_network(needed, setup, stores, served.builder, packer, clock)
-        network = network.followed_by(wanted.cut())
+        packer, cut = stores.packer(), wanted.cut()
+        ahead = wanted.ahead if cut is None else Ahead()
+        (network,) = build_network(needed, setup, stores, served.builder, packer, clock, ahead)
+        network = network.followed_by(cut)
         with clock("start"):
             executor = stores.images.run(network.record, network.built.library, network.constants.arrays)
-            wanted.loaded(network.built.symbols, executor.library)
+            ahead.built(network.built, executor.library, served.builder)
         working(setup.observer, WRITING)
         with clock("store"):
             if stores.images.keep(wanted, network, packer, served.builder) or network.built.compiled:
@@ -88,18 +90,30 @@ def plan_graphs(graphs: Sequence[Graph], setup: Setup, clock: Clock) -> Planned:
 
 
 def build_network(
-    needed: Planned, setup: Setup, stores: Stores, builder: Builder, packer: Packer, clock: Clock
+    needed: Planned,
+    setup: Setup,
+    stores: Stores,
+    builder: Builder,
+    packer: Packer,
+    clock: Clock,
+    ahead: Ahead = Ahead(),  # noqa: B008  it has no state
 ) -> list[Assembled]:
     """Build what a network needs and put it together; weights are packed while kernels are compiled."""
+    from opbuild.graph.constants import remembered_digests
     from opbuild.pipeline.steps import assemble, link_kernels, pack
     from opbuild.runtime.link import find_linker
 
     # it fails before anything is compiled
     linker = find_linker(setup.config.linker, setup.level.triple) if needed.kernels else None
+    with clock("lower"):
+        more = ahead.lower()
     with clock("decide"):
-        pending = builder.start(needed.kernels, needed.name)
+        pending = builder.start(needed.kernels, needed.name, more)
     watch = working(setup.observer, PACKING)
-    packed = [pack(program, packer, clock, watch) for program in needed.programs]
+    with remembered_digests():
+        packed = [pack(program, packer, clock, watch) for program in needed.programs]
+        with clock("pack"):
+            ahead.pack(packer)
     with clock("build"):
         result = pending.result()
         stores.count(result)
@@ -210,7 +224,7 @@ def compile_model(
 
         def bind_with(stores: Stores, new_builder: Callable[[], Builder]) -> Callable[[Wanted], Binding]:
             def bind_wanted(wanted: Wanted) -> Binding:
-                whole = wanted._replace(otherwise=sizes.bind_stored, loaded=sizes.add)
+                whole = wanted._replace(otherwise=sizes.bind_stored, ahead=sizes)
                 return bind(whole, stores.setup, stores, new_builder)
 
             return bind_wanted
@@ -286,3 +300,68 @@ def compile_graph(
     inputs = tuple(Endpoint(name, graph.types[name]) for name in graph.inputs)
     signature = tuple(endpoint.type.shape for endpoint in inputs)
     return Network(graph.name, inputs, graph.outputs, binder, first=binder(signature))
+
+
+@names_limits(BuildError, "the network can not be built")
+def compile_source(
+    source: Openable,
+    config: Config,
+    *,
+    observer: Observer | None = None,
+    image: bool = True,
+    follows: bool = False,
+    precedes: bool = False,
+) -> Network:
+    """Return a network for whatever gives graphs for the shapes of its inputs; it is built when it is first called.
+
+    Args:
+        source: What is called; extents that are -1 in its declaration may differ from call to call.
+        config: Settings.
+        observer: Told what happens.
+        image: Whether to start from a stored network, and to store this one.
+        follows: Whether the same was built for other sizes before: it is bound by numbers then, if it can be.
+        precedes: Whether the same may be asked for in other sizes: the kernels that compute those are made behind the
+            first call.
+
+    Raises:
+        ModelError: A call, if a node can not be expressed.
+        BuildError: A call, if an operator can not be built, or the network not linked.
+    """
+    setup = set_up(config, None, observer, stores_networks=image)
+    stores = Stores(setup)
+    behind = stores.behind()
+    declared = [each.shape or () for each in source.declaration.inputs]
+    is_open = any(FREE in shape for shape in declared)
+
+    def bind_with(stores: Stores, signature: Shapes, *, is_urgent: bool) -> Binding:
+        inputs = zip(source.declaration.inputs, signature, strict=True)
+        types = {name: TensorType(dtype, shape) for (name, dtype, _), shape in inputs}
+        wanted = Wanted(
+            stores.images.key(source.declaration.name, source.digest, types) if image else None,
+            lambda clock: source.graph(signature, clock),
+            lambda: source.edited,
+            sizes.bind_stored if is_urgent else lambda: None,
+            sizes,
+        )
+        return bind(wanted, stores.setup, stores, lambda: make_builder(stores.setup, stores, is_urgent=is_urgent))
+
+    sizes = AnySize(
+        source,
+        behind,
+        declared,
+        lambda: make_builder(behind.setup, behind),
+        lambda signature: bind_with(behind, signature, is_urgent=False),
+        is_open=is_open,
+        precedes=precedes,
+    )
+
+    def binder(signature: Shapes) -> Bound:
+        bound: Bound | None = sizes.bind(signature)
+        if bound is None:
+            bound = sizes.bind_now(signature) if follows and is_open else None
+            bound = bound or bind_with(stores, signature, is_urgent=True)
+            sizes.begin(signature, bound)
+        return bound
+
+    inputs = tuple(Endpoint(name, TensorType(dtype, shape or ())) for name, dtype, shape in source.declaration.inputs)
+    return Network(source.declaration.name, inputs, [each.name for each in source.declaration.outputs], binder)

@@ -75,6 +75,16 @@ def checks_arguments(function: F) -> F:
     return cast("F", wrapped)
 
 
+def read_option(name: str, value: Any) -> Any:
+    """Return the value of an option as settings take it.
+
+    Raises:
+        OptionError: If it is not what the option may be.
+        KeyError: If there is no such option.
+    """
+    return _read(name, value, _kind_of("", name))
+
+
 def _kind_of(function: str, argument: str) -> Kind:
     if argument in OPTIONS:
         return Kind(_READERS[OPTIONS[argument].kind], OPTIONS[argument].hint)

@@ -110,6 +110,8 @@ class Config:
         forbid_compile: Any compile is an error (``OPBUILD_FORBID_COMPILE=1``).
         workers: Operators compiled at once (``MS_BUILD_PROCESS_NUM``, 1 to 24; default the cores this process may use).
         num_threads: Threads that run one network (``OPBUILD_NUM_THREADS``; default the cores this process may use).
+        uses_pack: Whether kernels are taken from the pack that the release brings (``OPBUILD_PACK``; yes where the
+            environment does not say no).
         copy_weights: Whether networks get their weights as copies, instead of mapping the cache's files
             (``OPBUILD_COPY_WEIGHTS``).
         compile_timeout: Seconds after which one compile counts as hung (``OPBUILD_COMPILE_TIMEOUT``, default 300).
@@ -130,6 +132,8 @@ class Config:
         remote: URL of a store that others share (``OPBUILD_REMOTE``); empty: none, unless ``op_cache.ini`` names one.
         remote_mode: ``off``, ``read`` or ``write`` (``OPBUILD_REMOTE_MODE``).
         signing_key: What files are signed with, or ``file:`` and a path (``OPBUILD_SIGNING_KEY``); not shown.
+        fills_cache: Whether the cache is to hold every operator that is used, as MindSpore's and ATC's do: the pack
+            serves only where nothing can be compiled.
         warnings: What was wrong with the environment and did not stop the build; told when a session opens.
     """
 
@@ -148,6 +152,7 @@ class Config:
     precision_mode: str = setting(PRECISION_MODES[0], choice(PRECISION_MODES))
     exec_timeout: float = setting(1836.0, _told("HCCL_EXEC_TIMEOUT", _seconds(0, 2**31 - 1)))
     compile_timeout: float = setting(300.0, _told("OPBUILD_COMPILE_TIMEOUT", _seconds(1, 86400)))
+    uses_pack: bool = setting(False, Setting(variable="OPBUILD_PACK", read=read_flag, default=lambda: True))
     linker: str = setting("", _told("OPBUILD_LINKER"))
     trust_shared_cache: bool = setting(False, _told("OPBUILD_TRUST_SHARED_CACHE", read_flag))
     remote: str = setting("", _REMOTE, repr=False)
@@ -161,6 +166,7 @@ class Config:
     device_id: int = 0
     debug_folder: Path = Path("kernel_meta")
     soc_version: str = ""
+    fills_cache: bool = False
     warnings: tuple[str, ...] = ()
 
     @property
@@ -255,6 +261,7 @@ class Config:
             job_folder=_job_folder(env.get("OPBUILD_JOB_DIR", "")),
             device_id=_integer(env, "DEVICE_ID", device, 0),
             debug_folder=Path(env.get("ASCEND_WORK_PATH") or ".") / "kernel_meta",
+            fills_cache=mindspore or atc,
             warnings=tuple(warnings),
         )
 

@@ -70,7 +70,7 @@ class Report:
         arena: Bytes of memory for intermediate values.
         constants: Bytes of packed constants.
         cuts: Of a network in parts the nodes at which it was cut so far: its other numbers are sums over the parts that
-            calls have asked for.
+            calls have asked for. Of a build that is only planned those behind which it is bound when it is called.
     """
 
     network: str

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,10 @@ from opbuild.errors import ModelError
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import LEVELS
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.available import meaning
 from opbuild.lowering.context import Options
+from opbuild.pipeline.loaded import with_rank
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.pipeline.templates import OpenProgram
 from opbuild.program import KernelCall, Program, View
@@ -77,25 +80,40 @@ def is_chosen_alike(template: Template, program: Program) -> bool:
     return descs == [call.desc for call in program.calls if isinstance(call, KernelCall)]
 
 
+def assert_served(template: Template, numbers: list[int], kernels: Collection[OpDesc]) -> None:
+    """Some kernel of those that were to be enough may compute each call in a size."""
+    for each in template.decided:
+        dims = [tuple((numbers[a], numbers[b]) for a, b in zip(p[::2], p[1::2], strict=True)) for p in each.dims]
+        alike = [kernel for kernel in kernels if meaning(kernel) == meaning(each.desc)]
+        assert any(kernel.problem(with_rank(kernel, dims)) is None for kernel in alike), each.desc
+
+
 def test_a_template_is_what_lowering_makes_at_each_size_for_which_it_is() -> None:
-    """Where its conditions hold, its numbers are those of the network lowered at that size; extents 0 and 1 too."""
+    """Where its conditions hold, its numbers are those of the network lowered at that size; extents 0 and 1 too.
+
+    The kernels of one size, and those without limits where they are not enough, compute it there.
+    """
     found: Counter[str] = Counter()
     for seed in range(FIRST, FIRST + NETWORKS):
         model = load_model(make_open_model(seed).SerializeToString())
         made: list[tuple[tuple[int, int], OpenProgram, Template]] = []
+        enough: dict[Template, Collection[OpDesc]] = {}
         for size in sizes(seed, SIZES):
             try:
                 program = opened(model, size)
             except ModelError:  # a size that the network does not take
                 found["refused"] += 1
                 continue
+            kernels = program.kernels(lambda desc: [desc])
             made.append((size, program, template_of(program)))
+            enough[made[-1][2]] = kernels
         for _, _, template in made:
             for size, program, _ in made:
                 numbers = template.numbers(((*size, WIDTH),))
                 if numbers is None:
                     found["another template"] += 1
                     continue
+                assert_served(template, numbers.tolist(), enough[template])
                 fixed = program.at_hand()
                 alike = is_chosen_alike(template, fixed)
                 found["compared" if alike else "other variants"] += 1

@@ -223,7 +223,7 @@ class HalideBuffer(ctypes.Structure):
     def of(array: Array, dims: Sequence[tuple[int, int]]) -> HalideBuffer:
         """Describe an array, which must outlive the result, by its ``(extent, stride)`` pairs, innermost first."""
         table = (_HalideDimension * max(len(dims), 1))(*(_HalideDimension(0, e, s, 0) for e, s in dims))
-        code = {"i": 0, "u": 1, "b": 1, "f": 2}[array.dtype.kind]
+        code = 3 if array.dtype.name == "bfloat16" else {"i": 0, "u": 1, "b": 1, "f": 2}[array.dtype.kind]
         buffer = HalideBuffer(0, None, array.ctypes.data, 0, code, array.itemsize * 8, 1, len(dims), table, None)
         buffer.table = table
         return buffer

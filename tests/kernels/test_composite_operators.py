@@ -181,12 +181,32 @@ def test_fourier_transforms_of_any_length(axis: int, length: int | None, way: tu
     assert_same(found, spectrum(x, count, axis % 4 if axis < 0 else axis, inverse, onesided))
 
 
+@pytest.mark.parametrize(("length", "axis"), [(256, 1), (300, 1), (288, 2), (257, 1)])
+@pytest.mark.parametrize("way", [(1, 0, 0), (1, 0, 1), (2, 0, 0), (2, 1, 0), (1, 1, 0)])
+def test_long_fourier_transforms_are_made_in_two_steps(length: int, axis: int, way: tuple[int, int, int]) -> None:
+    """Of any two factors, equal or not, in the middle of a value or not; a prime length takes one step."""
+    parts, inverse, onesided = way
+    x = random(*((2, length) if axis == 1 else (2, 3, length)), parts)
+    (found,) = outputs_of("DFT", [x, None, np.array(axis)], (2,), inverse=inverse, onesided=onesided)
+    assert_same(found, spectrum(x, length, axis, inverse, onesided))
+
+
+def test_what_is_not_finite_reaches_all_of_its_own_transform() -> None:
+    """And nothing of another row's."""
+    x = random(3, 256, 1)
+    x[1, 7] = np.nan
+    (found,) = outputs_of("DFT", [x, None, np.array(1)], (2,))
+    assert np.isnan(found[1]).all()
+    assert_same(found[::2], spectrum(x[::2], 256, 1, 0, 0))
+
+
 @pytest.mark.parametrize("onesided", [0, 1])
 @pytest.mark.parametrize("window", ["none", "known", "given"])
-def test_short_time_fourier_transforms(onesided: int, window: str) -> None:
-    """Frames overlap; the window may be given to the call."""
+@pytest.mark.parametrize("has_parts", [True, False])
+def test_short_time_fourier_transforms(onesided: int, window: str, has_parts: bool) -> None:
+    """Frames overlap; the window may be given to the call; a real signal's last dimension may be left out."""
     signal, shape = random(2, 50, 1), np.abs(random(16, seed=1))
-    inputs = [signal, np.array(7), None if window == "none" else shape, np.array(16)]
+    inputs = [signal if has_parts else signal[..., 0], np.array(7), None if window == "none" else shape, np.array(16)]
     known = (1, 2, 3) if window == "known" else (1, 3)
     (found,) = outputs_of("STFT", inputs, known, onesided=onesided)
     frames = np.stack([signal[:, start : start + 16, 0] for start in range(0, 35, 7)], 1)

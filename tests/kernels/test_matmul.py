@@ -15,6 +15,7 @@ import pytest
 from kernels.combinations import crossed
 from kernels.harness import run_program
 from kernels.lowered import program_of, random, run_node, variants
+from opbuild.dtypes import numpy_dtype
 from opbuild.families.matmul.family import choose, tiles
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.host import host_level, runs_here
@@ -24,7 +25,7 @@ from opbuild.lowering.context import Lowering, Options
 from opbuild.lowering.rules.matmul import matmul
 from opbuild.lowering.strided import viewed_as
 from opbuild.operations.expression import ACC, arg, const
-from opbuild.program import HostCall
+from opbuild.program import HostCall, KernelCall
 
 Array = npt.NDArray[Any]
 NODE = Node("MatMul", ("a", "b"), ("y",), {}, "product")
@@ -209,3 +210,46 @@ def test_element_types_without_a_kernel_go_to_the_host() -> None:
     program = program_of([NODE], inputs, {"y": ("int64", (2, 2))})
     assert [type(call) for call in program.calls] == [HostCall]
     assert "int64" in program.notes["product"]
+
+
+def products_of_pairs(m: int, k: int, n: int, special: bool = False) -> None:
+    """Check a product with a constant matrix of bfloat16 where one instruction adds up pairs."""
+    a, b = bfloat16s(m, k), bfloat16s(k, n, seed=1)
+    if special:
+        a[0, 0], a[m // 2, k - 1], a[m - 1, 0], b[1, 0] = np.nan, np.inf, -np.inf, np.inf
+    left = a.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        expected = a.astype(np.float64) @ b.astype(np.float64)
+    program = program_of([NODE], {"a": left}, {"y": ("float32", (m, n))}, {"b": b}, level=PAIRS)
+    assert {call.desc.attrs["rhs"] for call in program.calls if isinstance(call, KernelCall)} <= {"pairs"}
+    check(run_program(program, {"a": left}, level=PAIRS)["y"], expected)
+
+
+def bfloat16s(*shape: int, seed: int = 0) -> Array:
+    """Return random numbers of bfloat16."""
+    return random(*shape, seed=seed).astype(numpy_dtype("bfloat16"))
+
+
+PAIRS = next(level for level in LEVELS if Machine.of(level).pairs)
+
+
+@pytest.mark.skipif(runs_here(PAIRS) is not None, reason="this machine has no dot product of bfloat16")
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 40), (0, 5, 3), (4, 0, 3), (3, 2, 31), (8, 37, 33), (25, 70, 130)])
+def test_weights_of_bfloat16_are_multiplied_in_pairs(m: int, k: int, n: int) -> None:
+    """Neighbours along K lie together, an odd last one beside a zero; rows and columns of any number."""
+    products_of_pairs(m, k, n)
+
+
+@pytest.mark.skipif(runs_here(PAIRS) is not None, reason="this machine has no dot product of bfloat16")
+def test_nan_and_infinity_of_bfloat16_reach_their_sums_alone() -> None:
+    """Beside an odd last neighbour and within pairs; the zeros beyond K make no NaN of an infinity."""
+    products_of_pairs(9, 31, 50, special=True)
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=str)
+def test_pairs_are_for_levels_with_an_instruction_for_them(level: Level) -> None:
+    """Elsewhere, and in high precision, a matrix of bfloat16 lies in panels as any other."""
+    for mode, pairs in (("high_performance", Machine.of(level).pairs), ("high_precision", False)):
+        given, known = {"a": random(8, 32)}, {"b": bfloat16s(32, 40)}
+        program = program_of([NODE], given, {"y": ("float32", (8, 40))}, known, mode, level)
+        assert [desc.attrs["rhs"] for desc in program.descriptors()] == ["pairs" if pairs else "panels"]

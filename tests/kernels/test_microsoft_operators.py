@@ -14,7 +14,16 @@ from onnx import TensorProto, helper
 
 import opbuild
 from comparison import onnxruntime_outputs
+from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
+from opbuild.frontend.onnx_model import load_model
+from opbuild.graph.types import Graph
+from opbuild.kernel.level import LEVELS
+from opbuild.lowering.context import Options
+from opbuild.pipeline.parts import PartBinder
+from opbuild.pipeline.steps import optimize_graph
+from opbuild.pipeline.templates import OpenProgram
+from opbuild.runtime.weights import Packer, pack_constants
 
 Array = npt.NDArray[Any]
 
@@ -130,6 +139,12 @@ CASES = [
         GQA,
         (True, True, True),
     ),
+    Case(
+        "GroupQueryAttention",
+        (f(3, 1, 64), f(3, 1, 32), f(3, 1, 32), f(3, 2, 6, 16), f(3, 2, 6, 16), i32(6, 6, 6), i32(7), *WIDE),
+        {**GQA, "do_rotary": 1},
+        (True, True, True),
+    ),
 ]
 
 
@@ -191,3 +206,94 @@ def test_forms_that_are_not_served_are_refused_by_name(cache: Path) -> None:
     model, _ = model_of(Case("FusedMatMul", (f(3, 3),), {}))
     with pytest.raises(InvalidModelError, match="FusedMatMul node 'node' lacks input 1"):
         opbuild.compile(model, cache_path=cache)
+
+
+def test_tokens_after_each_other_are_one_binding(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache with room: how many keys there are is read as data, of each batch its own, and decides no shape.
+
+    Two layers and the number of all keys as an input, whose values up to the length of the cache are one.
+    """
+    batch, room, groups, size, tokens = 2, 20, GQA["kv_num_heads"], 8, 12
+    caches = [f"past_{kind}{layer}" for layer in (0, 1) for kind in "kv"]
+    nodes = [
+        helper.make_node(
+            "GroupQueryAttention",
+            ["x" if layer == 0 else "y0", "key", "value", *caches[2 * layer : 2 * layer + 2], "last", "total"],
+            [f"y{layer}", *(f"new_{name}" for name in caches[2 * layer : 2 * layer + 2])],
+            domain="com.microsoft",
+            **GQA,
+        )
+        for layer in (0, 1)
+    ]
+    floats = {"x": (batch, 1, 32), "key": (batch, 1, 16), "value": (batch, 1, 16)}
+    floats |= dict.fromkeys(caches, (batch, groups, room, size))
+    graph = helper.make_graph(
+        nodes,
+        "decode",
+        [
+            *(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in floats.items()),
+            helper.make_tensor_value_info("last", TensorProto.INT32, [batch]),
+            helper.make_tensor_value_info("total", TensorProto.INT32, [1]),
+        ],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+         for name in ("y1", *(f"new_{name}" for name in caches))],
+    )  # fmt: skip
+    versions = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=versions, ir_version=10)
+    bound: list[str] = []
+    bind = PartBinder._next
+    monkeypatch.setattr(PartBinder, "_next", lambda self, part, *more: bound.append("") or bind(self, part, *more))
+    network = opbuild.compile(model, cache_path=cache)
+    held = {name: np.zeros(floats[name], np.float32) for name in caches}
+    for token in range(tokens):
+        last = i32(token, max(token - 3, 0))  # the second batch began three tokens later
+        given = {name: f(*floats[name]) for name in ("x", "key", "value")} | held
+        given |= {"last": last, "total": i32(token + 1)}
+        found, wanted = network.run(given), onnxruntime_outputs(model, given)
+        np.testing.assert_allclose(found["y1"], wanted[0], rtol=1e-4, atol=1e-5)
+        for name, expected in zip(caches, wanted[1:], strict=True):
+            held[name] = found[f"new_{name}"]
+            for index, end in enumerate(last + 1):
+                np.testing.assert_allclose(held[name][index, :, :end], expected[index, :, :end], rtol=1e-4, atol=1e-5)
+    assert len(bound) == 1
+    assert not network.report.host
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_cache_that_grows_is_bound_by_numbers(batch: int) -> None:
+    """Where shapes tell how many keys there are, what is lowered at one length holds at others."""
+    names = ["x", "key", "value", "past_k", "past_v", "last", "total"]
+    nodes = [
+        helper.make_node("Shape", ["mask"], ["all"], start=1, end=2),
+        helper.make_node("Cast", ["all"], ["total"], to=TensorProto.INT32),
+        helper.make_node("GroupQueryAttention", names, ["y", "k", "v"], domain="com.microsoft", **GQA),
+    ]
+    declared = {"x": (batch, 1, 32), "key": (batch, 1, 16), "value": (batch, 1, 16)}
+    declared |= dict.fromkeys(("past_k", "past_v"), (batch, 2, -1, 8)) | {"last": (batch,), "mask": (batch, -1)}
+    kinds = {"last": TensorProto.INT32, "mask": TensorProto.INT64}
+    graph = helper.make_graph(
+        nodes,
+        "growing",
+        [helper.make_tensor_value_info(name, kinds.get(name, TensorProto.FLOAT), [None if each < 0 else each
+                                                                                  for each in shape])
+         for name, shape in declared.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", "k", "v")],
+    )  # fmt: skip
+    versions = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = load_model(helper.make_model(graph, opset_imports=versions, ir_version=10))
+
+    def shapes(past: int) -> tuple[tuple[int, ...], ...]:
+        open_ = {"mask": past + 1}
+        return tuple(
+            tuple(open_.get(name, past) if each < 0 else each for each in shape) for name, shape in declared.items()
+        )
+
+    def opened(given: Sequence[tuple[int, ...]]) -> Graph:
+        return optimize_graph(model.bind(dict(zip(declared, given, strict=True)), evaluate))
+
+    program = OpenProgram(opened, list(declared.values()), shapes(20), LEVELS[-1], Options())
+    template = program.template(pack_constants(program.at_hand(), Packer()))
+    for past in (17, 21, 40, 300):
+        numbers = template.numbers(shapes(past))
+        assert numbers is not None, past
+        assert numbers[template.outputs[1].type.shape[2]] == past + 1

@@ -18,6 +18,7 @@ import networks
 import opbuild
 from comparison import onnxruntime_output, relative_error
 from fuzzing import CAMPAIGN
+from opbuild.backend.host.evaluate import evaluate_native, is_native
 from opbuild.config import Config
 from opbuild.errors import BuildError, OptionError, ShapeError, UnsupportedOperatorError
 from opbuild.frontend.onnx_model import load_model
@@ -26,7 +27,7 @@ from opbuild.lowering.context import Options
 from opbuild.models.sizes import make_sizes
 from opbuild.offline.build import build_offline
 from opbuild.offline.file import read_offline
-from opbuild.offline.ranges import bind, lower_to, plan_ranges
+from opbuild.offline.ranges import lower_to, optimized, plan_ranges
 from processes import WITHOUT_COMPILER, environment
 
 Ranges = Sequence[int | tuple[int, int]]
@@ -231,18 +232,22 @@ def test_a_file_of_another_version_binds_no_new_size(
 
 
 def test_nodes_that_need_the_model_are_refused_by_name(config: Config, tmp_path: Path) -> None:
-    """Control flow and operators without a shape rule need onnx to be bound: all are named, nothing is written."""
+    """Operators without a shape rule that only onnx evaluates are all named, in branches too; nothing is written."""
     branch = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["r"])], "b", [], [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)]
+        [helper.make_node("CenterCropPad", ["x", "size"], ["r"], name="inside")],
+        "b",
+        [],
+        [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)],
     )
     nodes = [
         helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
         helper.make_node("Cast", ["sum"], ["which"], to=TensorProto.BOOL),
         helper.make_node("If", ["which"], ["c"], name="the_if", then_branch=branch, else_branch=branch),
-        helper.make_node("Det", ["c"], ["y"], name="the_det"),
+        helper.make_node("CenterCropPad", ["x", "size"], ["d"], name="the_crop"),
+        helper.make_node("Add", ["c", "d"], ["y"]),
     ]
-    model = graph_model(nodes, ["n", "n"], {})
-    with pytest.raises(UnsupportedOperatorError, match=r"the_if .*control flow.*the_det"):
+    model = graph_model(nodes, ["n", "n"], {"size": np.array([2, 2])})
+    with pytest.raises(UnsupportedOperatorError, match=r"inside \(CenterCropPad: no shape rule\).*the_crop"):
         build_offline(model, tmp_path / "net.om", ranges={"x": [-1, -1]}, config=config)
     assert list(tmp_path.iterdir()) == []
 
@@ -262,19 +267,20 @@ def test_a_file_has_the_kernel_that_each_size_would_choose(
     model: Callable[[], onnx.ModelProto], ranges: Ranges
 ) -> None:
     """Sizes that were not looked at get their own variants too, not only ones that are legal: none is left to luck."""
-    portable, target, options = load_model(model()).portable(), host_level(), Options()
+    portable, target, options = load_model(model()).portable(is_native), host_level(), Options()
     known = plan_ranges(portable, [ranges], target, options).needed.kernels
     chance = random.Random(7)
     for _ in range(500 if CAMPAIGN else 24):
         shape = tuple(extent if isinstance(extent, int) else chance.randint(*extent) for extent in ranges)
-        wanted = lower_to(bind(portable, (shape,), False), target, options, None).descriptors()
+        graph = optimized(portable.bind((shape,), evaluate_native), False)
+        wanted = lower_to(graph, target, options, None).descriptors()
         assert [desc for desc in wanted if desc not in known] == [], shape
 
 
 def test_a_network_without_kernels_has_ranges_too() -> None:
     """Nothing is asked of any family where the host computes all; the file has its program all the same."""
     pool = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2, 2])
-    model = load_model(graph_model([pool], ["n", 1, 4, 4, 4], {})).portable()
+    model = load_model(graph_model([pool], ["n", 1, 4, 4, 4], {})).portable(is_native)
     plan = plan_ranges(model, [[(1, 9), 1, 4, 4, 4]], host_level(), Options())
     assert len(plan.first.calls) == 1
 

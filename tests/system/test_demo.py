@@ -37,7 +37,7 @@ def test_the_demo_runs_and_shows_each_step(tmp_path: Path) -> None:
     assert "output: [ 1. 16. 81.]" in done.stdout
     for suffix in (".o", ".info", ".json"):
         assert f"_0{suffix} " in done.stdout
-    for row in ("cold", "again", "3x3 -> 5x5"):
+    for row in ("cold", "again", "3x3 -> 5x5", "from the pack"):
         assert row in done.stdout
     assert "operators to compile" in done.stderr
 
@@ -59,6 +59,14 @@ def test_the_demo_fails_when_a_step_does_not_do_what_it_shows(demo: ModuleType) 
         (cold, again, replace(edited, error=0.01)),
     ):
         assert len(demo.network_problems(*wrong))
+
+
+def test_the_demo_fails_when_the_pack_is_not_enough(demo: ModuleType) -> None:
+    """Operators that the release should bring and does not, and wrong results of those that it brings, are found."""
+    packed = demo.Step(process=0.5, ready=0.2, call=0.03, built=0, reused=20, operators=[], error=1e-7)
+    assert demo.pack_problems(packed) == []
+    assert len(demo.pack_problems(replace(packed, built=1))) == 1
+    assert len(demo.pack_problems(replace(packed, error=0.01))) == 1
 
 
 def test_the_changed_layer_is_one_convolution(demo: ModuleType, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_python_that_can_not_be_used_is_named(clone: Path) -> None:
     old.chmod(0o755)
     done = make(clone, "setup", f"PYTHON={old}")
     assert done.returncode != 0
-    assert "is not Python 3.10 to 3.13" in done.stdout
+    assert "is not Python 3.10 to 3.14" in done.stdout
     assert "make PYTHON=" in done.stdout
 
 

@@ -294,6 +294,21 @@ def test_c_names_the_operators_that_run_in_python_only(program: Path, config: Co
     assert "run in Python only: MatMul (on_the_host)" in done.stderr
 
 
+def test_c_names_the_node_at_which_a_network_is_cut(program: Path, config: Config, tmp_path: Path) -> None:
+    """What follows is bound when the shapes are known, in Python."""
+    graph = helper.make_graph(
+        [helper.make_node("NonZero", ["x"], ["f"], name="where"), helper.make_node("Abs", ["f"], ["y"])],
+        "parts",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    path = opbuild.build_offline(model, tmp_path / "parts", config=config)
+    done = subprocess.run([str(program), str(path)], check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "depend on data or values (NonZero where): it runs in Python only" in done.stderr
+
+
 def double_model() -> onnx.ModelProto:
     """A product of float64 matrices, which no kernel serves."""
     graph = helper.make_graph(

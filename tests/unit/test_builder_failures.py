@@ -50,6 +50,19 @@ def test_a_failed_compile_is_named_and_stores_nothing(config: Config, mode: str,
     assert again.built == 0
 
 
+def test_what_a_network_can_do_without_fails_no_build(config: Config) -> None:
+    """The build delivers all else and tells what failed; an operator that is needed as well still fails it."""
+    seen, bad = Recorder(), conv(2, fake="raise")
+    with disk_builder(config, seen) as builder:
+        result = builder.start(needed(conv(1)), "net", needed(conv(3), bad)).result()
+        assert list(result.entries) == [conv(1), conv(3)]
+        assert result.built == 2
+        (told,) = seen.of(events.Warned)
+        assert "this operator can not be compiled" in told.message
+        with pytest.raises(CompileError):
+            builder.start(needed(bad), "net", needed(bad)).result()
+
+
 @pytest.mark.parametrize("mode", ["print", "orphan"])
 def test_a_compiler_that_prints_or_leaves_processes_behind_disturbs_nobody(config: Config, mode: str) -> None:
     """The compiler's output never mixes with answers, and what it started ends with it."""

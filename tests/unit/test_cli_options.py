@@ -114,12 +114,16 @@ def test_an_output_folder_that_can_not_be_made_is_an_option_error(tmp_path: Path
 def test_arguments_after_a_script_belong_to_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Options that opbuild has too, unknown ones and ``--`` reach the script untouched; its exit code comes back."""
     seen = {}
-    stand_in = SimpleNamespace(run_script=lambda path, arguments: seen.update(path=path, arguments=arguments) or 7)
+    stand_in = SimpleNamespace(
+        run_script=lambda path, arguments, serve: seen.update(path=path, arguments=arguments, serve=serve) or 7
+    )
     monkeypatch.setitem(__import__("sys").modules, "opbuild.cli.run_script", stand_in)
     script = tmp_path / "train.py"
     script.write_text("")
     assert main(["run", str(script), "--workers", "x", "--help", "--", "-n"]) == 7
-    assert seen == {"path": script, "arguments": ["--workers", "x", "--help", "--", "-n"]}
+    assert seen == {"path": script, "arguments": ["--workers", "x", "--help", "--", "-n"], "serve": ()}
+    assert main(["run", "--serve=mindspore", "--serve", "onnxruntime", str(script), "--serve", "x"]) == 7
+    assert seen == {"path": script, "arguments": ["--serve", "x"], "serve": ("mindspore", "onnxruntime")}
 
 
 def test_options_before_a_script_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

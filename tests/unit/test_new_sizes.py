@@ -6,13 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
 from opbuild.builder.client import server_environment
@@ -20,71 +20,25 @@ from opbuild.errors import BuildError
 from opbuild.events import CompileStarted, Event, Warned
 from opbuild.graph.types import Array
 from opbuild.pipeline.any_size import AnySize
+from opbuild.platform.background import Background
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.sized import SizedExecutor
+from open_rows import check, executor_of, model, noted_sizes
 from until import until
-
-WEIGHTS = np.linspace(-1, 1, 24 * 8, dtype=np.float32).reshape(24, 8)
-
-
-def model() -> onnx.ModelProto:
-    """``softmax(x @ w + rows)``, where ``rows`` counts them, on any number of rows."""
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["product"]),
-        helper.make_node("Shape", ["x"], ["rows"], start=0, end=1),
-        helper.make_node("Squeeze", ["rows"], ["row"]),
-        helper.make_node("Range", ["zero", "row", "one"], ["places"]),
-        helper.make_node("Cast", ["places"], ["numbers"], to=TensorProto.FLOAT),
-        helper.make_node("Unsqueeze", ["numbers", "last"], ["column"]),
-        helper.make_node("Mul", ["product", "column"], ["sum"]),
-        helper.make_node("Softmax", ["sum"], ["y"]),
-    ]
-    constants = {"zero": np.int64(0), "one": np.int64(1), "last": np.array([1])}
-    graph = helper.make_graph(
-        nodes,
-        "rows",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 24])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 8])],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in {**constants, "w": WEIGHTS}.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-
-
-def check(network: opbuild.Network, rows: int) -> None:
-    """Call a network and compare."""
-    x = np.random.default_rng(rows).uniform(-1, 1, (rows, 24)).astype(np.float32)
-    sums = (x @ WEIGHTS).astype(np.float64) * np.arange(rows)[:, None]
-    powers = np.exp(sums - sums.max(axis=1, keepdims=True))
-    np.testing.assert_allclose(network(x), powers / powers.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-5)
-
-
-def executor_of(network: opbuild.Network, rows: int) -> Any:
-    """What runs a size."""
-    return network._bindings[((rows, 24),)].executor
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[AnySize]:
+def made() -> Iterator[list[AnySize]]:
     """What binds the sizes of the networks that a test compiles."""
-    found: list[AnySize] = []
-    begin = AnySize.begin
-
-    def noted(self: AnySize, *arguments: Any) -> None:
-        found.append(self)
-        begin(self, *arguments)
-
-    monkeypatch.setattr(AnySize, "begin", noted)
-    return found
+    with noted_sizes() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in which the network was built for 20 rows, and prepared for other sizes."""
     folder = tmp_path_factory.mktemp("store")
-    found: list[AnySize] = []
-    begin = AnySize.begin
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AnySize, "begin", lambda self, *each: (found.append(self), begin(self, *each)))
+    with noted_sizes() as found:
         check(opbuild.compile(model(), cache_path=folder, workers=2), 20)
     found[0].wait()
     return folder
@@ -115,6 +69,40 @@ def test_a_size_that_is_asked_for_again_gets_the_kernels_that_suit_it(store: Pat
     assert until(lambda: isinstance(executor_of(network, 3), Executor))
     check(network, 3)
     assert not network._improving
+
+
+def test_after_the_first_size_of_a_cold_store_no_other_is_built(tmp_path: Path, made: list[AnySize]) -> None:
+    """What any size needs is built with the first one: also before anything behind that call is done."""
+    network = opbuild.compile(model(), cache_path=tmp_path, workers=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Background, "start", lambda _: None)  # nothing is done behind calls
+        check(network, 20)
+        for rows in (33, 16, 100, 17):
+            check(network, rows)
+            assert isinstance(executor_of(network, rows), SizedExecutor), rows
+            assert network.report.built == 0
+    assert made[0]._opened[0].template.variables
+    made[0].wait()
+
+
+def test_a_process_that_finds_a_template_reads_no_model(store: Path) -> None:
+    """Neither its calls nor what is behind them load onnx or a compiler; new sizes are bound all the same."""
+    code = (
+        "import sys, numpy as np, opbuild\n"
+        "net = opbuild.compile(sys.argv[1], cache_path=sys.argv[2])\n"
+        "for rows in (20, 33, 7):\n"
+        "    net(np.ones((rows, 24), np.float32))\n"
+        "    assert net.report.built == 0\n"
+        "import threading\n"
+        "for thread in threading.enumerate():\n"
+        "    thread.name == 'opbuild-any-size' and thread.join(60)\n"
+        "print([name for name in ('onnx', 'halide') if name in sys.modules])\n"
+    )
+    path = store / "model.onnx"
+    path.write_bytes(model().SerializeToString(deterministic=True))
+    command = [sys.executable, "-c", code, str(path), str(store)]
+    ended = subprocess.run(command, capture_output=True, env=server_environment(), check=False, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"[]\n", b"")
 
 
 def test_what_fails_behind_a_call_is_a_warning(
@@ -183,12 +171,11 @@ def test_arrays_of_sizes_are_checked_before_anything_runs(store: Path, made: lis
     numbers = opened.template.numbers(((24, 24),))
     assert numbers is not None
     decision = made[0]._kernels.decide(opened.template, numbers.tolist())
-    assert decision is not None
     chosen = [each for each in decision.chosen if each is not None]
     wrong: Array = numbers.copy()
-    wrong[opened.layout.sizes] -= 1
+    wrong[opened.sizes] -= 1
     with pytest.raises(ValueError, match="leaves its buffer"):
-        SizedExecutor(opened.layout, wrong, chosen, lambda *_: [], made[0]._stores.images.blocks)
+        SizedExecutor(opened, wrong, chosen, lambda *_: [], made[0]._stores.images.blocks)
 
 
 def test_the_child_of_a_fork_waits_for_no_thread_of_its_parent(store: Path, made: list[AnySize]) -> None:

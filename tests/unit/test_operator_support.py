@@ -104,21 +104,21 @@ def test_an_unknown_operator_names_the_nearest() -> None:
 
 def test_the_command_shows_a_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     """Filters choose by where an operator runs and for which type."""
-    assert main(["operators", "Conv", "RandomNormalLike", "Relu", "NonZero"]) == 0
+    assert main(["operators", "ConvTranspose", "RandomNormalLike", "Relu", "NonZero"]) == 0
     table = capsys.readouterr().out
-    assert re.search(r"Conv +float16 float32 bfloat16 +float64", table)
+    assert re.search(r"ConvTranspose +float16 float32 bfloat16 +float64", table)
     assert re.search(r"RandomNormalLike +float16 float32 float64", table)
     assert "not in .om files" in table
     assert "NonZero" in table
     assert "what it gives decides the shapes" in table
     assert "operators: 4; with kernels: 2; on the host only: 2" in table
     for options, expected in (
-        (["--kernel"], {"Conv", "Relu"}),
-        (["--host"], {"Conv", "RandomNormalLike", "NonZero"}),
-        (["--kernel", "--type", "float16"], {"Conv", "Relu"}),
-        (["--type", "float32"], {"Conv", "RandomNormalLike", "Relu", "NonZero"}),
+        (["--kernel"], {"ConvTranspose", "Relu"}),
+        (["--host"], {"ConvTranspose", "RandomNormalLike", "NonZero"}),
+        (["--kernel", "--type", "float16"], {"ConvTranspose", "Relu"}),
+        (["--type", "float32"], {"ConvTranspose", "RandomNormalLike", "Relu", "NonZero"}),
     ):
-        assert main(["operators", "Conv", "RandomNormalLike", "Relu", "NonZero", "--json", *options]) == 0
+        assert main(["operators", "ConvTranspose", "RandomNormalLike", "Relu", "NonZero", "--json", *options]) == 0
         assert {record["name"] for record in json.loads(capsys.readouterr().out)} == expected
 
 

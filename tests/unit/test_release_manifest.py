@@ -92,6 +92,8 @@ def test_a_manifest_gives_every_family_what_its_sources_give(tmp_path: Path) -> 
         SETUP["describe"](found.path, (PACKAGE / found.path).read_bytes(), here) for found in closure.values()
     )
     (tmp_path / MANIFEST).write_text(json.dumps(modules | {"opbuild": ["0" * 32, []]}))
-    released = Modules(Sources(tmp_path)).closure(names)
+    release = Modules(Sources(tmp_path))
+    released = release.closure(names)
     assert set(released) == set(closure)
     assert all(module.digest for module in released.values())
+    assert release.digest(names) == Modules(Sources(PACKAGE), digested=code).digest(names)  # what packs are made for

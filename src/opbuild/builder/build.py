@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from opbuild.builder.client import CompileServer
 from opbuild.builder.explain import Explainer
@@ -31,6 +31,8 @@ from opbuild.platform.background import Background
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
+
+NOTHING: Mapping[OpDesc, tuple[str, ...]] = {}
 
 
 class LowerLevel(NamedTuple):
@@ -68,6 +70,7 @@ class Builder:
         claims: Who compiles what, where other processes may need the same operators; None asks nobody. A forced build
             never asks.
         lower: Returns the levels below whose operators serve where nothing can be compiled, the highest first.
+        known_compiler: Returns the identity of the compiler where none is installed or remembered; None: it is unknown.
         is_urgent: Whether anybody waits; else one operator at a time is compiled, at low priority.
         executor: Compiles instead of this host, which does what the executor does not; None: this host alone.
     """
@@ -89,6 +92,7 @@ class Builder:
         write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None = None,
         claims: Claims | None = None,
         lower: Callable[[], Sequence[LowerLevel]] = tuple,
+        known_compiler: Callable[[], CompilerIdentity | None] = lambda: None,
         is_urgent: bool = True,
         executor: Executor | None = None,
     ) -> None:
@@ -106,6 +110,7 @@ class Builder:
         self.write_debug = write_debug
         self.claims = None if force else claims
         self.lower = lower
+        self.known_compiler = known_compiler
         self.is_urgent = is_urgent
         self.executor = executor
         self._lock = threading.Lock()
@@ -186,19 +191,27 @@ class Builder:
         jobs = self.plan(needed)
         return None if any(job.must_compile for job in jobs) or self._missing_runtime(jobs) else jobs
 
-    def start(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> Work:
+    def start(
+        self,
+        needed: Mapping[OpDesc, tuple[str, ...]],
+        network: str,
+        more: Mapping[OpDesc, tuple[str, ...]] = NOTHING,
+    ) -> Work:
         """Decide now, compile in the background.
 
         Args:
             needed: Each distinct operator with the nodes that need it (``Program.descriptors()``).
             network: The network's name, for events.
+            more: Operators that it can do without: one that can not be compiled is told of and left out.
 
         Raises:
             BuildError: If the compiler is not installed or its server can not be started.
             CompileForbiddenError: If an operator must be compiled while that is forbidden; names each with the reason.
         """
         started = perf_counter()
-        jobs = self.plan(needed)
+        jobs = self.plan({**needed, **more, **needed})
+        for job in jobs:
+            job.is_needed = job.desc in needed
         self._report_unmatched(needed, network)
         self.observer(BuildStarted(network, len(jobs), sum(job.must_compile for job in jobs)))
         if not any(job.must_compile for job in jobs):
@@ -237,7 +250,8 @@ class Builder:
     def finish(self, jobs: Collection[Job]) -> BuildResult | None:
         """Take note of what was compiled; return the compiler's runtime library if objects call it."""
         self.rebuilt.update(job.key.sha256 for job in jobs if job.must_compile)
-        return self.build_runtime() if self.needs_runtime(cast("Entry", job.entry) for job in jobs) else None
+        entries = (job.entry for job in jobs if job.entry is not None)
+        return self.build_runtime() if self.needs_runtime(entries) else None
 
     @property
     def at_once(self) -> int:
@@ -286,7 +300,7 @@ class Builder:
         return identity
 
     def _identify(self) -> CompilerIdentity:
-        return identify(self.compiler, self.config.compiler_memo, make_trust(self.config))
+        return identify(self.compiler, self.config.compiler_memo, make_trust(self.config), self.known_compiler)
 
     def _asked(self, desc: OpDesc, nodes: tuple[str, ...]) -> tuple[Key, tuple[str, ...] | None]:
         """Return an operator's key, and the options that it is debugged with; None if it is not."""

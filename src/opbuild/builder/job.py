@@ -41,6 +41,7 @@ class Job:
         failure: How it failed, if it did.
         claim: The right to compile it, while this process has it.
         is_borrowed: Whether a lower level's entry serves.
+        is_needed: Whether the build fails if it does.
     """
 
     desc: OpDesc
@@ -56,6 +57,7 @@ class Job:
     failure: Failure | None = None
     claim: Claim | None = None
     is_borrowed: bool = False
+    is_needed: bool = True
 
     def __post_init__(self) -> None:
         if isinstance(self.decision, Reason):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from opbuild.builder.client import ServerEndedError
 from opbuild.builder.debug import debug_files, split_answer
@@ -18,7 +18,7 @@ from opbuild.errors import BuildError
 from opbuild.events import BuildFinished, CompileFinished, CompileStarted, Observer, Taken, Waiting, Warned
 from opbuild.families.catalogue import find
 from opbuild.kernel.elf import NotAnObjectError
-from opbuild.kernel.entry import Entry, make_entry
+from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Claims, Found, Store
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
@@ -160,12 +160,13 @@ class Work:
         return self._result
 
     def _collect(self) -> BuildResult:
-        runtime = self._builder.finish(self._all)
-        entries = {job.desc: cast("Entry", job.entry) for job in self._all}
+        entries = {job.desc: job.entry for job in self._all if job.entry is not None}
+        jobs = tuple(job for job in self._all if job.entry is not None)
+        runtime = self._builder.finish(jobs)
         warned = (*self._own_warnings(), *self._warnings, *(runtime.warnings if runtime else ()))
-        own = not any(job.is_borrowed for job in self._all)
+        own = not any(job.is_borrowed for job in jobs)
         certain = self._certain and own and (runtime is None or runtime.certain)
-        return BuildResult(entries, runtime, self._all, perf_counter() - self._started, warned, certain)
+        return BuildResult(entries, runtime, jobs, perf_counter() - self._started, warned, certain)
 
     def _own_warnings(self) -> tuple[str, ...]:
         if not self._not_kept:
@@ -185,8 +186,11 @@ class Work:
             raise
         if self._error is not None:
             raise self._error
-        if any(job.failure is not None for job in self.jobs):
+        failed = [job for job in self.jobs if job.failure is not None]
+        if any(job.is_needed for job in failed):
             raise compile_error(self.jobs)
+        if failed:
+            self._observer(Warned(str(compile_error(failed))))
 
     def _run(self) -> None:
         try:

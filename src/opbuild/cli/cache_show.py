@@ -38,6 +38,7 @@ def ls(as_json: bool, **place: Any) -> None:
     from opbuild.cache.folder import Cache
     from opbuild.cli.cache_table import print_rows, row_of
     from opbuild.cli.count_progress import count_progress
+    from opbuild.cli.env import pack_text
     from opbuild.store.at_once import at_once
 
     config = locate_place(**place)
@@ -64,6 +65,7 @@ def ls(as_json: bool, **place: Any) -> None:
             click.echo(f"for another level: {counted(number, 'operator')} for {level}")
     if old:
         click.echo(f"of another release of opbuild: {counted(old, 'operator')}, which no build of this one finds")
+    click.echo(f"the release's pack, below this store: {pack_text(config)}")
     click.echo(f"{_sum(cache.stats())} together in {cache.folder}")
 
 

@@ -41,6 +41,7 @@ def env() -> None:
         ("linker", _or_problem(lambda: _linker(config), missing)),
         ("onnx", metadata.version("onnx")),
         ("store", _store(config)),
+        ("pack", pack_text(config)),
         ("operators", str(config.kernel_meta)),
         ("networks", str(config.network_meta)),
         ("workers", f"{config.workers} compiles at once, {config.compile_timeout:.0f} s each at most"),
@@ -102,6 +103,22 @@ def _store(config: Config) -> str:
     )
     mark = f" (CAN NOT BE USED, so nothing that is built is kept)\n{'':<10} {problem}" if problem else ""
     return f"{config.cache_folder}{mark}"
+
+
+def pack_text(config: Config) -> str:
+    """Return what the release's pack has for this machine's level."""
+    from opbuild.store.pack import Pack
+
+    if not config.uses_pack:
+        return "not used (OPBUILD_PACK)"
+    try:
+        pack = Pack(host_level().name)
+    except TargetError:
+        return "none: there is no level"
+    compiler = pack.compiler()
+    if compiler is None:
+        return f"none for {host_level()}"
+    return f"{counted(pack.count(), 'kernel')} for {host_level()}, by {compiler.name} {compiler.version}"
 
 
 def write_problem(folder: Path) -> str:

@@ -23,8 +23,11 @@ class RunCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep click's hands off the arguments of a script."""
-        if args and args[0].endswith(SCRIPT_ENDING):
-            args = ["--", *args]
+        first = 0
+        while first < len(args) and args[first].partition("=")[0] == "--serve":
+            first += 1 if "=" in args[first] else 2
+        if first < len(args) and args[first].endswith(SCRIPT_ENDING):
+            args = [*args[:first], "--", *args[first:]]
         return super().parse_args(ctx, args)
 
 
@@ -35,15 +38,20 @@ class RunCommand(click.Command):
               help="Data of one input; the others get random numbers.  [repeatable]")  # fmt: skip
 @click.option("--output_dir", metavar="DIR", type=OnePath(FOLDER, folder=True),
               help="Write each output to DIR/<name>.npy.")  # fmt: skip
+@click.option("--serve", metavar="PACKAGE", type=click.Choice(["mindspore", "onnxruntime"]), multiple=True,
+              help="Let a script's import of it find opbuild's own.  [repeatable]")  # fmt: skip
 @click.option("--repeat", metavar="N", type=Whole(1), default=10, show_default=True,
               help="Timed calls after the first.")  # fmt: skip
 @click.option("--seed", metavar="N", type=Whole(0), default=0, show_default=True, help="Seed of the random inputs.")
 @model_options
-def run(path: Path | None, model: Path | None, arguments: tuple[str, ...], **options: Any) -> int:
+def run(
+    path: Path | None, model: Path | None, arguments: tuple[str, ...], serve: tuple[str, ...], **options: Any
+) -> int:
     """Run a script or a model.
 
-    SCRIPT.py runs with ARGUMENTS as Python would run it; where MindSpore is not installed, 'import mindspore' finds
-    opbuild's own. The options below are for models.
+    SCRIPT.py runs with ARGUMENTS as Python would run it; 'import mindspore' finds opbuild's own, and so does
+    'import onnxruntime' with '--serve onnxruntime', or where ONNX Runtime is not installed. The other options below are
+    for models.
 
     MODEL.onnx is built, if it was not, and called with the given or random inputs; statistics of the outputs and the
     latency are printed. Random integers are 0 or 1, so that they are valid indices.
@@ -62,7 +70,9 @@ def run(path: Path | None, model: Path | None, arguments: tuple[str, ...], **opt
             )
         from opbuild.cli.run_script import run_script
 
-        return run_script(path, list(arguments))
+        return run_script(path, list(arguments), serve)
+    if serve:
+        raise OptionError(f"--serve is for scripts, and {str(path)!r} is a model", "leave it out")
     from opbuild.cli.run_model import run_model
 
     if kind == OFFLINE:

@@ -1,17 +1,15 @@
-"""Runs a MindSpore script unmodified: ``import mindspore`` finds ``opbuild.mindspore`` while it runs."""
+"""Runs a script unmodified: while it runs ``import mindspore`` and ``import onnxruntime`` find opbuild's own."""
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, TracebackType
 
@@ -19,6 +17,7 @@ from opbuild.cli.interrupt import INTERRUPTS
 from opbuild.config import Config
 from opbuild.errors import OpbuildError, OptionError
 from opbuild.files.kinds import SCRIPT, require_kind
+from opbuild.platform.aliases import AliasFinder
 
 _FACE = "opbuild.mindspore"
 _SKIPPED = (str(Path(__file__).resolve().parents[1]), "<frozen ", runpy.__file__)
@@ -49,65 +48,56 @@ def _place(fullname: str) -> str:
     return _PLACES.get(fullname, _FACE + fullname.removeprefix("mindspore"))
 
 
-class MindSporeFinder(MetaPathFinder):
-    """Finds ``mindspore`` and its modules in ``opbuild.mindspore``, also where MindSpore itself is installed."""
+def _mindspore() -> AliasFinder:
+    def missing(fullname: str) -> ImportError:
+        from opbuild.mindspore.names import missing_module
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return how to load a module of MindSpore; None for any other.
+        return missing_module(fullname)
 
-        Raises:
-            ModuleNotFoundError: For a part of MindSpore that opbuild does not have.
-        """
-        if fullname.partition(".")[0] != "mindspore":
-            return None
-        try:
-            module = importlib.import_module(_place(fullname))
-        except ModuleNotFoundError as error:
-            if error.name is None or not error.name.startswith(_FACE):
-                raise
-            from opbuild.mindspore.names import missing_module
-
-            raise missing_module(fullname) from None
-        return ModuleSpec(fullname, _Alias(module), is_package=hasattr(module, "__path__"))
+    return AliasFinder("mindspore", _FACE, missing, _place)
 
 
-class _Alias(Loader):
-    """Gives a module that is loaded already a second name."""
+def _onnxruntime() -> AliasFinder:
+    def missing(fullname: str) -> ImportError:
+        from opbuild.onnxruntime.serving import missing_module
 
-    def __init__(self, module: ModuleType) -> None:
-        self._module = module
-        self._spec = module.__spec__
+        return missing_module(fullname)
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return self._module
+    return AliasFinder("onnxruntime", "opbuild.onnxruntime", missing)
 
-    def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # the import system put the alias's there
+
+_FINDERS: dict[str, Callable[[], AliasFinder]] = {"mindspore": _mindspore, "onnxruntime": _onnxruntime}
+SERVED = tuple(_FINDERS)
+"""Packages that a script can import from opbuild."""
 
 
 @contextmanager
-def mindspore_found_here() -> Iterator[None]:
-    """Let ``import mindspore`` find ``opbuild.mindspore`` inside the block."""
-    finder = MindSporeFinder()
-    hidden = _forget_mindspore()
-    sys.meta_path.insert(0, finder)
+def found_here(*names: str) -> Iterator[None]:
+    """Let imports of these packages find opbuild's own inside the block."""
+    finders = [_FINDERS[name]() for name in names]
+    hidden = _forget(names)
+    sys.meta_path[:0] = finders
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
-        _forget_mindspore()
+        for finder in finders:
+            sys.meta_path.remove(finder)
+        _forget(names)
         sys.modules.update(hidden)
 
 
-def _forget_mindspore() -> dict[str, ModuleType]:
-    names = [name for name in sys.modules if name.partition(".")[0] == "mindspore"]
+def _forget(packages: Collection[str]) -> dict[str, ModuleType]:
+    names = [name for name in sys.modules if name.partition(".")[0] in packages]
     return {name: sys.modules.pop(name) for name in names}
 
 
-def run_script(path: str | os.PathLike[str], args: list[str]) -> int:
-    """Run a script as Python would, with ``import mindspore`` finding ``opbuild.mindspore``.
+def _served(asked: Collection[str]) -> set[str]:
+    """Return the packages that a script finds here: those asked for, MindSpore, and what is not installed."""
+    return {name for name in SERVED if name in asked or name == "mindspore" or find_spec(name) is None}
+
+
+def run_script(path: str | os.PathLike[str], args: list[str], serve: Collection[str] = ()) -> int:
+    """Run a script as Python would, with ``import mindspore`` finding ``opbuild.mindspore``; see ``_served``.
 
     The script is ``__main__``, its arguments are ``sys.argv[1:]`` and its folder is the first place of ``sys.path``. An
     exception of the script is shown with the traceback that Python would show.
@@ -115,6 +105,7 @@ def run_script(path: str | os.PathLike[str], args: list[str]) -> int:
     Args:
         path: The script.
         args: Its arguments.
+        serve: Packages that it is to find here although they are installed.
 
     Returns:
         The exit code: 0, what the script gave to ``sys.exit``, or 1 after an exception of the script.
@@ -131,7 +122,7 @@ def run_script(path: str | os.PathLike[str], args: list[str]) -> int:
     sys.argv = [os.fspath(path), *args]
     sys.path.insert(0, str(script.resolve().parent))
     try:
-        with mindspore_found_here():
+        with found_here(*_served(serve)):
             runpy.run_path(os.fspath(path), run_name="__main__")
     except SystemExit as exit_:
         return _ending_with(_exit_code(exit_.code))

@@ -85,3 +85,5 @@ def show_report(report: Report, *, planned: bool = False) -> None:
         output_console().print(operators_table(report, planned=planned))
     for name, count in sorted(report.host.items()):
         say(f"no kernel yet, runs on the host: {count} x {name}")
+    for cut in report.cuts if planned else ():
+        say(f"in parts: what follows {cut} is bound when the network is called")

@@ -20,7 +20,7 @@ from opbuild.frontend.microsoft import rewrite, rewrites
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_binder import OpenBinder
 from opbuild.frontend.open_values import evaluate_open, is_open_value
-from opbuild.graph.cut import HOST_VALUE
+from opbuild.graph.cut import HOST_VALUE, bounded
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.bounded import Bounded
@@ -83,6 +83,11 @@ class NodeBinder(OpenBinder):
         """Return a value if it is known when the network is built."""
         self._load(name)
         return self._constants.get(name)
+
+    def bounded_value(self, name: str, least: int) -> int | None:
+        """Return the greater of a value and a number, if that is known alone; see ``Cut.least``."""
+        known = "" if is_open((least,)) else bounded(name, least)
+        return int(self.value(known).reshape(-1)[0]) if self.is_known(known) else None
 
     # Walking
 
@@ -160,8 +165,14 @@ class NodeBinder(OpenBinder):
         outputs = self.declare(node.outputs, scope)
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
-        rewritten = rewrites(node.domain, node.op_type)
-        return self.add(rewrite(node, self) if rewritten else upgrade(node, self.source_opset, self))
+        if not rewrites(node.domain, node.op_type):
+            return self.add(upgrade(node, self.source_opset, self))
+        try:
+            written = rewrite(node, self)
+        except UnknownTypeError as error:
+            error.stopped = node
+            raise
+        return self.add(written)
 
     def add(self, nodes: Sequence[Node]) -> Call | None:
         """Take nodes of the newest operator set that compute one of the model, under the names of the graph.

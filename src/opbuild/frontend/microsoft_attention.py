@@ -61,7 +61,7 @@ class Heads:
         of, filled = self.of, float(self.of.attr("mask_filter_value", -10000.0))
         shape, given = of.shape(index), of("Cast", of.input(index), to=7)
         batch, total = self.batch, self.total
-        steps = of.constant(np.arange(total, dtype=np.int64))
+        steps = of.steps(total)
         if lengths and shape == (batch,):
             shown = of("Less", steps, of.reshape(given, batch, 1, 1, 1))
         elif lengths and shape == (2 * batch,):
@@ -241,7 +241,7 @@ def grouped_query_attention(of: Rewriting) -> Sequence[Node]:
         query, key, value = (of.slice(of.input(0), 2, ends[i], ends[i + 1]) for i in range(3))
     before = of("Sub", of("Cast", of.input(5), to=7), of.ints(length - 1))  # keys of earlier calls, of each batch
     before = of("Max", of.reshape(before, batch, 1), of.ints(0))
-    steps = of("Add", before, of.constant(np.arange(length, dtype=np.int64)))
+    steps = of("Add", before, of.steps(length))
     query = _split(of, query, batch, length, heads, size)
     key, value = (_split(of, each, batch, length, groups, size) for each in (key, value))
     if of.attr("do_rotary", 0):
@@ -276,20 +276,25 @@ def grouped_query_attention(of: Rewriting) -> Sequence[Node]:
 def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> tuple[int, str, str]:
     """Return how many keys there are with those of earlier calls, and the keys and values.
 
-    The cache is as long as what it holds, or it has room for more; the latter where every new key fits into it.
+    The cache is as long as what it holds, or it has room for more; the latter where every new key fits into it. Each
+    batch may hold another number of keys.
     """
     batch, length, _ = of.shape(0)
     size, groups = of.shape(3)[3], of.shape(3)[1]
-    if batch > 1:
-        of.refuse("caches of several batches are not served")
     joined = [of("Concat", of.input(3 + i), each, axis=2) for i, each in enumerate((key, value))]
-    total = max(past, of.value(6))
-    steps = of.constant(np.arange(total, dtype=np.int64))
-    first = of.reshape(before, 1)
-    moved = of("Add", of("Sub", steps, first), of.ints(past))
-    moved = of("Min", moved, of.ints(past + length - 1))
-    index = of("Where", of("Less", steps, first), steps, moved)
-    key, value = (of.reshape(of("Gather", each, index, axis=2), batch, groups, total, size) for each in joined)
+    total, room = of.at_least(6, past), past + length
+    steps = of.steps(total)
+    moved = of("Add", of("Sub", steps, before), of.ints(past))
+    moved = of("Min", moved, of.ints(room - 1))
+    index = of("Where", of("Less", steps, before), steps, moved)
+    if batch == 1:
+        found = [of("Gather", each, of.reshape(index, total), axis=2) for each in joined]
+    else:
+        index = of("Expand", of.reshape(index, batch, 1, total), of.ints(batch, groups, total))
+        index = of.reshape(index, batch * groups, total, 1)
+        rows = [of.reshape(each, batch * groups, room, size) for each in joined]
+        found = [of("GatherND", each, index, batch_dims=1) for each in rows]
+    key, value = (of.reshape(each, batch, groups, total, size) for each in found)
     return total, key, value
 
 
@@ -309,7 +314,7 @@ def _hidden(of: Rewriting, steps: str, total: int) -> str:
     """
     batch, length, _ = of.shape(0)
     own = of.reshape(steps, batch, 1, length, 1)
-    keys = of.constant(np.arange(total, dtype=np.int64))
+    keys = of.steps(total)
     window = int(of.attr("local_window_size", -1))
     shown = of("Less", keys, of("Add", of.reshape(of("Cast", of.input(5), to=7), batch, 1, 1, 1), of.ints(1)))
     if of.attr("causal", 1):

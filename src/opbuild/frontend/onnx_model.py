@@ -17,7 +17,7 @@ from opbuild.frontend.expansion import Served, with_defaults
 from opbuild.frontend.onnx_bind import to_block
 from opbuild.frontend.onnx_expand import ExpandingBinder
 from opbuild.frontend.onnx_order import in_order
-from opbuild.frontend.onnx_portable import to_portable
+from opbuild.frontend.onnx_portable import Runs, to_portable
 from opbuild.frontend.onnx_read import DataFiles, Source, dtype_name, external_tensors, opsets, read_model
 from opbuild.frontend.portable import PortableModel
 from opbuild.frontend.rest import Rest, begin
@@ -125,8 +125,11 @@ class OnnxModel:
     def _binder(self, evaluate: Evaluate, served: Served | None) -> ExpandingBinder:
         return ExpandingBinder(self._proto, self._files, onnx.defs.onnx_opset_version(), evaluate, served)
 
-    def portable(self) -> PortableModel:
+    def portable(self, runs: Runs) -> PortableModel:
         """Return the network in a form that binds to any input shapes without onnx.
+
+        Args:
+            runs: Tells which nodes can be evaluated without onnx.
 
         Raises:
             UnsupportedOperatorError: If some of its nodes need onnx; the message names them.
@@ -134,7 +137,7 @@ class OnnxModel:
         """
         with only_own_errors():
             inputs = tuple((name, declared.dtype) for name, declared in self.inputs.items())
-            return to_portable(self._proto, self._files, self.name, inputs, self.outputs)
+            return to_portable(self._proto, self._files, self.name, inputs, runs)
 
     def _input_types(self, given: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:
         types: dict[str, TensorType] = {}

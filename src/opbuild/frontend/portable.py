@@ -5,19 +5,21 @@ It goes into an offline model, and binds there to any input shapes on a machine 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.binding import NodeBinder
+from opbuild.frontend.block import Block, Declared, blocks
+from opbuild.frontend.rest import Rest, begin
+from opbuild.frontend.walk import Walked, walk
 from opbuild.graph.node_json import node_from_json, node_to_json
 from opbuild.graph.passes.fold import Evaluate
+from opbuild.graph.passes.infer import has_rule
+from opbuild.graph.shape_rules import UnknownTypeError
 from opbuild.graph.types import DTYPES, Array, Graph, Node, TensorType
-
-Declared = tuple[str, str]
-"""Name and element type of an input."""
 
 MOST_NAMED = 8
 """Nodes that an error names."""
@@ -45,25 +47,35 @@ class NotPortableError(UnsupportedOperatorError):
         return error
 
 
+class _Binder(NodeBinder):
+    """Builds the graph of one part; what has no shape rule is evaluated when the network runs."""
+
+    def _typed(
+        self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
+    ) -> tuple[TensorType, ...]:
+        if has_rule(node.domain, node.op_type):
+            return super()._typed(node, types, constants)
+        raise UnknownTypeError(
+            f"{node.op_type} node {node.name!r}: the types of its results are known when it is evaluated",
+            "install onnx, and use opbuild.compile",
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class PortableModel:
     """A network for any input shapes.
 
     Attributes:
         name: The network's name.
-        inputs: The inputs in the model's order.
-        outputs: Names of the outputs in the model's order.
-        nodes: Operators in topological order, as the model has them.
-        tensors: The model's constants.
-        source_opset: The operator set that ``nodes`` speak.
+        inputs: Name and element type of each input, in the model's order.
+        block: Its nodes, as the model has them, and its constants; graphs among the nodes' attributes are blocks too.
+        source_opset: The operator set that the nodes speak.
         opset: The operator set that bound graphs speak.
     """
 
     name: str
-    inputs: tuple[Declared, ...]
-    outputs: tuple[str, ...]
-    nodes: tuple[Node, ...]
-    tensors: Mapping[str, Array]
+    inputs: tuple[tuple[str, str], ...]
+    block: Block
     source_opset: int
     opset: int
 
@@ -76,16 +88,37 @@ class PortableModel:
 
         Raises:
             ShapeError: If the shapes do not fit the network; the message names the node.
-            UnsupportedOperatorError: If an operator has no shape rule, or its shape is known only at run time.
+            UnsupportedOperatorError: If the network can only be bound in parts.
+        """
+        walked = self.walk(shapes, evaluate)
+        if walked.cut is not None:
+            raise UnsupportedOperatorError(walked.cut.why, "bind the network in parts")
+        return walked.graph
+
+    def walk(self, shapes: Sequence[tuple[int, ...]], evaluate: Evaluate) -> Walked:
+        """Return the graph for inputs of these shapes, or the first part of a network in parts.
+
+        Raises:
+            ModelError: If the shapes do not fit the network, or a node is not valid; the message names it.
         """
         types = {name: TensorType(dtype, shape) for (name, dtype), shape in zip(self.inputs, shapes, strict=True)}
-        binder = NodeBinder(self.source_opset, self.opset, evaluate)
-        scope = binder.begin(types)
-        for name, array in self.tensors.items():
-            binder.tensor(name, lambda array=array: array, scope)  # type: ignore[misc]
-        for node in self.nodes:
-            binder.visit(node, scope)
-        return binder.finish(self.name, types, self.outputs, scope)
+        return walk(begin(self.block, types, self.source_opset), self._binder(evaluate), self.name, whole=True)
+
+    def go_on(self, rest: Rest, evaluate: Evaluate) -> Walked:
+        """Return the next part of a network in parts.
+
+        Raises:
+            ModelError: If a node is not valid; the message names it.
+        """
+        return walk(rest, self._binder(evaluate), self.name, whole=False)
+
+    def _binder(self, evaluate: Evaluate) -> NodeBinder:
+        return _Binder(self.source_opset, self.opset, evaluate)
+
+    @property
+    def tensors(self) -> tuple[Array, ...]:
+        """The constants of all blocks, in the order in which ``from_json`` takes them."""
+        return tuple(_tensors(self.block))
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the contents of ``tensors`` as JSON values.
@@ -96,9 +129,7 @@ class PortableModel:
         return {
             "name": self.name,
             "inputs": [list(each) for each in self.inputs],
-            "outputs": list(self.outputs),
-            "nodes": [node_to_json(node) for node in self.nodes],
-            "tensors": [[name, array.dtype.name, list(array.shape)] for name, array in self.tensors.items()],
+            "block": _block_to_json(self.block),
             "source_opset": self.source_opset,
             "opset": self.opset,
         }
@@ -114,21 +145,69 @@ class PortableModel:
         Raises:
             ValueError: If it is not such a model.
         """
+        left = iter(contents)
         try:
-            return PortableModel(
+            found = PortableModel(
                 name=str(parts["name"]),
                 inputs=tuple((str(name), _dtype(dtype)) for name, dtype in parts["inputs"]),
-                outputs=tuple(map(str, parts["outputs"])),
-                nodes=tuple(node_from_json(node) for node in parts["nodes"]),
-                tensors={
-                    str(name): data.view(numpy_dtype(_dtype(dtype))).reshape([int(extent) for extent in shape])
-                    for (name, dtype, shape), data in zip(parts["tensors"], contents, strict=True)
-                },
+                block=_block_from_json(parts["block"], left),
                 source_opset=int(parts["source_opset"]),
                 opset=int(parts["opset"]),
             )
-        except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+        except (LookupError, TypeError, AttributeError, OverflowError, RecursionError, StopIteration) as error:
             raise ValueError(f"not a network: {error!r}") from error
+        if next(left, None) is not None:
+            raise ValueError("not a network: it has more constants than it names")
+        return found
+
+
+def _tensors(block: Block) -> Iterator[Array]:
+    yield from (read() for read in block.tensors.values())
+    for node in block.nodes:
+        for inner in blocks(node):
+            yield from _tensors(inner)
+
+
+def _block_to_json(block: Block) -> dict[str, Any]:
+    arrays = {name: read() for name, read in block.tensors.items()}
+    return {
+        "tensors": [[name, array.dtype.name, list(array.shape)] for name, array in arrays.items()],
+        "nodes": [_node_to_json(node) for node in block.nodes],
+        "inputs": [list(each) for each in block.inputs],
+        "outputs": [list(each) for each in block.outputs],
+    }
+
+
+def _node_to_json(node: Node) -> dict[str, Any]:
+    inner = {name: value for name, value in node.attrs.items() if isinstance(value, Block)}
+    bare = node.with_(attrs={name: value for name, value in node.attrs.items() if name not in inner})
+    written = node_to_json(bare)
+    return written | {"blocks": [[name, _block_to_json(block)] for name, block in inner.items()]} if inner else written
+
+
+def _block_from_json(parts: Any, contents: Iterator[Array]) -> Block:
+    tensors = {str(name): _tensor(dtype, shape, next(contents)) for name, dtype, shape in parts["tensors"]}
+    return Block(
+        nodes=tuple(_node_from_json(node, contents) for node in parts["nodes"]),
+        tensors={name: lambda array=array: array for name, array in tensors.items()},  # type: ignore[misc]
+        inputs=tuple(_declared(*each) for each in parts["inputs"]),
+        outputs=tuple(_declared(*each) for each in parts["outputs"]),
+    )
+
+
+def _node_from_json(parts: Any, contents: Iterator[Array]) -> Node:
+    node = node_from_json(parts)
+    inner = {str(name): _block_from_json(block, contents) for name, block in parts.get("blocks", ())}
+    return node.with_(attrs={**node.attrs, **inner}) if inner else node
+
+
+def _declared(name: Any, dtype: Any, shape: Any) -> Declared:
+    extents = None if shape is None else tuple(int(extent) for extent in shape)
+    return Declared(str(name), _dtype(dtype) if dtype else "", extents)
+
+
+def _tensor(dtype: Any, shape: Any, content: Array) -> Array:
+    return content.view(numpy_dtype(_dtype(dtype))).reshape([int(extent) for extent in shape])
 
 
 def _dtype(name: Any) -> str:

@@ -8,7 +8,8 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
-from opbuild.graph.shape_rules import Call
+from opbuild.graph.extents import is_open
+from opbuild.graph.shape_rules import Call, UnknownValueError
 from opbuild.graph.types import Array, Node, TensorType
 
 
@@ -26,6 +27,9 @@ class Scope(Protocol):
 
     def value_of(self, name: str) -> Array | None:
         """Return a value if it is known when the network is built."""
+
+    def bounded_value(self, name: str, least: int) -> int | None:
+        """Return the greater of a value and a number, if that is known alone; see ``Cut.least``."""
 
 
 class Rewriting:
@@ -108,15 +112,22 @@ class Rewriting:
         """Return the element type of an input."""
         return self._scope.type_of(self.input(index)).dtype
 
-    def value(self, index: int) -> int:
-        """Return the number in an input on which shapes depend.
+    def at_least(self, index: int, least: int) -> int:
+        """Return the greater of a number and the one in an input, on which shapes depend.
 
         Raises:
-            UnsupportedOperatorError: If it is known only at run time.
+            UnknownValueError: If it is known only at run time.
         """
         name = self.input(index)
+        known = self._scope.bounded_value(name, least)
+        if known is not None:
+            return known
         call = Call(self.node, [self._scope.type_of(name)] * (index + 1), [self._scope.value_of(name)] * (index + 1))
-        return call.ints(index)[0]
+        try:
+            return max(least, call.ints(index)[0])
+        except UnknownValueError as error:
+            error.least = least
+            raise
 
     def attr(self, name: str, default: Any) -> Any:
         """Return an attribute, or ``default`` if the node does not have it."""
@@ -136,8 +147,15 @@ class Rewriting:
         return self._scope.constant(np.asarray(value, next(kind for kind in kinds if "float" in kind)))
 
     def ints(self, *values: int) -> str:
-        """Return a constant of int64, one-dimensional."""
-        return self._scope.constant(np.array(values, np.int64))
+        """Return a constant of int64, one-dimensional; open extents stay open."""
+        return self._scope.constant(np.array(values, object if is_open(values) else np.int64))
+
+    def steps(self, count: int) -> str:
+        """Return the integers from 0 up to a number, which may be an open extent."""
+        if not is_open((count,)):
+            return self._scope.constant(np.arange(count, dtype=np.int64))
+        bounds = (np.array(0), np.array(count, object), np.array(1))
+        return self("Range", *map(self._scope.constant, bounds))
 
     def constant(self, value: Array) -> str:
         """Return a constant."""

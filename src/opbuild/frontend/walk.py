@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from opbuild.errors import InvalidModelError, ModelError, RunError
+from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
 from opbuild.frontend.binding import Call, NodeBinder
 from opbuild.frontend.block import Block, Declared, blocks, captures
 from opbuild.frontend.rest import Frame, Rest
@@ -51,6 +51,10 @@ class Walked:
     rest: Rest | None = None
     body: Rest | None = None
 
+    def without_graph(self) -> Walked:
+        """Return what comes after it alone, once it was built: the graph holds constants."""
+        return replace(self, graph=Graph(self.graph.name, (), (), (), {}, {}))
+
 
 class _Stop(NamedTuple):
     """Why a walk ends before a node.
@@ -61,6 +65,8 @@ class _Stop(NamedTuple):
         nodes: What is to be evaluated.
         why: Why the node can not be typed.
         body: Of a Loop or Scan.
+        outer: What the body reads from outside.
+        least: As a cut's.
     """
 
     kind: Kind
@@ -69,6 +75,7 @@ class _Stop(NamedTuple):
     why: str
     body: Rest | None = None
     outer: tuple[tuple[str, str], ...] = ()
+    least: int | None = None
 
 
 def walk(rest: Rest, binder: NodeBinder, name: str, *, whole: bool) -> Walked:
@@ -192,7 +199,10 @@ class _Walk:
         if deciding:
             for name in node.outputs:
                 frame.scope.pop(name, None)
-            return _Stop("values", tuple(deciding), (), error.message)
+            least = error.least if isinstance(error, UnknownValueError) else None
+            return _Stop("values", tuple(deciding), (), error.message, least=least)
+        if not error.nodes:  # other nodes are to take its place, which are not known
+            raise UnsupportedOperatorError(error.message, "give a value that is one number")
         nodes = tuple(map(_storable, error.nodes))
         own = {name for each in error.nodes for name in each.outputs}
         reads = dict.fromkeys(name for each in error.nodes for name in each.inputs if name and name not in own)
@@ -204,6 +214,8 @@ class _Walk:
             first = node.inputs[error.index]
             if not self._decides(first, frame, MOST_DECIDING):
                 return []
+            if error.least is not None:
+                return [first]
             beside = [name for name in node.inputs[1:] if self._is_list(name, frame)]
             return [first, *(name for name in dict.fromkeys(beside) if name != first)]
         if node.op_type in BY_DATA or isinstance(error, NoTensorError):
@@ -258,6 +270,7 @@ class _Walk:
         node = frame.block.nodes[frame.position]
         opset = self._binder.opset
         cut = Cut(stop.kind, path=frame.place, node=node.name, op_type=node.op_type, why=stop.why, opset=opset)
+        cut = replace(cut, least=stop.least)
         first = tuple(name for name in stop.reads if name in self._begun.types)
         if stop.kind == "values" and first:
             live = {name: name for name in self._begun.types}

@@ -7,7 +7,9 @@ does not wait for that; and weights that were packed before are known by what th
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,8 +71,34 @@ class Constants(UserDict[str, Array]):
         self.data = {name: value for name, value in self.data.items() if name in names}
 
 
+_remembered: ContextVar[dict[Any, tuple[Array, str]] | None] = ContextVar("opbuild_digests", default=None)
+
+
+@contextmanager
+def remembered_digests() -> Iterator[None]:
+    """Take the digest of the same memory once meanwhile, in this thread: two graphs of a model share its weights.
+
+    Nobody may write to it; it is kept until the end.
+    """
+    token = _remembered.set({})
+    try:
+        yield
+    finally:
+        _remembered.reset(token)
+
+
 def array_digest(array: Array) -> str:
     """Return a digest of shape, type and contents; a broadcast scalar is digested as a scalar."""
+    known = _remembered.get()
+    if known is None:
+        return _array_digest(array)
+    place = (array.ctypes.data, array.dtype, array.shape, array.strides)
+    if place not in known:
+        known[place] = array, _array_digest(array)
+    return known[place][1]
+
+
+def _array_digest(array: Array) -> str:
     if array.dtype == object:  # a tensor of text
         return blake3_of(canonical_json(["text", list(array.shape), array.reshape(-1).tolist()]).encode())
     kind = array.dtype.name if array.dtype.name in ADDED else array.dtype.str  # which is <V1 for all of those

@@ -96,6 +96,8 @@ class Cut:
         op_type: Its type.
         why: Why it could not be typed.
         opset: The operator set that ``nodes`` speak.
+        least: Of the only one of ``reads`` all smaller values count as this; the rest goes on reading it, and knows the
+            greater of both as a constant of another name (``bounded``).
     """
 
     kind: Kind
@@ -113,13 +115,22 @@ class Cut:
     op_type: str = ""
     why: str = ""
     opset: int = 0
+    least: int | None = None
+
+    def deciding(self, values: Mapping[str, Any]) -> dict[str, Array]:
+        """Return what decides, as the rest calls it, given all values as the part calls them."""
+        found = {name: values[self.live[name]] for name in self.reads}
+        if self.least is None:
+            return found
+        return {bounded(name, self.least): np.maximum(each, self.least, dtype=np.int64) for name, each in found.items()}
 
     def problem(self, known: Iterable[str]) -> str:
         """Return why this can not come where these values are known; empty if it can."""
         found = {*known, *self.constants}
         if self.kind == "values":
-            named = {*self.live.values(), *(self.live.get(name, name) for name in self.reads)}
+            named, decided = {*self.live.values()}, self.reads
         else:
+            decided = ()
             outer = self.body.outer.values() if self.body else ()
             for node in self.nodes:
                 if not found.issuperset(name for name in node.inputs if name):
@@ -128,7 +139,12 @@ class Cut:
             named = {*self.live.values(), *self.reads, *outer}
         if not found.issuperset(named):
             return f"nothing assigns {', '.join(sorted(named - found))}"
-        return "" if self.live.keys() >= {*self.made, *self.results} else "what is made is not live"
+        return "" if self.live.keys() >= {*self.made, *self.results, *decided} else "what is made or read is not live"
+
+
+def bounded(name: str, least: int) -> str:
+    """Return the name of the greater of a value and a number."""
+    return f"{name}>={least}"
 
 
 def cut_to_json(cut: Cut) -> dict[str, Any]:
@@ -153,6 +169,7 @@ def cut_to_json(cut: Cut) -> dict[str, Any]:
         "op_type": cut.op_type,
         "why": cut.why,
         "opset": cut.opset,
+        "least": cut.least,
     }
 
 
@@ -180,6 +197,7 @@ def cut_from_json(parts: Any) -> Cut:
         op_type=str(parts["op_type"]),
         why=str(parts["why"]),
         opset=int(parts["opset"]),
+        least=None if parts["least"] is None else int(parts["least"]),
     )
 
 

@@ -14,11 +14,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from math import prod
-from typing import Any, Literal, NamedTuple, SupportsIndex
+from typing import Any, Literal, NamedTuple, SupportsIndex, TypeVar
 
 import numpy as np
 
 from opbuild.graph.polynomials import Polynomial, added, constant, divided, multiplied, reduced, scaled
+
+T = TypeVar("T")
 
 Kind = Literal["zero", "not zero", "positive"]
 
@@ -69,6 +71,7 @@ class Extents:
         self.conditions: dict[Condition, None] = {}
         self.closed = False
         self._known: dict[tuple[str, Polynomial, Polynomial], int] = {}
+        self._bounds: dict[int, int] = {}  # of variables, from below, by the conditions
 
     def input(self, value: int) -> Extent:
         """Return an extent of an input, which is ``value`` in the size at hand."""
@@ -89,16 +92,47 @@ class Extents:
         if self.closed:
             raise ClosedError("an open extent was looked at when its network was lowered already")
         self.conditions[condition] = None
+        self._learn(condition)
+
+    def _learn(self, condition: Condition) -> None:
+        """Note what a condition on one variable says of the least value that it can have."""
+        terms = dict(condition.polynomial)
+        known = terms.pop((), 0)
+        ((monomial, factor),) = terms.items() if len(terms) == 1 else [((), 0)]
+        if len(monomial) != 1 or factor < 0:
+            return
+        (variable,) = monomial
+        if condition.kind == "positive":
+            bound = -known // factor + 1
+        elif condition.kind == "zero":
+            bound = -known // factor
+        else:
+            bound = int(self.variables[variable].natural and known == 0)
+        if bound > 0:
+            self._bounds[variable] = max(bound, self._bounds.get(variable, 0))
 
     def least(self, polynomial: Polynomial) -> float:
-        """Return a number that a polynomial is never below."""
+        """Return a number that a polynomial is never below where the conditions hold."""
         least = 0
         for monomial, factor in polynomial:
-            if not monomial:
-                least = factor
-            elif factor < 0 or not all(self.variables[variable].natural for variable in monomial):
+            if factor < 0 and monomial:
                 return float("-inf")
+            if any(not self.variables[each].natural and each not in self._bounds for each in monomial):
+                return float("-inf")
+            least += factor * prod(self._bounds.get(each, 0) for each in monomial)
         return least
+
+    def always(self, decide: Callable[[], T]) -> T | None:
+        """Return what is decided the same wherever the conditions hold; None if that is not sure."""
+        closed, count, known = self.closed, len(self.variables), dict(self._known)
+        self.closed = True
+        try:
+            return decide()
+        except ClosedError:
+            return None
+        finally:
+            self.closed, self._known = closed, known
+            del self.variables[count:]
 
     def number(self, polynomial: Polynomial, value: int) -> int | Extent:
         """Return a polynomial as a number."""

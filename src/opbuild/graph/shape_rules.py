@@ -42,9 +42,11 @@ class UnknownValueError(UnknownTypeError):
 
     Attributes:
         index: The input's position.
+        least: The value that all smaller ones count as, if only how far it is above that decides.
     """
 
     index: int = 0
+    least: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

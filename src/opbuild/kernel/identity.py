@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,23 +30,31 @@ _SETTLED = 10**9
 """Nanoseconds since a file's last change after which a further change surely gives it another time of change."""
 
 
-def identify(compiler: Compiler, memo: Path | None = None, trust: Trust = PRIVATE) -> CompilerIdentity:
+def identify(
+    compiler: Compiler,
+    memo: Path | None = None,
+    trust: Trust = PRIVATE,
+    otherwise: Callable[[], CompilerIdentity | None] = lambda: None,
+) -> CompilerIdentity:
     """Return the identity of an installed compiler.
 
-    Where it is not installed, its identity is the one that built or imported what is stored: it decides which entries
-    are looked up, and nothing new can be compiled.
+    Where it is not installed, its identity is the one that built or imported what is stored, or made the pack: it
+    decides which entries are looked up, and nothing new can be compiled.
 
     Args:
         compiler: Asked for its name, release and library.
         memo: File in which the library's digest is remembered; None to read the library each time.
         trust: Whose memo is believed.
+        otherwise: Returns the identity where it is neither installed nor remembered; None: there is none.
 
     Raises:
-        BuildError: If the compiler is not installed and none is remembered, or its library can not be read.
+        BuildError: If the compiler is not installed and none is known otherwise, or its library can not be read.
     """
     library = compiler.library()
     if library is None:
         known = remembered(memo, trust) if memo is not None else None
+        if known is None or known.name != compiler.name:
+            known = otherwise()
         if known is None or known.name != compiler.name:
             raise BuildError(f"the compiler {compiler.name} is not installed", f"pip install {compiler.name}")
         return known

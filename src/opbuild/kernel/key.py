@@ -40,6 +40,10 @@ class CompilerIdentity:
     version: str
     digest: str
 
+    def components(self) -> dict[str, str]:
+        """Return it as named JSON values."""
+        return {"name": self.name, "version": self.version, "digest": self.digest}
+
 
 @dataclass(frozen=True)
 class Key:
@@ -97,7 +101,7 @@ def make_key(desc: OpDesc, level: Level, compiler: CompilerIdentity, sources: st
     components: dict[str, Any] = {
         **desc.components(),
         "target": level.name,
-        "compiler": {"name": compiler.name, "version": compiler.version, "digest": compiler.digest},
+        "compiler": compiler.components(),
         "sources": sources,
         **({"debug": list(debug)} if debug else {}),
         "format": KEY_FORMAT,

@@ -28,8 +28,8 @@ class Level:
         triple: Architecture, bits and operating system as Halide spells them, e.g. ``x86-64-linux``.
         features: Halide's features, all that code for the level may use, sorted.
         flags: What ``/proc/cpuinfo`` lists on every machine that has it.
-        dots: Halide's further features for kernels that add up products of bytes, without which Halide does not know
-            the level's instructions for that.
+        dots: Halide's further features for kernels that add up products of bytes or of bfloat16, without which Halide
+            does not know the level's instructions for that.
     """
 
     name: str

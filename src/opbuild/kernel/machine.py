@@ -25,6 +25,7 @@ class Machine:
         l2: Bytes of a core's second-level cache.
         waking: Nanoseconds of work on one core from which on waking a second thread pays.
         dot: Products of 8-bit numbers that one instruction adds up, unsigned ones by signed ones, exactly.
+        pairs: Whether one instruction adds up two products of bfloat16.
         cores: Cores that this process may use; 1 where only the level is known.
     """
 
@@ -34,6 +35,7 @@ class Machine:
     l2: int
     waking: int = WAKING
     dot: int = 2
+    pairs: bool = False
     cores: int = 1
 
     @staticmethod
@@ -54,7 +56,7 @@ KIB = 1024
 _SSE = Machine(lanes=4, registers=16, l1=32 * KIB, l2=256 * KIB)
 _AVX2 = Machine(lanes=8, registers=16, l1=32 * KIB, l2=512 * KIB)
 _AVX512 = Machine(lanes=16, registers=32, l1=32 * KIB, l2=1024 * KIB)
-_VNNI = replace(_AVX512, dot=4)
+_BF16 = replace(_AVX512, dot=4, pairs=True)
 _NEON = Machine(lanes=4, registers=32, l1=32 * KIB, l2=512 * KIB)
 
 _OF_LEVEL = {
@@ -62,7 +64,7 @@ _OF_LEVEL = {
     "x86-64-v2": _SSE,
     "x86-64-v3": _AVX2,
     "x86-64-v4": _AVX512,
-    "x86-64-v4-bf16": _VNNI,
+    "x86-64-v4-bf16": _BF16,
     "armv8-a": _NEON,
     "armv8.2-a-dotprod": _NEON,
     "rv64gc": _SSE,

@@ -17,8 +17,8 @@ from opbuild.program import View
 
 V = TypeVar("V")
 Arguments = tuple[Any, ...]
-Question = tuple[tuple[str, ...], Callable[..., Any], int]
-"""The nodes that are lowered, a family's ``choose``, and how often they asked it before."""
+Question = tuple[tuple[str, ...], Callable[..., Any], int, int]
+"""The nodes that are lowered, a family's ``choose``, how often they asked it before, and with how many numbers."""
 
 MOST = 4096
 """Combinations of extents that a family is asked about, at most, for one question."""
@@ -67,8 +67,9 @@ class Alternatives(Unlimited):
         """Return the variant for this size, or, in a turn, one that another size would get."""
         time = self._times[site, function]
         self._times[site, function] += 1
-        asked = self._asked.setdefault((site, function, time), {})
-        asked[tuple(_numbers(arguments))] = None
+        numbers = tuple(_numbers(arguments))
+        asked = self._asked.setdefault((site, function, time, len(numbers)), {})
+        asked[numbers] = None
         own = function(*arguments)
         if self._turn is None or own is None:  # another family serves this size: its answers count
             return own

@@ -20,7 +20,7 @@ from opbuild.families.gemv import family as gemv
 from opbuild.families.matmul import family as matmul
 from opbuild.families.matmul.family import PANEL
 from opbuild.graph.types import Array, TensorType
-from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, Operand
+from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, HIGH_PRECISION, Dim, Operand
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import broadcast, constant_step, merge, padded, viewed_as, with_inner_stride
@@ -55,26 +55,30 @@ class Product:
     impl_mode: str = HIGH_PERFORMANCE
 
 
-def panels(lowering: Lowering, name: str, transposed: bool) -> Plain:
+def panels(lowering: Lowering, name: str, transposed: bool, in_pairs: bool = False) -> Plain:
     """Return a constant matrix packed as ``(N/32, K, 32)``, zero beyond N.
 
     Args:
         lowering: The state of lowering.
         name: The constant; its last two dimensions are the matrix, others have extent 1, or are rows if transposed.
         transposed: Whether it is stored as ``(N, K)``.
+        in_pairs: Whether neighbours along K are to be adjacent: ``(N/32, K/2, 32, 2)``, zero beyond K too.
     """
     *outer, k, n = lowering.type(name).shape
     k, n = (n, k * prod(outer)) if transposed else (k, n)
-    count = -(-n // PANEL)
+    count, group = -(-n // PANEL), 2 if in_pairs else 1
+    groups = -(-k // group)
+    shape = (count, groups, PANEL, *(group,) * in_pairs)
 
     def pack() -> Array:
         matrix = np.asarray(lowering.constant(name)).reshape((n, k) if transposed else (k, n))
-        full = np.zeros((k, count * PANEL), matrix.dtype)
-        full[:, :n] = matrix.T if transposed else matrix
-        return np.ascontiguousarray(full.reshape(k, count, PANEL).transpose(1, 0, 2))
+        full = np.zeros((groups * group, count * PANEL), matrix.dtype)
+        full[:k, :n] = matrix.T if transposed else matrix
+        grouped = full.reshape(groups, group, count, PANEL).transpose(2, 0, 3, 1)
+        return np.ascontiguousarray(grouped).reshape(shape)
 
-    recipe = f"panels of {PANEL}{', transposed' if transposed else ''}"
-    return lowering.packed((name,), recipe, (count, k, PANEL), lowering.type(name).dtype, pack)
+    recipe = f"panels of {PANEL}{' in pairs' if in_pairs else ''}{', transposed' if transposed else ''}"
+    return lowering.packed((name,), recipe, shape, lowering.type(name).dtype, pack)
 
 
 def emit_product(lowering: Lowering, product: Product) -> None:
@@ -94,8 +98,10 @@ def emit_product(lowering: Lowering, product: Product) -> None:
 
 
 def _constant_right(lowering: Lowering, product: Product, constant: tuple[str, bool]) -> None:
-    weights = panels(lowering, *constant)
-    _emit(lowering, replace(as_rows(lowering, product), rhs=weights), "panels", 1)
+    in_pairs = lowering.machine.pairs and lowering.type(constant[0]).dtype == "bfloat16"
+    in_pairs = in_pairs and product.impl_mode != HIGH_PRECISION
+    weights = panels(lowering, *constant, in_pairs)
+    _emit(lowering, replace(as_rows(lowering, product), rhs=weights), "pairs" if in_pairs else "panels", 1)
 
 
 def as_rows(lowering: Lowering, product: Product) -> Product:
@@ -209,7 +215,7 @@ def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> No
     dtype = rhs.storage.dtype
     variant = lowering.choose(matmul.choose, layout, batches, m, n, k, dtype)
     own = matmul.operands(layout, rank, len(rhs.shape), constant_step(lhs.strides[-1]), variant, dtype)
-    out = Operand("out", "float32", (Dim(stride=1), *(Dim(),) * (rank - 1)))
+    out = Operand("out", own[0].dtype, (Dim(stride=1), *(Dim(),) * (rank - 1)))
     inputs = (*own, *epilogue_inputs(product))
     _call(lowering, product, matmul.FAMILY, (lhs, rhs), inputs, out, {"rhs": layout}, variant)
 
@@ -239,8 +245,9 @@ def _vector_left(lowering: Lowering, part: Product) -> None:
 def _dot(lowering: Lowering, product: Product, matrix: Plain, vector: Plain) -> None:
     """Emit one call of the ``gemv`` family: ``matrix`` is ``(b, b, rows, K)``, ``vector`` ``(b, b, K)``."""
     variant = lowering.choose(gemv.choose)
-    inputs = (*gemv.OPERANDS, *epilogue_inputs(product, inner=False))
-    out = Operand("out", "float32", (Dim(), Dim(), Dim()))
+    dtype = matrix.storage.dtype
+    inputs = (*gemv.operands(dtype), *epilogue_inputs(product, inner=False))
+    out = Operand("out", dtype, (Dim(), Dim(), Dim()))
     references = (with_inner_stride(matrix, 1), with_inner_stride(vector, 1))
     _call(lowering, product, gemv.FAMILY, references, inputs, out, {}, variant)
 

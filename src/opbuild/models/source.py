@@ -141,8 +141,10 @@ class ModelSource:
         Raises:
             ModelError: If the model is not valid, or some of its nodes need onnx.
         """
+        from opbuild.backend.host.evaluate import is_native
+
         model, self._loaded = self._loaded or self._load(), None
-        return model.portable()
+        return model.portable(is_native)
 
     def release(self) -> None:
         """Give back the memory of the file's contents; who needs them later reads the file again."""

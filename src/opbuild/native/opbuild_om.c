@@ -374,10 +374,11 @@ static int read_programs(opbuild_model *model, const char *path, char *message, 
     for (int i = 0; i < model->count; i++) {
         const section *tables = find(model, PROGRAM, (uint32_t)i);
         program *p = &model->programs[i];
-        if (!lay_out(p, model->file + tables->offset, tables->bytes) || !is_sound(model, p) ||
-            p->head->inputs != model->programs[0].head->inputs || p->head->outputs != model->programs[0].head->outputs)
+        int is_whole = lay_out(p, model->file + tables->offset, tables->bytes) && is_sound(model, p);
+        if (is_whole && p->head->problem) return fail(message, size, "%s: %s", path, p->text + p->head->problem);
+        if (!is_whole || p->head->inputs != model->programs[0].head->inputs ||
+            p->head->outputs != model->programs[0].head->outputs)
             return fail(message, size, "%s is not sound: the tables of signature %d", path, i);
-        if (p->head->problem) return fail(message, size, "%s: %s", path, p->text + p->head->problem);
     }
     return 0;
 }

@@ -120,7 +120,11 @@ def _check_output(path: Path, model: Model | Graph) -> None:
 def _write(path: Path, plan: FilePlan, networks: Sequence[Assembled], setup: Setup) -> None:
     """Write networks that share their kernels; equal weights once."""
     built, weights = networks[0].built, PackedWeights()
-    records = [replace(each.record, constants=weights.place(each.constants.arrays)) for each in networks]
+    cuts = plan.ranges.cuts if plan.ranges else (None,) * len(networks)
+    records = [
+        replace(each.record, constants=weights.place(each.constants.arrays), cut=cut)
+        for each, cut in zip(networks, cuts, strict=True)
+    ]
     more = [_range_section(plan.ranges, networks[0], records[0], weights)] if plan.ranges else []
     write_offline(
         path,
@@ -134,8 +138,10 @@ def _write(path: Path, plan: FilePlan, networks: Sequence[Assembled], setup: Set
             "model": plan.digest,
             "compiler": setup.compiler.name + " " + setup.compiler.version(),
             "operators": [[operator.name, list(operator.nodes)] for operator in built.operators.values()],
-            "ranges": plan.ranges.sizes.text() if plan.ranges else "",
+            "ranges": plan.ranges.sizes.text() if plan.ranges and plan.ranges.sizes else "",
+            "parts": list(plan.waits),
         },
+        outputs=plan.outputs,
         more=more,
         trust=setup.trust,
         watch=working(setup.observer, WRITING),

@@ -20,6 +20,7 @@ from opbuild.kernel.level import Level
 from opbuild.kernel.soc_version import parse_level
 from opbuild.offline.format import (
     ABOUT,
+    GRAPH,
     LIBRARY,
     MACHINE,
     PLAN,
@@ -73,6 +74,7 @@ def write_offline(
     library: bytes,
     weights: PackedWeights,
     build: Mapping[str, Any],
+    outputs: Sequence[str] = (),
     more: Sequence[Section] = (),
     trust: Trust = PRIVATE,
     watch: Watch = unwatched,
@@ -87,6 +89,7 @@ def write_offline(
         library: The linked kernels of all of them; empty if there are none.
         weights: The constants that the records refer to.
         build: What the build did, as JSON values.
+        outputs: The network's outputs, if its records are first parts of it, which have others.
         more: Further sections.
         trust: What it is signed with.
         watch: Told how many bytes of the weights are written.
@@ -100,7 +103,7 @@ def write_offline(
         "name": name,
         "target": level.name,
         "inputs": [[port.name, port.type.dtype] for port in first.inputs],
-        "outputs": [port.name for port in first.outputs],
+        "outputs": list(outputs) or [port.name for port in first.outputs],
         "signatures": [[list(port.type.shape) for port in record.inputs] for record in records],
         "build": dict(build),
     }
@@ -181,7 +184,9 @@ class OfflineModel:
         ports = tuple((port.name, port.type.dtype) for port in record.inputs)
         if ports != self.inputs or tuple(port.type.shape for port in record.inputs) != self.signatures[index]:
             raise self._invalid(f"plan {index} has other inputs than the file says")
-        if tuple(port.name for port in record.outputs) != self.outputs:
+        if record.cut is not None and not self.container.section(GRAPH).size:
+            raise self._invalid(f"plan {index} is a part of a network that the file does not hold")
+        if record.cut is None and tuple(port.name for port in record.outputs) != self.outputs:
             raise self._invalid(f"plan {index} has other outputs than the file says")
         return record
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from opbuild.arguments import checks_arguments
 from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
-from opbuild.errors import BuildError, ShapeError, TargetError
+from opbuild.errors import BuildError, InvalidModelError, ShapeError, TargetError
 from opbuild.files.trust import make_trust
 from opbuild.kernel.host import compared, runs_here
 from opbuild.offline.file import OfflineModel, read_offline
@@ -20,7 +20,7 @@ from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor, Prepared
 from opbuild.runtime.library import Library
-from opbuild.runtime.network import Binding, Network, Shapes
+from opbuild.runtime.network import Binding, Bound, Network, Shapes
 from opbuild.runtime.reports import stored_report
 
 MOST_SHOWN = 20
@@ -70,7 +70,7 @@ def open_offline(path: Path, config: Config, *, verify: bool = True) -> tuple[Ne
             command="build it for this machine: --soc_version=host, or a lesser one",
         )
     loaded = _Loaded(model, config.num_threads)
-    only_one = len(model.signatures) == 1 and loaded.ranges is None
+    only_one = len(model.signatures) == 1 and not loaded.has_ranges
     network = Network(
         model.name,
         loaded.inputs,
@@ -93,24 +93,32 @@ class _Loaded:
         self._blocks: Blocks[Prepared] = Blocks()
         self.ranges = RangeBinder(model, self._library, self._blocks) if model.container.section(GRAPH).size else None
         self.inputs = self.ranges.inputs if self.ranges else model.endpoints
+        self._sizes = self.ranges.sizes if self.ranges else None
 
     def outputs(self) -> tuple[Endpoint, ...]:
         """Return the outputs; an extent that differs between the sizes that the file serves is -1."""
         return self.ranges.outputs() if self.ranges else self._model.output_endpoints()
 
-    def bind(self, shapes: Shapes) -> Binding:
+    def bind(self, shapes: Shapes) -> Bound:
         if self.ranges and shapes not in self._model.signatures:
             return self.ranges.bind(shapes)
         clock = Clock()
         with clock("load"):
             record = self._model.record(self._model.signatures.index(shapes))
             executor = Executor(record, self._library, self._model.constants(record), evaluate, self._blocks)
-        return Binding(executor, stored_report(record, clock, compared(self._model.level)))
+        try:
+            binding = Binding(executor, stored_report(record, clock, compared(self._model.level)))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            where = repr(str(self._model.container.path))
+            raise InvalidModelError(
+                f"{where} can not be used: its notes are not sound ({error!r})", "write it again"
+            ) from error
+        return self.ranges.bind_stored(binding, record.cut, shapes) if self.ranges and record.cut else binding
 
     def check(self, shapes: Shapes) -> None:
         """Refuse shapes that the file does not serve."""
-        if self.ranges:
-            self.ranges.sizes.check(shapes)
+        if self._sizes:
+            self._sizes.check(shapes)
         elif shapes not in self._model.signatures:
             raise ShapeError(
                 f"the offline model {self._model.name} has no plan for {self._text(shapes)}",
@@ -118,10 +126,15 @@ class _Loaded:
             )
 
     @property
+    def has_ranges(self) -> bool:
+        """Whether the file serves all sizes in ranges."""
+        return self._sizes is not None
+
+    @property
     def served(self) -> str:
         """The shapes that the file serves."""
-        if self.ranges:
-            return self.ranges.sizes.text()
+        if self._sizes:
+            return self._sizes.text()
         shown = list(map(self._text, self._model.signatures[:MOST_SHOWN]))
         more = len(self._model.signatures) - len(shown)
         return " or ".join([*shown, *([f"{more} more"] if more else [])])

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from opbuild.api import plan_graphs
+from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
-from opbuild.errors import OptionError, ShapeError
+from opbuild.errors import OptionError, ShapeError, UnsupportedOperatorError
 from opbuild.events import Observer
 from opbuild.frontend.input_shape import format_input_shape
-from opbuild.graph.types import Graph
+from opbuild.graph.types import DTYPES, Graph, TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.models.endpoints import inputs_of
 from opbuild.models.source import Model, ModelSource, open_model
-from opbuild.offline.ranges import RangePlan, plan_ranges
+from opbuild.offline.ranges import RangePlan, plan_parts, plan_ranges, waits_at
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stages import Planned
 from opbuild.pipeline.stores import Stores
 from opbuild.report import Clock
 from opbuild.runtime.network import Shapes
 from opbuild.text.plural import counted
+
+if TYPE_CHECKING:
+    from opbuild.frontend.portable import PortableModel
+    from opbuild.frontend.walk import Walked
+    from opbuild.offline.rehearsal import Imagined
 
 ShapeMap = Mapping[str, Sequence[int]]
 RangeMap = Mapping[str, Sequence[int | tuple[int, int]]]
@@ -33,13 +40,18 @@ class FilePlan:
 
     Attributes:
         needed: Programs and kernels.
+        outputs: Names of the network's outputs.
         digest: The model's digest; empty if it has none.
-        ranges: What serves every size in the ranges; None if there are only signatures.
+        ranges: What serves every size in the ranges, or what comes behind the cuts of a network in parts; None if there
+            are only signatures, each of which is bound whole.
+        waits: The nodes at which parts of the network are bound when it is called.
     """
 
     needed: Planned
+    outputs: tuple[str, ...]
     digest: str
     ranges: RangePlan | None = None
+    waits: tuple[str, ...] = ()
 
 
 def set_up_file(soc_version: str, config: Config | None, observer: Observer | None) -> Setup:
@@ -56,8 +68,11 @@ def plan_file(
     input_shapes: ShapeMap | None,
     variants: Sequence[ShapeMap] | None,
     ranges: RangeMap | None,
+    portable: bool = True,
 ) -> FilePlan:
     """Return what an offline model needs; arguments as for ``build_offline``.
+
+    Of a network in parts without ``portable`` only what is sure to be needed before it is called with data.
 
     Raises:
         ModelError: If the model is at fault, or a shape is open.
@@ -70,15 +85,40 @@ def plan_file(
             raise OptionError(f"ranges of shapes were given with {given}", "give one of them")
         source = open_model(model, stores.models)
         plan = _plan_ranges(source, setup, input_shapes, ranges)
-        return FilePlan(plan.needed, source.digest, plan)
+        return FilePlan(plan.needed, _outputs(source), source.digest, plan, plan.waits)
     if isinstance(model, Graph):
         if input_shapes or variants:
             raise OptionError("shapes were given for a graph, which has its own", "leave input_shapes and variants out")
-        return FilePlan(plan_graphs([model], setup, clock), "")
+        return FilePlan(plan_graphs([model], setup, clock), model.outputs, "")
     source = open_model(model, stores.models)
     signatures = _signatures(source, input_shapes, variants)
-    graphs = [source.graph(shapes, clock, keep=True) for shapes in signatures]
-    return FilePlan(plan_graphs(graphs, setup, clock), source.digest)
+    source.keeps = True
+    walked = [source.walk(shapes, clock) for shapes in signatures]
+    if all(each.cut is None for each in walked):
+        return FilePlan(plan_graphs([each.graph for each in walked], setup, clock), _outputs(source), source.digest)
+    if portable:
+        plan = _plan_parts(source, setup, signatures)
+        return FilePlan(plan.needed, _outputs(source), source.digest, plan, plan.waits)
+    types = map(source.types, signatures)
+    parts = [part for each, inputs in zip(walked, types, strict=True) for part in _parts_of(source, each, inputs)]
+    certain = [part.walked.graph for part in parts if part.is_certain]
+    waits = waits_at(part.walked.cut for part in parts)
+    needed = plan_graphs(certain, setup, clock)
+    return FilePlan(needed, _outputs(source), source.digest, waits=tuple(waits.values()))
+
+
+def _outputs(source: ModelSource) -> tuple[str, ...]:
+    return tuple(output.name for output in source.declaration.outputs)
+
+
+def _parts_of(source: ModelSource, first: Walked, inputs: Mapping[str, TensorType]) -> Sequence[Imagined]:
+    """Return the parts that a network may have, of a model that the onnx package reads."""
+    from opbuild.offline.rehearsal import Imagined, rehearse
+
+    if first.cut is None:
+        return [Imagined(first, is_certain=True)]
+    clock = Clock()
+    return rehearse(first, lambda rest: source.go_on(rest, clock), evaluate, inputs)
 
 
 def _signatures(source: ModelSource, input_shapes: ShapeMap, variants: Sequence[ShapeMap] | None) -> list[Shapes]:
@@ -100,6 +140,29 @@ def _signatures(source: ModelSource, input_shapes: ShapeMap, variants: Sequence[
     return signatures
 
 
+def _plan_parts(source: ModelSource, setup: Setup, signatures: Sequence[Shapes]) -> RangePlan:
+    from opbuild.pipeline.steps import lowering_options
+
+    options, float32 = lowering_options(setup.config), setup.config.forces_float32
+    return plan_parts(_portable(source), signatures, setup.level, options, force_float32=float32)
+
+
+def _portable(source: ModelSource) -> PortableModel:
+    """Return the network as a file holds it.
+
+    Raises:
+        ModelError: If the file can not hold it.
+    """
+    other = next((each.name for each in source.declaration.inputs if each.dtype not in DTYPES), None)
+    if other is not None:
+        raise UnsupportedOperatorError(
+            f"input {other!r} is no tensor, and an offline model can have only tensors as inputs",
+            "use opbuild.compile",
+            command="use opbuild run or build",
+        )
+    return source.portable()
+
+
 def _plan_ranges(source: ModelSource, setup: Setup, input_shapes: ShapeMap, ranges: RangeMap) -> RangePlan:
     from opbuild.pipeline.steps import lowering_options
 
@@ -117,7 +180,7 @@ def _plan_ranges(source: ModelSource, setup: Setup, input_shapes: ShapeMap, rang
     names = [name for name, _, _ in source.declaration.inputs]
     whole = [ranges.get(name, shape) for name, shape in zip(names, shapes, strict=True)]
     options = lowering_options(setup.config)
-    return plan_ranges(source.portable(), whole, setup.level, options, force_float32=setup.config.forces_float32)
+    return plan_ranges(_portable(source), whole, setup.level, options, force_float32=setup.config.forces_float32)
 
 
 def _check_ranks(source: ModelSource, ranges: Mapping[str, Sequence[int | tuple[int, int]]]) -> None:

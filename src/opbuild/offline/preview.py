@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opbuild.config import Config
 from opbuild.events import Observer
@@ -38,6 +38,10 @@ def preview(
     it is what ``compile`` would do, which takes a lower level's operators where nothing can be compiled. Operators are
     reported as ``built`` if they would be; their milliseconds are 0.
 
+    The report's ``cuts`` are the nodes of a network in parts behind which it is bound when it is called. An offline
+    model has the operators that made-up data lead to, which are reported too; without ``portable`` they are not, as
+    other data may lead to others.
+
     Raises:
         ModelError: If the model is at fault.
         OptionError: If an argument is at fault.
@@ -46,8 +50,14 @@ def preview(
     setup = set_up_file(soc_version, config, observer)
     stores = Stores(setup)
 
+    waits: tuple[str, ...] = ()
+
     def plan(setup: Setup) -> Planned:
-        return plan_file(model, setup, stores, input_shapes=input_shapes, variants=variants, ranges=ranges).needed
+        nonlocal waits
+        shapes: Any = {"input_shapes": input_shapes, "variants": variants, "ranges": ranges}
+        found = plan_file(model, setup, stores, **shapes, portable=portable)
+        waits = found.waits
+        return found.needed
 
     if portable:
         needed = plan(setup)
@@ -58,7 +68,7 @@ def preview(
     host = Counter(each.node.op_type for each in needed.host.values())
     jobs = builder.plan(needed.kernels)
     level = stores.setup.level_text_with(sum(job.is_borrowed for job in jobs))
-    return Report(needed.name, _explained(jobs, builder), host, level=level)
+    return Report(needed.name, _explained(jobs, builder), host, level=level, cuts=waits)
 
 
 def _explained(jobs: Sequence[Job], builder: Builder) -> tuple[OperatorReport, ...]:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.errors import BuildError, InvalidModelError, ShapeError
+from opbuild.errors import (
+    BuildError,
+    InvalidModelError,
+    ModelError,
+    RunError,
+    ShapeError,
+    UnsupportedOperatorError,
+)
 from opbuild.files.trust import parse_json
-from opbuild.graph.types import Array, TensorType
+from opbuild.graph.cut import Answer, Cut
+from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.host import compared
 from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.models.endpoints import outputs_of_any
-from opbuild.models.sizes import make_sizes
+from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.offline.file import OfflineModel
 from opbuild.offline.format import GRAPH, WEIGHTS
-from opbuild.offline.ranges import bind, lower_to
+from opbuild.offline.ranges import lower_to, optimized
 from opbuild.pipeline.stages import host_nodes, require_portable
 from opbuild.platform.sources import own_sources
 from opbuild.program import Program
@@ -24,15 +35,20 @@ from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor, Prepared
 from opbuild.runtime.image import load_constants
+from opbuild.runtime.in_parts import InParts
 from opbuild.runtime.library import Library
-from opbuild.runtime.network import Binding, Shapes
+from opbuild.runtime.network import Binding, Bound, Shapes
+from opbuild.runtime.parts import Part, Parts
 from opbuild.runtime.record import Constant
 from opbuild.runtime.reports import stored_report
 from opbuild.runtime.weights import Packer
 
+if TYPE_CHECKING:
+    from opbuild.frontend.walk import Walked
+
 
 class RangeBinder:
-    """Binds an offline model to any size in its ranges.
+    """Binds an offline model to any size in its ranges, and what comes behind the cuts of a network in parts.
 
     Args:
         offline: The file.
@@ -54,8 +70,9 @@ class RangeBinder:
             self._sources = str(content["sources"])
             tensors = _mapped(offline, [(nbytes, offset) for nbytes, offset in content["tensors"]])
             self._model = PortableModel.from_json(content["model"], tensors)
-            names = [name for name, _ in self._model.inputs]
-            self.sizes = make_sizes(names, [[(low, high) for low, high in each] for each in content["ranges"]])
+            if self._model.inputs != offline.inputs:
+                raise ValueError("its network has other inputs")
+            self.sizes = _sizes([name for name, _ in self._model.inputs], content["ranges"])
             kernels = [(OpDesc.from_components(parts), str(symbol)) for parts, symbol in content["kernels"]]
             given: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value for name, value in content["options"].items()
@@ -64,62 +81,146 @@ class RangeBinder:
             places = [(nbytes, offset) for _, nbytes, offset in content["packed"]]
             sources = [str(source) for source, _, _ in content["packed"]]
             self._packer = Packer(known=dict(zip(sources, _mapped(offline, places), strict=True)))
+            self._symbols = dict(kernels)
+            self._kernels = Available([desc for desc, _ in kernels])
         except (ValueError, KeyError, TypeError, AttributeError, OSError, ShapeError) as error:
             where = repr(str(offline.container.path))
             raise InvalidModelError(f"{where} is no sound offline model: {error!r}", "write it again") from error
-        self._symbols = dict(kernels)
-        self._kernels = Available([desc for desc, _ in kernels])
+        self._parts = Parts(self._next, evaluate)
 
     @property
     def inputs(self) -> tuple[Endpoint, ...]:
-        """The inputs; an extent that has a range is -1."""
+        """The inputs; an extent that differs between the sizes that are served is -1."""
+        if self.sizes is None:
+            return self._offline.endpoints
         return tuple(
             Endpoint(name, TensorType(dtype, tuple(low if low == high else FREE for low, high in ranges)))
             for (name, dtype), ranges in zip(self._model.inputs, self.sizes.ranges, strict=True)
         )
 
     def outputs(self) -> tuple[Endpoint, ...]:
-        """Return the outputs; an extent that differs between sizes in the ranges is -1.
+        """Return the outputs: an extent that differs between sizes is -1; of a network in parts as the model has them.
 
         Raises:
             ShapeError: If the network takes none of the sizes that were tried.
         """
+        if self.sizes is None or self._offline.record(0).cut is not None:
+            declared = self._model.block.outputs
+            return tuple(Endpoint(name, TensorType(dtype, cast("Any", shape))) for name, dtype, shape in declared)
         return outputs_of_any(self._model, self.sizes, self._offline.signatures)
 
-    def bind(self, shapes: Shapes) -> Binding:
+    def bind(self, shapes: Shapes) -> Bound:
         """Make the network ready for a size.
 
         Raises:
             ShapeError: If the size is outside the ranges, or the network itself does not take it.
             BuildError: If the file was written by another version of opbuild.
         """
+        if self.sizes is not None:
+            self.sizes.check(shapes)
+        clock = Clock()
+        walked = self._walk(shapes, clock)
+        binding, rest = self._bind(walked, clock), walked.without_graph()
+        return binding if rest.cut is None else self._in_parts(binding, rest.cut, shapes, lambda _: rest)
+
+    def bind_stored(self, binding: Binding, cut: Cut, shapes: Shapes) -> Bound:
+        """Return a network in parts for a size, the first part of which is stored whole.
+
+        Raises:
+            InvalidModelError: If the cut behind it is not sound.
+            BuildError: If the file was written by another version of opbuild.
+        """
+        self._require_same_version()
+        return self._in_parts(binding, cut, shapes, partial(self._walk, shapes))
+
+    def _in_parts(self, binding: Binding, cut: Cut, shapes: Shapes, walked: Callable[[Clock], Walked]) -> InParts:
+        first = Part(binding.executor, cut, binding.report, walked)
+        inputs = zip(self._model.inputs, shapes, strict=True)
+        types = {name: TensorType(dtype, shape) for (name, dtype), shape in inputs}
+        with self._sound():
+            return InParts(first, self._parts, types, self._offline.outputs)
+
+    def _next(self, part: Part, answer: Answer, types: Mapping[str, TensorType], body: bool) -> Part:
+        """Return the part behind another one, or the first one of its loop's body; see ``runtime.parts.BindNext``."""
+        from opbuild.backend.host.evaluate import evaluate_native
+
+        clock = Clock()
+        before = part.walked(clock)
+        rest = before.body if body else before.rest
+        with self._sound(), clock("read"):
+            if rest is None:
+                raise ValueError(f"nothing comes after {part.cut.path}")
+            walked = self._model.go_on(rest.answered(answer, part.cut.path), evaluate_native)
+        binding = self._bind(walked, clock)
+        with self._sound():
+            if walked.cut is None or {port.name: port.type for port in binding.executor.inputs} != types:
+                raise ValueError(f"what comes after {part.cut.path} is another network")
+        found = walked.without_graph()
+        return Part(binding.executor, walked.cut, binding.report, lambda _: found)
+
+    def _walk(self, shapes: Shapes, clock: Clock) -> Walked:
+        from opbuild.backend.host.evaluate import evaluate_native
+
+        self._require_same_version()
+        with self._sound(), clock("read"):
+            return self._model.walk(shapes, evaluate_native)
+
+    def _bind(self, walked: Walked, clock: Clock) -> Binding:
+        """Make a part ready with the kernels that are there."""
         from opbuild.pipeline.stages import Built
         from opbuild.pipeline.steps import assemble, pack
 
-        self.sizes.check(shapes)
-        if self._sources != own_sources():
-            raise BuildError(
-                f"{str(self._offline.container.path)!r} was written by another version of opbuild, which may choose "
-                f"kernels otherwise; this one runs only {self._offline.served[0]}",
-                "write the file again with this version",
-            )
-        clock = Clock()
-        with clock("read"):
-            graph = bind(self._model, shapes, self._force_float32)
         with clock("lower"):
-            program = lower_to(graph, self._offline.level, self._options, self._kernels)
-            require_portable(host_nodes(program).values())
+            program = self._lowered(walked.graph)
         packed = pack(program, self._packer, clock)
         with clock("start"):
             network = assemble(packed, Built(self._symbols, operators=self._operators(program)))
             executor = Executor(network.record, self._library, network.constants.arrays, evaluate, self._blocks)
         return Binding(executor, stored_report(network.record, clock, compared(self._offline.level)))
 
+    def _lowered(self, graph: Graph) -> Program:
+        """Return the program of a graph; all of it runs on the host if that can not take what was fused alone."""
+        level, options = self._offline.level, self._options
+        try:
+            program = lower_to(optimized(graph, self._force_float32), level, options, self._kernels)
+            require_portable(host_nodes(program).values())
+        except UnsupportedOperatorError:
+            on_host = frozenset(node.name for node in graph.nodes)
+            program = lower_to(graph, level, replace(options, on_host=on_host), self._kernels)
+            require_portable(host_nodes(program).values())
+        return program
+
+    def _require_same_version(self) -> None:
+        if self._sources == own_sources():
+            return
+        in_parts = self._offline.record(0).cut is not None
+        served = "runs none of it" if in_parts else f"runs only {self._offline.served[0]}"
+        raise BuildError(
+            f"{str(self._offline.container.path)!r} was written by another version of opbuild, which may choose "
+            f"kernels otherwise; this one {served}",
+            "write the file again with this version",
+        )
+
+    @contextmanager
+    def _sound(self) -> Iterator[None]:
+        """Turn what a network raises that is none, though its file is sealed, into an error of opbuild."""
+        try:
+            yield
+        except (ModelError, RunError):
+            raise
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, BuildError) as error:
+            where = repr(str(self._offline.container.path))
+            raise InvalidModelError(f"{where} is no sound offline model: {error!r}", "write it again") from error
+
     def _operators(self, program: Program) -> dict[OpDesc, OperatorReport]:
         return {
             desc: OperatorReport(self._symbols[desc], "reused", "in the stored network", nodes)
             for desc, nodes in program.descriptors().items()
         }
+
+
+def _sizes(names: Sequence[str], ranges: Any) -> Sizes | None:
+    return None if ranges is None else make_sizes(names, [[(low, high) for low, high in each] for each in ranges])
 
 
 def _mapped(offline: OfflineModel, places: Sequence[tuple[Any, Any]]) -> tuple[Array, ...]:

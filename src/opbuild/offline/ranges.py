@@ -1,11 +1,10 @@
-"""Any size in ranges from one offline model, where neither the compiler nor the onnx package is.
+"""Any size in ranges, and networks in parts, from one offline model, where neither the compiler nor onnx is.
 
 Kernels are generic in their extents; what depends on the size is the program: buffers, addresses, and which variant
 computes which call. So the file holds the network before it is bound to a size (``PortableModel``), and kernels:
 those that lowering picks for sizes in the ranges (``lowering.alternatives``), and of each operator the variant without
-limits. At the first
-call with a new size the network is bound, lowered to the kernels that are there, and planned, in milliseconds
-(``range_binder``).
+limits. At the first call with a new size the network is bound, lowered to the kernels that are there, and planned, in
+milliseconds (``range_binder``). A part of a network behind a cut is such a new size, too.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from opbuild.errors import ShapeError, UnsupportedOperatorError
-from opbuild.graph.types import Array, Graph
+from opbuild.graph.cut import Cut
+from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
@@ -34,8 +34,10 @@ from opbuild.text.canonical import canonical_json
 
 if TYPE_CHECKING:
     from opbuild.frontend.portable import PortableModel
+    from opbuild.frontend.walk import Walked
     from opbuild.lowering.available import Kernels
     from opbuild.lowering.context import Options
+    from opbuild.offline.rehearsal import Imagined
 
 QUIET = 4
 """So many sizes in a row that need no kernel of another form, whatever its variant, end the search for forms."""
@@ -50,18 +52,22 @@ class RangePlan:
 
     Attributes:
         model: The network.
-        sizes: The ranges.
+        sizes: The ranges; None: the sizes of ``needed`` are all.
         options: How it is lowered.
         force_float32: Whether other floating-point types are computed in float32.
-        needed: The program of one size, to be stored whole, with the kernels that any size may need, and the nodes that
-            no kernel serves at one of the sizes that were looked at.
+        needed: The program of one size, or of each if there are no ranges, to be stored whole, with the kernels that
+            any size may need, and the nodes that no kernel serves at one of the sizes that were looked at.
+        cuts: What comes after each of these programs; None after a whole network.
+        waits: The nodes at which parts are bound when the network is called.
     """
 
     model: PortableModel
-    sizes: Sizes
+    sizes: Sizes | None
     options: Options
     force_float32: bool
     needed: Planned
+    cuts: tuple[Cut | None, ...]
+    waits: tuple[str, ...] = ()
 
     @property
     def first(self) -> Program:
@@ -90,36 +96,98 @@ def plan_ranges(
         ShapeError: If a range is empty, or none of the sizes that were tried fits the network.
         UnsupportedOperatorError: If an operator can not be bound without onnx.
     """
-    from opbuild.lowering.alternatives import Alternatives
-    from opbuild.lowering.available import Unlimited, conversions, form
-
     sizes = make_sizes([name for name, _ in model.inputs], ranges)
-    needed: dict[OpDesc, tuple[str, ...]] = {}
-    forms: dict[str, tuple[str, ...]] = {}
-    host: dict[str, HostNode] = {}
-    unlimited, alternatives = Unlimited(), Alternatives()
-    looked_at: list[tuple[Graph, Program]] = []
+    search = _Search(model, level, options, force_float32=force_float32)
     quiet = 0
-    for graph in _graphs(model, sizes, force_float32):
-        known = len(forms)
-        alternatives.begin()
-        programs = [lower_to(graph, level, options, kernels) for kernels in (alternatives, unlimited)]
-        for program in programs:
-            host.update(host_nodes(program))
-            _add(needed, program.descriptors())
-        forms.update((form(desc), nodes) for desc, nodes in programs[0].descriptors().items())
-        quiet = quiet + 1 if len(forms) == known else 0
-        if not quiet or not looked_at:  # a network may have no kernel at all
-            looked_at.append((graph, programs[0]))
+    for parts in _parts(model, sizes):
+        quiet = 0 if search.look(parts, is_open=True) else quiet + 1
         if quiet == QUIET:
             break
-    for graph, _ in looked_at:
-        for _ in alternatives.turns():
-            lower_to(graph, level, options, alternatives)
-    _add(needed, {desc: forms.get(form(desc), ()) for desc in alternatives.wanted})
-    _add(needed, dict.fromkeys(conversions(Machine.of(level)), ()))
-    graph, program = looked_at[0]
-    return RangePlan(model, sizes, options, force_float32, Planned((graph,), (program,), needed, host))
+    return search.plan(sizes, [0])
+
+
+def plan_parts(
+    model: PortableModel,
+    signatures: Sequence[Shapes],
+    level: Level,
+    options: Options,
+    *,
+    force_float32: bool = False,
+) -> RangePlan:
+    """Find the kernels that a network in parts needs for some input signatures; other arguments as ``plan_ranges``.
+
+    Raises:
+        ModelError: If a signature does not fit the network.
+        UnsupportedOperatorError: If an operator can not be bound without onnx.
+    """
+    search, firsts = _Search(model, level, options, force_float32=force_float32), []
+    for shapes in signatures:
+        firsts.append(len(search.programs))
+        search.look(_parts_of(model, shapes), is_open=False)
+    return search.plan(None, firsts)
+
+
+class _Search:
+    """Finds the kernels that parts of a network need, at the sizes at hand and at those between them."""
+
+    def __init__(self, model: PortableModel, level: Level, options: Options, *, force_float32: bool) -> None:
+        from opbuild.lowering.alternatives import Alternatives
+        from opbuild.lowering.available import Unlimited
+
+        self.programs: list[tuple[Graph, Program, Cut | None]] = []
+        self._model, self._level, self._options, self._force_float32 = model, level, options, force_float32
+        self._needed: dict[OpDesc, tuple[str, ...]] = {}
+        self._forms: dict[str, tuple[str, ...]] = {}
+        self._host: dict[str, HostNode] = {}
+        self._waits: dict[str, str] = {}
+        self._unlimited, self._alternatives = Unlimited(), Alternatives()
+        self._open: list[Graph] = []
+
+    def look(self, parts: Sequence[Imagined], *, is_open: bool) -> bool:
+        """Look at the parts of a network of one size; return whether one needs a kernel of a form that is new.
+
+        Args:
+            parts: They, the first one first.
+            is_open: Whether other sizes are served, too.
+        """
+        known = len(self._forms)
+        for part in parts:
+            self._look_at(part.walked, is_open=is_open or not part.is_certain)
+        return len(self._forms) > known
+
+    def _look_at(self, walked: Walked, *, is_open: bool) -> None:
+        from opbuild.lowering.available import form
+
+        graph = optimized(walked.graph, self._force_float32)
+        self._alternatives.begin()
+        programs = [lower_to(graph, self._level, self._options, self._alternatives)]
+        if is_open:
+            programs.append(lower_to(graph, self._level, self._options, self._unlimited))
+        for program in programs:
+            self._host.update(host_nodes(program))
+            _add(self._needed, program.descriptors())
+        new = {form(desc): nodes for desc, nodes in programs[0].descriptors().items()}
+        if is_open and (not self._open or new.keys() - self._forms.keys()):  # a network may have no kernel at all
+            self._open.append(graph)
+        self._forms.update(new)
+        self.programs.append((graph, programs[0], walked.cut))
+        if walked.cut is not None:
+            self._host.update(at_cut(walked.cut))
+            self._waits.update(waits_at([walked.cut]))
+
+    def plan(self, sizes: Sizes | None, firsts: Sequence[int]) -> RangePlan:
+        """Return what was found; ``firsts`` are the programs that are stored whole."""
+        from opbuild.lowering.available import conversions, form
+
+        for graph in self._open:
+            for _ in self._alternatives.turns():
+                lower_to(graph, self._level, self._options, self._alternatives)
+        _add(self._needed, {desc: self._forms.get(form(desc), ()) for desc in self._alternatives.wanted})
+        _add(self._needed, dict.fromkeys(conversions(Machine.of(self._level)), ()))
+        graphs, programs, cuts = zip(*(self.programs[index] for index in firsts), strict=True)
+        planned = Planned(graphs, programs, self._needed, self._host)
+        waits = tuple(self._waits.values())
+        return RangePlan(self._model, sizes, self._options, self._force_float32, planned, cuts, waits)
 
 
 def _add(needed: dict[OpDesc, tuple[str, ...]], more: Mapping[OpDesc, tuple[str, ...]]) -> None:
@@ -127,8 +195,23 @@ def _add(needed: dict[OpDesc, tuple[str, ...]], more: Mapping[OpDesc, tuple[str,
         needed.setdefault(desc, nodes)
 
 
-def _graphs(model: PortableModel, sizes: Sizes, force_float32: bool) -> Iterator[Graph]:
-    """Yield the graphs of some sizes in the ranges.
+def at_cut(cut: Cut) -> dict[str, HostNode]:
+    """Return the nodes that are evaluated at a cut, by name."""
+    nodes = cut.nodes if cut.kind == "data" else ()
+    return {node.name: HostNode(node, "what it computes decides the shapes behind it") for node in nodes}
+
+
+def waits_at(cuts: Iterable[Cut | None]) -> dict[str, str]:
+    """Return the nodes behind which parts are bound when a network is called, by place.
+
+    Both branches of an If are known before.
+    """
+    kinds = [cut for cut in cuts if cut is not None and cut.kind != "end" and cut.op_type != "If"]
+    return {cut.path: f"{cut.op_type} {cut.node}" for cut in kinds}
+
+
+def _parts(model: PortableModel, sizes: Sizes) -> Iterator[Sequence[Imagined]]:
+    """Yield the parts of the network at some sizes in the ranges.
 
     Raises:
         ShapeError: If the network takes none of those that were tried.
@@ -137,22 +220,33 @@ def _graphs(model: PortableModel, sizes: Sizes, force_float32: bool) -> Iterator
     taken = False
     for shapes in sizes.samples():
         try:
-            graph = bind(model, shapes, force_float32)
+            parts = _parts_of(model, shapes)
         except ShapeError as error:  # a size that the network itself does not take
             problem = problem or error
             continue
         taken = True
-        yield graph
+        yield parts
     if not taken:
         raise problem or ShapeError("there is no size in the ranges", "give wider ones")
 
 
-def bind(model: PortableModel, shapes: Shapes, force_float32: bool) -> Graph:
-    """Return the optimized graph for some input shapes."""
+def _parts_of(model: PortableModel, shapes: Shapes) -> Sequence[Imagined]:
+    from opbuild.backend.host.evaluate import evaluate_native
+    from opbuild.offline.rehearsal import Imagined, rehearse
+
+    walked = model.walk(shapes, evaluate_native)
+    if walked.cut is None:
+        return [Imagined(walked, is_certain=True)]
+    types = {name: TensorType(dtype, shape) for (name, dtype), shape in zip(model.inputs, shapes, strict=True)}
+    return rehearse(walked, lambda rest: model.go_on(rest, evaluate_native), evaluate_native, types)
+
+
+def optimized(graph: Graph, force_float32: bool) -> Graph:
+    """Return the graph that is lowered."""
     from opbuild.backend.host.evaluate import evaluate_native
     from opbuild.pipeline.steps import optimize_graph
 
-    return optimize_graph(model.bind(shapes, evaluate_native), evaluate_native, float32=force_float32)
+    return optimize_graph(graph, evaluate_native, float32=force_float32)
 
 
 def lower_to(graph: Graph, level: Level, options: Options, kernels: Kernels | None) -> Program:
@@ -198,10 +292,10 @@ def range_section(
     Raises:
         ValueError: If a node has an attribute that can not be stored.
     """
-    arrays = [_bytes(array) for array in plan.model.tensors.values()]
+    arrays = [_bytes(array) for array in plan.model.tensors]
     content = {
         "sources": own_sources(),
-        "ranges": plan.sizes.to_json(),
+        "ranges": plan.sizes.to_json() if plan.sizes else None,
         "force_float32": plan.force_float32,
         "model": plan.model.to_json(),
         "tensors": [[place.nbytes, place.offset] for place in weights.place(arrays)],

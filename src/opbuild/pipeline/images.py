@@ -31,7 +31,7 @@ from opbuild.version import __version__
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.models.declaration import Declaration
-    from opbuild.pipeline.stages import Assembled
+    from opbuild.pipeline.stages import Assembled, Built
     from opbuild.runtime.image import OpenImage
     from opbuild.runtime.weights import Constants, Packer
 
@@ -48,6 +48,20 @@ class Declares(Protocol):
         """Digest of all that decides what it computes."""
 
 
+class Ahead:
+    """What is built with a network for the sizes that may come after it: nothing."""
+
+    def lower(self) -> Mapping[OpDesc, tuple[str, ...]]:
+        """Return kernels that are to be built too, with the nodes that need them; the network does not need them."""
+        return {}
+
+    def pack(self, packer: Packer, /) -> None:
+        """Do what needs no kernel, while they are compiled, with what packed the network's constants."""
+
+    def built(self, built: Built, library: Library | None, builder: Builder, /) -> None:
+        """Take note of all that was built, of the library that it was loaded from, and of who built it."""
+
+
 class Wanted(NamedTuple):
     """A network for one input signature, before anything of it is read.
 
@@ -56,7 +70,7 @@ class Wanted(NamedTuple):
         read: Returns its graph, and takes the time that this needs.
         is_edited: Returns whether the graph is no longer the one that the key names.
         otherwise: Returns the network as it is ready without being stored or built for the signature, or None.
-        loaded: Told of the kernels that were built, and of the library that they were loaded from.
+        ahead: What is built with it.
         cut: Returns what comes after it, once it was read, if it is a part of a network.
     """
 
@@ -64,7 +78,7 @@ class Wanted(NamedTuple):
     read: Callable[[Clock], Graph]
     is_edited: Callable[[], bool] = lambda: False
     otherwise: Callable[[], Binding | None] = lambda: None
-    loaded: Callable[[Mapping[OpDesc, str], Library | None], None] = lambda symbols, library: None
+    ahead: Ahead = Ahead()
     cut: Callable[[], Cut | None] = lambda: None
 
 

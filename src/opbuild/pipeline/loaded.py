@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.available import meaning
 from opbuild.runtime.library import Library
 from opbuild.runtime.sized import Chosen, Kernel
-from opbuild.runtime.template import NONE, Decided, OpenKernel, OpenQuestion, Template
+from opbuild.runtime.template import NONE, Decided, OpenQuestion, Template
 
 Dims = list[tuple[tuple[int, int], ...]]
 """Extents and strides of each operand."""
@@ -25,10 +25,12 @@ class Decision(NamedTuple):
     Attributes:
         chosen: The kernel of each class of calls; None where there is none.
         replaced: Classes of calls for which another variant than the chosen one would be faster.
+        suits: Whether lowering would have made the same calls: no family says otherwise.
     """
 
     chosen: tuple[Chosen | None, ...]
     replaced: frozenset[int]
+    suits: bool
 
     @property
     def complete(self) -> bool:
@@ -59,22 +61,30 @@ class LoadedKernels:
     def __contains__(self, desc: OpDesc) -> bool:
         return desc.canonical() in self._kernels
 
-    def decide(self, template: Template, numbers: Sequence[int]) -> Decision | None:
-        """Choose the kernels of a template in a size; None if families answer so that another program is right."""
+    def alike(self, desc: OpDesc) -> list[OpDesc]:
+        """Return the kernels that compute the same as another one, those most like it first."""
+        family, kernels = find(desc.family), self._alike.get(self._meaning(desc), ())
+        return sorted((kernel.desc for kernel in kernels), key=lambda other: family.distance(desc, other))
+
+    def decide(self, template: Template, numbers: Sequence[int]) -> Decision:
+        """Choose the kernels of a template in a size.
+
+        A family that would now leave a call to others can still compute it: its variant without limits is for any size.
+        """
         answers = [self._answer(question, numbers) for question in template.questions]
-        for answer, question in zip(answers, template.questions, strict=True):
-            if (answer is not None) != question.answered:
-                return None
+        asked = zip(answers, template.questions, strict=True)
+        suits = all((answer is not None) == question.answered for answer, question in asked)
         chosen: list[Chosen | None] = []
         replaced = set()
         for number, each in enumerate(template.decided):
             dims = [tuple((numbers[a], numbers[b]) for a, b in zip(p[::2], p[1::2], strict=True)) for p in each.dims]
-            wanted = each.desc.variant if each.question == NONE else answers[each.question]
+            answer = each.desc.variant if each.question == NONE else answers[each.question]
+            wanted = find(each.desc.family).without_limits(each.desc).variant if answer is None else answer
             kernel = self._best(each, wanted, dims)
             if kernel is None or kernel.desc.variant != wanted:
                 replaced.add(number)
             chosen.append(None if kernel is None else Chosen(kernel, self._work(kernel.desc, dims)))
-        return Decision(tuple(chosen), frozenset(replaced))
+        return Decision(tuple(chosen), frozenset(replaced), suits)
 
     def _answer(self, question: OpenQuestion, numbers: Sequence[int]) -> Any:
         arguments = [_argument(each, numbers) for each in question.arguments]
@@ -101,19 +111,6 @@ class LoadedKernels:
         if found is None:
             found = self._meanings[desc.canonical()] = meaning(desc)
         return found
-
-
-def needed_for_all(templates: Iterable[Template]) -> dict[OpDesc, tuple[str, ...]]:
-    """Return the kernels without limits that compute any size of templates, with the nodes that need them."""
-    found: dict[OpDesc, dict[str, None]] = {}
-    for template in templates:
-        nodes: defaultdict[int, dict[str, None]] = defaultdict(dict)
-        for step in template.steps:
-            if isinstance(step, OpenKernel):
-                nodes[step.decided].update(dict.fromkeys(step.nodes))
-        for number, each in enumerate(template.decided):
-            found.setdefault(find(each.desc.family).without_limits(each.desc), {}).update(nodes[number])
-    return {desc: tuple(names) for desc, names in found.items()}
 
 
 def _argument(argument: tuple[str, Any], numbers: Sequence[int]) -> Any:

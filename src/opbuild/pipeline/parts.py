@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError
 from opbuild.graph.cut import Answer, Cut, is_tensor
-from opbuild.graph.types import Graph, TensorType
+from opbuild.graph.types import TensorType
 from opbuild.models.source import ModelSource
 from opbuild.pipeline.images import Images, Wanted
 from opbuild.pipeline.part_sizes import NewSizes, PartSizes
@@ -145,4 +144,4 @@ class _Walked:
     def drop_graph(self) -> None:
         """Give back the memory of the graph, which was built."""
         if self._found is not None:
-            self._found = replace(self._found, graph=Graph(self._found.graph.name, (), (), (), {}, {}))
+            self._found = self._found.without_graph()

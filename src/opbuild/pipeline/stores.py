@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from opbuild.builder.build import Builder, LowerLevel
     from opbuild.builder.result import BuildResult
     from opbuild.kernel.interfaces import Claims, Store
+    from opbuild.kernel.key import CompilerIdentity
     from opbuild.pipeline.remote import Remote
     from opbuild.runtime.weights import Packer
     from opbuild.store.disk import DiskStore
+    from opbuild.store.pack import Pack
     from opbuild.store.policy import Policy
     from opbuild.store.tiers import Tier
 
@@ -99,7 +101,8 @@ class Stores:
     @cached_property
     def tiers(self) -> tuple[Tier, ...]:
         """The stores below the user's, which are only read, the nearest first."""
-        return () if self.remote is None else (self.remote.operators,)
+        remote = None if self.remote is None else self.remote.operators
+        return tuple(tier for tier in (self._pack, remote) if tier is not None)
 
     @cached_property
     def remote(self) -> Remote | None:
@@ -113,6 +116,17 @@ class Stores:
         from opbuild.pipeline.remote import open_remote  # nothing of it is loaded without one
 
         return open_remote("the remote store" if config.remote else f"remote in {config.policy_file}", url, self.setup)
+
+    def packs_compiler(self) -> CompilerIdentity | None:
+        """Return what compiled the pack; None if it is not used, or there is none for the level."""
+        return None if self._pack is None else self._pack.compiler()
+
+    @cached_property
+    def _pack(self) -> Pack | None:
+        from opbuild.store.pack import Pack
+
+        serves = self._config.uses_pack and (not self._config.fills_cache or bool(self.setup.why_not_compiled))
+        return Pack(self.setup.level.name) if serves else None
 
     @cached_property
     def images(self) -> Images:
@@ -236,6 +250,7 @@ def make_builder(setup: Setup, stores: Stores, *, is_urgent: bool = True) -> Bui
         write_debug=partial(write_debug_files, Path(setup.debug.folder)),
         claims=stores.claims,
         lower=partial(_lower_levels, stores),
+        known_compiler=stores.packs_compiler,
         is_urgent=is_urgent,
         executor=setup.executor if is_urgent else None,
     )
@@ -253,7 +268,7 @@ def deciding_builder(setup: Setup, stores: Stores) -> Builder:
 
     builder = make_builder(setup, stores)
     memo = setup.config.compiler_memo if setup.compiler.library() is None else None
-    builder.use_identity(identify(setup.compiler, memo, setup.trust))
+    builder.use_identity(identify(setup.compiler, memo, setup.trust, stores.packs_compiler))
     return builder
 
 

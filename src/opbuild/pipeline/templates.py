@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,10 +11,11 @@ from opbuild.graph.extents import Extent, Extents, at_hand
 from opbuild.graph.formulas import Numbers
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.level import Level
-from opbuild.kernel.opdesc import FREE
+from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.recording import Question, Recording
+from opbuild.pipeline.loaded import with_rank
 from opbuild.program import Buffer, Call, HostCall, KernelCall, Port, Program, View
 from opbuild.runtime.network import Shapes
 from opbuild.runtime.template import (
@@ -91,6 +93,25 @@ class OpenProgram:
             constants: Of the program, packed.
         """
         return _Making(self.program, self._extents, self._recording, self._variables).template(constants)
+
+    def kernels(self, alike: Callable[[OpDesc], Sequence[OpDesc]]) -> dict[OpDesc, tuple[str, ...]]:
+        """Return kernels that compute it at any size, with the nodes that need them.
+
+        Args:
+            alike: Returns kernels that compute what another one does, the best first: that one itself if it is there
+                or wanted. The first that may run at all sizes serves; if none may, the one without limits.
+        """
+        found: defaultdict[OpDesc, dict[str, None]] = defaultdict(dict)
+        for call in self.program.calls:
+            if isinstance(call, KernelCall):
+                served = (each for each in alike(call.desc) if self._runs_always(each, call))
+                chosen = next(served, None) or find(call.desc.family).without_limits(call.desc)
+                found[chosen].update(dict.fromkeys(call.nodes))
+        return {desc: tuple(nodes) for desc, nodes in found.items()}
+
+    def _runs_always(self, desc: OpDesc, call: KernelCall) -> bool:
+        dims = with_rank(desc, [view.dims for view in call.views])
+        return bool(self._extents.always(lambda: desc.problem(dims) is None))
 
     def at_hand(self) -> Program:
         """Return the program of the size at hand."""

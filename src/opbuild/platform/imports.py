@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
 from types import CodeType
@@ -29,10 +30,19 @@ class Modules:
 
     Args:
         sources: The package's files.
+        without: Modules that count for nothing, with all that is imported only by them.
+        digested: What of a source is digested, where there is no manifest; None: all of it.
     """
 
-    def __init__(self, sources: Sources | None = None) -> None:
+    def __init__(
+        self,
+        sources: Sources | None = None,
+        without: Collection[str] = (),
+        digested: Callable[[bytes], bytes] | None = None,
+    ) -> None:
         self._sources = sources or Sources()
+        self._without = without
+        self._digested = digested
         self._finders: dict[str, FileFinder] = {}
         self._paths: dict[str, str | None] = {}
         self._modules: dict[str, Module | None] = {}
@@ -63,7 +73,7 @@ class Modules:
         waiting = [*names]
         while waiting:
             name = waiting.pop()
-            module = None if name in found else self.module(name)
+            module = None if name in found or name in self._without else self.module(name)
             if module is not None:
                 found[name] = module
                 waiting += (*module.imports, name.rpartition(".")[0])
@@ -82,11 +92,10 @@ class Modules:
         text = self._sources.read(path)
         if not path.endswith(".py"):
             return Module(blake3_of(text), (), path)
+        digest = blake3_of(text if self._digested is None else self._digested(text))
         modules, names = _imported(name, f"{self._sources.root}/{path}", text, self._sources.is_outdated(path))
         packages = [each for each in modules if (self._path(each) or "").endswith("__init__.py")]
-        return Module(
-            blake3_of(text), (*modules, *(f"{package}.{each}" for package in packages for each in names)), path
-        )
+        return Module(digest, (*modules, *(f"{package}.{each}" for package in packages for each in names)), path)
 
     def _path(self, name: str) -> str | None:
         """Return the file that Python would load a module from."""

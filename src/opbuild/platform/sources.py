@@ -17,7 +17,7 @@ from opbuild.platform.digest import blake3_of_parts
 MANIFEST = "release.json"
 """The manifest, in the package's folder: by module, the digest of its code and what it imports of opbuild."""
 
-NOT_MODEL = ("cli", "mindspore", "ranks", "__pycache__")
+NOT_MODEL = ("cli", "mindspore", "packs", "ranks", "__pycache__")
 """Folders of the package that decide nothing about a network once its graph is known."""
 
 _SUFFIXES = (".py", ".o", ".so")

@@ -122,7 +122,7 @@ class Parts:
             if cut.kind == "end":
                 return [values[name] for name in cut.reads]
             if cut.kind == "values":
-                decided = {name: values[cut.live[name]] for name in cut.reads}
+                decided = cut.deciding(values)
                 values = {name: values[value] for name, value in cut.live.items()}
                 part = self._decided(part, decided, values)
                 continue
@@ -140,12 +140,12 @@ class Parts:
 
     def _decided(self, part: Part, decided: Mapping[str, Array], values: Mapping[str, Any]) -> Part:
         """Return the part behind one that some values decide."""
-        state = part.cut.state
+        state, can_wait = part.cut.state, part.cut.op_type != "If" and part.cut.least is None
         shown = tuple((array.dtype.str, array.shape, array.tobytes()) for array in decided.values())
         known = self._known((state, shown))
         if known is not None:
             return known
-        if self._values[state] >= MOST_VALUES and part.cut.op_type != "If":
+        if self._values[state] >= MOST_VALUES and can_wait:
             return self._next(part, (state, "on host"), lambda: Answer(on_host=True), values)
         with self._lock:
             self._values[state] += 1

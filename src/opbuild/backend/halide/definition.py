@@ -44,7 +44,7 @@ class Definition:
         functions: Intermediate functions by name, for the schedule.
         domains: Reduction domains by name, for the schedule.
         tasks: Into how many tasks a call is to be divided, int32, at least 1: every kernel's first argument.
-        dots: Whether sums of products of bytes take most of the time, for which levels have instructions.
+        dots: Whether sums of products of bytes or bfloat16 take most of the time, for which levels have instructions.
     """
 
     inputs: list[Any]

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 PACKAGE = "opbuild.backend.halide"
 EMISSION = f"{PACKAGE}.emission"
 
+UNDECIDING = frozenset({"opbuild.errors", "opbuild.graph.types", "opbuild.platform.digest", "opbuild.text.plural"})
+"""Modules that decide no byte of an object although what compiles imports them: what is raised ends a compile, and the
+others serve what is said of operators and how they are registered."""
+
 
 class HalideCompiler:
     """Compiles descriptors with Halide."""
@@ -52,6 +56,13 @@ class HalideCompiler:
         """Return the files whose bytes are part of every key: the library, its Python binding, and Python sources."""
         return _installed()
 
+    @staticmethod
+    def new_modules() -> Modules:
+        """Return the sources as they are now, without those that decide nothing."""
+        from opbuild.platform.imports import Modules  # a network that is built starts without it
+
+        return Modules(without=UNDECIDING)
+
     def sources_digest(self, desc: OpDesc) -> str:
         """Return the digest of every source file that defines how ``desc`` is compiled.
 
@@ -59,7 +70,7 @@ class HalideCompiler:
         sources that are not what was loaded any more.
         """
         modules = (EMISSION,) if desc.family == "runtime" else (EMISSION, *_modules(desc))
-        self._modules = self._modules or _make_modules()
+        self._modules = self._modules or self.new_modules()
         if not self._is_loaded:
             return self._modules.digest(modules)
         with suppress(OSError):  # files come and go just now
@@ -70,7 +81,7 @@ class HalideCompiler:
 
     def prepare(self) -> None:
         """Import everything that a compile needs, so that forked children start ready."""
-        self._modules, self._is_loaded = _make_modules(), True  # first, to see whether sources are edited meanwhile
+        self._modules, self._is_loaded = self.new_modules(), True  # first, to see whether sources are edited meanwhile
         from opbuild.families import catalogue
 
         library = self.library()
@@ -175,9 +186,3 @@ def _names(folder: str | Path) -> list[str]:
         return sorted(entry.name for entry in os.scandir(folder))
     except OSError:
         return []
-
-
-def _make_modules() -> Modules:
-    from opbuild.platform.imports import Modules  # a network that is built starts without it
-
-    return Modules()

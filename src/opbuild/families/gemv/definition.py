@@ -12,7 +12,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.backend.halide.lanes import reduce_lanes
-from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64
+from opbuild.backend.halide.mathematics import FLOAT64
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import from_json
 
@@ -23,7 +23,8 @@ def define(desc: OpDesc) -> Definition:
     matrix, vector, *others = inputs
     r, b0, b1 = variables("r b0 b1")
     kept = (r, b0, b1)
-    kind = FLOAT64 if desc.is_precise else FLOAT32
+    stored = matrix.type()
+    kind = FLOAT64 if desc.is_precise else stored
     dot = reduce_lanes(
         "dot",
         lambda k: hl.cast(kind, matrix[(k, *kept)]) * hl.cast(kind, vector[(k, b0, b1)]),
@@ -34,7 +35,7 @@ def define(desc: OpDesc) -> Definition:
     )
     out = hl.Func("out")
     operands = [other[kept] for other in others]
-    expression, total = from_json(desc.attrs["epilogue"]), hl.cast(FLOAT32, dot.total[kept])
+    expression, total = from_json(desc.attrs["epilogue"]), hl.cast(stored, dot.total[kept])
     out[kept] = compile_expression(expression, operands, kept, total, refined=desc.is_precise)
     constrain_output(out, desc.outputs[0])
     return Definition(inputs, [out], {"r": r, "b0": b0, "b1": b1}, {"dot": dot})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from opbuild.families.family import Dims, Family, Variant, moved_bytes
+from opbuild.families.family import FLOATS, Dims, Family, Variant, moved_bytes
 from opbuild.families.matmul.family import epilogue_work
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
@@ -13,10 +13,11 @@ from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 ROW = 3
 """Nanoseconds that a row takes besides its elements."""
 
-OPERANDS = (
-    Operand("matrix", "float32", (Dim(stride=1), Dim(), Dim(), Dim())),
-    Operand("vector", "float32", (Dim(stride=1), Dim(), Dim())),
-)
+
+def operands(dtype: str) -> tuple[Operand, Operand]:
+    """Return the operands matrix and vector of an element type."""
+    matrix = Operand("matrix", dtype, (Dim(stride=1), Dim(), Dim(), Dim()))
+    return matrix, Operand("vector", dtype, (Dim(stride=1), Dim(), Dim()))
 
 
 def choose(machine: Machine) -> Variant:
@@ -34,7 +35,7 @@ FAMILY = Family(
     "gemv",
     choose,
     attributes=("epilogue",),
-    types=("float32",),
+    types=FLOATS,
     milliseconds=90,
     work=work,
 )

@@ -1,13 +1,17 @@
-"""Matrix products: what they compute.
+"""Matrix products of float32 or float64: what they compute.
 
 ``out[n, m] = epilogue(sum over k of lhs[k, m] * rhs[n, k])``, as many times as there are batches. Attributes:
 
 * ``rhs``: how the right operand lies. ``panels``: ``(32, K, N/32)``, the columns in panels of 32, zero beyond N; one
   matrix for all batches or one each; float32, or float16 or bfloat16, which become float32 where they are read or
-  copied. ``rows``: ``(N, K, ...)`` with neighbouring columns adjacent. ``columns``: ``(N, K, ...)`` with neighbours
-  along K adjacent (a transposed matrix).
+  copied. ``pairs``: ``(2, 32, K/2, N/32)``, panels of bfloat16 in which two neighbours along K are adjacent, as the
+  instruction for them takes them; zero beyond K and N. ``rows``: ``(N, K, ...)`` with neighbouring columns adjacent.
+  ``columns``: ``(N, K, ...)`` with neighbours along K adjacent (a transposed matrix).
 * ``epilogue``: an expression over the sum and the operands after ``rhs``, each of the output's rank; a stride of 0
   repeats.
+
+With ``pairs`` the left operand's numbers must be bfloat16's too: what lies behind their digits is cut off. The sums are
+float32; where the level has the instruction, denormal numbers and sums count as 0.
 
 In the mode ``high_precision`` the products of ``CHUNK`` neighbours along K are added up by themselves, then the sums:
 the error of a long sum falls by half a dozen.
@@ -22,7 +26,8 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
 from opbuild.backend.halide.expression import compile_expression
-from opbuild.backend.halide.mathematics import FLOAT16, FLOAT32, widened
+from opbuild.backend.halide.mathematics import BFLOAT16, FLOAT16, FLOAT32, narrowed, widened
+from opbuild.families.matmul.family import PANEL
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import from_json
 
@@ -55,28 +60,33 @@ def define(desc: OpDesc) -> Definition:
         return lhs[(k, m, *batch)] * (right(n, k) if staged is None else staged[(n, k, *batch)])
 
     place = (n, m, *batch)
-    add_up = _sum_in_chunks if desc.is_precise else _sum
-    domains = add_up(functions, product, place, lhs.dim(0).extent())
+    if desc.attrs["rhs"] == "pairs":
+        domains = _sum_of_pairs(functions, lhs, rhs, place)
+    else:
+        add_up = _sum_in_chunks if desc.is_precise else _sum
+        domains = add_up(functions, product, place, lhs.dim(0).extent(), lhs.type())
     acc, out = functions["acc"], hl.Func("out")
     operands = [other[(n, m, *batch)] for other in others]
     expression, total = from_json(desc.attrs["epilogue"]), hl.Expr(acc[(n, m, *batch)])
     out[place] = compile_expression(expression, operands, place, total, refined=desc.is_precise)
     constrain_output(out, desc.outputs[0])
     names = {"n": n, "m": m, **{var.name(): var for var in batch}}
-    return Definition(inputs, [out], names, functions, domains)
+    return Definition(inputs, [out], names, functions, domains, dots=desc.attrs["rhs"] == "pairs")
 
 
-def _sum(functions: dict[str, Any], product: Callable[[Any], Any], place: tuple[Any, ...], extent: Any) -> Domains:
+def _sum(
+    functions: dict[str, Any], product: Callable[[Any], Any], place: tuple[Any, ...], extent: Any, kind: Any
+) -> Domains:
     """Define ``acc``, the sum of products; return its domain ``k``."""
     k = hl.RDom([(0, extent)], "k")
     acc = functions["acc"] = hl.Func("acc")
-    acc[place] = hl.f32(0)
+    acc[place] = hl.cast(kind, 0)
     acc[place] += product(k.x)
     return {"k": k}
 
 
 def _sum_in_chunks(
-    functions: dict[str, Any], product: Callable[[Any], Any], place: tuple[Any, ...], extent: Any
+    functions: dict[str, Any], product: Callable[[Any], Any], place: tuple[Any, ...], extent: Any, kind: Any
 ) -> Domains:
     """Define ``acc``, the sum of the sums ``chunk`` and ``rest``; return the domains of all three."""
     number = variables("number")[0]
@@ -86,13 +96,32 @@ def _sum_in_chunks(
     )
     acc, chunk, rest = (hl.Func(name) for name in ("acc", "chunk", "rest"))
     functions.update(acc=acc, chunk=chunk, rest=rest)
-    chunk[(*place, number)] = hl.f32(0)
+    chunk[(*place, number)] = hl.cast(kind, 0)
     chunk[(*place, number)] += product(number * CHUNK + inner.x)
-    rest[place] = hl.f32(0)
+    rest[place] = hl.cast(kind, 0)
     rest[place] += product(extent // CHUNK * CHUNK + beyond.x)
     acc[place] = rest[place]
     acc[place] += chunk[(*place, k.x)]
     return {"k": k, "chunk": inner, "rest": beyond}
+
+
+def _sum_of_pairs(functions: dict[str, Any], lhs: Any, rhs: Any, place: tuple[Any, ...]) -> Domains:
+    """Define ``acc``, the sum of products of bfloat16, and ``left``, the left operand as such."""
+    n, m, *batch = place
+    j = variables("j")[0]
+    extent = lhs.dim(0).extent()
+    k, rest = hl.RDom([(0, 2), (0, extent // 2)], "k"), hl.RDom([(0, extent % 2)], "rest")
+    left, acc = hl.Func("left"), hl.Func("acc")
+    functions.update(left=left, acc=acc)
+    left[(j, m, *batch)] = narrowed(lhs[(j, m, *batch)], BFLOAT16, rounds=False)
+
+    def right(number: Any, pair: Any) -> Any:
+        return hl.cast(FLOAT32, rhs[(number, n % PANEL, pair, n // PANEL)])
+
+    acc[place] = hl.f32(0)
+    acc[place] += hl.cast(FLOAT32, left[(k.y * 2 + k.x, m, *batch)]) * right(k.x, k.y)
+    acc[place] += lhs[(extent - 1 + rest.x, m, *batch)] * right(rest.x, extent // 2)
+    return {"k": k, "rest": rest}
 
 
 def _stage(functions: dict[str, Any], right: Callable[[Any, Any], Any], layout: str, batch: list[Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from opbuild.dtypes import NARROW_FLOATS
 from opbuild.families.dims import VECTOR
-from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
+from opbuild.families.family import FLOATS, Dims, Family, Part, Variant, moved_bytes
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import cost, from_json, walk
@@ -17,6 +17,9 @@ from opbuild.operations.record import Cost
 
 PANEL = 32
 """Columns in a panel of packed weights."""
+
+PACKED = ("panels", "pairs")
+"""Layouts of packed weights."""
 
 STAGED_ROWS, STAGED_COLUMNS = 64, 256
 """From so many rows and columns on, copying a panel together first beats jumping from row to row."""
@@ -52,9 +55,15 @@ HEAVY = 6
 """Nanoseconds that one operation of an epilogue takes for a vector if it is no plain instruction: 16 to 20 cycles."""
 
 
-def tiles(machine: Machine) -> tuple[tuple[int, int, float], ...]:
+def tiles(machine: Machine, dtype: str = "float32") -> tuple[tuple[int, int, float], ...]:
     """Return the tiles for a machine: rows, columns, cost of an element relative to the best; all fit its registers."""
-    return tuple(tile for tile in _TILES[machine.lanes] if registers(*tile[:2], machine) <= machine.registers)
+    fitting = (tile for tile in _TILES[machine.lanes] if registers(*tile[:2], machine) <= machine.registers)
+    return tuple((rows, columns // words(dtype), cost) for rows, columns, cost in fitting)
+
+
+def words(dtype: str) -> int:
+    """Return the lanes of float32 that an element takes as it is added up."""
+    return 2 if dtype == "float64" else 1
 
 
 def registers(rows: int, columns: int, machine: Machine) -> int:
@@ -66,17 +75,17 @@ def choose(layout: str, batches: int, m: int, n: int, k: int, dtype: str, machin
     """Return the variant for a product.
 
     Args:
-        layout: How the right operand lies: ``panels``, ``rows`` or ``columns``.
+        layout: How the right operand lies: ``panels``, ``pairs``, ``rows`` or ``columns``.
         batches: Products in one call.
         m: Rows of the output, at least 1.
-        n: Columns, at least 1; at least 16 unless ``panels``.
+        n: Columns, at least 1; at least 16 unless packed.
         k: Products to sum up.
         dtype: Element type of the right operand.
         machine: What runs it.
     """
-    rows, columns = _tile(layout, m, n, machine)
+    rows, columns = _tile(layout, m, n, dtype, machine)
     staged = layout == "columns" or (layout == "rows" and m >= STAGED_ROWS and n >= STAGED_COLUMNS)
-    staged = staged or (dtype in NARROW_FLOATS and m >= WIDENED_TILES * rows)
+    staged = staged or (layout == "panels" and dtype in NARROW_FLOATS and m >= WIDENED_TILES * rows)
     return {"rows": rows, "columns": columns, "stage": staged}
 
 
@@ -91,28 +100,33 @@ def operands(
         rhs_rank: Dimensions of the right operand.
         lhs_stride: Between neighbours along K: 1 or ``FREE``.
         variant: As ``choose`` returned it.
-        dtype: Element type of the right operand; one of 16 bits in panels only.
+        dtype: Element type of the right operand; one of 16 bits in panels only, beside float32 on the left.
     """
     batch = (Dim(),) * (rank - 2)
     if layout == "panels":
         side_by_side = max(1, variant["columns"] // PANEL)
         dims = (Dim(PANEL, 1), Dim(stride=PANEL), Dim(multiple=side_by_side), *batch[: rhs_rank - 3])
+    elif layout == "pairs":
+        dims = (Dim(2, 1), Dim(PANEL, 2), Dim(stride=2 * PANEL), Dim(multiple=variant["columns"] // PANEL))
     elif layout == "rows":
         dims = (Dim(stride=1, min=variant["columns"]), Dim(), *batch)
     else:
         dims = (Dim(min=variant["columns"]), Dim(stride=1, min=VECTOR), *batch)
-    lhs = Operand("lhs", "float32", (Dim(stride=lhs_stride), Dim(min=variant["rows"]), *batch))
-    return lhs, Operand("rhs", dtype, dims, "FRACTAL_Z" if layout == "panels" else "ND")
+    own = "float32" if dtype in NARROW_FLOATS else dtype
+    lhs = Operand("lhs", own, (Dim(stride=lhs_stride), Dim(min=variant["rows"]), *batch))
+    return lhs, Operand("rhs", dtype, dims, "FRACTAL_Z" if layout in PACKED else "ND")
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     """Return the nanoseconds that a product takes on one core."""
     rows, columns = int(desc.variant["rows"]), int(desc.variant["columns"])
-    slower = next((slower for *tile, slower in _TILES[machine.lanes] if tile == [rows, columns]), 1.0)
+    dtype = desc.inputs[0].dtype
+    slower = next((slower for *tile, slower in tiles(machine, dtype) if tile == [rows, columns]), 1.0)
     k, (n, m, *batch) = shapes[0][0][0], (extent for extent, _ in shapes[-1])
     count = prod(batch) * -(-m // rows) * -(-n // columns)
     copied = prod(extent for extent, _ in shapes[1]) / COPIED if desc.variant["stage"] else 0.0
-    arithmetic = count * (slower * rows * columns * k / (RATE * machine.lanes) + TILE) + copied
+    rate = RATE * machine.lanes / words(dtype) * (2 if desc.attrs["rhs"] == "pairs" else 1)
+    arithmetic = count * (slower * rows * columns * k / rate + TILE) + copied
     return max(arithmetic, moved_bytes(desc, shapes, machine)) + epilogue_work(desc, shapes, machine)
 
 
@@ -122,12 +136,13 @@ def epilogue_work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> flo
     return heavy * HEAVY * prod(extent for extent, _ in shapes[-1]) / machine.lanes
 
 
-def _tile(layout: str, m: int, n: int, machine: Machine) -> tuple[int, int]:
+def _tile(layout: str, m: int, n: int, dtype: str, machine: Machine) -> tuple[int, int]:
     """Return rows and columns of the tile that costs least; what a last tile computes twice or in vain is counted."""
     panels = -(-n // PANEL)
     best = (float("inf"), 1, PANEL)
-    for rows, columns, slower in tiles(machine):
-        fits = panels % max(1, columns // PANEL) == 0 if layout == "panels" else columns <= n
+    for rows, columns, slower in tiles(machine, dtype):
+        fits = panels % max(1, columns // PANEL) == 0 if layout in PACKED else columns <= n
+        fits = fits and (layout != "pairs" or columns >= PANEL)
         if rows <= m and fits:
             computed = -(-m // rows) * rows * -(-n // columns) * columns
             best = min(best, (computed * slower, rows, columns))
@@ -135,11 +150,11 @@ def _tile(layout: str, m: int, n: int, machine: Machine) -> tuple[int, int]:
 
 
 def _least_columns(attrs: Mapping[str, Any]) -> int:
-    return PANEL if attrs["rhs"] == "panels" else VECTOR
+    return PANEL if attrs["rhs"] in PACKED else VECTOR
 
 
 def _opened(desc: OpDesc, operand: Operand, number: int, dim: Dim) -> Dim:
-    if operand.name != "rhs" or desc.attrs["rhs"] == "panels":
+    if operand.name != "rhs" or desc.attrs["rhs"] in PACKED:
         return replace(dim, multiple=1)
     # K of a staged operand keeps its limit.
     return replace(dim, min=VECTOR if number == 0 else operand.dims[number].min)
@@ -150,7 +165,7 @@ FAMILY = Family(
     choose,
     attributes=("rhs", "epilogue"),
     variant={"rows": Part(least=1), "columns": Part(least=_least_columns), "stage": Part()},
-    types=("float32",),
+    types=FLOATS,
     milliseconds=105,
     least_extent=1,
     opened=_opened,

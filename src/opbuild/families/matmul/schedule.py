@@ -3,6 +3,8 @@
 A tile of ``rows`` by ``columns`` sums stays in registers while K passes. One panel of columns is kept close while all
 rows pass by it. Variant: ``rows``, ``columns`` (a part of a panel, or several), ``stage`` (copy the panel first).
 
+With ``pairs`` of bfloat16 the left operand is converted first, and one instruction adds up two products of a lane.
+
 Limits: ``rows`` <= M always; ``columns`` <= N for ``rhs`` other than ``panels``; a staged ``columns`` operand needs K
 >= 16.
 """
@@ -17,6 +19,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import share
+from opbuild.families.matmul.family import PACKED, words
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -29,14 +32,17 @@ RANGES = 8
 LEAST_STAGED = 8
 """Tiles of rows that must pass by a copied panel for another task's copy of it to be worth its time."""
 
+LEAST_CONVERTED = 16
+"""Rows of the left operand from which on it pays to wake another thread to convert some of them."""
+
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule a matrix product."""
-    out, lanes = definition.outputs[0], machine.lanes
+    out, lanes = definition.outputs[0], machine.lanes // words(desc.inputs[0].dtype)
     n, m = definition.variables["n"], definition.variables["m"]
     rows, columns = desc.variant["rows"], desc.variant["columns"]
     no, ni, mo, mi = variables("no ni mo mi")
-    packed = desc.attrs["rhs"] == "panels"
+    packed = desc.attrs["rhs"] in PACKED
     tail = hl.TailStrategy.GuardWithIf if packed else hl.TailStrategy.ShiftInwards
     out.split(n, no, ni, columns, tail).split(m, mo, mi, rows, hl.TailStrategy.ShiftInwards)
     unit = divide_tiles(definition, (rows, columns), (ni, mi, mo, no))
@@ -46,7 +52,11 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
 
     acc = definition.functions["acc"]
     acc.compute_at(out, mo)
-    _tile_sum(acc, definition.domains["k"].x, rows, columns, lanes)
+    if "left" in definition.functions:
+        _left(definition, lanes)
+        _tile_pairs(definition, rows, columns, lanes)
+    else:
+        _tile_sum(acc, definition.domains["k"].x, rows, columns, lanes)
     if "chunk" in definition.functions:
         definition.functions["chunk"].compute_at(acc, definition.domains["k"].x)
         definition.functions["rest"].compute_at(out, mo)
@@ -103,6 +113,29 @@ def _tile_sum(function: Any, k: Any, rows: int, columns: int, lanes: int) -> Non
     function.bound_extent(n, columns).bound_extent(m, rows).vectorize(n, lanes).unroll(n).unroll(m)
     function.update().reorder(n, m, k).vectorize(n, lanes).unroll(n).unroll(m)
     function.never_partition_all()
+
+
+def _tile_pairs(definition: Definition, rows: int, columns: int, lanes: int) -> None:
+    """Keep a tile of sums in registers while pairs along K pass, a pair of products of a lane at a time."""
+    acc, k, rest = definition.functions["acc"], definition.domains["k"], definition.domains["rest"]
+    n, m, *_ = acc.args()
+    acc.bound_extent(n, columns).bound_extent(m, rows).vectorize(n, lanes).unroll(n).unroll(m)
+    ko, ki = variables("ko ki")
+    pairs = acc.update(0).reorder(k.x, n, m, k.y).split(n, ko, ki, lanes).reorder(k.x, ki, ko, m, k.y)
+    pairs.atomic().vectorize(k.x).vectorize(ki).unroll(ko).unroll(m)
+    acc.update(1).reorder(n, m, rest.x).vectorize(n, lanes).unroll(n).unroll(m)
+    acc.never_partition_all()
+
+
+def _left(definition: Definition, lanes: int) -> None:
+    """Convert the left operand once, before all tiles: each task some of its rows."""
+    left, tasks = definition.functions["left"], definition.tasks
+    rows = definition.outputs[0].output_buffer().dim(1).extent()
+    j, m, *_ = left.args()
+    task = hl.Var("left_task")
+    left.compute_root().vectorize(j, lanes, hl.TailStrategy.GuardWithIf)
+    left.split(m, task, m, hl.max(LEAST_CONVERTED, share(rows, tasks)), hl.TailStrategy.GuardWithIf).parallel(task)
+    left.never_partition_all()
 
 
 def _stage(functions: dict[str, Any], out: Any, panel: Any, columns: int, lanes: int) -> None:

@@ -34,7 +34,7 @@ PRODUCTS = {"Conv": 3, "ConvTranspose": 3, "MatMul": 2, "Gemm": 3}
 """Operators with an epilogue, and the number of their own inputs."""
 
 EXACT_TYPE = "float32"
-"""The type in which they have kernels, and so epilogues."""
+"""The type in which all of them have kernels, and so epilogues."""
 
 INTEGER_PRODUCTS = {("opbuild", "IntegerMatMul"): 2, ("", "ConvInteger"): 4}
 """Products of bytes, by domain and type, whose sums are int32, and the number of their own inputs."""

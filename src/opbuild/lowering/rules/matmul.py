@@ -35,7 +35,7 @@ def _product(lowering: Lowering, node: Node) -> Product:
         lhs = viewed_as(lhs, (1, *lhs.shape), (0, *lhs.strides))
     if rhs_rank == 1:
         rhs = viewed_as(rhs, (*rhs.shape, 1), (*rhs.strides, 0))
-    expression, names = _epilogue(node)
+    expression, names = epilogue_of(node)
     found = [_operand(lowering, name, node) for name in names]
     out = lowering.new_plain(node.outputs[0])
     operands = [broadcast(value, out.shape) for value in found]
@@ -57,12 +57,13 @@ def gemm(lowering: Lowering, node: Node) -> None:
     lhs, rhs = lowering.plain(left), lowering.plain(right)
     lhs = transposed(lhs, (1, 0)) if node.attrs.get("transA", 0) else lhs
     rhs = transposed(rhs, (1, 0)) if is_turned else rhs
-    expression, names = _epilogue(node)
-    value: Expression = ACC if alpha == 1.0 else ("mul", ACC, const(alpha))
+    expression, names = epilogue_of(node)
+    dtype = lowering.type(node.outputs[0]).dtype
+    value: Expression = ACC if alpha == 1.0 else ("mul", ACC, const(alpha, dtype))
     if addend and beta != 0.0:
         names = (*names, addend)
         last = arg(len(names) - 1)
-        value = ("add", value, last if beta == 1.0 else ("mul", last, const(beta)))
+        value = ("add", value, last if beta == 1.0 else ("mul", last, const(beta, dtype)))
     expression = substitute(expression, lambda e: value if e == ACC else None)
     found = [_operand(lowering, name, node) for name in names]
     out = lowering.new_plain(node.outputs[0])
@@ -73,15 +74,17 @@ def gemm(lowering: Lowering, node: Node) -> None:
 
 
 def _check_types(lowering: Lowering, node: Node) -> None:
+    result = lowering.type(node.outputs[0]).dtype
+    if result not in FAMILY.types:
+        raise NotServedError(f"{node.op_type} with a result of {result} has no kernel")
     for place, name in enumerate(node.inputs[: node.attrs.get("own_inputs")]):
         is_narrow = place == 1 and lowering.is_constant(name) and lowering.type(name).dtype in NARROW_FLOATS
-        if name and lowering.type(name).dtype not in FAMILY.types and not is_narrow:
+        if name and lowering.type(name).dtype != result and not (is_narrow and result == "float32"):
             raise NotServedError(f"{node.op_type} of {lowering.type(name).dtype} has no kernel")
-    if lowering.type(node.outputs[0]).dtype not in FAMILY.types:
-        raise NotServedError(f"{node.op_type} with a result of {lowering.type(node.outputs[0]).dtype} has no kernel")
 
 
-def _epilogue(node: Node) -> tuple[Expression, tuple[str, ...]]:
+def epilogue_of(node: Node) -> tuple[Expression, tuple[str, ...]]:
+    """Return the expression that is fused with a node, and the names of its operands."""
     stored = node.attrs.get("epilogue")
     if stored is None:
         return ACC, ()

@@ -70,12 +70,12 @@ def plain_pool(lowering: Lowering, node: Node, kind: str) -> None:
     """
     type_ = lowering.type(node.inputs[0])
     places = node.outputs[1] if len(node.outputs) > 1 else ""
-    axes = _axes(lowering, node, type_)
+    axes = axes_of(lowering, node, [int(taps) for taps in node.attrs["kernel_shape"]])
     if type_.dtype not in windows.TYPES[kind]:
         raise NotServedError(f"{node.op_type} of {type_.dtype}")
     if not type_.size or any(axis.out < 1 for axis in axes):
         raise NotServedError("an operand is empty")
-    source = _window(lowering, node, axes, kind)
+    source = what_is_read(lowering, node, axes, kind)
     if node.outputs[0]:
         counted = bool(node.attrs.get("count_include_pad", 0))
         extra = [_counts(lowering, axes, counted, type_.dtype)] if kind == "average" else []
@@ -85,9 +85,14 @@ def plain_pool(lowering: Lowering, node: Node, kind: str) -> None:
         _emit(lowering, node, places, "place", source, extra)
 
 
-def _axes(lowering: Lowering, node: Node, type_: TensorType) -> list[Axis]:
-    """Return the spatial dimensions, three of them, outermost first."""
-    size, kernel = type_.shape[2:], [int(taps) for taps in node.attrs["kernel_shape"]]
+def axes_of(lowering: Lowering, node: Node, kernel: Sequence[int]) -> list[Axis]:
+    """Return the spatial dimensions, three of them, outermost first.
+
+    Raises:
+        NotServedError: If there are more, or less padding than none.
+    """
+    type_ = lowering.type(node.inputs[0])
+    size = type_.shape[2:]
     rank = len(size)
     if not 1 <= rank <= SPATIAL:
         raise NotServedError(f"{node.op_type} over {rank} dimensions")
@@ -103,8 +108,18 @@ def _axes(lowering: Lowering, node: Node, type_: TensorType) -> list[Axis]:
     return [Axis(1, 1, 1, 1, 1, 0, 0)] * (SPATIAL - rank) + own
 
 
-def _window(lowering: Lowering, node: Node, axes: Sequence[Axis], kind: str) -> Plain:
-    """Return what each output reads at each tap: of the input, or of a copy of it with its padding around."""
+def what_is_read(lowering: Lowering, node: Node, axes: Sequence[Axis], kind: str) -> Plain:
+    """Return what each output reads at each tap: of the input, or of a copy of it with its padding around.
+
+    Args:
+        lowering: The state of lowering.
+        node: The node, which slides along its first input.
+        axes: Its spatial dimensions.
+        kind: ``max``: padding is less than everything; else it is 0.
+
+    Returns:
+        A view ``(planes, *taps, *outputs)``.
+    """
     name = node.inputs[0]
     type_ = lowering.type(name)
     planes = type_.shape[0] * type_.shape[1]

@@ -36,8 +36,8 @@ class Address(NamedTuple):
         url: The URL; it holds no secret.
         service: What OpenDAL calls the service.
         options: What OpenDAL must know of it, without secrets.
-        host: The host and port of the server, where it may be asked whether anybody listens; empty where it may not.
-        port: See ``host``.
+        host: The server, to ask whether anybody listens there; empty: a folder, or a service that many servers are.
+        port: Its port.
     """
 
     url: str
@@ -100,7 +100,9 @@ def _address(name: str, parts: SplitResult, port: int | None, query: Mapping[str
         return Address(url, "redis", {"endpoint": endpoint, "db": database, "root": "/"}, host, number)
     secure = scheme in ("https", "webdavs")
     endpoint = f"{'https' if secure else 'http'}://{parts.netloc}"
-    return Address(url, "webdav" if scheme.startswith("webdav") else "http", {"endpoint": endpoint, "root": folder})
+    service = "webdav" if scheme.startswith("webdav") else "http"
+    options = {"endpoint": endpoint, "root": folder}
+    return Address(url, service, options, str(parts.hostname), port or (443 if secure else 80))
 
 
 def mask(text: str) -> str:

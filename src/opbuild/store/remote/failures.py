@@ -14,6 +14,9 @@ ABSENT, REFUSED, SLOW, EXISTS = "absent", "refused", "slow", "exists"
 """Codes of the reasons: the service has no such object; nobody listens, or the server does not want, can not or must
 not; no answer in time; an object is there where only a new one was to be written."""
 
+UNKNOWN = Reason(REFUSED, "it answers what it should not, or breaks off")
+"""What is told where an error says nothing more."""
+
 _STATUS = re.compile(r"status: ([1-5][0-9]{2})")
 _PASSING = (429, 500, 502, 503, 504)
 _STATUSES = {
@@ -42,7 +45,7 @@ _HELD = (
     ("read-only file system", REFUSED, "it is read-only"),
     ("no space left", REFUSED, "it is full"),
     ("out of memory", REFUSED, "it is full"),
-    ("oom command", REFUSED, "it is full"),
+    ("maxmemory", REFUSED, "it is full"),
     ("quota", REFUSED, "it is full"),
     ("not a directory", REFUSED, "its folder is a file"),
     ("region is missing", REFUSED, "its region is not known: set AWS_REGION"),
@@ -76,4 +79,4 @@ def failure_of(error: Exception) -> Failure:
     for sign, code, told in _HELD:
         if sign in held:
             return Failure(Reason(code, told), passes=sign == "ratelimited")
-    return Failure(Reason(REFUSED, "it answers what it should not, or breaks off"), passes="(temporary)" in held)
+    return Failure(UNKNOWN, passes="(temporary)" in held)

@@ -70,6 +70,7 @@ class Objects:
             self._trust.check_signature("" if signature == "-" else signature, "remote", path, head[1].decode())
         except SignatureError as error:
             return self._distrusted(Reason(error.code, str(error)))
+        self.service.reading.succeeded()
         return body
 
     def put(self, path: str, body: bytes) -> Reason | None:
@@ -82,9 +83,12 @@ class Objects:
     def get_blob(self, digest: str, nbytes: int) -> bytes | Reason:
         """Return a blob, or why not."""
         data = self.service.read(BLOBS + digest, nbytes)
-        if isinstance(data, bytes) and sha256_of(data) != digest:
+        if isinstance(data, Reason):
+            return self._failed(data)
+        if sha256_of(data) != digest:
             return self._distrusted(Reason("damaged", "it is not what was written"))
-        return self._failed(data) if isinstance(data, Reason) else data
+        self.service.reading.succeeded()
+        return data
 
     def put_blob(self, digest: str, data: bytes | memoryview) -> Reason | None:
         """Write a blob unless it is there; return None, or why not."""

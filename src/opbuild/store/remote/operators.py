@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from opbuild.files.trust import ENTRY, OBJECT, parse_json
+from opbuild.files.trust import ENTRY, parse_json
 from opbuild.kernel.entry import SUFFIXES, Entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
@@ -26,8 +26,8 @@ SOURCE = "the remote store"
 ABSENT_SECONDS = 1.0
 """For so long what was absent is not asked for again: a build asks twice, and again while another process compiles."""
 
-_MOST = 2 * OBJECT
-"""Bytes of an operator."""
+_MOST = 8 * 2**20
+"""Bytes of an operator; most have some tens of kilobytes."""
 
 
 class RemoteStore:
@@ -91,7 +91,10 @@ class RemoteStore:
     def publish(self, entry: Entry) -> str | None:
         """Add or replace an entry; return None, or why it could not be stored."""
         stem = entry.name.rpartition("_")[0]
-        problem = self._objects.put(OPERATORS + stem, _packed(entry))
+        packed = _packed(entry)
+        if len(packed) > _MOST:
+            return f"{entry.name} has {len(packed)} bytes, more than a look-up reads"
+        problem = self._objects.put(OPERATORS + stem, packed)
         with self._lock:
             self._absent.pop(stem, None)
         return None if problem is None else str(problem)

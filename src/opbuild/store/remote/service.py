@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from opbuild.kernel.reason import Reason
 from opbuild.store.remote.address import Address
 from opbuild.store.remote.breaker import Breaker
-from opbuild.store.remote.failures import ABSENT, EXISTS, REFUSED, SLOW, failure_of
+from opbuild.store.remote.failures import ABSENT, EXISTS, REFUSED, SLOW, UNKNOWN, failure_of
 
 if TYPE_CHECKING:
     import opendal
@@ -81,7 +81,10 @@ class Service:
             return f"the remote store {self.address.url} is not used where it fails: {described(self._untold)}"
 
     def read(self, path: str, most: int) -> bytes | Reason:
-        """Return an object, or why not; one of more than ``most`` bytes is not read to its end."""
+        """Return an object, or why not; one of more than ``most`` bytes is not read to its end.
+
+        Who finds that it is what was written says so (``reading.succeeded``), or ``distrust``.
+        """
 
         def request(operator: opendal.Operator) -> bytes:
             deadline = time.monotonic() + self._seconds
@@ -95,9 +98,11 @@ class Service:
             self._count(bytes_read=nbytes)
             return b"".join(pieces)
 
-        data = self._ask(self.reading, request)
+        data = self._ask(self.reading, request, settles=False)
         if isinstance(data, bytes) and len(data) > most:
-            return Reason("damaged", f"it has more than {most} bytes")
+            reason = Reason("damaged", f"it has more than {most} bytes")
+            self.distrust(reason)
+            return reason
         return data
 
     def exists(self, path: str) -> bool | Reason:
@@ -143,7 +148,12 @@ class Service:
         self._warn_of(reason)
 
     def _ask(
-        self, breaker: Breaker, request: Callable[[opendal.Operator], T], *, exclusive: bool = False
+        self,
+        breaker: Breaker,
+        request: Callable[[opendal.Operator], T],
+        *,
+        exclusive: bool = False,
+        settles: bool = True,
     ) -> T | Reason:
         """Return what a request returns, or why it failed; it is repeated once where that may pass."""
         if breaker.reason is not None:
@@ -161,7 +171,8 @@ class Service:
                     break
                 time.sleep(pause)
             else:
-                breaker.succeeded()
+                if settles:
+                    breaker.succeeded()
                 return answer
         reason = self._refined(failure.reason) if failure is not None else Reason(REFUSED, "")
         if reason.code in (ABSENT, EXISTS):
@@ -176,8 +187,11 @@ class Service:
             self._untold = self._untold or reason
 
     def _refined(self, reason: Reason) -> Reason:
-        """Return ``refused`` instead of ``slow`` where a pool of connections waits for a server that is not there."""
-        if reason.code == SLOW:
+        """Return a better reason where connecting gives one.
+
+        A pool of connections waits for a server that is not there, and OpenDAL does not always say what it met.
+        """
+        if reason == UNKNOWN or (reason.code == SLOW and self._has_pool):
             try:
                 self._knock()
             except OSError as error:
@@ -185,9 +199,14 @@ class Service:
         return reason
 
     def _knock(self) -> None:
-        """Raise what connecting raises, where a service's own client would try again until its time is over."""
+        """Raise what connecting raises."""
         if self.address.host:
             socket.create_connection((self.address.host, self.address.port), self._seconds).close()
+
+    @property
+    def _has_pool(self) -> bool:
+        """Whether the service's client tries to connect again and again until its time is over."""
+        return self.address.service == "redis"
 
     def _count(self, requests: int = 0, bytes_read: int = 0, bytes_written: int = 0) -> None:
         with self._lock:
@@ -204,7 +223,8 @@ class Service:
             import opendal
             from opendal.layers import TimeoutLayer
 
-            self._knock()
+            if self._has_pool:
+                self._knock()
             options = {**self.address.options, **self._secrets}
             if exclusive:
                 options.pop("atomic_write_dir", None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from opbuild.graph.passes.composite.rewrite import (
@@ -11,6 +13,7 @@ from opbuild.graph.passes.composite.rewrite import (
     integers,
     known_integers,
     reshaped,
+    sliced,
     transposed,
 )
 from opbuild.graph.passes.rewriter import Rewriter
@@ -18,6 +21,9 @@ from opbuild.graph.types import Array, Node
 
 MOST_MATRIX = 2**24
 """Elements of a transform's matrix at most: 64 MB of float32. What needs a larger one is computed by the host's FFT."""
+
+LEAST_IN_STEPS, LEAST_STEP = 256, 8
+"""Length from which on a transform is made in two steps, and the least length of a step."""
 
 
 def matrix(length: int, given: int, parts: int, inverse: bool, onesided: bool) -> Array:
@@ -51,6 +57,59 @@ def matrix(length: int, given: int, parts: int, inverse: bool, onesided: bool) -
     return whole.reshape(given * parts, -1)
 
 
+def steps_of(length: int) -> tuple[int, int] | None:
+    """Return the lengths of two steps that make a transform, the shorter one first; None if one step is better."""
+    if length < LEAST_IN_STEPS:
+        return None
+    shorter = next(each for each in range(math.isqrt(length), 0, -1) if length % each == 0)
+    return (shorter, length // shorter) if shorter >= LEAST_STEP else None
+
+
+def turned_matrices(steps: tuple[int, int], columns: int, inverse: bool) -> Array:
+    """Return the second step's matrices in float64, one for each result of the first step.
+
+    They multiply by the powers that lie between the steps, too: ``(steps[0], steps[1] * 2, columns * 2)``.
+    """
+    length = steps[0] * steps[1]
+    first, given, result = np.ogrid[: steps[0], : steps[1], :columns]
+    angles = 2 * np.pi / length * ((given * first + given * result * steps[0]) % length)
+    real, imaginary = np.cos(angles), np.sin(angles) * (1 if inverse else -1)
+    both = np.stack([np.stack([real, imaginary], -1), np.stack([-imaginary, real], -1)], 2)
+    return (both / length if inverse else both).reshape(steps[0], steps[1] * 2, columns * 2)
+
+
+def _in_steps(
+    to: Rewriter, node: Node, flat: str, shape: tuple[int, int, int], steps: tuple[int, int], inverse: bool
+) -> str:
+    """Append a transform of rows in two steps (Cooley and Tukey, 1965); return its results, ``(rows, count * 2)``.
+
+    Element ``a * steps[1] + b`` of a row is multiplied in the first step for its ``a``, in the second for its ``b``;
+    result ``c + d * steps[0]`` is the first step's ``c`` and the second's ``d``.
+
+    Args:
+        to: The new graph.
+        node: The node.
+        flat: The rows, ``(rows, length * parts)``.
+        shape: Rows, parts, and results of a row, the first ones.
+        steps: The lengths of the steps.
+        inverse: Whether it is the inverse transform.
+    """
+    (rows, parts, count), (first, second) = shape, steps
+    columns = -(-count // first)
+    weights = matrix(first, first, parts, False, False).reshape(first, parts, first, 2)
+    if inverse:  # the conjugate, whatever the parts
+        weights = weights * np.array([1, -1])[:parts, None, None] * np.array([1, -1])
+    apart = transposed(to, node, reshaped(to, node, flat, (rows, first, second, parts)), (0, 2, 1, 3))
+    known = to.constant(f"{node.name}/matrix", weights.reshape(first * parts, first * 2).astype(np.float32))
+    found = to.add(node, "MatMul", (reshaped(to, node, apart, (rows * second, first * parts)), known))
+    turned = transposed(to, node, reshaped(to, node, found, (rows, second, first, 2)), (2, 0, 1, 3))
+    known = to.constant(f"{node.name}/turned", turned_matrices(steps, columns, inverse).astype(np.float32))
+    found = to.add(node, "MatMul", (reshaped(to, node, turned, (first, rows, second * 2)), known))
+    ordered = transposed(to, node, reshaped(to, node, found, (first, rows, columns, 2)), (1, 2, 0, 3))
+    results = reshaped(to, node, ordered, (rows, columns * first * 2))
+    return results if columns * first == count else sliced(to, node, results, 1, 0, count * 2)
+
+
 def transform(to: Rewriter, node: Node) -> None:
     """DFT along any axis but the last, which holds the parts of a number."""
     x = node.inputs[0]
@@ -65,16 +124,21 @@ def transform(to: Rewriter, node: Node) -> None:
     count, out_parts = result[axis], result[-1]
     if type_.dtype != "float32" or not type_.size or length < 1 or axis == rank - 1:
         raise KeptError
-    if given * parts * count * out_parts > MOST_MATRIX:
-        raise KeptError
-    weights = matrix(length, given, parts, inverse, onesided)
-    if weights.shape[1] != count * out_parts:
+    steps = steps_of(length) if given == length and out_parts == 2 else None
+    if (4 * length * steps[1] if steps else given * parts * count * out_parts) > MOST_MATRIX:
         raise KeptError
     order = (*(i for i in range(rank - 1) if i != axis), axis, rank - 1)
     rows = x if order == tuple(range(rank)) else transposed(to, node, x, order)
     outer = [type_.shape[i] for i in order[:-2]]
-    flat = reshaped(to, node, rows, (int(np.prod(outer, dtype=int)), given * parts))
-    found = to.add(node, "MatMul", (flat, to.constant(f"{node.name}/matrix", weights.astype(type_.dtype))))
+    many = math.prod(outer)
+    flat = reshaped(to, node, rows, (many, given * parts))
+    if steps:
+        found = _in_steps(to, node, flat, (many, parts, count), steps, inverse)
+    else:
+        weights = matrix(length, given, parts, inverse, onesided)
+        if weights.shape[1] != count * out_parts:
+            raise KeptError
+        found = to.add(node, "MatMul", (flat, to.constant(f"{node.name}/matrix", weights.astype(type_.dtype))))
     if order == tuple(range(rank)):
         reshaped(to, node, found, result, node.outputs[0])
         return
@@ -83,24 +147,29 @@ def transform(to: Rewriter, node: Node) -> None:
 
 
 def _short_time(to: Rewriter, node: Node) -> None:
-    """STFT: overlapping frames, each multiplied by the window and transformed."""
+    """STFT: overlapping frames, each multiplied by the window and transformed.
+
+    A real signal may lack the last dimension, as exporters for ONNX Runtime leave it out.
+    """
     signal = node.inputs[0]
     type_ = to.types[signal]
+    if type_.dtype != "float32" or not type_.size or len(type_.shape) not in (2, 3):
+        raise KeptError
+    batch, extent, parts = (*type_.shape, 1)[:3]
     (step,) = known_integers(to, node, 1) or (0,)
     given = known_integers(to, node, 3)
     window = node.inputs[2] if has_input(node, 2) else ""
-    length = given[0] if given else to.types[window].shape[0] if window else type_.shape[-2]
+    length = given[0] if given else to.types[window].shape[0] if window else extent
     onesided = bool(node.attrs.get("onesided", 1))
-    batch, _, parts = type_.shape if len(type_.shape) == 3 else (*type_.shape, 1)
     frames, count = to.types[node.outputs[0]].shape[1:3]
-    if type_.dtype != "float32" or not type_.size or step < 1 or len(type_.shape) != 3:
-        raise KeptError
-    if window and to.types[window].shape != (length,):
+    if step < 1 or (window and to.types[window].shape != (length,)):
         raise KeptError
     weights = matrix(length, length, parts, False, onesided).astype(type_.dtype)
     if weights.size > MOST_MATRIX or weights.shape[1] != count * 2:
         raise KeptError
     places = step * np.arange(frames)[:, None] + np.arange(length)
+    if len(type_.shape) == 2:
+        signal = reshaped(to, node, signal, (batch, extent, 1))
     parted = to.add(node, "Gather", (signal, integers(to, node, places)), axis=1)
     if window:
         parted = to.add(node, "Mul", (parted, reshaped(to, node, window, (length, 1))))

@@ -1,0 +1,1 @@
+"""What the pack of kernels is made from, and how: ``make kernels``."""

@@ -1,0 +1,71 @@
+"""Which kernels a structure needs: at its sizes, at those between them, and at any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import onnx
+
+from opbuild.backend.evaluate import evaluate
+from opbuild.families.catalogue import find
+from opbuild.frontend.onnx_model import load_model
+from opbuild.graph.types import Graph
+from opbuild.kernel.level import Level
+from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.lowering.alternatives import Alternatives
+from opbuild.lowering.available import conversions
+from opbuild.lowering.context import Options
+from opbuild.lowering.lower import lower
+from opbuild.models.served import host_calls
+from opbuild.pipeline.steps import optimize_graph
+
+SINGLE = 4
+"""Nodes that a graph of a single operator has at most."""
+
+
+def graphs_of(models: Iterator[onnx.ModelProto]) -> list[Graph]:
+    """Return a structure's optimized graphs, one for each size."""
+    graphs = []
+    for proto in models:
+        model = load_model(proto)
+        shapes = {name: each.shape or () for name, each in model.inputs.items()}
+        graphs.append(optimize_graph(model.bind(shapes, evaluate, host_calls)))
+    return graphs
+
+
+def descriptors(graphs: list[Graph], level: Level) -> dict[OpDesc, None]:
+    """Return the kernels that graphs of one structure need for a level, in the order in which they need them.
+
+    First come those of each size, then those that sizes between them choose, then those without limits. A single
+    operator has few sizes, and those between them are not looked at.
+    """
+    found: dict[OpDesc, None] = {}
+    alternatives = Alternatives()
+    options = Options(kernels=alternatives)
+    for graph in graphs:
+        alternatives.begin()
+        found |= dict.fromkeys(lower(graph, level, options).descriptors())
+    if len(graphs[0].nodes) > SINGLE:
+        for _ in alternatives.turns():
+            lower(graphs[0], level, options)
+    found |= alternatives.wanted
+    found |= dict.fromkeys(find(desc.family).without_limits(desc) for desc in tuple(found))
+    return found
+
+
+def of_every_network(level: Level) -> dict[OpDesc, None]:
+    """Return the kernels that any network may need: those between layouts, dense and strided."""
+    found = dict.fromkeys(conversions(Machine.of(level)))
+    found |= dict.fromkeys(_dense(desc) for desc in tuple(found))
+    return found | dict.fromkeys(find(desc.family).without_limits(desc) for desc in found)
+
+
+def _dense(desc: OpDesc) -> OpDesc:
+    """Return a kernel for operands whose innermost elements lie side by side."""
+    inputs, outputs = (
+        tuple(replace(each, dims=(replace(each.dims[0], stride=1), *each.dims[1:])) for each in operands)
+        for operands in (desc.inputs, desc.outputs)
+    )
+    return replace(desc, inputs=inputs, outputs=outputs)

@@ -1,0 +1,277 @@
+"""Structures of transformers, as torch's exporters write them: two layers of each, since more bring no kernels.
+
+Attention is written in the ways that exporters have: ``eager`` multiplies the scores, ``sdpa`` both of their factors by
+the root, and looks for rows that are masked out whole.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import onnx
+
+from kernels.vision import ImageWriter
+from kernels.writer import BOOL, FLOAT, INT64
+
+LOWEST = -3.4028234663852886e38
+
+
+class Form(NamedTuple):
+    """How an exporter writes a network.
+
+    Attributes:
+        whole: Gelu and layer normalisation are operators, else written out.
+        sdpa: How attention is written.
+        bias_first: The bias is the first operand of the addition.
+        opset: The operator set.
+    """
+
+    whole: bool
+    sdpa: bool
+    bias_first: bool
+    opset: int
+
+
+FORMS = (
+    Form(whole=True, sdpa=True, bias_first=False, opset=20),
+    Form(whole=True, sdpa=False, bias_first=False, opset=20),
+    Form(whole=False, sdpa=True, bias_first=True, opset=17),
+    Form(whole=False, sdpa=False, bias_first=True, opset=14),
+)
+"""Those of torch's exporter of programs, then of the one of TorchScript."""
+
+
+class Sizes(NamedTuple):
+    """Sequences, tokens of each, and tokens that were computed before."""
+
+    batch: int
+    seq: int
+    past: int = 0
+
+
+class TransformerWriter(ImageWriter):
+    """A writer that knows the parts of transformers.
+
+    Args:
+        form: How they are written.
+    """
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(form.opset)
+        self.form = form
+
+    def norms(self, x: str, width: int, epsilon: float) -> str:
+        """Add a layer normalisation; TorchScript's has been an operator from set 17 on."""
+        return self.layer_norm(x, width, epsilon, whole=self.form.opset >= 17)
+
+    def dense(self, x: str, inputs: int, outputs: int, *, bias: bool = True) -> str:
+        """Add a linear layer."""
+        product = self.add("MatMul", x, self.weight(inputs, outputs))
+        if not bias:
+            return product
+        terms = [product, self.weight(outputs)]
+        return self.add("Add", *(reversed(terms) if self.form.bias_first else terms))
+
+    def heads(self, x: str, sizes: tuple[int, int, int, int]) -> str:
+        """Return ``[batch, seq, width]`` as ``[batch, heads, seq, size]``."""
+        batch, seq, heads, size = sizes
+        return self.add("Transpose", self.add("Reshape", x, self.numbers([batch, seq, heads, size])), perm=[0, 2, 1, 3])
+
+    def attention(self, q: str, k: str, v: str, mask: str, sizes: tuple[int, int, int, int], keys: int) -> str:
+        """Add attention of heads; return ``[batch, seq, width]``.
+
+        Args:
+            q: Queries, ``[batch, heads, seq, size]``.
+            k: Keys, ``[batch, heads, keys, size]``.
+            v: Values, as the keys.
+            mask: What is added to the scores; "" for nothing.
+            sizes: Batch, tokens, heads, elements of each.
+            keys: How many there are.
+        """
+        batch, seq, heads, size = sizes
+        if self.form.sdpa:
+            root = size**-0.25
+            if self.form.whole:
+                flat = self.add("Reshape", k, self.numbers([-1, keys, size]))
+                turned = self.add("Transpose", flat, perm=[0, 2, 1])
+                k = self.add("Reshape", turned, self.numbers([batch, heads, size, keys]))
+            else:
+                k = self.add("Transpose", k, perm=[0, 1, 3, 2])
+            scores = self.add("MatMul", self.add("Mul", q, self.number(root)), self.add("Mul", k, self.number(root)))
+        else:
+            scores = self.add("MatMul", q, self.add("Transpose", k, perm=[0, 1, 3, 2]))
+            scores = self.add("Mul", scores, self.number(size**-0.5))
+        if mask:
+            scores = self.add("Add", scores, mask)
+        weights = self.add("Softmax", scores, axis=-1)
+        if not self.form.sdpa and not self.form.whole:
+            weights = self.add("Cast", self.add("Cast", weights, to=FLOAT), to=FLOAT)
+        if self.form.sdpa and (mask or self.form.whole):
+            weights = self.add("Where", self.add("IsNaN", weights), self.number(0.0), weights)
+        mixed = self.add("Transpose", self.add("MatMul", weights, v), perm=[0, 2, 1, 3])
+        return self.add("Reshape", mixed, self.numbers([batch, seq, heads * size]))
+
+    def hidden_mask(self, allowed: str) -> str:
+        """Return what is added to scores: 0 where a key is allowed."""
+        lowest = LOWEST if self.form.whole or not self.form.sdpa else float("-inf")
+        return self.add("Where", allowed, self.number(0.0), self.number(lowest))
+
+    def padding(self, mask: str, sizes: Sizes) -> str:
+        """Return which keys each token may look at, from ``[batch, seq]``, as exporters write indexing."""
+        batch, seq, _ = sizes
+        rows = self.weight(1, 1, seq, 1, value=1, dtype="bool")
+        if self.form.whole:
+            places = self.weight(batch, 1, 1, seq, 2, value=0, dtype="int64")
+            return self.add("And", rows, self.add("GatherND", mask, places))
+        places = self.weight(batch, 1, 1, seq, value=0, dtype="int64")
+        keys = self.add("Gather", self.add("Flatten", mask, axis=2), places, axis=0)
+        keys = self.add("Reshape", self.add("Reshape", keys, self.numbers([-1])), self.numbers([batch, 1, 1, seq]))
+        allowed = self.add("And", rows, self.add("Cast", keys, to=BOOL))
+        return self.add("Expand", allowed, self.numbers([batch, 1, seq, seq]))
+
+    def causal(self, sizes: Sizes) -> str:
+        """Return what is added to scores of tokens that look at those before them."""
+        shape = (1, 1, sizes.seq, sizes.past + sizes.seq)
+        rows = self.weight(*shape, value=1, dtype="bool")
+        return self.hidden_mask(self.add("And", rows, rows))
+
+    def split_gelu(self, x: str) -> str:
+        """Add a Gelu by tanh, written out."""
+        cubed = self.add("Mul", self.add("Pow", x, self.number(3.0)), self.number(0.044714998453855515))
+        inner = self.add("Mul", self.add("Add", x, cubed), self.number(0.7978845834732056))
+        one = self.add("Add", self.add("Tanh", inner), self.number(1.0))
+        return self.add("Mul", self.add("Mul", x, self.number(0.5)), one)
+
+
+def bert(sizes: Sizes, form: Form, width: int = 768, heads: int = 12, masked: str = "indexed") -> onnx.ModelProto:
+    """Return an encoder as BERT and MiniLM are.
+
+    Args:
+        sizes: Sequences and tokens.
+        form: How it is written.
+        width: 768 for BERT-base, 384 for MiniLM.
+        heads: How many.
+        masked: How padding is masked: ``indexed`` for each token, ``keys`` for all at once, ``scaled`` by a product.
+    """
+    to = TransformerWriter(form)
+    batch, seq, _ = sizes
+    ids, mask = to.input("input_ids", (batch, seq), INT64), to.input("attention_mask", (batch, seq), INT64)
+    words = to.add("Gather", to.weight(1000, width), ids)
+    types = to.add("Gather", to.weight(2, width), to.weight(batch, seq, value=0, dtype="int64"))
+    positions = to.add("Gather", to.weight(512, width), to.weight(1, seq, value=0, dtype="int64"))
+    x = to.norms(to.add("Add", to.add("Add", words, types), positions), width, 1e-12)
+    number = to.add("Cast", mask, to=FLOAT if masked == "scaled" else BOOL)
+    keys = to.add("Unsqueeze", number, to.numbers([1, 2]))
+    allowed = to.padding(number, sizes) if masked == "indexed" else keys
+    split, hidden = (batch, seq, heads, width // heads), ""
+    for _ in range(2):
+        if masked == "scaled":
+            hidden = hidden or to.add("Mul", to.add("Sub", to.number(1.0), keys), to.number(LOWEST))
+        elif not hidden or (form.sdpa and not form.whole):  # TorchScript's does it in each layer
+            hidden = to.hidden_mask(allowed)
+        q, k, v = (to.heads(to.dense(x, width, width), split) for _ in range(3))
+        mixed = to.dense(to.attention(q, k, v, hidden, split, seq), width, width)
+        x = to.norms(to.add("Add", mixed, x), width, 1e-12)
+        wide = to.gelu(to.dense(x, width, 4 * width), whole=form.whole)
+        x = to.norms(to.add("Add", to.dense(wide, 4 * width, width), x), width, 1e-12)
+    first = to.add("Gather", x, to.numbers(0), axis=1)
+    pooled = to.add("Tanh", to.add("Gemm", first, to.weight(width, width), to.weight(width), transB=1))
+    return to.model(x, pooled)
+
+
+def vit(sizes: Sizes, form: Form, width: int = 768, heads: int = 12, patch: int = 16) -> onnx.ModelProto:
+    """Return ViT for ``seq`` patches and a token for the class."""
+    to = TransformerWriter(form)
+    batch, patches, _ = sizes
+    side = patch * round(patches**0.5)
+    x = to.conv(to.image((batch, side, side)), 3, width, patch, stride=patch, pads=(0,) * 4)
+    x = to.add("Transpose", to.add("Reshape", x, to.numbers([batch, width, patches])), perm=[0, 2, 1])
+    seq = patches + 1
+    x = to.add("Concat", to.weight(batch, 1, width), x, axis=1)
+    x = to.add("Add", x, to.weight(1, seq, width))
+    split = (batch, seq, heads, width // heads)
+    for _ in range(2):
+        normed = to.norms(x, width, 1e-12)
+        q, k, v = (to.heads(to.dense(normed, width, width), split) for _ in range(3))
+        x = to.add("Add", to.dense(to.attention(q, k, v, "", split, seq), width, width), x)
+        wide = to.gelu(to.dense(to.norms(x, width, 1e-12), width, 4 * width), whole=form.whole)
+        x = to.add("Add", to.dense(wide, 4 * width, width), x)
+    first = to.add("Gather", to.norms(x, width, 1e-12), to.numbers(0), axis=1)
+    return to.model(to.add("Gemm", first, to.weight(1000, width), to.weight(1000), transB=1))
+
+
+def gpt2(sizes: Sizes, form: Form, width: int = 768, heads: int = 12) -> onnx.ModelProto:
+    """Return GPT-2; tokens that were computed before come as inputs."""
+    to = TransformerWriter(form)
+    batch, seq, past = sizes
+    ids = to.input("input_ids", (batch, seq), INT64)
+    positions = to.add("Gather", to.weight(1024, width), to.weight(1, seq, value=0, dtype="int64"))
+    x = to.add("Add", to.add("Gather", to.weight(1000, width), ids), positions)
+    hidden, size = to.causal(sizes), width // heads
+    split, kept = (batch, seq, heads, size), []
+
+    def layer(x: str, inputs: int, outputs: int) -> str:
+        flat = to.add("Reshape", x, to.numbers([-1, inputs]))
+        product = to.add("Gemm", flat, to.weight(inputs, outputs), to.weight(outputs))
+        return to.add("Reshape", product, to.numbers([batch, seq, outputs]))
+
+    for number in range(2):
+        parts = to.several(
+            3, "Split", layer(to.norms(x, width, 1e-5), width, 3 * width), to.numbers([width] * 3), axis=2
+        )
+        q, k, v = (to.heads(part, split) for part in parts)
+        if past:
+            before = [to.input(f"past_{number}_{kind}", (batch, heads, past, size)) for kind in "kv"]
+            k, v = (to.add("Concat", old, new, axis=2) for old, new in zip(before, (k, v), strict=True))
+            kept += [k, v]
+        x = to.add("Add", layer(to.attention(q, k, v, hidden, split, past + seq), width, width), x)
+        wide = to.split_gelu(layer(to.norms(x, width, 1e-5), width, 4 * width))
+        x = to.add("Add", x, layer(wide, 4 * width, width))
+    logits = to.add("MatMul", to.norms(x, width, 1e-5), to.weight(width, 1000))
+    return to.model(logits, *kept)
+
+
+def llama(sizes: Sizes, form: Form, width: int = 2048, heads: int = 32, groups: int = 4) -> onnx.ModelProto:
+    """Return Llama with grouped queries; tokens that were computed before come as inputs."""
+    to = TransformerWriter(form)
+    batch, seq, past = sizes
+    size, wide, keys = width // heads, width * 11 // 4, past + seq
+    x = to.add("Gather", to.weight(1000, width), to.input("input_ids", (batch, seq), INT64))
+    hidden, kept = to.causal(sizes), []
+
+    def norm(x: str) -> str:
+        mean = to.mean(to.add("Pow", x, to.number(2.0)), -1)
+        root = to.add("Sqrt", to.add("Add", mean, to.number(1e-6)))
+        return to.add("Mul", to.weight(width), to.add("Mul", x, to.add("Reciprocal", root)))
+
+    def turned(x: str) -> str:
+        half, axis = to.numbers([size // 2]), to.numbers([3])
+        low = to.add("Slice", x, to.numbers([0]), half, axis)
+        high = to.add("Slice", x, half, to.numbers([2**63 - 1]), axis)
+        swapped = to.add("Concat", to.add("Neg", high), low, axis=-1)
+        angles = [to.weight(1, 1, seq, size, value=0.5) for _ in range(2)]
+        return to.add("Add", to.add("Mul", x, angles[0]), to.add("Mul", swapped, angles[1]))
+
+    def repeated(x: str) -> str:
+        each = to.add("Unsqueeze", x, to.numbers([2]))
+        every = to.add("Expand", each, to.numbers([batch, groups, heads // groups, keys, size]))
+        return to.add("Reshape", every, to.numbers([batch, heads, keys, size]))
+
+    for number in range(2):
+        normed = norm(x)
+        q = turned(to.heads(to.dense(normed, width, width, bias=False), (batch, seq, heads, size)))
+        few = (batch, seq, groups, size)
+        k = turned(to.heads(to.dense(normed, width, groups * size, bias=False), few))
+        v = to.heads(to.dense(normed, width, groups * size, bias=False), few)
+        if past:
+            before = [to.input(f"past_{number}_{kind}", (batch, groups, past, size)) for kind in "kv"]
+            k, v = (to.add("Concat", old, new, axis=2) for old, new in zip(before, (k, v), strict=True))
+            kept += [k, v]
+        split = (batch, seq, heads, size)
+        mixed = to.attention(q, repeated(k), repeated(v), hidden, split, keys)
+        x = to.add("Add", x, to.dense(mixed, width, width, bias=False))
+        normed = norm(x)
+        gate = to.silu(to.dense(normed, width, wide, bias=False))
+        product = to.add("Mul", gate, to.dense(normed, width, wide, bias=False))
+        x = to.add("Add", x, to.dense(product, wide, width, bias=False))
+    return to.model(to.dense(norm(x), width, 1000, bias=False), *kept)

@@ -1,0 +1,184 @@
+"""Binding a program of ATen's operators to sizes: each step's rule writes the operators that compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from opbuild.errors import ModelError, UnsupportedOperatorError
+from opbuild.frontend.binding import NodeBinder
+from opbuild.frontend.torch.program import Input, Program, Ref, Step
+from opbuild.frontend.torch.registry import RULES
+from opbuild.frontend.torch.rules import load_rules
+from opbuild.frontend.torch.sizes import FUNCTIONS
+from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.graph.extents import is_open
+from opbuild.graph.passes.fold import Evaluate
+from opbuild.graph.types import Array, Graph, Node, TensorType
+from opbuild.kernel.opdesc import FREE
+
+OPSET = 21
+"""The version of ONNX's operator set in which rules write."""
+
+Shapes = Sequence[tuple[int, ...]]
+
+
+def build_graph(program: Program, shapes: Shapes, frozen: Sequence[Array], evaluate: Evaluate) -> Graph:
+    """Return the graph of a program.
+
+    Args:
+        program: The program.
+        shapes: The shapes of what it is given (``Program.given``), as ``Program.declared`` orders their dimensions;
+            extents may be open.
+        frozen: The values of its frozen inputs (``Program.frozen``), in torch's order of dimensions.
+        evaluate: Evaluates a node whose inputs are known.
+
+    Raises:
+        UnsupportedOperatorError: If a step has no rule, or none for this form of it; its ``node`` names the step.
+        ModelError: If it does not fit the sizes.
+    """
+    builder = GraphBuilder(program, evaluate)
+    builder.begin_with(shapes, frozen)
+    return builder.graph()
+
+
+def output_sizes(program: Program, shapes: Shapes, frozen: Sequence[Array], evaluate: Evaluate) -> list[int]:
+    """Return the integers among a program's outputs; arguments and errors as of ``build_graph``."""
+    builder = GraphBuilder(program, evaluate)
+    builder.begin_with(shapes, frozen)
+    builder.graph()
+    return builder.sizes()
+
+
+class GraphBuilder(NodeBinder):
+    """Builds the graph of one program.
+
+    Args:
+        program: The program.
+        evaluate: Evaluates a node whose inputs are known.
+    """
+
+    def __init__(self, program: Program, evaluate: Evaluate) -> None:
+        super().__init__(OPSET, OPSET, evaluate)
+        load_rules()
+        self._program = program
+        self._values: dict[str, Any] = {}
+        self._producers: dict[str, Node] = {}
+        self._inputs: dict[str, TensorType] = {}
+
+    # Scope, as rules see it
+
+    def append(self, node: Node) -> None:
+        """Add a node whose outputs have no names yet."""
+        self.add((node,))
+        self._producers.update(dict.fromkeys(node.outputs, node))
+
+    def producer(self, name: str) -> Node | None:
+        """Return the node that assigns a value; None for inputs and constants."""
+        return self._producers.get(name)
+
+    # The program
+
+    def begin_with(self, shapes: Shapes, frozen: Sequence[Array]) -> None:
+        """Declare what the program is given."""
+        program = self._program
+        for index, shape in zip(program.given, shapes, strict=True):
+            each = program.inputs[index]
+            self._declare(each, TensorType(program.declared(index).dtype, tuple(shape)))
+        for index, array in zip(program.frozen, frozen, strict=True):
+            name = program.inputs[index].name
+            self._constants[name], self._types[name] = array, TensorType(array.dtype.name, array.shape)
+            self._values[name] = Value(name, self._types[name])
+        for each in program.inputs:
+            if each.kind == "size" and each.place is not None:
+                self._values[each.name] = self._values[program.inputs[each.place[0]].name].shape[each.place[1]]
+
+    def _declare(self, given: Input, kind: TensorType) -> None:
+        self._types[given.name] = self._inputs[given.name] = kind
+        value = Value(given.name, kind)
+        if given.kind == "size":
+            self._values[given.name] = kind.shape[0]
+            return
+        back = tuple(int(axis) for axis in np.argsort(given.order))
+        step = Step("", f"{given.name}/order", (), {}, (None,))
+        self._values[given.name] = Writing(step, self).transpose(value, back)
+
+    def graph(self) -> Graph:
+        """Take all steps and return the graph.
+
+        Raises:
+            ModelError: As ``build_graph``.
+        """
+        for step in self._program.steps:
+            try:
+                self._values[step.name] = self._step(step)
+            except ModelError as error:
+                error.node = error.node or step.name
+                raise
+        names = []
+        for number, output in enumerate(self._program.outputs):
+            if output.is_size:
+                continue
+            step = Step("", f"y{number}", (), {}, (None,))
+            value = Writing(step, self).transpose(self._values[output.name], output.order)
+            is_own = value.name in self._producers and value.name not in names
+            names.append(value.name if is_own else Writing(step, self)("Identity", value).name)
+        return self.part(self._program.name, tuple(self._inputs), tuple(names))
+
+    def sizes(self) -> list[int]:
+        """Return the integers among the outputs."""
+        return [int(self._values[each.name]) for each in self._program.outputs if each.is_size]
+
+    def _step(self, step: Step) -> Any:
+        args, kwargs = self._filled(step.args), self._filled(step.kwargs)
+        if step.target == "sym.getitem":
+            return _element(step, args[0], args[1])
+        if step.target in FUNCTIONS:
+            return FUNCTIONS[step.target](*args, **kwargs)
+        if step.target not in RULES:
+            raise UnsupportedOperatorError(f"{step.target}: there is no rule for it", "torch computes it")
+        found = RULES[step.target](Writing(step, self), *args, **kwargs)
+        _check(step, found)
+        return found
+
+    def _filled(self, value: Any) -> Any:
+        if isinstance(value, Ref):
+            return self._values[value.name]
+        if isinstance(value, Mapping):
+            return {name: self._filled(each) for name, each in value.items()}
+        return type(value)(self._filled(each) for each in value) if isinstance(value, (list, tuple)) else value
+
+
+def _element(step: Step, results: Sequence[Any], index: int) -> Any:
+    """Return one of an operator's results.
+
+    Raises:
+        UnsupportedOperatorError: If its rule does not compute that one.
+    """
+    if results[index] is None:
+        error = UnsupportedOperatorError(f"result {index} is not computed", "torch computes it")
+        error.node = step.args[0].name
+        raise error
+    return results[index]
+
+
+def _check(step: Step, found: Any) -> None:
+    """Check what a rule wrote against what torch says of the results.
+
+    Raises:
+        UnsupportedOperatorError: If it is something else.
+    """
+    results = found if isinstance(found, (tuple, list)) else (found,)
+    for value, kind in zip(results, step.types, strict=False):
+        if value is None or kind is None:
+            continue
+        fits = len(value.shape) == len(kind.shape) and all(
+            wanted == FREE or is_open([extent]) or extent == wanted
+            for extent, wanted in zip(value.shape, kind.shape, strict=True)
+        )
+        if value.dtype != kind.dtype or not fits:
+            raise UnsupportedOperatorError(
+                f"{step.target}: its rule gives {value.type}, torch {kind}", "torch computes it"
+            )

@@ -1,0 +1,156 @@
+"""Program: operators of ATen in order, as plain data; what a part of a torch module is before its sizes are known."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from opbuild.graph.types import TensorType
+from opbuild.kernel.opdesc import FREE
+from opbuild.platform.digest import blake3_of
+from opbuild.text.canonical import canonical_json
+
+Kind = Literal["tensor", "frozen", "size"]
+
+
+class Ref(NamedTuple):
+    """What an argument is that an input or an earlier step gives."""
+
+    name: str
+
+
+class Input(NamedTuple):
+    """An input of a program.
+
+    Attributes:
+        name: Its name.
+        kind: ``tensor``; ``frozen``: a tensor that is a constant of the network; ``size``: an integer.
+        type: Its type, -1 for open extents; that of a size is not used.
+        order: Its dimensions from the one that is outermost in memory to the innermost.
+        place: Where the value of a size stands: an input and its dimension; None if no tensor has it as an extent.
+    """
+
+    name: str
+    kind: Kind
+    type: TensorType
+    order: tuple[int, ...] = ()
+    place: tuple[int, int] | None = None
+
+
+class Step(NamedTuple):
+    """One operator.
+
+    Attributes:
+        target: An overload such as ``aten.add.Tensor``, or a function of integers such as ``sym.mul``.
+        name: Its name, which is that of its result.
+        args: Arguments: references, numbers, texts, element types by numpy's names, lists of these, None.
+        kwargs: Arguments by name.
+        types: The types of its results, -1 for open extents; None for results that are no tensors.
+    """
+
+    target: str
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    types: tuple[TensorType | None, ...]
+
+
+class Output(NamedTuple):
+    """A result of a program.
+
+    Attributes:
+        name: The input or step that gives it.
+        is_size: Whether it is an integer.
+        order: Its dimensions from the one that is to be outermost in memory to the innermost.
+    """
+
+    name: str
+    is_size: bool
+    order: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Operators of ATen in order.
+
+    Attributes:
+        name: The network's name.
+        inputs: What it is given.
+        steps: Its operators.
+        outputs: What it gives.
+    """
+
+    name: str
+    inputs: tuple[Input, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[Output, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of all that decides what it computes, but the values of its inputs."""
+        parts = [self.name, self.inputs, self.steps, self.outputs]
+        return blake3_of(canonical_json(_plain(parts)).encode())
+
+    @cached_property
+    def given(self) -> tuple[int, ...]:
+        """Positions of the inputs that the network has: tensors, and sizes that no tensor's extent tells."""
+        return tuple(
+            index
+            for index, each in enumerate(self.inputs)
+            if each.kind == "tensor" or (each.kind == "size" and each.place is None)
+        )
+
+    @cached_property
+    def frozen(self) -> tuple[int, ...]:
+        """Positions of the inputs that are constants of the network."""
+        return tuple(index for index, each in enumerate(self.inputs) if each.kind == "frozen")
+
+    @cached_property
+    def tensors(self) -> tuple[int, ...]:
+        """Positions of the outputs that are tensors."""
+        return tuple(index for index, each in enumerate(self.outputs) if not each.is_size)
+
+    @cached_property
+    def is_open(self) -> bool:
+        """Whether sizes of its inputs are open."""
+        return any(each.kind == "size" or FREE in each.type.shape for each in self.inputs)
+
+    def thawed(self, positions: Collection[int]) -> Program:
+        """Return the same program with some of its constants, by their positions, as tensors that it is given."""
+        inputs = tuple(
+            each._replace(kind="tensor") if index in positions else each for index, each in enumerate(self.inputs)
+        )
+        return Program(self.name, inputs, self.steps, self.outputs)
+
+    def declared(self, index: int) -> TensorType:
+        """Return the type of an input as the network has it: its dimensions as they lie in memory.
+
+        A size is the extent of a tensor without elements, so that it may be open as every extent may.
+        """
+        each = self.inputs[index]
+        if each.kind == "size":
+            return TensorType("uint8", (FREE, 0))
+        return TensorType(each.type.dtype, tuple(each.type.shape[axis] for axis in each.order))
+
+
+def refs(value: Any) -> Sequence[str]:
+    """Return the names that an argument refers to."""
+    if isinstance(value, Ref):
+        return (value.name,)
+    if isinstance(value, Mapping):
+        return [name for each in value.values() for name in refs(each)]
+    return [name for each in value for name in refs(each)] if isinstance(value, (list, tuple)) else ()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Ref):
+        return {"ref": value.name}
+    if isinstance(value, TensorType):
+        return [value.dtype, *value.shape]
+    if isinstance(value, float):
+        return {"float": value.hex()}
+    if isinstance(value, Mapping):
+        return {"map": {str(name): _plain(each) for name, each in value.items()}}
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value

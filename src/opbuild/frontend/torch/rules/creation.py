@@ -1,0 +1,62 @@
+"""Tensors that are made of nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from opbuild.frontend.torch.registry import rule
+from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.graph.extents import is_open
+
+
+@rule("full.default")
+def full(of: Writing, shape: Sequence[Any], value: Any, **_: Any) -> Value:
+    """One number everywhere."""
+    scalar = of.operand(value, of.dtype)
+    return of("Expand", scalar, of.ints(*shape)) if shape else scalar
+
+
+@rule("full_like.default")
+def full_like(of: Writing, x: Value, value: Any, **_: Any) -> Value:
+    """One number everywhere."""
+    return full(of, x.shape, value)
+
+
+@rule("zeros.default", "ones.default")
+def filled(of: Writing, shape: Sequence[Any], **_: Any) -> Value:
+    """Zeros or ones."""
+    return full(of, shape, int("ones" in of.step.target))
+
+
+@rule("zeros_like.default", "ones_like.default")
+def filled_like(of: Writing, x: Value, **_: Any) -> Value:
+    """Zeros or ones."""
+    return full(of, x.shape, int("ones" in of.step.target))
+
+
+@rule("scalar_tensor.default")
+def scalar_tensor(of: Writing, value: Any, **_: Any) -> Value:
+    """A number."""
+    return of.operand(value, of.dtype)
+
+
+@rule("arange.start_step")
+def arange(of: Writing, start: Any, end: Any, step: Any = 1, **_: Any) -> Value:
+    """Numbers one after the other."""
+    if not all(isinstance(each, int) or is_open([each]) for each in (start, end, step)):
+        of.refuse("numbers with a fraction")
+    bounds = [of("Squeeze", of.ints(each), of.ints(0)) for each in (start, end, step)]
+    return of.cast(of("Range", *bounds), of.dtype)
+
+
+@rule("arange.default")
+def arange_to(of: Writing, end: Any, **_: Any) -> Value:
+    """Numbers from 0 on."""
+    return arange(of, 0, end)
+
+
+@rule("arange.start")
+def arange_from(of: Writing, start: Any, end: Any, **_: Any) -> Value:
+    """Numbers from ``start`` on."""
+    return arange(of, start, end)

@@ -1,0 +1,102 @@
+"""Operators that reduce dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from opbuild.frontend.torch.promotion import category
+from opbuild.frontend.torch.registry import rule
+from opbuild.frontend.torch.writing import Value, Writing
+
+
+def reduced(of: Writing, op_type: str, x: Value, axes: Any, keep: bool) -> Value:
+    """Write a reduction of some dimensions, of all if none are given."""
+    if not x.shape:
+        return x
+    listed = [axes] if isinstance(axes, int) else axes or range(len(x.shape))
+    numbers = of.ints(*(of.axis(each, len(x.shape)) for each in listed))
+    return of(op_type, x, numbers, keepdims=int(keep))
+
+
+@rule("mean.dim")
+def mean(of: Writing, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
+    """The mean of some dimensions; that of images is what torch writes for pooling to one element."""
+    x, rank = of.cast(x, of.dtype), len(x.shape)
+    if rank in (4, 5) and {of.axis(each, rank) for each in axes or ()} == {*range(2, rank)}:
+        pooled = of("GlobalAveragePool", x)
+        return pooled if keep else of.reshape(pooled, x.shape[:2])
+    return reduced(of, "ReduceMean", x, axes, keep)
+
+
+@rule("mean.default")
+def mean_of_all(of: Writing, x: Value, **_: Any) -> Value:
+    """The mean of all elements."""
+    return reduced(of, "ReduceMean", of.cast(x, of.dtype), None, False)
+
+
+@rule("sum.dim_IntList")
+def sum_(of: Writing, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
+    """The sum of some dimensions."""
+    return reduced(of, "ReduceSum", of.cast(x, of.dtype), axes, keep)
+
+
+@rule("sum.default")
+def sum_of_all(of: Writing, x: Value, **_: Any) -> Value:
+    """The sum of all elements."""
+    return reduced(of, "ReduceSum", of.cast(x, of.dtype), None, False)
+
+
+@rule("amax.default", "amin.default")
+def extreme(of: Writing, x: Value, axes: Sequence[int] = (), keep: bool = False) -> Value:
+    """The greatest or smallest element of some dimensions."""
+    return reduced(of, "ReduceMax" if "amax" in of.step.target else "ReduceMin", x, axes, keep)
+
+
+@rule("any.dim", "any.dims")
+def any_(of: Writing, x: Value, axes: Any = None, keep: bool = False) -> Value:
+    """Whether an element of some dimensions is not zero."""
+    found = reduced(of, "ReduceMax", of.cast(of.cast(x, "bool"), "uint8"), axes, keep)
+    return of.cast(found, "bool")
+
+
+@rule("_softmax.default", "_safe_softmax.default")
+def softmax(of: Writing, x: Value, axis: int, half_to_float: Any = False) -> Value:
+    """Softmax along a dimension."""
+    if "safe" in of.step.target:
+        of.refuse("rows without a number")
+    if not x.shape:
+        return full_one(of)
+    return of("Softmax", of.cast(x, of.dtype), axis=of.axis(axis, len(x.shape)))
+
+
+def full_one(of: Writing) -> Value:
+    """Return the softmax of one number."""
+    return of.constant(1, of.dtype)
+
+
+@rule("_log_softmax.default")
+def log_softmax(of: Writing, x: Value, axis: int, half_to_float: bool = False) -> Value:
+    """The logarithm of softmax along a dimension."""
+    if not x.shape:
+        return of.constant(0, of.dtype)
+    return of("LogSoftmax", of.cast(x, of.dtype), axis=of.axis(axis, len(x.shape)))
+
+
+@rule("argmax.default", "argmin.default")
+def arg_extreme(of: Writing, x: Value, axis: int | None = None, keep: bool = False) -> Value:
+    """The place of the greatest or smallest element, the first one."""
+    if category(x.dtype) == 0:
+        of.refuse("of truth values")
+    op_type = "ArgMax" if "argmax" in of.step.target else "ArgMin"
+    if axis is None or not x.shape:
+        flat = of(op_type, of.reshape(x, (x.type.size,)), axis=0, keepdims=0)
+        return of.reshape(flat, (1,) * len(x.shape)) if keep else flat
+    return of(op_type, x, axis=of.axis(axis, len(x.shape)), keepdims=int(keep))
+
+
+@rule("cumsum.default")
+def cumsum(of: Writing, x: Value, axis: int, **_: Any) -> Value:
+    """Running sums."""
+    x = of.cast(x, of.dtype)
+    return of("CumSum", x, of.constant(of.axis(axis, len(x.shape)), "int64")) if x.shape else x

@@ -1,0 +1,167 @@
+"""Writing: what a rule is given to write the operators that compute one of ATen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from opbuild.dtypes import numpy_dtype
+from opbuild.errors import UnsupportedOperatorError
+from opbuild.frontend.torch.program import Step
+from opbuild.graph.extents import is_open
+from opbuild.graph.types import Array, Node, TensorType
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the graph that is written.
+
+    Attributes:
+        name: Its name in the graph.
+        type: Its type; extents may be open.
+    """
+
+    name: str
+    type: TensorType
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> str:
+        """Its element type, a numpy name."""
+        return self.type.dtype
+
+
+class Scope(Protocol):
+    """The graph that is written, as far as ``Writing`` needs it."""
+
+    def constant(self, value: Array) -> str:
+        """Add a constant and return its name."""
+
+    def type_of(self, name: str) -> TensorType:
+        """Return the type of a value."""
+
+    def append(self, node: Node) -> None:
+        """Add a node whose outputs have no names yet."""
+
+    def fresh(self, name: str) -> str:
+        """Return an unused name that begins with ``name``."""
+
+    def producer(self, name: str) -> Node | None:
+        """Return the node that assigns a value; None for inputs and constants."""
+
+    def value_of(self, name: str) -> Array | None:
+        """Return a value if it is known when the network is built."""
+
+
+class Writing:
+    """The operators that are written for one step.
+
+    Args:
+        step: The step; operators are named after it.
+        scope: The graph.
+    """
+
+    def __init__(self, step: Step, scope: Scope) -> None:
+        self.step = step
+        self._scope = scope
+        self._count = 0
+
+    @property
+    def dtype(self) -> str:
+        """The element type of the step's first result, as torch has it."""
+        first = self.step.types[0]
+        if first is None:
+            self.refuse("its result is no tensor")
+        return first.dtype
+
+    def __call__(self, op_type: str, *inputs: Value | None, **attrs: Any) -> Value:
+        """Write an operator with one output."""
+        return self.several(op_type, inputs, 1, **attrs)[0]
+
+    def several(
+        self, op_type: str, inputs: Sequence[Value | None], count: int, domain: str = "", **attrs: Any
+    ) -> tuple[Value, ...]:
+        """Write an operator with several outputs."""
+        label = f"{self.step.name}/{op_type}_{self._count}" if self._count else self.step.name
+        self._count += 1
+        names = list[str]()
+        for _ in range(count):
+            names.append(self._scope.fresh(f"{label}.{len(names)}" if count > 1 else label))
+        read = tuple("" if each is None else each.name for each in inputs)
+        self._scope.append(Node(op_type, read, tuple(names), attrs, label, domain))
+        return tuple(Value(name, self._scope.type_of(name)) for name in names)
+
+    def refuse(self, why: str) -> NoReturn:
+        """Say that this form of the operator has no rule: it is left to torch.
+
+        Raises:
+            UnsupportedOperatorError: Always.
+        """
+        raise UnsupportedOperatorError(f"{self.step.target}: {why}", "torch computes it")
+
+    # Constants
+
+    def constant(self, value: Any, dtype: str = "") -> Value:
+        """Return a constant, an array or a number, of an element type."""
+        array = np.asarray(value, numpy_dtype(dtype) if dtype else None)
+        name = self._scope.constant(array)
+        return Value(name, self._scope.type_of(name))
+
+    def ints(self, *numbers: Any) -> Value:
+        """Return a constant of int64 with one dimension; numbers may be open extents."""
+        if not is_open(numbers):
+            return self.constant(np.array(numbers, np.int64))
+        array = np.empty(len(numbers), object)
+        array[:] = numbers
+        return self.constant(array)
+
+    def known(self, value: Value) -> Array | None:
+        """Return a value that is known when the network is built, else None."""
+        return self._scope.value_of(value.name)
+
+    # Operands
+
+    def operand(self, value: Any, dtype: str) -> Value:
+        """Return a tensor converted to an element type, or a number as a constant of it."""
+        if isinstance(value, Value):
+            return self.cast(value, dtype)
+        if is_open([value]):
+            return self.cast(self("Squeeze", self.ints(value), self.ints(0)), dtype)
+        return self.constant(value, dtype)
+
+    def cast(self, value: Value, dtype: str) -> Value:
+        """Return a tensor in another element type; itself if it has it."""
+        return value if value.dtype == dtype else self("Cast", value, to=dtype)
+
+    # Movement
+
+    def reshape(self, value: Value, shape: Sequence[Any]) -> Value:
+        """Return a tensor in another shape, without -1; a shape that is taken back leaves nothing behind."""
+        value = self.reshaped_from(value)
+        if tuple(shape) == value.shape:
+            return value
+        return self("Reshape", value, self.ints(*shape), allowzero=1)
+
+    def reshaped_from(self, value: Value) -> Value:
+        """Return the tensor that a tensor is another shape of; itself if it is none."""
+        node = self._scope.producer(value.name)
+        if node is None or node.op_type != "Reshape":
+            return value
+        return Value(node.inputs[0], self._scope.type_of(node.inputs[0]))
+
+    def transpose(self, value: Value, order: Sequence[int]) -> Value:
+        """Return a tensor with its dimensions in another order."""
+        if tuple(order) == tuple(range(len(order))):
+            return value
+        return self("Transpose", value, perm=tuple(order))
+
+    def axis(self, axis: int, rank: int) -> int:
+        """Return a dimension counted from the front; a tensor without dimensions has one for this."""
+        return axis % max(rank, 1)

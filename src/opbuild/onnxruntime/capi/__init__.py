@@ -1,0 +1,1 @@
+"""The modules of ``onnxruntime.capi`` that programs import."""

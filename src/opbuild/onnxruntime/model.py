@@ -1,0 +1,153 @@
+"""Model: a session's model, what it declares, and the network that runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from opbuild.api import Network, compile
+from opbuild.files.mapping import read_file
+from opbuild.frontend.onnx_declared import DeclaredModel, DeclaredType, read_declared
+from opbuild.kernel.opdesc import FREE
+from opbuild.onnxruntime.metadata import arguments_of
+from opbuild.onnxruntime.options import SessionOptions
+from opbuild.onnxruntime.status import (
+    InvalidArgument,
+    InvalidProtobuf,
+    NoSuchFile,
+    NotImplemented,
+    as_status,
+    failure,
+)
+from opbuild.platform.digest import blake3_of
+
+_Key = tuple[str, tuple[tuple[str, tuple[int, ...]], ...], int]
+
+_NETWORKS: WeakValueDictionary[_Key, Network] = WeakValueDictionary()
+"""Networks that sessions of this process use: by the digest of the model's bytes, shapes and the number of threads."""
+
+_LOCK = threading.Lock()
+
+_PLACE_OF_DATA = b"location"
+"""Every tensor that lies in a file beside the model has this text; the model's bytes then do not tell its weights."""
+
+
+class Model:
+    """A session's model.
+
+    Attributes:
+        declared: What it says of itself.
+        open_ranks: Names of the inputs that may have any rank: which network runs them is known with the first call.
+
+    Args:
+        source: Its path or its bytes.
+        digest: The digest of its bytes; empty if it has weights elsewhere.
+        declared: What it says of itself.
+        options: How the session is made.
+        shown: What messages of its file begin with.
+    """
+
+    def __init__(
+        self, source: str | bytes, digest: str, declared: DeclaredModel, options: SessionOptions, shown: str
+    ) -> None:
+        self.declared = declared
+        self.open_ranks = [
+            name for name, each in declared.inputs.items() if each.kind == "tensor" and each.shape is None
+        ]
+        self._source = source
+        self._digest = digest
+        self._shown = shown
+        self._num_threads = max(options.intra_op_num_threads, 0)
+        self._shapes = _overridden(declared.inputs, options)
+        self._networks: dict[tuple[int, ...], Network] = {}
+        if not self.open_ranks:
+            self.network({})
+
+    def network(self, feeds: Mapping[str, Any]) -> Network:
+        """Return the network that takes these inputs.
+
+        Raises:
+            StatusError: If it can not be built.
+        """
+        ranks = tuple([np.ndim(feeds[name]) for name in self.open_ranks])
+        network = self._networks.get(ranks)
+        if network is None:
+            with _LOCK, as_status(self._shown):
+                network = self._networks[ranks] = self._shared(ranks)
+        return network
+
+    def _shared(self, ranks: tuple[int, ...]) -> Network:
+        """Return a network that another session has, or a new one."""
+        shapes = self._shapes | {name: (FREE,) * rank for name, rank in zip(self.open_ranks, ranks, strict=True)}
+        key = (self._digest, tuple(sorted(shapes.items())), self._num_threads)
+        network = _NETWORKS.get(key) if self._digest else None
+        if network is None:
+            network = compile(self._source, input_shapes=shapes or None, num_threads=self._num_threads or None)
+            if self._digest:
+                _NETWORKS[key] = network
+        return network
+
+
+def read_model(path_or_bytes: str | bytes | os.PathLike[str], options: SessionOptions) -> Model:
+    """Return a model, whose network is made unless an input may have any rank.
+
+    Raises:
+        TypeError: If it is neither a path nor bytes.
+        NoSuchFile: If there is no such file.
+        StatusError: If it is no ONNX model, or can not be built.
+    """
+    source: str | bytes
+    if isinstance(path_or_bytes, (str, os.PathLike)):
+        source = os.fspath(path_or_bytes)
+        shown = f"Load model from {source} failed:"
+        contents = memoryview(_contents(source, shown))
+    elif isinstance(path_or_bytes, bytes):
+        source, shown, contents = path_or_bytes, "", memoryview(path_or_bytes)
+    else:
+        raise TypeError(f"Unable to load from type '{type(path_or_bytes)}'")
+    if _is_ort_format(source, contents, options):
+        raise failure(NotImplemented, f"{shown}ORT format models are not supported.", "give the ONNX model")
+    try:
+        declared = read_declared(contents)
+    except (IndexError, ValueError) as error:
+        text = "Protobuf parsing failed." if shown else "Failed to load model because protobuf parsing failed."
+        raise failure(InvalidProtobuf, shown + text) from error
+    if not declared.outputs and not declared.inputs:
+        raise failure(InvalidArgument, f"{shown}No graph was found in the protobuf.")
+    digest = "" if re.search(_PLACE_OF_DATA, contents) else blake3_of(contents)
+    return Model(source, digest, declared, options, shown)
+
+
+def _contents(path: str, shown: str) -> Any:
+    try:
+        return read_file(Path(path))
+    except FileNotFoundError as error:
+        raise failure(NoSuchFile, f"{shown}Load model {path} failed. File doesn't exist") from error
+    except OSError as error:
+        raise failure(InvalidProtobuf, f"{shown}{error.strerror}") from error
+
+
+def _is_ort_format(source: str | bytes, contents: memoryview, options: SessionOptions) -> bool:
+    asked = options.config.get("session.load_model_format", "")
+    named = isinstance(source, str) and source.endswith(".ort")
+    return asked == "ORT" or (not asked and (named or bytes(contents[4:8]) == b"ORTM"))
+
+
+def _overridden(inputs: Mapping[str, DeclaredType], options: SessionOptions) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the inputs of which the options fix open extents."""
+    shapes = {}
+    for argument in arguments_of(inputs, options):
+        declared = inputs[argument.name]
+        fixed = tuple(each if isinstance(each, int) else FREE for each in argument.shape)
+        if declared.kind == "tensor" and fixed != tuple(
+            FREE if each.value is None else each.value for each in declared.shape or ()
+        ):
+            shapes[argument.name] = fixed
+    return shapes

@@ -1,0 +1,14 @@
+"""What a program asks for and opbuild can not do, or does in another way: said once in a process."""
+
+from __future__ import annotations
+
+import warnings
+
+_SAID = set[str]()
+
+
+def warn_once(text: str) -> None:
+    """Warn, unless the same was said already."""
+    if text not in _SAID:
+        _SAID.add(text)
+        warnings.warn(f"opbuild: {text}", UserWarning, stacklevel=4)

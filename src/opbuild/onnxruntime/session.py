@@ -1,0 +1,236 @@
+"""InferenceSession: a model that is ready to run."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from typing import Any
+
+from opbuild.onnxruntime.binding import IOBinding
+from opbuild.onnxruntime.feeds import Feeds
+from opbuild.onnxruntime.metadata import ModelMetadata, NodeArg, argument_of_endpoint, arguments_of, metadata_of
+from opbuild.onnxruntime.model import Model, read_model
+from opbuild.onnxruntime.options import RunOptions, SessionOptions
+from opbuild.onnxruntime.profiling import Profile
+from opbuild.onnxruntime.providers import registered
+from opbuild.onnxruntime.status import InvalidArgument, as_status, failure
+from opbuild.onnxruntime.values import OrtValue, OrtValueVector
+from opbuild.platform.background import begin
+
+
+class InferenceSession:
+    """A model that is ready to run; any number of threads may run it. Sessions of the same model share one network.
+
+    Args:
+        path_or_bytes: A model's file or its bytes.
+        sess_options: How it is made.
+        providers: Execution providers, of which opbuild is the processor's.
+        provider_options: Options of each.
+        enable_fallback: Whether a provider that there is not is passed over with a warning.
+
+    Raises:
+        TypeError: If the model or the options are of another type.
+        ValueError, RuntimeError: If ``enable_fallback`` is 0 and the providers are not given as they must be.
+        NoSuchFile: If there is no such file.
+        InvalidProtobuf, InvalidGraph, InvalidArgument: If it is no ONNX model.
+        NotImplemented: If it has an operator or a type that opbuild has not.
+        Fail: If an option can not be honoured.
+        RuntimeException: If it can not be built.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: str | bytes | os.PathLike[str],
+        sess_options: SessionOptions | None = None,
+        providers: Any = None,
+        provider_options: Any = None,
+        *,
+        enable_fallback: int = 1,
+        **_: Any,
+    ) -> None:
+        if sess_options is not None and not isinstance(sess_options, SessionOptions):
+            raise TypeError(f"sess_options is of type SessionOptions, not {type(sess_options).__name__}")
+        self._options = sess_options or SessionOptions()
+        self._options.check()
+        self._providers = _providers(providers, provider_options, bool(int(enable_fallback)))
+        self._profile = Profile(self._options.profile_file_prefix) if self._options.enable_profiling else None
+        with self._timed("session_initialization"):
+            self._model: Model = read_model(path_or_bytes, self._options)
+        is_path = isinstance(path_or_bytes, (str, os.PathLike))
+        self._model_path = os.fspath(path_or_bytes) if is_path else None
+        self._model_bytes = None if is_path else path_or_bytes
+        declared = self._model.declared
+        self._inputs = arguments_of(declared.inputs, self._options)
+        self.feeds = Feeds(self._inputs, declared.inputs, declared.defaults)
+
+    # -- what it is ----------------------------------------------------------------------------------------------------
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Return the inputs."""
+        return self._inputs
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Return the outputs."""
+        return self._outputs
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Return the inputs that have a default."""
+        return arguments_of(self._model.declared.defaults, self._options)
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """Return what the model says of itself."""
+        return metadata_of(self._model.declared)
+
+    def get_session_options(self) -> SessionOptions:
+        """Return the options that the session was made with."""
+        return self._options
+
+    def get_providers(self) -> list[str]:
+        """Return the names of the execution providers."""
+        return list(self._providers)
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Return the options of each execution provider."""
+        return self._providers
+
+    def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
+        """Take other execution providers, of which opbuild is the processor's.
+
+        Raises:
+            ValueError: If they are not given as they must be.
+            RuntimeError: If ONNX Runtime has no such provider.
+        """
+        self._providers = registered(providers, provider_options)
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
+    ) -> list[Any]:
+        """Run the model.
+
+        Args:
+            output_names: The outputs wanted; none or None: all.
+            input_feed: Arrays, lists or ``OrtValue`` by the input's name.
+            run_options: How this call runs.
+
+        Returns:
+            The outputs in the order asked for: arrays, or lists of arrays.
+
+        Raises:
+            ValueError: If an input is missing.
+            InvalidArgument: If a name, a type, a rank or an extent is wrong.
+            Fail: If ``run_options.terminate`` is set.
+            NotImplemented, RuntimeException: If the model can not be built for these shapes, or fails.
+        """
+        return self._run(output_names, self._read(input_feed, run_options))
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+    ) -> OrtValueVector:
+        """Run the model on values and return values; errors are those of ``run``."""
+        results = self.run(output_names, input_dict_ort_values, run_options)
+        return OrtValueVector(OrtValue(result) for result in results)
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Any,
+        user_data: Any,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """Run the model in a thread, which calls ``callback(outputs, user_data, error)``; the error is a text.
+
+        Raises:
+            ValueError, InvalidArgument: As ``run``, if an input is at fault.
+        """
+        feeds = self._read(input_feed, run_options)
+
+        def work() -> None:
+            try:
+                results, problem = self._run(output_names, feeds), ""
+            except Exception as error:  # whatever it is, the callback is told
+                results, problem = [], str(error)
+            callback(results, user_data, problem)
+
+        if not begin(work, "onnxruntime-run", is_needed=True):
+            work()
+
+    def io_binding(self) -> IOBinding:
+        """Return bindings of inputs and outputs, none yet."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
+        """Run the model on what is bound.
+
+        Raises:
+            RuntimeError: If no output is bound, or the memory of one has another shape.
+            ValueError: If the bindings are those of another session, or an input is missing.
+            InvalidArgument, Fail, NotImplemented, RuntimeException: As ``run``.
+        """
+        if iobinding.session is not self:
+            raise ValueError("IOBinding must be used with the session that created it.")
+        if not iobinding.outputs:
+            raise RuntimeError("Error in execution: At least one output should be requested.")
+        iobinding.store(self.run(list(iobinding.outputs), iobinding.inputs, run_options))
+
+    # -- profiles ------------------------------------------------------------------------------------------------------
+
+    def get_profiling_start_time_ns(self) -> int:
+        """Return when profiling began, in nanoseconds of ``time.monotonic_ns``; 0 if it did not."""
+        return self._profile.start if self._profile else 0
+
+    def end_profiling(self) -> str:
+        """End profiling and return the file's name; empty if there is none."""
+        profile, self._profile = self._profile, None
+        return profile.write() if profile else ""
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _outputs(self) -> list[NodeArg]:
+        """The outputs; those whose rank the model does not declare are asked of the network."""
+        declared = self._model.declared.outputs
+        outputs = arguments_of(declared, self._options)
+        is_known = all(each.shape is not None or each.kind not in ("", "tensor") for each in declared.values())
+        if is_known or self._model.open_ranks:
+            return outputs
+        with as_status():
+            told = {each.name: argument_of_endpoint(each) for each in self._model.network({}).outputs}
+        return [
+            told[each.name] if declared[each.name].shape is None and each.name in told else each for each in outputs
+        ]
+
+    def _read(self, input_feed: Mapping[str, Any], run_options: RunOptions | None) -> dict[str, Any]:
+        if run_options is not None:
+            if not isinstance(run_options, RunOptions):
+                raise TypeError(f"run_options is of type RunOptions, not {type(run_options).__name__}")
+            run_options.check()
+        return self.feeds.read(input_feed)
+
+    def _run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        for name in output_names or ():
+            if name not in self._model.declared.outputs:
+                raise failure(InvalidArgument, f"Invalid output name:{name}")
+        with self._timed("model_run"), as_status():
+            return self._model.network(feeds).run(list(output_names or ()) or None, feeds)
+
+    def _timed(self, name: str) -> AbstractContextManager[None]:
+        return self._profile.event(name) if self._profile else nullcontext()
+
+
+def _providers(providers: Any, options: Any, has_fallback: bool) -> dict[str, dict[str, str]]:
+    try:
+        return registered(providers, options)
+    except (ValueError, RuntimeError) as error:
+        if not has_fallback:
+            raise
+        warnings.warn(f"EP Error {error} when using {providers}; falling back to the processor's", stacklevel=3)
+        return registered(None, None)

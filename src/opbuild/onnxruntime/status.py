@@ -1,0 +1,138 @@
+"""The errors of ONNX Runtime, by its names, codes and texts, and which of them an error of opbuild becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+from opbuild.errors import (
+    BuildError,
+    DTypeError,
+    FileError,
+    InputError,
+    InvalidModelError,
+    OpbuildError,
+    OptionError,
+    ShapeError,
+    UnsupportedOperatorError,
+)
+
+
+class StatusError(OpbuildError):
+    """Base of ONNX Runtime's errors. Its text is ONNX Runtime's alone; a traceback shows the hint below it.
+
+    Attributes:
+        number: ONNX Runtime's number of the error.
+        status: Its name in messages.
+    """
+
+    number: ClassVar[int]
+    status: ClassVar[str]
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.__notes__ = [f"hint: {hint}"] if hint else []
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class Fail(StatusError):
+    """What has no other name failed."""
+
+    number, status = 1, "FAIL"
+
+
+class InvalidArgument(StatusError):
+    """An argument, an input or a model is at fault."""
+
+    number, status = 2, "INVALID_ARGUMENT"
+
+
+class NoSuchFile(StatusError):
+    """There is no such file."""
+
+    number, status = 3, "NO_SUCHFILE"
+
+
+class NoModel(StatusError):
+    """There is no model."""
+
+    number, status = 4, "NO_MODEL"
+
+
+class EngineError(StatusError):
+    """The engine failed."""
+
+    number, status = 5, "ENGINE_ERROR"
+
+
+class RuntimeException(StatusError):
+    """A network could not be built, or failed while it ran."""
+
+    number, status = 6, "RUNTIME_EXCEPTION"
+
+
+class InvalidProtobuf(StatusError):
+    """A file is no ONNX model."""
+
+    number, status = 7, "INVALID_PROTOBUF"
+
+
+class ModelLoaded(StatusError):
+    """A model is loaded already."""
+
+    number, status = 8, "MODEL_LOADED"
+
+
+class NotImplemented(StatusError):  # noqa: A001  ONNX Runtime's name
+    """ONNX Runtime has it and opbuild has not."""
+
+    number, status = 9, "NOT_IMPLEMENTED"
+
+
+class InvalidGraph(StatusError):
+    """A model breaks ONNX's rules."""
+
+    number, status = 10, "INVALID_GRAPH"
+
+
+class EPFail(StatusError):
+    """An execution provider failed."""
+
+    number, status = 11, "EP_FAIL"
+
+
+def failure(kind: type[StatusError], text: str, hint: str = "") -> StatusError:
+    """Return an error as ONNX Runtime words it: its code, the code's name and what was wrong."""
+    return kind(f"[ONNXRuntimeError] : {kind.number} : {kind.status} : {text}", hint)
+
+
+_KINDS: dict[type[OpbuildError], type[StatusError]] = {
+    FileError: InvalidArgument,
+    InvalidModelError: InvalidGraph,
+    UnsupportedOperatorError: NotImplemented,
+    DTypeError: NotImplemented,
+    ShapeError: InvalidArgument,
+    InputError: InvalidArgument,
+    OptionError: InvalidArgument,
+    BuildError: RuntimeException,
+}
+"""What each error becomes that has no text of ONNX Runtime's; all others failed at run time."""
+
+
+@contextmanager
+def as_status(before: str = "") -> Iterator[None]:
+    """Let an error of opbuild leave the block as one of ONNX Runtime's, which keeps its hint and names its cause.
+
+    Args:
+        before: What the text begins with.
+    """
+    try:
+        yield
+    except StatusError:
+        raise
+    except OpbuildError as error:
+        kinds = (_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
+        raise failure(next(kinds, RuntimeException), before + error.message, error.hint) from error

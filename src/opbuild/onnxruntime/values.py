@@ -1,0 +1,220 @@
+"""OrtValue: a value of a network in memory, as programs pass it round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from opbuild.onnxruntime.types import array_dtype, tensor_name, type_number
+
+Array = np.ndarray[Any, Any]
+
+_DEVICES = ("cpu", "cuda", "cann", "dml", "webgpu", "gpu", "npu")
+
+
+class OrtDevice:
+    """A device: the processor, the only one there is."""
+
+    @staticmethod
+    def cpu() -> int:
+        """Return the number of the kind of device that a processor is."""
+        return 0
+
+    @staticmethod
+    def cuda() -> int:
+        """Return the number of another kind of device, to compare with."""
+        return 1
+
+    @staticmethod
+    def dml() -> int:
+        """Return the number of another kind of device, to compare with."""
+        return 4
+
+    @staticmethod
+    def default_memory() -> int:
+        """Return the number of ordinary memory."""
+        return 0
+
+    @staticmethod
+    def make(device_type: str, device_id: int = 0, vendor_id: int = -1) -> OrtDevice:
+        """Return a device.
+
+        Raises:
+            RuntimeError: If there is no such device.
+        """
+        require_cpu(device_type)
+        return OrtDevice()
+
+    def device_type(self) -> int:
+        """Return the kind of device."""
+        return self.cpu()
+
+    def device_id(self) -> int:
+        """Return the number of the device among those of its kind."""
+        return 0
+
+
+def require_cpu(device_type: str) -> None:
+    """Refuse any device but the processor.
+
+    Raises:
+        RuntimeError: If it is another one.
+    """
+    if device_type.lower() == "cpu":
+        return
+    if device_type.lower() not in _DEVICES:
+        raise RuntimeError(f"Unsupported device type: {device_type}")
+    raise RuntimeError(
+        "Can't allocate memory on the device using this package of OnnxRuntime. Please use the appropriate package of "
+        "OnnxRuntime for your hardware to use this feature."
+    )
+
+
+class OrtValue:
+    """A tensor in the processor's memory, or a sequence of tensors, or no value.
+
+    Args:
+        value: An array, which is shared; a list of arrays; None; or another ``OrtValue``.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value: Any = value.value if isinstance(value, OrtValue) else value
+
+    @classmethod
+    def ortvalue_from_numpy(
+        cls, numpy_obj: Array, /, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
+    ) -> OrtValue:
+        """Return a value that shares an array's memory, if that is dense.
+
+        Raises:
+            RuntimeError: If the device is not the processor, or the array one of text.
+        """
+        require_cpu(device_type)
+        if numpy_obj.dtype.kind in "OSU":
+            raise RuntimeError("Creation of OrtValues is currently only supported from non-string numpy arrays")
+        return cls(np.asarray(numpy_obj, order="C"))
+
+    @classmethod
+    def ortvalue_from_numpy_with_onnx_type(cls, data: Array, /, onnx_element_type: int) -> OrtValue:
+        """Return a value that reads an array's memory as another type of the same size.
+
+        Raises:
+            ValueError: If the sizes differ, or opbuild has no such type.
+        """
+        dtype = array_dtype(onnx_element_type)
+        if dtype.itemsize != data.dtype.itemsize:
+            raise ValueError(f"elements of {data.dtype} have another size than those of {dtype}")
+        return cls(np.asarray(data, order="C").view(dtype))
+
+    @classmethod
+    def ortvalue_from_shape_and_type(
+        cls,
+        shape: Sequence[int],
+        element_type: Any,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        vendor_id: int = -1,
+    ) -> OrtValue:
+        """Return a tensor whose contents are not set.
+
+        Raises:
+            RuntimeError: If the device is not the processor.
+            ValueError: If opbuild has no such type.
+        """
+        require_cpu(device_type)
+        return cls(np.empty(shape, array_dtype(element_type)))
+
+    def data_ptr(self) -> int:
+        """Return the address of the first element."""
+        return int(self._tensor().ctypes.data)
+
+    def device_name(self) -> str:
+        """Return ``cpu``."""
+        return "cpu"
+
+    def shape(self) -> list[int]:
+        """Return the extents."""
+        return list(self._tensor().shape)
+
+    def data_type(self) -> str:
+        """Return the type, such as ``tensor(float)``."""
+        if self.is_tensor_sequence():
+            return f"seq({tensor_name(self.value[0].dtype)})" if self.value else "seq(tensor(undefined))"
+        return tensor_name(self._tensor().dtype)
+
+    def element_type(self) -> int:
+        """Return ONNX's number of the element type."""
+        return type_number(self._tensor().dtype)
+
+    def tensor_size_in_bytes(self) -> int:
+        """Return the bytes of the elements."""
+        return self._tensor().nbytes
+
+    def has_value(self) -> bool:
+        """Return whether there is a value."""
+        return self.value is not None
+
+    def is_tensor(self) -> bool:
+        """Return whether it is a tensor."""
+        return isinstance(self.value, np.ndarray)
+
+    def is_sparse_tensor(self) -> bool:
+        """Return whether it is a sparse tensor, which opbuild does not have."""
+        return False
+
+    def is_tensor_sequence(self) -> bool:
+        """Return whether it is a sequence of tensors."""
+        return isinstance(self.value, list)
+
+    def numpy(self) -> Array:
+        """Return the tensor as an array that shares its memory.
+
+        Raises:
+            RuntimeError: If it is no tensor.
+        """
+        return self._tensor()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = self._tensor() if dtype is None else self._tensor().astype(dtype, copy=False)
+        return array.copy() if copy else array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._tensor().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def update_inplace(self, np_arr: Array) -> None:
+        """Copy an array over the tensor.
+
+        Raises:
+            RuntimeError: If it has another shape or element type.
+        """
+        target = self._tensor()
+        if target.shape != np_arr.shape or target.dtype != np_arr.dtype:
+            raise RuntimeError(
+                f"a tensor of {target.dtype} {list(target.shape)} can not be updated with an array of {np_arr.dtype} "
+                f"{list(np_arr.shape)}"
+            )
+        np.copyto(target, np_arr)
+
+    def _get_c_value(self) -> OrtValue:
+        """Return what ONNX Runtime's own code would get: here there is but one class."""
+        return self
+
+    @property
+    def _ortvalue(self) -> OrtValue:
+        return self
+
+    def _tensor(self) -> Array:
+        if not isinstance(self.value, np.ndarray):
+            raise RuntimeError("Only OrtValues that are Tensors are supported; this one holds something else.")
+        return self.value
+
+
+class OrtValueVector(list[OrtValue]):
+    """Values in order."""
+
+    push_back = list.append

@@ -1,0 +1,194 @@
+"""Opening: a model on its way to a template, from lowering it with open extents to what is kept of that.
+
+The first network of a model is built together with the kernels that its template needs, so that the next size needs
+nothing more; other templates are made on their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from opbuild.errors import BuildError
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.pipeline.images import Declares
+from opbuild.pipeline.loaded import Decision, LoadedKernels, with_rank
+from opbuild.pipeline.stages import Built
+from opbuild.pipeline.steps import link_kernels, lowering_options, optimize_graph
+from opbuild.pipeline.stores import Stores
+from opbuild.pipeline.templates import OpenProgram
+from opbuild.program import KernelCall, Program, View
+from opbuild.report import Clock
+from opbuild.runtime.assembly import make_record
+from opbuild.runtime.link import find_linker
+from opbuild.runtime.memory_plan import plan
+from opbuild.runtime.network import Shapes
+from opbuild.runtime.record import Record
+from opbuild.runtime.reports import record_notes
+from opbuild.runtime.sized import Layout
+from opbuild.runtime.template import OpenKernel, Template, to_json
+from opbuild.runtime.weights import Constants, Packer, pack_constants
+
+if TYPE_CHECKING:
+    from opbuild.builder.build import Builder
+    from opbuild.graph.types import Graph
+
+
+class Openable(Declares, Protocol):
+    """A model, or a part of one, that can be lowered with open extents."""
+
+    keeps: bool
+
+    @property
+    def edited(self) -> bool:
+        """Whether it is no longer what was read."""
+
+    def graph(self, shapes: Shapes, clock: Clock) -> Graph:
+        """Return its graph for the shapes of its inputs."""
+
+    def forget(self) -> None:
+        """Give back the memory of what it was read from."""
+
+
+class Kernels(NamedTuple):
+    """The kernels of a build, and the digest of what compiled them."""
+
+    built: Built
+    compiler: str
+
+
+class Opening:
+    """See the module. It lowers the model when it is made.
+
+    Args:
+        source: The model.
+        stores: Where things are kept.
+        declared: The shapes of the inputs, -1 where they are open.
+        shapes: The size at hand.
+        alike: Says which kernels are there or wanted; see ``OpenProgram.kernels``.
+
+    Attributes:
+        kernels: Kernels that compute it at any size, with the nodes that need them.
+
+    Raises:
+        Exception: Any, from what does not know open extents: then each size is built as it is.
+    """
+
+    def __init__(
+        self,
+        source: Openable,
+        stores: Stores,
+        declared: Sequence[Sequence[int]],
+        shapes: Shapes,
+        alike: Callable[[OpDesc], Sequence[OpDesc]],
+    ) -> None:
+        self._source, self._stores, self._shapes = source, stores, shapes
+        config = stores.setup.config
+
+        def graph(opened: Shapes) -> Graph:
+            return optimize_graph(source.graph(opened, Clock()), float32=config.forces_float32)
+
+        self._program = OpenProgram(graph, declared, shapes, stores.setup.level, lowering_options(config))
+        self._fixed = self._program.at_hand()
+        self._packed: tuple[Packer, Constants, Template] | None = None
+        self.kernels = self._program.kernels(alike)
+
+    def pack(self, packer: Packer) -> None:
+        """Pack its constants, and make the template: what needs no kernel.
+
+        Args:
+            packer: What packs them; what it packed before is not packed again.
+        """
+        constants = pack_constants(self._fixed, packer)
+        self._packed = packer, constants, self._program.template(constants)
+
+    def layout(self, built: Built) -> Layout:
+        """Return the template as it is bound.
+
+        Raises:
+            BuildError: If it lacks a kernel.
+        """
+        lacking = [desc for desc in self.kernels if desc not in built.symbols]
+        if lacking:
+            raise BuildError(f"{lacking[0].op_type} for any size was not built")
+        _, constants, template = self._made()
+        return Layout(template, constants.arrays)
+
+    def record(self, loaded: LoadedKernels) -> Record:
+        """Return the record of the size at hand, which is checked as every record is.
+
+        Args:
+            loaded: The kernels that compute it.
+
+        Raises:
+            BuildError: If something does not compute it, or the record is not sound.
+        """
+        _, constants, template = self._made()
+        numbers = template.numbers(self._shapes)
+        decision = None if numbers is None else loaded.decide(template, numbers.tolist())
+        if decision is None or not decision.complete:
+            raise BuildError("a template does not serve the size at which it was made")
+        return _record_at_hand(self._fixed, template, decision, constants)
+
+    def keep(self, number: int, kernels: Kernels, record: Record) -> None:
+        """Store the template, the ``number``-th of the model, if it is what its key says.
+
+        Args:
+            number: Counted from 0.
+            kernels: The kernels that are stored with it.
+            record: That of the size at hand.
+        """
+        images, built = self._stores.images, kernels.built
+        key = images.open_key(self._source, number)
+        if not built.certain or self._source.edited or key.compiler not in ("", kernels.compiler):
+            return
+        packer, constants, template = self._made()
+        content = {
+            "template": to_json(template),
+            "kernels": [[desc.components(), symbol] for desc, symbol in built.symbols.items()],
+        }
+        images.keep_open(key, record, built.library, constants, packer, content)
+
+    def build(self, new_builder: Callable[[], Builder]) -> Kernels:
+        """Build its kernels, and link those for the size at hand that are there already.
+
+        Raises:
+            BuildError: If that is not possible.
+        """
+        setup, template = self._stores.setup, self._made()[2]
+        linker = find_linker(setup.config.linker, setup.level.triple) if self.kernels else None
+        with new_builder() as builder:
+            own = dict.fromkeys((each.desc for each in template.decided), ())
+            there = {job.desc: () for job in builder.plan(own) if not job.must_compile}
+            result = builder.build({**there, **self.kernels}, template.name)
+            self._stores.count(result)
+            return Kernels(link_kernels(result, linker, setup.level), builder.identity().digest)
+
+    def _made(self) -> tuple[Packer, Constants, Template]:
+        if self._packed is None:
+            raise BuildError("a template's constants are not packed", "this is an error in opbuild; please report it")
+        return self._packed
+
+
+def _record_at_hand(program: Program, template: Template, decision: Decision, constants: Constants) -> Record:
+    symbols, calls = {}, []
+    for call, step in zip(program.calls, template.steps, strict=True):
+        chosen = decision.chosen[step.decided] if isinstance(step, OpenKernel) else None
+        if not isinstance(call, KernelCall) or chosen is None:
+            calls.append(call)
+            continue
+        desc, symbol = chosen.kernel.desc, chosen.kernel.symbol
+        dims = with_rank(desc, [view.dims for view in call.views])
+        views = tuple(View(view.buffer, view.offset, each) for view, each in zip(call.views, dims, strict=True))
+        calls.append(replace(call, desc=desc, views=views, work=chosen.work))
+        symbols[desc] = symbol
+    chosen_program = replace(program, calls=tuple(calls))
+    return make_record(
+        chosen_program,
+        symbols,
+        plan(chosen_program),
+        constant_of=constants.positions,
+        constants=constants.places,
+        notes=record_notes((), program.notes),
+    )

@@ -1,0 +1,99 @@
+"""The pack: kernels that a release ships, a store that is only read.
+
+    opbuild/packs/<level>/<family>.pack
+
+What it holds is part of the release as the code is. So a look-up does not ask which compiler is installed, nor whether
+one is: which one made the objects is written in the pack. It asks for the same operator, level and sources of the
+family: what was edited after the pack was made is not found there.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from opbuild.families.catalogue import find
+from opbuild.kernel.elf import NotAnObjectError
+from opbuild.kernel.entry import make_entry
+from opbuild.kernel.interfaces import Found, Missing
+from opbuild.kernel.key import CompilerIdentity, Key
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.reason import Reason
+from opbuild.store.pack_file import SUFFIX, PackFile, read_pack
+
+PACKS = Path(__file__).parents[1] / "packs"
+"""Where a release keeps them."""
+
+NAME = "the pack"
+"""What people call it."""
+
+_ABSENT = Missing(Reason("absent", f"not in {NAME}"))
+
+
+class Pack:
+    """The kernels that the release brings for one level. Threads may share it.
+
+    Args:
+        level: The level's name.
+        folder: Where the packs of all levels are.
+    """
+
+    def __init__(self, level: str, folder: Path = PACKS) -> None:
+        self.folder = folder / level
+
+    def lookup(self, key: Key) -> Found | Missing:
+        """Return the entry that serves for ``key``, under the name that it has here, or why there is none.
+
+        Codes of the reason: ``absent``, ``stale`` (the family's sources were edited since), ``damaged``.
+        """
+        file = self.file(str(key.components["family"]))
+        if file is None:
+            return _ABSENT
+        if isinstance(file, Reason):
+            return Missing(file)
+        own = file.key(key)
+        if own is None:
+            return Missing(Reason("stale", f"{file.family} was edited since {NAME} was made"))
+        try:
+            object_ = file.object(own)
+            if object_ is None:
+                return _ABSENT
+            desc = OpDesc.from_components(own.components)
+            return Found(make_entry(desc, own, 0, object_, find(desc.family).cost(desc)), NAME, stays=True)
+        except (ValueError, NotAnObjectError) as error:
+            return Missing(Reason("damaged", f"{self._path(file.family)}: {error}"))
+
+    def file(self, family: str) -> PackFile | Reason | None:
+        """Return the pack of a family, why it can not be used, or None if there is none."""
+        return _read(self._path(family))
+
+    def families(self) -> tuple[str, ...]:
+        """Return the names of the families that there are packs of, sorted."""
+        try:
+            return tuple(sorted(path.stem for path in self.folder.iterdir() if path.suffix == SUFFIX))
+        except OSError:
+            return ()
+
+    def count(self) -> int:
+        """Return how many kernels it has for the level."""
+        files = map(self.file, self.families())
+        return sum(len(file) for file in files if isinstance(file, PackFile))
+
+    def compiler(self) -> CompilerIdentity | None:
+        """Return what compiled it; None if there is none for the level."""
+        files = map(self.file, self.families())
+        return next((file.compiler for file in files if isinstance(file, PackFile)), None)
+
+    def _path(self, family: str) -> Path:
+        return self.folder / f"{family}{SUFFIX}"
+
+
+@lru_cache(maxsize=256)
+def _read(path: Path) -> PackFile | Reason | None:
+    """Return a file, read once: a release does not change while a process runs."""
+    try:
+        return read_pack(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        return Reason("damaged", f"{path} can not be used: {getattr(error, 'strerror', None) or error}")

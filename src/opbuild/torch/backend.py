@@ -1,0 +1,112 @@
+"""The back end that torch calls with each graph."""
+
+from __future__ import annotations
+
+import re
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._guards import CompileContext, TracingContext
+
+from opbuild.frontend.torch.capture import target_of
+from opbuild.torch.decompositions import decompositions
+from opbuild.torch.part import Part
+from opbuild.torch.partition import Partitioned
+from opbuild.torch.report import Graph, add
+from opbuild.torch.settings import Settings, read_settings
+
+GRADIENTS = "gradients are needed: call the model under torch.no_grad() or torch.inference_mode()"
+"""Why the graphs of training are left to torch."""
+
+_NUMBERS = count()
+_FRAMES = re.compile(r'File "(.*)", line \d+, in (.*)')
+
+
+def opbuild(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
+    """Return what runs a graph of torch's; ``torch.compile(model, backend="opbuild")`` calls it.
+
+    Args:
+        gm: The graph that Dynamo found.
+        example_inputs: What it was called with.
+        options: ``on_error``: ``"raise"`` (the default) raises what opbuild can not build, ``"eager"`` leaves it to
+            torch with a warning. And the options of ``opbuild.compile``: ``cache_path``, ``num_threads``, ...
+
+    Raises:
+        OptionError: If an option is at fault.
+        ModelError, BuildError: A call, if a part can not be built.
+    """
+    settings = read_settings(options)
+    graph = _graph_of(gm, example_inputs)
+    compiler = aot_autograd(
+        fw_compiler=_leave(graph),
+        bw_compiler=_leave(graph),
+        inference_compiler=_compile(settings, graph),
+        decompositions=decompositions(),
+        keep_inference_input_mutations=False,
+    )
+    compiled = compiler(gm, example_inputs)
+    add(graph)
+    return compiled
+
+
+def _graph_of(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Graph:
+    tensors = [each for each in example_inputs if isinstance(each, torch.Tensor)]
+    traces = (str(node.meta.get("stack_trace", "")) for node in gm.graph.nodes)
+    code = frozenset(frame for trace in traces for frame in _FRAMES.findall(trace))
+    return Graph(f"graph_{next(_NUMBERS)}", _tensors=tuple(map(weakref.ref, tensors)), _code=code)
+
+
+def _leave(graph: Graph) -> Callable[..., Any]:
+    """Return a compiler that leaves graphs to torch, because they are for gradients."""
+
+    def compiler(gm: fx.GraphModule, _: Sequence[Any]) -> Any:
+        if not graph.partitioned:
+            warnings.warn(f"opbuild leaves {graph.name} to torch: {GRADIENTS}", stacklevel=2)
+        graph.partitioned.update((name, GRADIENTS) for name in map(target_of, gm.graph.nodes) if name)
+        return make_boxed_func(gm.forward)
+
+    return compiler
+
+
+def _compile(settings: Settings, graph: Graph) -> Callable[..., Any]:
+    """Return the compiler of graphs that need no gradients."""
+
+    def compiler(gm: fx.GraphModule, _: Sequence[Any]) -> Any:
+        partitioned = Partitioned(gm, _frozen_names(gm))
+        graph.compiled.update(partitioned.compiled)
+        graph.partitioned.update(partitioned.left)
+        module, follows = partitioned.module, _follows()
+        for name, program in partitioned.programs.items():
+            eager = module.get_submodule(name)
+            delattr(module, name)
+            setattr(module, name, Part(program, eager, settings, graph, follows=follows))
+        return make_boxed_func(module.forward)
+
+    return compiler
+
+
+def _follows() -> bool:
+    """Return whether Dynamo hands over code again that it handed over before."""
+    compile_id = CompileContext.current_compile_id()
+    return compile_id is not None and bool(compile_id.frame_compile_id)
+
+
+def _frozen_names(gm: fx.GraphModule) -> set[str]:
+    """Return the placeholders that are parameters or buffers which the graph does not change."""
+    context = TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    if metadata is None:
+        return set()
+    placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    return {
+        placeholders[index].name
+        for index in metadata.static_input_indices
+        if index < len(placeholders) and not metadata.input_info[index].mutates_data
+    }

@@ -1,0 +1,152 @@
+"""Part: what runs in the place of operators that opbuild computes."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from opbuild.api import compile_source
+from opbuild.backend.evaluate import evaluate
+from opbuild.errors import OpbuildError
+from opbuild.frontend.torch.builder import output_sizes
+from opbuild.frontend.torch.program import Program
+from opbuild.report import Report
+from opbuild.runtime.network import Network
+from opbuild.torch.memory import to_array, to_tensor
+from opbuild.torch.report import Graph
+from opbuild.torch.settings import Settings
+from opbuild.torch.source import ProgramSource
+from opbuild.torch.weights import Weights
+
+MOST_CHANGES = 2
+"""Changes of a weight after which it is no constant any more, but read at each call."""
+
+
+class Part:
+    """Calls a network with torch's tensors. Any thread may call it.
+
+    The network is built at the first call, when the weights are there. Where one of them has changed since, it is made
+    again with the new ones, for which nothing is compiled; a tensor that changes again and again is read at each call.
+
+    Args:
+        program: What it computes.
+        eager: Computes the same with torch.
+        settings: How it is built.
+        graph: Is told what becomes of it.
+        follows: Whether the same was built for other sizes before.
+    """
+
+    def __init__(
+        self, program: Program, eager: Callable[..., Any], settings: Settings, graph: Graph, *, follows: bool
+    ) -> None:
+        self._program = program
+        self._eager = eager
+        self._settings = settings
+        self._graph = graph
+        self._follows = follows
+        self._lock = threading.Lock()
+        self._weights: Weights | None = None
+        self._network: Network | None = None
+        self._changes: Counter[int] = Counter()
+        self._sizes: dict[Any, list[int]] = {}
+        self._failed = False
+        graph.networks.append(self.report)
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the network.
+
+        Args:
+            args: A tensor or a number for each of the program's inputs.
+
+        Raises:
+            ModelError, BuildError: If it can not be built.
+            RunError: If it fails while it runs.
+        """
+        if self._failed:
+            return self._eager(*args)
+        try:
+            return self._run(args)
+        except OpbuildError as error:
+            if self._settings.on_error == "raise":
+                raise
+            self._fall_back(error)
+            return self._eager(*args)
+
+    def report(self) -> Report:
+        """Return what the build did for the sizes and weights that it was called with last."""
+        return Report(self._program.name) if self._network is None else self._network.report
+
+    def _run(self, args: Sequence[Any]) -> Any:
+        program, network = self._current(args)
+        arrays = [
+            to_array(args[index], program.inputs[index].order)
+            if program.inputs[index].kind == "tensor"
+            else np.empty((args[index], 0), np.uint8)  # a size is the extent of an array without elements
+            for index in program.given
+        ]
+        results = network(*arrays)
+        tensors = iter(results if isinstance(results, tuple) else (results,))
+        sizes = iter(self._output_sizes(program, arrays, args))
+        found = [next(sizes) if each.is_size else to_tensor(next(tensors), each.order) for each in program.outputs]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def _current(self, args: Sequence[Any]) -> tuple[Program, Network]:
+        """Return the program and its network for the weights as they are now."""
+        with self._lock:
+            tensors = [args[index] for index in self._program.frozen]
+            if self._network is None or self._weights is None:
+                self._freeze(args)
+            elif not self._weights.are(tensors):
+                self._note_changes(self._weights.changed(tensors))
+                self._freeze(args)
+            assert self._network is not None  # noqa: S101 - just made
+            return self._program, self._network
+
+    def _freeze(self, args: Sequence[Any]) -> None:
+        program, tensors = self._program, [args[index] for index in self._program.frozen]
+        weights = Weights(tensors)
+        arrays = [to_array(each, range(each.dim())) for each in tensors]
+        is_first = self._network is None
+        self._network = compile_source(
+            ProgramSource(program, arrays),
+            self._settings.config,
+            image=is_first,  # what changes again and again would fill the folder
+            follows=self._follows,
+            precedes=is_first and _may_have_other_sizes(),
+        )
+        self._weights = weights
+
+    def _note_changes(self, changed: Sequence[int]) -> None:
+        self._graph.refrozen += 1
+        self._changes.update(self._program.frozen[position] for position in changed)
+        often = {index for index, count in self._changes.items() if count > MOST_CHANGES}
+        if often:
+            self._program = self._program.thawed(often)
+            self._changes.clear()
+
+    def _output_sizes(self, program: Program, arrays: Sequence[Any], args: Sequence[Any]) -> list[int]:
+        if len(program.tensors) == len(program.outputs):
+            return []
+        shapes = tuple(array.shape for array in arrays)
+        found = self._sizes.get(shapes)
+        if found is None:
+            frozen = [to_array(args[index], range(args[index].dim())) for index in program.frozen]
+            found = self._sizes[shapes] = output_sizes(program, shapes, frozen, evaluate)
+        return found
+
+    def _fall_back(self, error: OpbuildError) -> None:
+        self._failed = True
+        self._graph.fallbacks.append(str(error))
+        warnings.warn(f"opbuild leaves a part of {self._graph.name} to torch: {error}", stacklevel=2)
+
+
+def _may_have_other_sizes() -> bool:
+    """Return whether Dynamo would hand over the same again with open sizes."""
+    settings: Any = torch._dynamo.config
+    return bool(settings.automatic_dynamic_shapes and settings.assume_static_by_default)

@@ -1,0 +1,149 @@
+"""Which operators of a graph opbuild computes, and which are left to torch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from opbuild.backend.evaluate import evaluate
+from opbuild.errors import ModelError
+from opbuild.frontend.torch.builder import build_graph
+from opbuild.frontend.torch.capture import capture, target_of, why_not
+from opbuild.frontend.torch.program import Program
+
+MOVEMENT = frozenset(
+    f"aten.{name}"
+    for name in (
+        "view.default", "_unsafe_view.default", "permute.default", "t.default", "transpose.int", "unsqueeze.default",
+        "squeeze.dim", "squeeze.dims", "squeeze.default", "expand.default", "slice.Tensor", "select.int",
+        "alias.default", "detach.default", "split.Tensor", "split_with_sizes.default", "unbind.int",
+    )
+)  # fmt: skip
+"""Operators that cost torch nothing: parts of nothing else are left to it."""
+
+
+class _Support(OperatorSupportBase):
+    """Answers for each node whether opbuild computes it.
+
+    Args:
+        refused: Why some nodes are not, which their rules said.
+    """
+
+    def __init__(self, refused: Mapping[str, str]) -> None:
+        self._refused = refused
+        self._found: dict[fx.Node, str] = {}
+
+    def why_not(self, node: fx.Node) -> str:
+        """Return why a node is left to torch; empty if it is not."""
+        if node not in self._found:
+            source = node.args[0] if target_of(node) == "sym.getitem" else node
+            name = source.name if isinstance(source, fx.Node) else node.name
+            self._found[node] = self._refused.get(name) or why_not(node)
+        return self._found[node]
+
+    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: fx.Node) -> bool:
+        """Return whether opbuild computes a node."""
+        return node.op == "call_function" and not self.why_not(node)
+
+
+class Partitioned:
+    """A graph of which parts are submodules.
+
+    Args:
+        module: The graph; it is changed.
+        frozen: Names of the placeholders that are constants.
+
+    Attributes:
+        module: The graph, which calls the parts.
+        programs: The parts, by the names of the submodules.
+        left: The operators that are left to torch, with the reason.
+        compiled: The operators in parts.
+    """
+
+    def __init__(self, module: fx.GraphModule, frozen: Collection[str]) -> None:
+        self.module = module
+        self.programs: dict[str, Program] = {}
+        self.left: list[tuple[str, str]] = []
+        self.compiled: list[str] = []
+        self._frozen = frozen
+        refused: dict[str, str] = {}
+        module.graph.eliminate_dead_code()
+        while True:
+            support = _Support(refused)
+            partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
+            found = [part for part in partitioner.propose_partitions() if _computes(part.nodes)]
+            problems = [self._problem([*part.nodes], number) for number, part in enumerate(found)]
+            new = {node: why for node, why in problems if node}
+            if not new:
+                break
+            refused |= new
+        self._count(support, {node for part in found for node in part.nodes})
+        self.module = partitioner.fuse_partitions(found, prefix="opbuild_")
+        self._read()
+
+    def _problem(self, nodes: Sequence[fx.Node], number: int) -> tuple[str, str]:
+        """Return the first node of a part whose rule refuses it, and why; nothing if there is none."""
+        program, examples = capture(_copied(nodes), f"part_{number}", ())
+        try:
+            build_graph(program, [_example(program, examples, index) for index in program.given], (), evaluate)
+        except ModelError as error:
+            if not error.node:
+                raise
+            return error.node, error.message.partition(": ")[2] or error.message
+        return "", ""
+
+    def _count(self, support: _Support, inside: Collection[fx.Node]) -> None:
+        for node in self.module.graph.nodes:
+            target = target_of(node) if node.op == "call_function" else ""
+            if not target or target.startswith("sym."):
+                continue
+            if node in inside:
+                self.compiled.append(target)
+            else:
+                self.left.append((target, support.why_not(node) or "it moves nothing that opbuild computes"))
+
+    def _read(self) -> None:
+        for node in self.module.graph.nodes:
+            if node.op != "call_module" or not str(node.target).startswith("opbuild_"):
+                continue
+            inner = self.module.get_submodule(str(node.target))
+            assert isinstance(inner, fx.GraphModule)  # noqa: S101 - the partitioner makes them
+            names = [each.name for each in inner.graph.nodes if each.op == "placeholder"]
+            frozen = {
+                name
+                for name, given in zip(names, node.args, strict=True)
+                if isinstance(given, fx.Node) and given.name in self._frozen
+            }
+            program, _ = capture(inner.graph, str(node.target), frozen)
+            self.programs[str(node.target)] = program
+
+
+def _computes(nodes: Collection[fx.Node]) -> bool:
+    targets = [target_of(node) for node in nodes]
+    return any(not target.startswith("sym.") and target not in MOVEMENT for target in targets)
+
+
+def _copied(nodes: Sequence[fx.Node]) -> fx.Graph:
+    """Return some nodes of a graph as one of their own."""
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    own = {*nodes}
+    for node in nodes:
+        for source in node.all_input_nodes:
+            if source not in own and source not in copies:
+                copies[source] = graph.placeholder(source.name)
+                copies[source].meta = dict(source.meta)
+    for node in sorted(nodes):
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    results = [node for node in nodes if any(user not in own for user in node.users)]
+    graph.output(tuple(copies[node] for node in results if not isinstance(node.meta.get("val"), (tuple, list))))
+    return graph
+
+
+def _example(program: Program, examples: Sequence[Any], index: int) -> tuple[int, ...]:
+    each = program.inputs[index]
+    return (examples[index], 0) if each.kind == "size" else tuple(examples[index][axis] for axis in each.order)

@@ -1,0 +1,128 @@
+"""What became of the graphs that torch handed over: operators compiled, operators left to torch and why."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from opbuild.report import Report as BuildReport
+
+
+@dataclass(eq=False)
+class Graph:
+    """One graph that torch handed over.
+
+    Attributes:
+        name: Its name.
+        compiled: Operators of ATen that opbuild computes, and how many of each.
+        partitioned: Operators that torch computes, and how many of each, by name and reason.
+        networks: Functions that return what the build of each part did, once it was called.
+        fallbacks: Errors for which parts are left to torch, as was asked for.
+        refrozen: How often weights were packed again because they had changed.
+    """
+
+    name: str
+    compiled: Counter[str] = field(default_factory=Counter)
+    partitioned: Counter[tuple[str, str]] = field(default_factory=Counter)
+    networks: list[Callable[[], BuildReport]] = field(default_factory=list)
+    fallbacks: list[str] = field(default_factory=list)
+    refrozen: int = 0
+    _tensors: tuple[weakref.ref[torch.Tensor], ...] = ()
+    _code: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def builds(self) -> tuple[BuildReport, ...]:
+        """What the build of each part did, for the sizes and weights that it was called with last."""
+        return tuple(network() for network in self.networks)
+
+    @property
+    def built(self) -> int:
+        """Operators that were compiled for it; those that the store had are not among them."""
+        return sum(build.built for build in self.builds)
+
+    def belongs_to(self, tensors: Sequence[torch.Tensor], code: Any) -> bool:
+        """Return whether it was made from a module with some of these tensors, or from a function of this code."""
+        own = {id(each()) for each in self._tensors}
+        if any(id(each) in own for each in tensors):
+            return True
+        return code is not None and (code.co_filename, code.co_name) in self._code
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a model's graphs.
+
+    Attributes:
+        graphs: The graphs, in the order in which torch handed them over.
+    """
+
+    graphs: tuple[Graph, ...]
+
+    @property
+    def compiled(self) -> Counter[str]:
+        """Operators of ATen that opbuild computes, and how many of each."""
+        return sum((graph.compiled for graph in self.graphs), Counter[str]())
+
+    @property
+    def partitioned(self) -> Counter[tuple[str, str]]:
+        """Operators that torch computes, and how many of each, by name and reason."""
+        return sum((graph.partitioned for graph in self.graphs), Counter[tuple[str, str]]())
+
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        """Errors for which parts are left to torch."""
+        return tuple(each for graph in self.graphs for each in graph.fallbacks)
+
+    @property
+    def built(self) -> int:
+        """Operators that were compiled; those that the store had are not among them."""
+        return sum(graph.built for graph in self.graphs)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{len(self.graphs)} graphs: {self.compiled.total()} operators compiled ({self.built} built), "
+            f"{self.partitioned.total()} left to torch"
+        ]
+        lines += [f"  {count} {name}: {why}" for (name, why), count in sorted(self.partitioned.items())]
+        lines += [f"  fallback: {each}" for each in self.fallbacks]
+        return "\n".join(lines)
+
+
+_GRAPHS: list[Graph] = []
+_LOCK = threading.Lock()
+
+
+def add(graph: Graph) -> None:
+    """Take note of a graph."""
+    with _LOCK:
+        _GRAPHS.append(graph)
+
+
+def reset() -> None:
+    """Forget all graphs, as ``torch.compiler.reset`` forgets what was compiled."""
+    with _LOCK:
+        _GRAPHS.clear()
+
+
+def report(model: Any = None) -> Report:
+    """Return what became of a model's graphs.
+
+    Args:
+        model: A module or a function, compiled or not; None: all that was compiled in this process.
+    """
+    with _LOCK:
+        graphs = tuple(_GRAPHS)
+    if model is None:
+        return Report(graphs)
+    inner = getattr(model, "_orig_mod", None) or getattr(model, "_torchdynamo_orig_callable", None) or model
+    tensors, code = list[torch.Tensor](), getattr(inner, "__code__", None)
+    if isinstance(inner, torch.nn.Module):
+        tensors = [*inner.parameters(), *inner.buffers()]
+        code = getattr(type(inner).forward, "__code__", None)
+    return Report(tuple(graph for graph in graphs if graph.belongs_to(tensors, code)))

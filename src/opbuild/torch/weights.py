@@ -1,0 +1,74 @@
+"""Weights: whether the tensors that a network was built with are still what they were."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from opbuild.graph.types import Array
+
+_SAMPLED = 8
+"""Elements of each tensor that are compared at each call."""
+
+_INTEGERS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+class Weights:
+    """What some tensors were when a network took their values.
+
+    A tensor is another one if it lies elsewhere, or if torch counted a change of it. What is written through ``data``
+    or through an array on the same memory is counted nowhere: so some elements of each are compared too, which shows
+    whatever changes a tensor as a whole.
+
+    Args:
+        tensors: The tensors, as they are now.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._counted = [not each.is_inference() for each in tensors]
+        self._addresses = [each.data_ptr() for each in tensors]
+        self._versions = self._count(tensors)
+        groups = defaultdict[int, list[Array]](list)
+        for each in tensors:
+            if each.numel():
+                groups[each.element_size()].append(_sampled(each))
+        self._groups = tuple(groups.values())
+        self._sample = self._read()
+
+    def are(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Return whether tensors are still the same and have the same values."""
+        return (
+            [each.data_ptr() for each in tensors] == self._addresses
+            and self._count(tensors) == self._versions
+            and self._read() == self._sample
+        )
+
+    def changed(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        """Return the positions of those that lie elsewhere, or of which a change was counted."""
+        versions = self._count(tensors)
+        return [
+            index
+            for index, each in enumerate(tensors)
+            if each.data_ptr() != self._addresses[index] or versions[index] != self._versions[index]
+        ]
+
+    def _count(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        return [each._version if counted else 0 for each, counted in zip(tensors, self._counted, strict=True)]
+
+    def _read(self) -> bytes:
+        return b"".join([np.concatenate(group).tobytes() for group in self._groups])
+
+
+def _sampled(tensor: torch.Tensor) -> Array:
+    """Return some elements of a tensor, on its memory, as integers."""
+    longest = max(range(tensor.dim()), key=tensor.size, default=0)
+    line = tensor.detach().reshape(1) if not tensor.dim() else tensor.detach()
+    for axis in reversed(range(line.dim())):
+        if axis != longest:
+            line = line.select(axis, line.size(axis) // 2)
+    line = line[:: max(1, line.numel() // _SAMPLED)][: _SAMPLED + 1]
+    kind = _INTEGERS[tensor.element_size()]
+    return np.asarray(line.view(getattr(torch, kind.__name__)).numpy())

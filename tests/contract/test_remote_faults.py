@@ -1,0 +1,307 @@
+"""Whatever a remote store does, and whenever it begins: a build ends well, keeps nothing wrong, and asks little more.
+
+Faults and moments are combined: at the n-th request a server begins to hang, break off, answer garbage, refuse.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import itertools
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opbuild.backend.fake import FakeCompiler
+from opbuild.builder.build import Builder
+from opbuild.config import Config
+from opbuild.files.trust import PRIVATE
+from opbuild.kernel.interfaces import Found, Missing
+from opbuild.kernel.reason import Reason
+from opbuild.store.disk import DiskStore
+from opbuild.store.memory import MemoryStore
+from opbuild.store.remote.breaker import FAILURES, Breaker
+from opbuild.store.remote.objects import OPERATORS, Objects
+from opbuild.store.remote.operators import RemoteStore
+from opbuild.store.remote.service import Service
+from opbuild.store.remote.uploads import Uploads
+from opbuild.store.tiers import TieredStore
+from remote_servers import answering, free_port, redis_server, servers, service
+from samples import LEVEL, conv, entry_of, needed
+
+__all__ = ["servers"]
+
+SECONDS = 0.25
+"""How long a server that will not answer is waited for here."""
+
+COUNT = 12
+"""Operators of the network that is built."""
+
+MOMENTS = (0, 1, 5)
+
+Fault = Callable[[http.server.BaseHTTPRequestHandler, bytes], None]
+
+
+def _answer(status: int, body: bytes, *, length: int | None = None) -> Fault:
+    def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> None:
+        handler.send_response(status)
+        handler.send_header("Content-Length", str(len(body) if length is None else length))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    return fault
+
+
+def _hang(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> None:
+    threading.Event().wait(4 * SECONDS)
+
+
+def _break_off(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> None:
+    handler.connection.shutdown(socket.SHUT_RDWR)
+
+
+def _truncate(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> None:
+    _answer(200, data[: len(data) // 2], length=len(data))(handler, data)
+    _break_off(handler, data)
+
+
+def _cut(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> None:
+    _answer(200, data[:-7])(handler, data)
+
+
+def _trickle(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> None:
+    _answer(200, data[:1], length=len(data))(handler, data)
+    for byte in data[1:20]:
+        threading.Event().wait(SECONDS / 5)
+        handler.wfile.write(bytes([byte]))
+
+
+def _endless(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> None:
+    _answer(200, data, length=10**12)(handler, data)
+    for _ in range(2000):
+        handler.wfile.write(bytes(2**18))
+
+
+def _forged(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> None:
+    _answer(200, data.replace(b"conv", b"gemm"))(handler, data)
+
+
+FAULTS: dict[str, tuple[Fault, set[str]]] = {
+    "hangs": (_hang, {"slow"}),
+    "breaks off": (_break_off, {"refused"}),
+    "truncates": (_truncate, {"refused", "damaged"}),
+    "cuts": (_cut, {"damaged"}),
+    "trickles": (_trickle, {"slow"}),
+    "never ends": (_endless, {"damaged", "slow"}),
+    "forges": (_forged, {"damaged"}),
+    "garbage": (_answer(200, os.urandom(5000)), {"damaged"}),
+    "a page to log in": (_answer(200, b"<html>" * 100), {"damaged"}),
+    "nothing": (_answer(200, b""), {"damaged"}),
+    "401": (_answer(401, b"secret"), {"refused"}),
+    "403": (_answer(403, b"secret"), {"refused"}),
+    "429": (_answer(429, b"slow down"), {"refused"}),
+    "500": (_answer(500, b"oops"), {"refused"}),
+    "503": (_answer(503, b"oops"), {"refused"}),
+}
+"""What a server does, and the words for it."""
+
+
+@contextlib.contextmanager
+def faulty(folder: Path, fault: Fault, moment: int) -> Iterator[tuple[str, list[int]]]:
+    """Serve a folder until a moment, and behave badly from then on; give the URL and the number of requests."""
+    numbers, asked = itertools.count(), [0]
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked[0] += 1
+            path = folder / self.path.lstrip("/")
+            data = path.read_bytes() if path.is_file() else b"nothing"
+            good = _answer(200 if path.is_file() else 404, data)
+            with contextlib.suppress(OSError):
+                (good if next(numbers) < moment else fault)(self, data)
+
+        def log_message(self, *args: object) -> None:
+            """Say nothing."""
+
+    with answering(Handler) as port:
+        yield f"http://127.0.0.1:{port}", asked
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all operators of the network."""
+    folder = tmp_path_factory.mktemp("written")
+    remote = RemoteStore(Objects(service(f"file://{folder}"), PRIVATE))
+    config = Config(cache_path=folder / "own")
+    with Builder(MemoryStore(), FakeCompiler(), LEVEL, config) as builder:
+        result = builder.build(needed(*(conv(tile) for tile in range(COUNT))), "net")
+    for entry in result.entries.values():
+        assert remote.publish(entry) is None
+    return folder
+
+
+def build(remote: Service, config: Config, told: list[str]) -> tuple[int, set[str]]:
+    """Build the network; return how many operators were compiled, and the words for what the remote store said."""
+    far = RemoteStore(Objects(remote, PRIVATE, told.append))
+    near = DiskStore(config.kernel_meta)
+    with Builder(TieredStore(near, [far]), FakeCompiler(), LEVEL, config) as builder:
+        result = builder.build(needed(*(conv(tile) for tile in range(COUNT))), "net")
+        said = [job.reason.elsewhere for job in result.decisions if job.outcome == "built"]
+        assert result.built + result.shared == COUNT
+        assert all(isinstance(near.lookup(job.key), Found) for job in result.decisions)
+    return result.built, {text.removeprefix("the remote store: ").partition(",")[0] for text in said}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_build_ends_well_whatever_a_server_does(
+    fault: str, moment: int, written: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came before is used, the rest compiled; the word is the right one; one warning; soon nothing is asked."""
+    monkeypatch.setattr("opbuild.store.at_once._THREADS", 1)
+    misbehave, words = FAULTS[fault]
+    told: list[str] = []
+    with faulty(written, misbehave, moment) as (url, asked):
+        remote = service(url, SECONDS)
+        built, said = build(remote, config, told)
+        assert built == COUNT - moment
+        assert said <= words
+        assert said
+        assert remote.reading.reason is not None
+        assert asked[0] <= moment + 2 * FAILURES
+        before = asked[0]
+        build(remote, replace(config, cache_path=config.cache_path / "other"), told)
+        assert asked[0] == before
+    assert len(told) == 1
+    assert told[0].startswith(f"the remote store {url} is not used where it fails: ")
+    assert "secret" not in told[0]
+
+
+def test_one_fault_that_passes_costs_one_operator(written: Path, config: Config) -> None:
+    """A server that is busy for a moment is asked again; what is damaged alone ends nothing."""
+    number = itertools.count()
+    told: list[str] = []
+
+    def once(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> None:
+        busy = next(number) == 0
+        _answer(429 if busy else 200, data)(handler, data)
+
+    with faulty(written, once, 3) as (url, _):
+        assert build(service(url, 5.0), config, told) == (0, set())
+    assert told == []
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_redis_that_is_killed_or_stops_in_the_middle(
+    how: str, moment: int, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """*refused* if nobody listens any more, *slow* if nobody answers; the operators that came before are used."""
+    monkeypatch.setattr("opbuild.store.at_once._THREADS", 1)
+    with redis_server() as (url, process):
+        patient = RemoteStore(Objects(service(url), PRIVATE))
+        with Builder(MemoryStore(), FakeCompiler(), LEVEL, config) as builder:
+            for entry in builder.build(needed(*(conv(tile) for tile in range(COUNT))), "net").entries.values():
+                assert patient.publish(entry) is None
+        read, numbers = Service.read, itertools.count()
+
+        def strikes(self: Service, path: str, most: int) -> bytes | Reason:
+            if next(numbers) == moment:
+                process.kill() if how == "killed" else process.send_signal(signal.SIGSTOP)
+                process.wait() if how == "killed" else None
+            return read(self, path, most)
+
+        monkeypatch.setattr(Service, "read", strikes)
+        built, said = build(service(url, SECONDS), config, told := [])
+    assert built == COUNT - moment
+    assert said <= ({"refused"} if how == "killed" else {"slow"})
+    assert len(told) == 1
+
+
+def test_redis_that_is_full_refuses_and_is_read_on() -> None:
+    """Writing ends for the process, with the reason; what is there is found."""
+    with redis_server("--maxmemory", "3mb", "--maxmemory-policy", "noeviction") as (url, _):
+        remote = service(url)
+        store = RemoteStore(Objects(remote, PRIVATE))
+        key, entry = entry_of(conv())
+        assert store.publish(entry) is None
+        for number in range(40):
+            problem = remote.write(f"large/{number}", bytes(2**18))
+        assert problem == Reason("refused", "it is full")
+        assert remote.writing.reason == problem
+        assert isinstance(store.lookup(key), Found)
+
+
+def test_who_is_not_there_is_refused_at_once() -> None:
+    """No pool of connections tries again until its time is over."""
+    for scheme in ("redis", "http", "webdav"):
+        remote = service(f"{scheme}://127.0.0.1:{free_port()}", 30.0)
+        assert remote.read("x", 10) == Reason("refused", "nobody listens there")
+
+
+def test_a_folder_that_can_not_be_written_refuses(tmp_path: Path) -> None:
+    """A file where the folder should be."""
+    (tmp_path / "file").touch()
+    remote = service(f"file://{tmp_path}/file")
+    problem = remote.write("a/b", b"x")
+    assert problem is not None
+    assert problem.code == "refused"
+
+
+def test_a_fork_asks_for_nothing(written: Path) -> None:
+    """The threads that do the work stay in the parent; a fork that asked would wait for ever."""
+    remote = service(f"file://{written}")
+    key, _ = entry_of(conv())
+    store = RemoteStore(Objects(remote, PRIVATE))
+    store.lookup(key)
+    child = os.fork()
+    if child == 0:
+        answer = remote.read(OPERATORS + "x", 10)
+        os._exit(0 if isinstance(answer, Reason) and answer.code == "refused" else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert isinstance(store.lookup(key), (Found, Missing))
+    assert remote.reading.reason is None
+
+
+def test_a_breaker_ends_after_failures_in_a_row_or_seconds_lost() -> None:
+    """An answer between them begins anew; seconds add up."""
+    reason = Reason("refused", "nobody listens there")
+    row, mixed, slow = Breaker(), Breaker(), Breaker()
+    for _ in range(FAILURES - 1):
+        row.failed(reason)
+        assert row.reason is None
+    row.failed(reason)
+    assert row.reason == reason
+    for _ in range(10):
+        mixed.failed(reason)
+        mixed.succeeded()
+    assert mixed.reason is None
+    slow.failed(reason, 1.1)
+    slow.succeeded()
+    slow.failed(reason, 1.1)
+    assert slow.reason == reason
+
+
+def test_uploads_are_finished_or_abandoned_at_exit() -> None:
+    """What is done in time is done in order; what is left then is dropped, and said once."""
+    told: list[str] = []
+    done: list[int] = []
+    uploads = Uploads(told.append, 5.0)
+    for number in range(20):
+        uploads.add(lambda number=number: done.append(number))  # type: ignore[misc]
+    uploads.finish()
+    assert done == list(range(20))
+    assert told == []
+    stuck, hurried = threading.Event(), Uploads(told.append, 0.05)
+    hurried.add(lambda: stuck.wait(0.3))
+    hurried.add(lambda: done.append(99))
+    hurried.finish()
+    stuck.set()
+    assert told == ["uploads to the remote store were abandoned: 2 objects were not written in 0.05 s"]
+    assert 99 not in done

@@ -1,0 +1,190 @@
+"""What happens to a network of any size in any order: sizes asked for, what is built behind them, failures, processes.
+
+``OPBUILD_FUZZ=200`` tries so many orders.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+import opbuild
+from fuzzing import CAMPAIGN
+from opbuild.builder.client import server_environment
+from opbuild.errors import BuildError, CompileForbiddenError
+from opbuild.events import Event, Warned
+from opbuild.pipeline.any_size import AnySize
+from opbuild.pipeline.opening import Opening
+from opbuild.runtime.sized import SizedExecutor
+from open_rows import check, executor_of, model, noted_sizes
+from until import until
+
+ORDERS, EXITS = CAMPAIGN or 8, CAMPAIGN // 10 or 3
+EVENTS = 20
+FIRST = int(os.environ.get("OPBUILD_FUZZ_SEED", "0"))
+VECTOR = 16
+SIZES = (0, 1, 2, 3, 5, 8, 11, 15, 16, 17, 20, 33, 64, 100)
+
+PLACES: dict[str, tuple[type, str]] = {
+    "lowering": (Opening, "__init__"),
+    "building": (Opening, "build"),
+    "checking": (Opening, "record"),
+    "storing": (Opening, "keep"),
+    "improving": (AnySize, "_better"),
+}
+"""Where something may fail, and what does."""
+
+ERRORS: tuple[Callable[[str], Exception], ...] = (BuildError, ValueError, MemoryError, OSError)
+
+pytestmark = pytest.mark.timeout(14400 if CAMPAIGN else 300)
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that has most kernels of the network, for other stores to begin with."""
+    folder = tmp_path_factory.mktemp("kernels")
+    with noted_sizes() as found:
+        network = opbuild.compile(model(), cache_path=folder, workers=2)
+        check(network, 20)
+        found[0].wait()
+    return folder
+
+
+def raiser(error: Exception) -> Callable[[Any], Any]:
+    """Return what raises an error."""
+
+    def fail(_: Any) -> Any:
+        raise error
+
+    return fail
+
+
+class Order:
+    """One order of events, on one store.
+
+    Args:
+        seed: Decides it.
+        store: A folder; what its processes leave is found by the next ones.
+    """
+
+    def __init__(self, seed: int, store: Path) -> None:
+        self._chance = random.Random(seed)
+        self._store = store
+        self._sizes: AnySize | None = None
+        self.told: list[Event] = []
+        self.failed: list[tuple[str, Exception]] = []
+        self.found: Counter[str] = Counter()
+        self._begin()
+
+    def run(self) -> None:
+        """Let everything happen, and wait for what goes on behind."""
+        for _ in range(EVENTS):
+            happens = self._chance.choice([*["ask"] * 9, "wait", "fail", "process", "forbid"])
+            getattr(self, f"_{happens}")()
+        self._wait()
+
+    def _begin(self, *, forbid: bool = False) -> None:
+        self._forbids, self._asked, self._sizes = forbid, list[int](), None
+        self._network = opbuild.compile(
+            model(), cache_path=self._store, workers=2, forbid_compile=forbid, observer=self.told.append
+        )
+
+    def _ask(self) -> None:
+        again = self._asked and self._chance.random() < 0.4
+        rows = self._chance.choice(self._asked if again else SIZES)
+        with noted_sizes() as found:
+            try:
+                check(self._network, rows)
+            except CompileForbiddenError:
+                assert self._forbids
+                self.found["forbidden"] += 1
+                return
+        self._sizes = self._sizes or (found[0] if found else None)
+        is_new = bool(self._asked) and rows not in self._asked
+        self._asked.append(rows)
+        if is_new and min(rows, self._asked[0]) >= VECTOR and not self.failed:  # one template is for all of these
+            assert isinstance(executor_of(self._network, rows), SizedExecutor), rows
+            self.found["at once"] += 1
+
+    def _wait(self) -> None:
+        if self._sizes is not None:
+            self._sizes.wait()
+        assert until(lambda: not self._network._improving)
+
+    def _process(self) -> None:
+        self._wait()
+        self._begin()
+
+    def _forbid(self) -> None:
+        self._wait()
+        self._begin(forbid=True)
+
+    def _fail(self) -> None:
+        """Let the next thing of a kind fail once."""
+        place, error = self._chance.choice(sorted(PLACES)), self._chance.choice(ERRORS)("injected")
+        owner, name = PLACES[place]
+        whole = getattr(owner, name)
+
+        def fail(*arguments: Any, **more: Any) -> Any:
+            setattr(owner, name, whole)
+            self.failed.append((place, error))
+            if place != "improving":
+                raise error
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(arguments[0], "_build", raiser(error))
+                return whole(*arguments, **more)
+
+        setattr(owner, name, fail)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + ORDERS))
+def test_in_any_order_calls_are_right_and_no_failure_is_lost(
+    seed: int, kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call gives what it must, whatever fails behind it; what fails there is told, and no thread dies of it."""
+    if seed % 2:
+        shutil.copytree(kernels, tmp_path / "store", ignore=shutil.ignore_patterns("network_meta"))
+    died: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    for owner, name in PLACES.values():
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # put back at the end, whatever is left to fail
+    order = Order(seed, tmp_path / "store")
+    order.run()
+    if CAMPAIGN:
+        print(dict(order.found), order.failed)
+    assert not died
+    told = [event.message for event in order.told if isinstance(event, Warned)]
+    for place, error in order.failed:
+        if not isinstance(error, ValueError) or place in ("storing", "improving"):
+            assert any("injected" in message for message in told), (place, error, told)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + EXITS))
+def test_a_process_may_end_at_any_time(seed: int, tmp_path: Path) -> None:
+    """Whatever is built behind its calls: it ends with what its program says, says nothing, and leaves no process."""
+    chance = random.Random(seed)
+    path = tmp_path / "model.onnx"
+    onnx.save(model(), path)
+    calls = "".join(
+        f"net(np.ones(({chance.choice(SIZES[2:])}, 24), np.float32))\n" for _ in range(chance.randint(1, 4))
+    )
+    code = (
+        "import sys, time, numpy as np, opbuild\n"
+        "net = opbuild.compile(sys.argv[1], cache_path=sys.argv[2], workers=2)\n"
+        f"{calls}{calls}time.sleep({chance.random() / 2})\n"
+        f"{'sys.exit(3)' if chance.random() < 0.5 else 'raise SystemExit(3)'}\n"
+    )
+    command = [sys.executable, "-c", code, str(path), str(tmp_path / "store")]
+    ended = subprocess.run(command, capture_output=True, env=server_environment(), check=False, timeout=120)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, b"", b"")

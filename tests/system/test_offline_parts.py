@@ -1,0 +1,294 @@
+"""Offline models of networks in parts: shapes from data or values, branches, loops; without onnx and Halide."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import parser
+
+import opbuild
+from fuzzing import INPUTS, Change, changed_json, fuzz, to_bytes
+from opbuild.cli.main import main
+from opbuild.config import Config
+from opbuild.errors import BuildError, InvalidModelError, OpbuildError, UnsupportedOperatorError
+from opbuild.offline.build import build_offline
+from opbuild.offline.check import check
+from opbuild.offline.format import GRAPH, PLAN, Section, open_container, write_container
+from opbuild.offline.preview import preview
+from processes import WITHOUT_COMPILER, environment
+
+Feeds = dict[str, Any]
+
+_RUN = (
+    WITHOUT_COMPILER
+    + """
+import json
+import numpy as np, opbuild
+folder = sys.argv[1]
+hosts = {}
+for name in sys.argv[2:]:
+    net = opbuild.load(f"{folder}/{name}.om")
+    with np.load(f"{folder}/{name}.npz") as feeds:
+        given = {}
+        for key in feeds:
+            number, _, value = key.partition(" ")
+            given.setdefault(number, {})[value] = feeds[key]
+    found = {f"{number} {value}": array for number, each in given.items() for value, array in net.run(each).items()}
+    np.savez(f"{folder}/{name}.out.npz", **found)
+    hosts[name] = dict(net.report.host)
+print(json.dumps(hosts))
+"""
+)
+
+_HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
+
+NETWORKS = {
+    "data": """g (float[5,8] x) => (float[] y, int64[] found) <float[8,4] w = {%s}, float half = {0.5}> {
+        a = MatMul(x, w)
+        m = Greater(a, half)
+        found = NonZero(m)
+        i = Transpose(found)
+        v = GatherND(a, i)
+        e = Exp(v)
+        y = Mul(e, half)
+    }""",
+    "count": """g (float[3,4] x, int64 turns) => (float[3,4] y, float[] all) <float[4,4] w = {%s}> {
+        h, all = Loop <body = b (int64 k, bool c, float[3,4] u) => (bool d, float[3,4] v, float[3,4] o) {
+            d = Identity(c)  t = MatMul(u, w)  v = Tanh(t)  o = Relu(v) }> (turns, , x)
+        y = Sub(h, x)
+    }""",
+    "branches": """g (float[3,4] x, float t) => (float[] y) <float[4,4] w = {%s}> {
+        s = ReduceMax <keepdims = 0> (x)
+        go = Greater(s, t)
+        z = If <then_branch = a () => (float[] p) { q = MatMul(x, w)  p = Relu(q) },
+                else_branch = b () => (float[] r) { e = Concat <axis = 1> (x, x)  r = Exp(e) }> (go)
+        y = Neg(z)
+    }""",
+    "top": """g (float[6,9] x) => (float[] y, int64[] at) <float zero = {0}, int64[1] one = {1}> {
+        m = Greater(x, zero)
+        n = Cast <to = 7> (m)
+        k = ReduceMax <keepdims = 0> (n)
+        k1 = Reshape(k, one)
+        v, at = TopK <axis = 1> (x, k1)
+        y = Softmax <axis = 1> (v)
+    }""",
+    "boxes": """g (float[1,12,4] boxes, float[1,2,12] scores) => (float[] y, int64[] kept) <
+        int64 most = {3}, float iou = {0.5}, float least = {0.3}, float scale = {2},
+        int64[1] first = {2}, int64[1] end = {3}, int64[1] axis = {1}, int64 zero = {0}, int64[1] flat = {-1}> {
+        kept = NonMaxSuppression(boxes, scores, most, iou, least)
+        c = Slice(kept, first, end, axis)
+        i = Reshape(c, flat)
+        b = Gather <axis = 0> (boxes, zero)
+        g = Gather <axis = 0> (b, i)
+        y = Mul(g, scale)
+    }""",
+    "sequence": """g (float[6,4] x, int64[2] sizes) => (float[] y) <int64 zero = {0}, int64 one = {1}> {
+        s = SplitToSequence <axis = 0> (x, sizes)
+        a = SequenceAt(s, zero)
+        b = SequenceAt(s, one)
+        r = Relu(b)
+        y = Concat <axis = 0> (r, a)
+    }""",
+}
+"""Networks, each with the numbers of a matrix left out."""
+
+ON_HOST = {"data": {"NonZero"}, "boxes": {"NonMaxSuppression"}, "sequence": {"SplitToSequence", "SequenceAt"}}
+"""What may be evaluated without a kernel: what stands at cuts."""
+
+
+def network(name: str) -> onnx.ModelProto:
+    """Return a network."""
+    text = NETWORKS[name]
+    if "%s" in text:
+        size = 32 if name == "data" else 16
+        text %= ", ".join(f"{value:.3f}" for value in np.random.default_rng(5).standard_normal(size))
+    return parser.parse_model(_HEAD + text)
+
+
+def feeds(name: str) -> Iterator[Feeds]:
+    """Yield inputs that lead to different parts."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        if name == "boxes":
+            corner = rng.random((1, 12, 2))
+            boxes = np.concatenate([corner, corner + rng.random((1, 12, 2))], axis=2).astype(np.float32)
+            yield {"boxes": boxes, "scores": (rng.random((1, 2, 12)) * (seed > 0)).astype(np.float32)}
+            continue
+        shape = {"data": (5, 8), "top": (6, 9), "sequence": (6, 4)}.get(name, (3, 4))
+        given: Feeds = {"x": (rng.standard_normal(shape) - 3 * (seed == 3)).astype(np.float32)}
+        if name == "count":
+            given["turns"] = np.array([3, 1, 7, 0][seed])
+        if name == "branches":
+            given["t"] = np.array([-9, 9, 0, 1][seed], np.float32)
+        if name == "sequence":
+            given["sizes"] = np.array([[2, 4], [4, 2], [1, 5], [3, 3]][seed])
+        if name == "top":
+            given["x"][:, 0] = 1  # at least one is above zero
+        yield given
+
+
+def same(model: onnx.ModelProto, given: Feeds, got: Mapping[str, Any]) -> None:
+    """Compare results with ONNX Runtime's."""
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for name, wanted in zip(got, session.run(list(got), given), strict=True):
+        np.testing.assert_allclose(got[name], wanted, rtol=1e-4, atol=1e-5, strict=True)
+
+
+@pytest.fixture(scope="module")
+def config(shared_store: Path) -> Config:
+    """One store for all builds of this module, and for those of other real networks."""
+    return Config(cache_path=shared_store, workers=2, num_threads=2)
+
+
+@pytest.fixture(scope="module")
+def files(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a file of each network."""
+    folder = tmp_path_factory.mktemp("parts")
+    for name in NETWORKS:
+        build_offline(network(name), folder / name, config=config)
+    return folder
+
+
+def test_networks_in_parts_run_from_their_files_without_halide_and_onnx(files: Path) -> None:
+    """Every part has kernels of the file: only what stands at cuts is evaluated in numpy."""
+    for name in NETWORKS:
+        given = {f"{i} {value}": each for i, one in enumerate(feeds(name)) for value, each in one.items()}
+        np.savez(files / f"{name}.npz", **given)
+    command = [sys.executable, "-c", _RUN, str(files), *NETWORKS]
+    done = subprocess.run(command, check=False, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    hosts = json.loads(done.stdout)
+    for name in NETWORKS:
+        with np.load(files / f"{name}.out.npz") as found:
+            for number, given in enumerate(feeds(name)):
+                names = [output.name for output in network(name).graph.output]
+                same(network(name), given, {each: found[f"{number} {each}"] for each in names})
+        assert hosts[name].keys() == ON_HOST.get(name, set()), name
+
+
+def test_a_file_of_ranges_may_hold_a_network_in_parts(config: Config, tmp_path: Path) -> None:
+    """Each size has parts of its own; outputs are as the model has them."""
+    model = network("data")
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    path = build_offline(model, tmp_path / "net", ranges={"x": [(1, 64), 8]}, config=config)
+    net = opbuild.load(path)
+    assert net.inputs[0].shape == (-1, 8)
+    assert [output.name for output in net.outputs] == ["y", "found"]
+    for rows in (1, 7, 64):
+        given = {"x": np.random.default_rng(rows).standard_normal((rows, 8)).astype(np.float32)}
+        same(model, given, net.run(given))
+    assert net.report.host.keys() == {"NonZero"}
+
+
+def test_a_file_may_hold_a_network_in_parts_for_several_signatures(config: Config, tmp_path: Path) -> None:
+    """They share kernels; others are refused."""
+    model = network("data")
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    path = build_offline(model, tmp_path / "net", variants=[{"x": (2, 8)}, {"x": (9, 8)}], config=config)
+    net = opbuild.load(path)
+    for rows in (2, 9):
+        given = {"x": np.random.default_rng(rows).standard_normal((rows, 8)).astype(np.float32)}
+        same(model, given, net.run(given))
+    with pytest.raises(OpbuildError, match="no plan for x:3,8"):
+        net(np.zeros((3, 8), np.float32))
+
+
+def test_a_file_of_another_version_runs_no_part(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes behind a cut would be lowered otherwise than its kernels were chosen."""
+    monkeypatch.setattr("opbuild.offline.range_binder.own_sources", lambda: "other")
+    with pytest.raises(BuildError, match=r"another version of opbuild.*runs none of it"):
+        opbuild.load(files / "data.om")
+
+
+def test_nodes_at_cuts_that_need_onnx_are_refused_by_name(config: Config, tmp_path: Path) -> None:
+    """So are inputs that are no tensors, and both are refused before anything is written."""
+    model = network("data")
+    model.graph.node.append(onnx.helper.make_node("CenterCropPad", ["y", "i"], ["c"], name="the_crop"))
+    model.graph.output[0].name = "c"
+    with pytest.raises(UnsupportedOperatorError, match="the_crop"):
+        build_offline(model, tmp_path / "net", config=config)
+    text = parser.parse_model(_HEAD + "g (seq(float[2]) s, int64 i) => (float[] y) { y = SequenceAt(s, i) }")
+    with pytest.raises(UnsupportedOperatorError, match="input 's' is no tensor"):
+        build_offline(text, tmp_path / "net", config=config)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_preview_lists_what_a_file_of_parts_would_hold(config: Config, tmp_path: Path) -> None:
+    """After the build all of it would be reused; the cuts behind which parts are bound in calls are named."""
+    onnx.save(network("data"), tmp_path / "net.onnx")
+    build_offline(tmp_path / "net.onnx", tmp_path / "net", config=config)
+    report = preview(tmp_path / "net.onnx", config=config)
+    assert report.built == 0
+    assert len(report.operators) > 3
+    assert report.cuts == ("NonZero NonZero_2",)
+    assert report.host == {"NonZero": 1}
+    checked = check(tmp_path / "net.onnx", config=config)
+    assert checked.failed == ()
+    assert [node.op_type for node in checked.without_kernel] == ["NonZero"]
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "waits"),
+    [
+        ("branches", {"MatMul", "Exp", "ReduceMax", "Greater"}, ""),
+        ("count", {"MatMul"}, "Loop Loop_0"),
+        ("data", {"MatMul", "Greater"}, "NonZero NonZero_2"),
+        ("top", {"Greater", "ReduceMax"}, "TopK TopK_4"),
+    ],
+)
+def test_explain_shows_what_is_known_before_a_call_and_names_what_is_not(
+    name: str, known: set[str], waits: str, shared_store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both branches of an If and the body of a loop are known; what follows data or values is bound when called."""
+    onnx.save(network(name), tmp_path / "net.onnx")
+    assert main(["explain", str(tmp_path / "net.onnx"), "--cache_path", str(shared_store)]) == 0
+    shown = capsys.readouterr().out
+    for op_type in known:
+        assert op_type.lower() in shown
+    assert ("is bound when the network is called" in shown) == bool(waits)
+    assert f"what follows {waits}" in shown or not waits
+
+
+def test_sealed_parts_that_are_not_sound_are_refused_or_run_safely(files: Path, tmp_path: Path) -> None:
+    """F58: nodes, names, types and cuts may be anything under digests that fit: an error of opbuild, or a result.
+
+    What a kernel's limits are is believed, as its code is: both are under the signature.
+    """
+    container = open_container(files / "branches.om")
+    sections = {place: container.section(*place).tobytes() for place in container.places}
+    lying = tmp_path / "lying.om"
+
+    def read(changes: list[Change], pick: int) -> str:
+        chosen = (GRAPH, 0) if pick % 2 else (PLAN, 0)
+        content = json.loads(sections[chosen])
+        changing = "model" if pick % 2 else "cut"
+        data = to_bytes({**content, changing: changed_json(content[changing], changes)})
+        write_container(lying, [Section(*place, [data if place == chosen else each])
+                                for place, each in sections.items()])  # fmt: skip
+        try:
+            net = opbuild.load(lying)
+            for given in feeds("branches"):
+                net.run(given)
+        except OpbuildError:
+            return "refused"
+        return "ran"
+
+    assert fuzz("offline models in parts", read)["refused"] > INPUTS // 4
+
+
+def test_a_part_alone_is_no_network(files: Path, tmp_path: Path) -> None:
+    """A file whose plan is a first part, without the network that it is a part of."""
+    container = open_container(files / "data.om")
+    sections = [Section(*place, [container.section(*place).tobytes()]) for place in container.places]
+    write_container(tmp_path / "alone.om", [each for each in sections if each.kind != GRAPH])
+    with pytest.raises(InvalidModelError, match="a part of a network that the file does not hold"):
+        opbuild.load(tmp_path / "alone.om")

@@ -1,0 +1,150 @@
+"""The release's own pack: networks start without compiling, also where no compiler is, and its bytes are right."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from kernels.compiler import PackCompiler
+from opbuild.builder.build import Builder
+from opbuild.config import Config
+from opbuild.frontend.example_models import light_path
+from opbuild.kernel.host import host_level
+from opbuild.kernel.identity import identify
+from opbuild.kernel.key import Key
+from opbuild.kernel.level import BY_NAME
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.store.memory import MemoryStore
+from opbuild.store.pack import PACKS, Pack
+from opbuild.store.pack_file import PackFile
+from processes import WITHOUT, environment
+
+LEVELS = sorted(path.name for path in PACKS.iterdir() if path.is_dir())
+SAMPLE = 4
+"""Kernels that are compiled anew at each run."""
+
+needs_pack = pytest.mark.skipif(host_level().name not in LEVELS, reason=f"there is no pack for {host_level()}")
+
+
+RELEASED = PackCompiler()
+
+
+def files(level: str) -> list[PackFile]:
+    """Return the files of a level's pack."""
+    pack = Pack(level)
+    found = [pack.file(family) for family in pack.families()]
+    assert all(isinstance(file, PackFile) for file in found), found
+    return [file for file in found if isinstance(file, PackFile)]
+
+
+def is_stale(file: PackFile) -> bool:
+    """Return whether a family was edited since its pack was made."""
+    first = OpDesc.from_components(file.descriptors()[0])
+    return RELEASED.sources_digest(first) != file.sources.code
+
+
+def test_the_pack_is_of_these_sources() -> None:
+    """What the release ships is of the code that it ships; ``make kernels`` brings a pack up to date."""
+    stale = [f"{level}/{file.family}" for level in LEVELS for file in files(level) if is_stale(file)]
+    assert stale == [], "run make kernels"
+
+
+def test_a_random_sample_is_what_is_built(config: Config) -> None:
+    """F44: kernels of the pack, compiled anew, are the very same bytes; ``make kernels-check`` compares all."""
+    rng = random.Random()
+    chosen = [file for level in LEVELS for file in files(level) if not is_stale(file)]
+    sample = rng.choices(chosen, [len(file) for file in chosen], k=SAMPLE)
+    installed = identify(RELEASED)
+    for file in sample:
+        if file.compiler.version != installed.version:
+            pytest.skip(f"the pack is made by {file.compiler.version}, {installed.version} is installed")
+        components = rng.choice(file.descriptors())
+        desc = OpDesc.from_components(components)
+        with Builder(MemoryStore(), RELEASED, BY_NAME[file.level], config) as builder:
+            builder.use_identity(file.compiler)
+            key: Key = builder.key(desc)
+            (entry,) = builder.build({desc: ()}, "sample").entries.values()
+        assert entry.object == file.object(key), (file.level, components)
+
+
+MODEL_OUTPUT = """
+import sys
+import numpy as np
+import opbuild
+net = opbuild.compile(sys.argv[1], num_threads=2)
+x = np.random.default_rng(1).standard_normal((1, 3, 224, 224)).astype(np.float32)
+outputs = net(x)
+np.save(sys.argv[2], outputs[0] if isinstance(outputs, (list, tuple)) else outputs)
+reasons = sorted({operator.reason for operator in net.report.operators})
+print(net.report.built, reasons, "halide" in sys.modules)
+"""
+
+
+def started(gone: tuple[str, ...], pack: str, cache: Path, output: Path, name: str = "squeezenet") -> str:
+    """Return what a fresh process says that builds a light network into an empty cache."""
+    program = (WITHOUT.format(names=gone) if gone else "") + MODEL_OUTPUT
+    variables = environment(OPBUILD_PACK=pack, MS_COMPILER_CACHE_PATH=str(cache))
+    command = [sys.executable, "-c", program, str(light_path(name)), str(output)]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@needs_pack
+def test_a_first_start_compiles_nothing_with_and_without_a_compiler(tmp_path: Path) -> None:
+    """A network in an empty cache is all from the pack; where halide is not installed its results are the same."""
+    said = "0 ['from the pack'] False"
+    assert started((), "1", tmp_path / "with", tmp_path / "with.npy") == said
+    assert started(("halide",), "1", tmp_path / "without", tmp_path / "without.npy") == said
+    assert not list(tmp_path.glob("with*/rank_0/kernel_meta/*.o"))
+    np.testing.assert_array_equal(np.load(tmp_path / "with.npy"), np.load(tmp_path / "without.npy"))
+
+
+def one_operator(kernel: int) -> bytes:
+    """Return a network of one convolution."""
+    to = helper.make_node("Conv", ["x", "w", "b"], ["y"], "conv", pads=[kernel // 2] * 4)
+    weights = helper.make_tensor("w", TensorProto.FLOAT, (64, 64, kernel, kernel), np.ones(4096 * kernel**2))
+    bias = helper.make_tensor("b", TensorProto.FLOAT, (64,), np.ones(64))
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 64, 56, 56)) for name in "xy"]
+    graph = helper.make_graph([to], "net", values[:1], values[1:], [weights, bias])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+RUN = "import sys, opbuild\nprint(opbuild.compile(sys.argv[1]).report.built)\n"
+
+
+@needs_pack
+@pytest.mark.parametrize(("pack", "kernel", "compiles"), [("1", 3, False), ("0", 3, True), ("1", 9, True)])
+def test_what_the_pack_lacks_is_compiled(pack: str, kernel: int, compiles: bool, tmp_path: Path) -> None:
+    """An operator of common networks is not compiled unless the pack is switched off; a rare one is."""
+    path = tmp_path / "net.onnx"
+    path.write_bytes(one_operator(kernel))
+    variables = environment(OPBUILD_PACK=pack, MS_COMPILER_CACHE_PATH=str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(path)], env=variables, capture_output=True, text=True, check=False
+    )
+    compiled = len(list(tmp_path.glob("rank_0/kernel_meta/*.o")))
+    assert (compiled > 0) == compiles, done.stderr
+    assert int(done.stdout) == compiled
+
+
+@needs_pack
+def test_a_rare_operator_without_a_compiler_says_what_to_install(tmp_path: Path) -> None:
+    """What the pack lacks is named, with its node and the package that compiles it."""
+    path = tmp_path / "net.onnx"
+    path.write_bytes(one_operator(9))
+    program = WITHOUT.format(names=("halide",)) + RUN
+    variables = environment(OPBUILD_PACK="1", MS_COMPILER_CACHE_PATH=str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], env=variables, capture_output=True, text=True, check=False
+    )
+    assert "the compiler halide is not installed, and " in done.stderr
+    assert "(of conv)" in done.stderr
+    assert "pip install halide" in done.stderr

@@ -1,0 +1,246 @@
+"""``torch.compile(model, backend="opbuild")``: modules as torch computes them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import opbuild
+from opbuild.errors import CompileForbiddenError, OptionError
+from until import until
+
+torch = pytest.importorskip("torch", reason="the back end of torch.compile needs torch")
+
+from torch import nn  # noqa: E402
+
+from opbuild.torch import opbuild as backend  # noqa: E402
+from opbuild.torch import report, reset  # noqa: E402
+from opbuild.torch.backend import GRADIENTS  # noqa: E402
+from torch_modules import Encoder, ResNet, ready  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    """Forget what other tests compiled: Dynamo compiles a function a few times only."""
+    torch.compiler.reset()
+    reset()
+
+
+@pytest.fixture
+def compiled(shared_store: Path) -> Any:
+    """Return what compiles a module with the store that tests share."""
+    return lambda module, **how: torch.compile(
+        module, backend=backend, options={"cache_path": shared_store, "num_threads": 1}, **how
+    )
+
+
+def images(*shape: int) -> torch.Tensor:
+    """Return random images."""
+    return torch.rand(shape, generator=torch.Generator().manual_seed(3))
+
+
+def tokens(*shape: int) -> torch.Tensor:
+    """Return random tokens."""
+    return torch.randint(0, 100, shape, generator=torch.Generator().manual_seed(3))
+
+
+@torch.no_grad()
+def test_a_resnet_is_one_network_and_computes_what_torch_does(compiled: Any) -> None:
+    """No operator is left to torch, and the weights are constants."""
+    model = ready(ResNet())
+    fast, x = compiled(model), images(1, 3, 32, 32)
+    torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    found = report(fast)
+    assert not found.partitioned
+    assert found.compiled["aten.convolution.default"] == 6
+    (graph,) = found.graphs
+    assert len(graph.builds) == 1
+
+
+@torch.no_grad()
+def test_a_bert_is_one_network_and_computes_what_torch_does(compiled: Any) -> None:
+    """Embeddings, attention with a mask, Gelu and normalizations have rules."""
+    model = ready(Encoder())
+    mask = torch.ones(2, 9, dtype=torch.int64)
+    mask[1, 6:] = 0
+    fast = compiled(model)
+    torch.testing.assert_close(fast(tokens(2, 9), mask), model(tokens(2, 9), mask), rtol=1e-4, atol=1e-5)
+    assert not report(fast).partitioned
+
+
+def entries(store: Path) -> int:
+    """Return how many operators a store has."""
+    return len(list(store.rglob("*.o")))
+
+
+@torch.no_grad()
+def test_what_an_onnx_file_needed_serves_a_module_of_the_same_layers(tmp_path: Path) -> None:
+    """A ResNet from ONNX, then from torch: nothing is compiled."""
+    model, x, file = ready(ResNet()), images(1, 3, 32, 32), tmp_path / "model.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # this exporter, which needs no further package, is an old one
+        torch.onnx.export(model, (x,), file, dynamo=False)
+    opbuild.compile(file, cache_path=tmp_path)(x.numpy())
+    fast = torch.compile(model, backend=backend, options={"cache_path": tmp_path}, dynamic=False)
+    torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    assert report(fast).built == 0
+    assert entries(tmp_path) > 5
+
+
+@torch.no_grad()
+def test_a_graph_that_dynamo_compiles_again_for_another_size_is_bound_by_numbers(compiled: Any) -> None:
+    """Sizes are open then, and kernels that serve any size were built behind the first call."""
+    model = ready(Encoder(1))
+    fast = compiled(model)
+    torch.testing.assert_close(fast(tokens(2, 20)), model(tokens(2, 20)), rtol=1e-4, atol=1e-5)
+    until(lambda: not any(thread.name == "opbuild-any-size" for thread in threading.enumerate()))
+    for shape in ((2, 24), (2, 33), (3, 24)):
+        torch.testing.assert_close(fast(tokens(*shape)), model(tokens(*shape)), rtol=1e-4, atol=1e-5)
+    graphs = report(fast).graphs
+    assert [graph.built for graph in graphs[1:]] == [0, 0]
+    assert all("bound by numbers" in build.image_reason for graph in graphs[1:] for build in graph.builds)
+
+
+@torch.no_grad()
+def test_weights_that_change_are_noticed(compiled: Any) -> None:
+    """However they are changed; and what changes again and again is read at each call."""
+    model = nn.Linear(8, 4)
+    fast, x = compiled(model), torch.rand(3, 8)
+
+    def same() -> None:
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+
+    same()
+    model.weight.mul_(2)
+    same()
+    model.weight.data.add_(1)  # torch counts no version of what is changed through data
+    same()
+    model.bias = nn.Parameter(torch.rand(4))
+    same()
+    model.load_state_dict({"weight": torch.rand(4, 8), "bias": torch.rand(4)})
+    same()
+    changed = sum(graph.refrozen for graph in report(fast).graphs)
+    for _ in range(6):
+        model.weight.add_(1)
+        same()
+    assert changed >= 3
+    assert sum(graph.refrozen for graph in report(fast).graphs) - changed <= 3
+
+
+@torch.no_grad()
+def test_buffers_that_the_module_changes_itself_are_no_constants(compiled: Any) -> None:
+    """As batch normalization's statistics while they are learnt."""
+    model, twin = (ready(ResNet()).train() for _ in range(2))
+    twin.load_state_dict(model.state_dict())
+    fast, x = compiled(model), images(2, 3, 32, 32)
+    for _ in range(2):
+        torch.testing.assert_close(fast(x), twin(x), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(model.state_dict(), twin.state_dict(), rtol=1e-4, atol=1e-4)
+
+
+def touched(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Change an input, return views, an input, and the same twice."""
+    x.mul_(2)
+    z = x + y
+    return z, z[1:], x, x.view(-1), y
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int32])
+def test_changed_inputs_views_and_types_are_torchs(compiled: Any, dtype: torch.dtype) -> None:
+    """Mutated and aliased inputs, in each element type."""
+    first, second = torch.arange(12).reshape(3, 4).to(dtype), torch.ones(4, dtype=dtype)
+    x = first.clone()
+    found = compiled(touched)(x, second)
+    wanted = touched(first, second)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(x, first)
+    assert found[2] is x
+    assert found[3].data_ptr() == x.data_ptr()
+    assert found[4] is second
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("how", ["transposed", "every second", "expanded", "channels_last", "offset", "negated"])
+def test_inputs_are_read_however_they_lie_in_memory(compiled: Any, how: str) -> None:
+    """Strides of any kind give the same values and the strides that torch gives."""
+    base = torch.rand(2, 4, 6, 6)
+    x = {
+        "transposed": lambda: base.transpose(1, 3),
+        "every second": lambda: base[:, ::2, 1:],
+        "expanded": lambda: base[:1].expand(3, 4, 6, 6),
+        "channels_last": lambda: base.to(memory_format=torch.channels_last),
+        "offset": lambda: torch.rand(289)[1:].view(2, 4, 6, 6),
+        "negated": lambda: torch.complex(base, base).conj().imag,
+    }[how]()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x - 0.5) * 2
+
+    found, wanted = compiled(function)(x), function(x)
+    torch.testing.assert_close(found, wanted)
+    if how != "expanded":
+        assert found.stride() == wanted.stride()
+
+
+@torch.no_grad()
+def test_what_has_no_rule_is_left_to_torch_and_counted(compiled: Any) -> None:
+    """Between two parts that opbuild computes."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.special.bessel_j0(x * 2 + 1) * 3 - x
+
+    fast, x = compiled(function), torch.rand(3, 4)
+    torch.testing.assert_close(fast(x), function(x))
+    found = report(fast)
+    assert found.partitioned == {("aten.special_bessel_j0.default", "there is no rule for it"): 1}
+    assert len(found.graphs[0].builds) == 2
+    assert "1 aten.special_bessel_j0.default: there is no rule for it" in str(found)
+
+
+def test_graphs_for_gradients_are_left_to_torch_with_a_word(compiled: Any) -> None:
+    """The gradients are right, a warning says what to do, and the report counts the operators."""
+    model = nn.Linear(8, 4)
+    fast, x = compiled(model), torch.rand(3, 8)
+    with pytest.warns(UserWarning, match=r"torch\.no_grad"):
+        fast(x).sum().backward()
+    torch.testing.assert_close(model.weight.grad, x.sum(0).expand(4, 8))
+    assert {why for _, why in report(fast).partitioned} == {GRADIENTS}
+    assert not report(fast).compiled
+
+
+@torch.no_grad()
+def test_what_can_not_be_built_is_an_error_or_a_counted_fallback(tmp_path: Path) -> None:
+    """Nothing is left to torch silently."""
+    model, x = nn.Linear(8, 4), torch.rand(3, 8)
+    options = {"cache_path": tmp_path, "forbid_compile": True}
+    with pytest.raises(CompileForbiddenError):
+        torch.compile(model, backend=backend, options=options)(x)
+    torch.compiler.reset()
+    fast = torch.compile(model, backend=backend, options={**options, "on_error": "eager"})
+    with pytest.warns(UserWarning, match="leaves a part"):
+        torch.testing.assert_close(fast(x), model(x))
+    (why,) = report(fast).fallbacks
+    assert "forbid" in why
+
+
+@torch.no_grad()
+def test_options_are_checked(compiled: Any) -> None:
+    """An option that there is not, or a value that is not allowed, is an error of opbuild's."""
+    for options in ({"threads": 1}, {"num_threads": "2"}, {"on_error": "never"}):
+        with pytest.raises(Exception, match=next(iter(options))) as raised:
+            torch.compile(torch.relu, backend=backend, options=options)(torch.rand(3))
+        assert isinstance(raised.value.__cause__ or raised.value.__context__ or raised.value, OptionError)
+        torch.compiler.reset()
+
+
+def test_torch_finds_the_back_end_without_an_import() -> None:
+    """By the entry point of the package."""
+    points = importlib.metadata.entry_points(group="torch_dynamo_backends")
+    assert [point.value for point in points if point.name == "opbuild"] == ["opbuild.torch:opbuild"]
+    assert "opbuild" in torch.compiler.list_backends()
