@@ -15,7 +15,8 @@ from opbuild.api import compile_source
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.frontend.torch.builder import output_sizes
-from opbuild.frontend.torch.program import Program
+from opbuild.frontend.torch.program import Program, size_shape
+from opbuild.graph.types import MOST_ELEMENTS
 from opbuild.report import Report
 from opbuild.runtime.network import Network
 from opbuild.torch.memory import to_array, to_tensor
@@ -56,6 +57,7 @@ class Part:
         self._changes: Counter[int] = Counter()
         self._sizes: dict[Any, list[int]] = {}
         self._failed = False
+        self._numbers = [index for index in program.given if program.inputs[index].kind == "size"]
         graph.networks.append(self.report)
 
     def __call__(self, *args: Any) -> Any:
@@ -64,11 +66,13 @@ class Part:
         Args:
             args: A tensor or a number for each of the program's inputs.
 
+        A number that no tensor could have as an extent is left to torch, with all that is computed of it.
+
         Raises:
             ModelError, BuildError: If it can not be built.
             RunError: If it fails while it runs.
         """
-        if self._failed:
+        if self._failed or any(abs(args[index]) > MOST_ELEMENTS for index in self._numbers):
             return self._eager(*args)
         try:
             return self._run(args)
@@ -87,7 +91,7 @@ class Part:
         arrays = [
             to_array(args[index], program.inputs[index].order)
             if program.inputs[index].kind == "tensor"
-            else np.empty((args[index], 0), np.uint8)  # a size is the extent of an array without elements
+            else np.empty(size_shape(args[index]), np.uint8)
             for index in program.given
         ]
         results = network(*arrays)

@@ -99,7 +99,7 @@ class GraphBuilder(NodeBinder):
         self._types[given.name] = self._inputs[given.name] = kind
         value = Value(given.name, kind)
         if given.kind == "size":
-            self._values[given.name] = kind.shape[0]
+            self._values[given.name] = kind.shape[0] - kind.shape[1]
             return
         back = tuple(int(axis) for axis in np.argsort(given.order))
         step = Step("", f"{given.name}/order", (), {}, (None,))

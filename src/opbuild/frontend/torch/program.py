@@ -127,12 +127,18 @@ class Program:
     def declared(self, index: int) -> TensorType:
         """Return the type of an input as the network has it: its dimensions as they lie in memory.
 
-        A size is the extent of a tensor without elements, so that it may be open as every extent may.
+        A size is the first extent of a tensor without elements, less the second one, so that it may be open as every
+        extent may.
         """
         each = self.inputs[index]
         if each.kind == "size":
-            return TensorType("uint8", (FREE, 0))
+            return TensorType("uint8", (FREE, FREE, 0))
         return TensorType(each.type.dtype, tuple(each.type.shape[axis] for axis in each.order))
+
+
+def size_shape(size: int) -> tuple[int, int, int]:
+    """Return the shape of the tensor that stands for a size; see ``Program.declared``."""
+    return max(size, 0), max(-size, 0), 0
 
 
 def refs(value: Any) -> Sequence[str]:
