@@ -18,7 +18,7 @@ from opbuild.families.dims import VECTOR
 from opbuild.families.family import Family, Variant
 from opbuild.families.gemv import family as gemv
 from opbuild.families.matmul import family as matmul
-from opbuild.families.matmul.family import PANEL
+from opbuild.families.matmul.layouts import PANEL
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, HIGH_PRECISION, Dim, Operand
 from opbuild.lowering.context import Lowering
