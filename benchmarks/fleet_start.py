@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -46,13 +47,15 @@ def _zeros(shape: Any, dtype: str) -> np.ndarray:
 
 def _opbuild(cache: str) -> Any:
     import opbuild
-    from opbuild.events import CompileFinished, Taken
+    from opbuild.events import CompileFinished, Taken, Warned
 
     counts = {"built": 0, "fetched": 0, "images": 0}
 
     def observe(event: object) -> None:
         counts["built"] += isinstance(event, CompileFinished)
         counts["fetched"] += isinstance(event, Taken)
+        if isinstance(event, Warned):
+            print(event.message, file=sys.stderr)
 
     def open_network(path: str) -> Any:
         network = opbuild.compile(path, cache_path=cache, observer=observe, num_threads=THREADS)
