@@ -124,5 +124,5 @@ def report(model: Any = None) -> Report:
     tensors, code = list[torch.Tensor](), getattr(inner, "__code__", None)
     if isinstance(inner, torch.nn.Module):
         tensors = [*inner.parameters(), *inner.buffers()]
-        code = getattr(type(inner).forward, "__code__", None)
+        code = None if tensors else getattr(type(inner).forward, "__code__", None)
     return Report(tuple(graph for graph in graphs if graph.belongs_to(tensors, code)))
