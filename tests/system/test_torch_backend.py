@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import threading
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +229,20 @@ def test_what_can_not_be_built_is_an_error_or_a_counted_fallback(tmp_path: Path)
         torch.testing.assert_close(fast(x), model(x))
     (why,) = report(fast).fallbacks
     assert "forbid" in why
+
+
+@torch.no_grad()
+def test_what_torch_drops_is_kept_by_nobody(compiled: Any) -> None:
+    """Neither its networks, nor its weights, nor what is reported of them."""
+    model = nn.Linear(8, 4)
+    weight = weakref.ref(model.weight)
+    compiled(model)(torch.rand(3, 8))
+    assert len(report().graphs) == 1
+    torch.compiler.reset()
+    del model
+    gc.collect()
+    assert report().graphs == ()
+    assert weight() is None
 
 
 @torch.no_grad()

@@ -70,7 +70,7 @@ def _leave(graph: Graph) -> Callable[..., Any]:
         if not graph.partitioned:
             warnings.warn(f"opbuild leaves {graph.name} to torch: {GRADIENTS}", stacklevel=2)
         graph.partitioned.update((name, GRADIENTS) for name in map(target_of, gm.graph.nodes) if name)
-        return make_boxed_func(gm.forward)
+        return _boxed(gm, graph)
 
     return compiler
 
@@ -87,9 +87,15 @@ def _compile(settings: Settings, graph: Graph) -> Callable[..., Any]:
             eager = module.get_submodule(name)
             delattr(module, name)
             setattr(module, name, Part(program, eager, settings, graph, follows=follows))
-        return make_boxed_func(module.forward)
+        return _boxed(module, graph)
 
     return compiler
+
+
+def _boxed(module: fx.GraphModule, graph: Graph) -> Any:
+    """Return what runs a module and keeps what is reported of it."""
+    module.meta["opbuild"] = graph
+    return make_boxed_func(module.forward)
 
 
 def _follows() -> bool:

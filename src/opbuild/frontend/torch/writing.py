@@ -88,7 +88,13 @@ class Writing:
     def several(
         self, op_type: str, inputs: Sequence[Value | None], count: int, domain: str = "", **attrs: Any
     ) -> tuple[Value, ...]:
-        """Write an operator with several outputs."""
+        """Write an operator with several outputs.
+
+        Numbers among the attributes are rounded to float32, as ONNX's files hold them: the same operators have the same
+        descriptors then. Those beside tensors of float64 are not.
+        """
+        if not any(each is not None and each.dtype == "float64" for each in inputs):
+            attrs = {name: float(np.float32(v)) if isinstance(v, float) else v for name, v in attrs.items()}
         label = f"{self.step.name}/{op_type}_{self._count}" if self._count else self.step.name
         self._count += 1
         names = list[str]()
