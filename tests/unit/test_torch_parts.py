@@ -13,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from opbuild.frontend.torch.capture import DTYPES, order_of  # noqa: E402
 from opbuild.frontend.torch.program import Program  # noqa: E402
+from opbuild.frontend.torch.registry import RULES  # noqa: E402
 from opbuild.torch.decompositions import decompositions  # noqa: E402
 from opbuild.torch.memory import to_array, to_tensor  # noqa: E402
 from opbuild.torch.partition import Partitioned  # noqa: E402
@@ -123,6 +124,14 @@ def test_a_form_that_a_rule_refuses_is_left_to_torch_with_its_words() -> None:
     found = partitioned(function, torch.arange(6).reshape(2, 3))
     assert found.left == [("aten.mm.default", "products of integers")]
     assert "aten.mul.Tensor" in found.compiled
+
+
+def test_an_argument_that_a_rule_does_not_know_is_a_form_that_it_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that a newer torch has."""
+    monkeypatch.setitem(RULES, "aten.mul.Tensor", lambda of, x: x)
+    found = partitioned(lambda x: x * x + 1, torch.rand(3))
+    assert found.left == [("aten.mul.Tensor", "its rule has too many positional arguments")]
+    assert found.compiled == ["aten.add.Tensor"]
 
 
 def test_what_a_program_computes_decides_its_digest() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -139,7 +140,7 @@ class GraphBuilder(NodeBinder):
             return FUNCTIONS[step.target](*args, **kwargs)
         if step.target not in RULES:
             raise UnsupportedOperatorError(f"{step.target}: there is no rule for it", "torch computes it")
-        found = RULES[step.target](Writing(step, self), *args, **kwargs)
+        found = _applied(RULES[step.target], step, Writing(step, self), args, kwargs)
         _check(step, found)
         return found
 
@@ -162,6 +163,19 @@ def _element(step: Step, results: Sequence[Any], index: int) -> Any:
         error.node = step.args[0].name
         raise error
     return results[index]
+
+
+def _applied(rule: Callable[..., Any], step: Step, of: Writing, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return what a rule writes.
+
+    Raises:
+        UnsupportedOperatorError: If it refuses, or does not know one of the arguments, as a newer torch may have.
+    """
+    try:
+        call = signature(rule).bind(of, *args, **kwargs)
+    except TypeError as error:
+        raise UnsupportedOperatorError(f"{step.target}: its rule has {error}", "torch computes it") from error
+    return rule(*call.args, **call.kwargs)
 
 
 def _check(step: Step, found: Any) -> None:
