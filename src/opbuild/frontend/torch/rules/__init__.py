@@ -14,6 +14,12 @@ _MODULES = (
     "normalization",
     "attention",
     "selection",
+    "division",
+    "floating",
+    "statistics",
+    "ordering",
+    "scattering",
+    "resizing",
 )
 
 
