@@ -68,6 +68,8 @@ class GraphBuilder(NodeBinder):
         self._values: dict[str, Any] = {}
         self._producers: dict[str, Node] = {}
         self._inputs: dict[str, TensorType] = {}
+        elements = [each.args for each in program.steps if each.target == "sym.getitem"]
+        self._read = {(source.name, index) for source, index in elements if isinstance(source, Ref)}
 
     # Scope, as rules see it
 
@@ -79,6 +81,10 @@ class GraphBuilder(NodeBinder):
     def producer(self, name: str) -> Node | None:
         """Return the node that assigns a value; None for inputs and constants."""
         return self._producers.get(name)
+
+    def is_read(self, name: str, index: int) -> bool:
+        """Return whether something takes one of a step's results."""
+        return (name, index) in self._read
 
     # The program
 

@@ -50,6 +50,9 @@ class Scope(Protocol):
     def append(self, node: Node) -> None:
         """Add a node whose outputs have no names yet."""
 
+    def is_read(self, name: str, index: int) -> bool:
+        """Return whether something takes one of a step's results."""
+
     def fresh(self, name: str) -> str:
         """Return an unused name that begins with ``name``."""
 
@@ -103,6 +106,10 @@ class Writing:
         read = tuple("" if each is None else each.name for each in inputs)
         self._scope.append(Node(op_type, read, tuple(names), attrs, label, domain))
         return tuple(Value(name, self._scope.type_of(name)) for name in names)
+
+    def is_read(self, index: int) -> bool:
+        """Return whether something takes one of the operator's several results."""
+        return self._scope.is_read(self.step.name, index)
 
     def refuse(self, why: str) -> NoReturn:
         """Say that this form of the operator has no rule: it is left to torch.
