@@ -82,11 +82,11 @@ def _compile(settings: Settings, graph: Graph) -> Callable[..., Any]:
         partitioned = Partitioned(gm, _frozen_names(gm))
         graph.compiled.update(partitioned.compiled)
         graph.partitioned.update(partitioned.left)
-        module, follows = partitioned.module, _follows()
+        module, follows, precedes = partitioned.module, _follows(), _may_have_other_sizes()
         for name, program in partitioned.programs.items():
             eager = module.get_submodule(name)
             delattr(module, name)
-            setattr(module, name, Part(program, eager, settings, graph, follows=follows))
+            setattr(module, name, Part(program, eager, settings, graph, follows=follows, precedes=precedes))
         return make_boxed_func(module.forward)
 
     return compiler
@@ -96,6 +96,12 @@ def _follows() -> bool:
     """Return whether Dynamo hands over code again that it handed over before."""
     compile_id = CompileContext.current_compile_id()
     return compile_id is not None and bool(compile_id.frame_compile_id)
+
+
+def _may_have_other_sizes() -> bool:
+    """Return whether Dynamo would hand over the same again with open sizes."""
+    settings: Any = torch._dynamo.config
+    return bool(settings.automatic_dynamic_shapes and settings.assume_static_by_default)
 
 
 def _frozen_names(gm: fx.GraphModule) -> set[str]:
