@@ -1,4 +1,4 @@
-"""Torch modules that another process starts: saved by opbuild, compiled ahead of time by torch, or from its artifacts."""
+"""Torch modules that another process starts: saved, compiled ahead of time, or from the artifacts of a cache."""
 
 from __future__ import annotations
 
@@ -17,54 +17,15 @@ from torch import nn  # noqa: E402
 
 import opbuild.torch  # noqa: E402
 from opbuild.torch.saved import read_saved  # noqa: E402
+from torch_started import Plain, Small, options, rows  # noqa: E402
 
 TESTS = Path(__file__).parents[1]
 
 
-class Small(nn.Module):
-    """Two layers, and a product of determinants that no rule has; it counts its calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(5)
-        self.first = nn.Linear(6, 8)
-        self.second = nn.Linear(8, 4)
-        self.register_buffer("calls", torch.zeros(1))
-
-    def forward(self, x: Any, *, bias: Any = None) -> Any:
-        """Return a dictionary of results."""
-        self.calls.add_(1)
-        y = self.second(torch.relu(self.first(x)))
-        return {"y": y if bias is None else y + bias, "left": torch.linalg.cholesky(torch.eye(3)) * y.sum()}
-
-
-class Plain(nn.Module):
-    """One layer and Relu."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(6)
-        self.layer = nn.Linear(6, 5)
-
-    def forward(self, x: Any) -> Any:
-        """Return one result."""
-        return torch.relu(self.layer(x))
-
-
-def rows(count: int) -> torch.Tensor:
-    """Return random rows."""
-    return torch.rand(count, 6, generator=torch.Generator().manual_seed(count))
-
-
-def options(store: Path) -> dict[str, Any]:
-    """Return options of a build with one thread."""
-    return {"cache_path": str(store), "num_threads": 1}
-
-
 def in_another_process(program: str, *args: object) -> str:
     """Return what a program prints in a process of its own."""
-    lines = f"import sys; sys.path[:0] = [{str(TESTS)!r}, {str(TESTS / 'system')!r}]\n{program}"
-    done = subprocess.run(  # noqa: S603 - this interpreter
+    lines = f"import sys; sys.path.insert(0, {str(TESTS)!r})\n{program}"
+    done = subprocess.run(
         [sys.executable, "-c", lines, *map(str, args)], capture_output=True, text=True, timeout=300, check=False
     )
     assert not done.returncode, done.stderr
@@ -73,7 +34,7 @@ def in_another_process(program: str, *args: object) -> str:
 
 LOAD = """
 import torch
-from test_torch_start import Plain, options, rows
+from torch_started import Plain, options, rows
 import opbuild.torch
 assert "torch._dynamo" not in sys.modules
 model = Plain().eval()
@@ -106,7 +67,7 @@ def test_a_saved_module_has_the_weights_of_the_module_that_it_is_loaded_for(tmp_
 
 
 def test_a_saved_module_does_all_that_the_module_does(tmp_path: Path, shared_store: Path) -> None:
-    """Sizes are open, a buffer is written to, an argument is by name, results have names, and torch runs what it must."""
+    """Sizes are open, a buffer is written to, an argument is by name, results have names, and torch does its part."""
     sizes = {"x": {0: torch.export.Dim("rows", max=64)}, "bias": None}
     path = tmp_path / "net"
     example = {"bias": torch.ones(4)}
@@ -181,7 +142,7 @@ def test_what_torch_can_not_export_is_an_error_of_opbuild(tmp_path: Path) -> Non
 
 AHEAD = """
 import torch
-from test_torch_start import Plain, rows
+from torch_started import Plain, rows
 model = Plain().eval()
 with open(sys.argv[1], "rb") as file, torch.no_grad():
     loaded = torch.compiler.load_compiled_function(file)
