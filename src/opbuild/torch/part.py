@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from opbuild.api import compile_source
 from opbuild.backend.evaluate import evaluate
@@ -41,16 +40,25 @@ class Part:
         settings: How it is built.
         graph: Is told what becomes of it.
         follows: Whether the same was built for other sizes before.
+        precedes: Whether the same may be handed over again with open sizes.
     """
 
     def __init__(
-        self, program: Program, eager: Callable[..., Any], settings: Settings, graph: Graph, *, follows: bool
+        self,
+        program: Program,
+        eager: Callable[..., Any],
+        settings: Settings,
+        graph: Graph,
+        *,
+        follows: bool = False,
+        precedes: bool = False,
     ) -> None:
         self._program = program
         self._eager = eager
         self._settings = settings
         self._graph = graph
         self._follows = follows
+        self._precedes = precedes
         self._lock = threading.Lock()
         self._weights: Weights | None = None
         self._network: Network | None = None
@@ -122,7 +130,7 @@ class Part:
             self._settings.config,
             image=is_first,  # what changes again and again would fill the folder
             follows=self._follows,
-            precedes=is_first and _may_have_other_sizes(),
+            precedes=is_first and self._precedes,
         )
         self._weights = weights
 
@@ -148,9 +156,3 @@ class Part:
         self._failed = True
         self._graph.fallbacks.append(str(error))
         warnings.warn(f"opbuild leaves a part of {self._graph.name} to torch: {error}", stacklevel=2)
-
-
-def _may_have_other_sizes() -> bool:
-    """Return whether Dynamo would hand over the same again with open sizes."""
-    settings: Any = torch._dynamo.config
-    return bool(settings.automatic_dynamic_shapes and settings.assume_static_by_default)

@@ -91,7 +91,7 @@ class Program:
     def digest(self) -> str:
         """Digest of all that decides what it computes, but the values of its inputs."""
         parts = [self.name, self.inputs, self.steps, self.outputs]
-        return blake3_of(canonical_json(_plain(parts)).encode())
+        return blake3_of(canonical_json(plain(parts)).encode())
 
     @cached_property
     def given(self) -> tuple[int, ...]:
@@ -150,7 +150,8 @@ def refs(value: Any) -> Sequence[str]:
     return [name for each in value for name in refs(each)] if isinstance(value, (list, tuple)) else ()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return what programs are made of as JSON, in which each value has one form."""
     if isinstance(value, Ref):
         return {"ref": value.name}
     if isinstance(value, TensorType):
@@ -158,5 +159,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return {"float": value.hex()}
     if isinstance(value, Mapping):
-        return {"map": {str(name): _plain(each) for name, each in value.items()}}
-    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+        return {"map": {str(name): plain(each) for name, each in value.items()}}
+    return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
