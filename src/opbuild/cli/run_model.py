@@ -25,6 +25,7 @@ from opbuild.files.kinds import ARRAY, require_kind
 from opbuild.files.writing import unwritable_folder
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
+from opbuild.runtime.profile import random_input
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def complete_inputs(
     types.update({name: TensorType(types[name].dtype, shape) for name, shape in known.items()})
     require_shapes(network, {*given, *known}, served)
     generator = np.random.default_rng(seed)
-    return {name: given[name] if name in given else _random(type_, generator) for name, type_ in types.items()}
+    return {name: given[name] if name in given else random_input(type_, generator) for name, type_ in types.items()}
 
 
 def check_inputs(
@@ -281,13 +282,6 @@ def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:
             f"--output_dir is {str(folder)!r}, which can not be written: {error.strerror or error}",
             OUTPUT_HINT,
         ) from error
-
-
-def _random(type_: TensorType, generator: np.random.Generator) -> Array:
-    dtype = numpy_dtype(type_.dtype)
-    if "float" in dtype.name:
-        return generator.standard_normal(type_.shape).astype(dtype)
-    return generator.integers(0, 2, type_.shape).astype(dtype)
 
 
 _FIGURES: dict[str, Callable[[Array], Any]] = {"min": np.min, "mean": np.mean, "max": np.max, "std": np.std}

@@ -82,12 +82,13 @@ def assemble(packed: Packed, built: Built) -> Assembled:
     program = packed.program
     own = program.descriptors()
     operators = tuple(operator for desc, operator in built.operators.items() if desc in own)
+    symbols = {desc: symbol for desc, symbol in built.symbols.items() if desc in own}
     record = make_record(
         program,
         built.symbols,
         packed.memory,
         constant_of=packed.constants.positions,
         constants=packed.constants.places,
-        notes=record_notes(operators, program.notes, built.checked_order),
+        notes=record_notes(operators, program.notes, built.checked_order, symbols),
     )
     return Assembled(record, packed.constants, built, operators)

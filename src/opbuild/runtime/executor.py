@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -22,7 +22,11 @@ from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
 from opbuild.runtime.library import MOST_OPERANDS, Library, last_error
-from opbuild.runtime.record import CHECKED_ORDER, KernelStep, Record
+from opbuild.runtime.record import CHECKED_ORDER, KERNELS, KernelStep, Record
+from opbuild.runtime.timing import TIMER
+
+if TYPE_CHECKING:
+    from opbuild.runtime.calls import Call
 
 Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | None"]]
 """Evaluates one node on dense arrays, for a version of the operator set; the host backend's face."""
@@ -81,8 +85,23 @@ class Runner(ABC):
         """Return what a call needs to run in some memory."""
 
     @abstractmethod
-    def kernel_of(self, step: int) -> tuple[str, tuple[str, ...]]:
-        """Return the symbol of the kernel that a step calls, and the nodes that it computes."""
+    def call_of(self, step: int) -> Call:
+        """Describe the call of a step."""
+
+    @property
+    @abstractmethod
+    def step_count(self) -> int:
+        """How many calls a run makes."""
+
+    @property
+    @abstractmethod
+    def temporaries(self) -> Mapping[int, int]:
+        """Bytes of the buffers that lie in the memory for temporaries."""
+
+    @property
+    def runners(self) -> tuple[Runner, ...]:
+        """What runs, one after the other."""
+        return (self,)
 
     def _prepare_first(self) -> None:
         """Make ready what a first call needs; where calls of others are under way, that call does it itself."""
@@ -107,7 +126,9 @@ class Runner(ABC):
         arena = block.enter(self)
         outputs = [new_output(shape, dtype) for shape, dtype in self._made]
         arena.attach(inputs, outputs)
-        for function, arguments in arena.steps:
+        timer = TIMER.get()
+        steps = arena.steps if timer is None else timer.wrapped(self, arena.steps)
+        for function, arguments in steps:
             if function(*arguments):
                 raise self._failure(arena, arguments)
         arena.detach()
@@ -116,9 +137,9 @@ class Runner(ABC):
 
     def _failure(self, arena: Prepared, arguments: tuple[Any, ...]) -> RunError:
         failed = next(index for index, (_, each) in enumerate(arena.steps) if each is arguments)
-        symbol, nodes = self.kernel_of(failed)
+        call = self.call_of(failed)
         message = last_error() or "it gave no message"
-        return RunError(f"kernel {symbol} failed: {message}", f"it computes node {', '.join(nodes)}")
+        return RunError(f"kernel {call.symbol} failed: {message}", f"it computes node {', '.join(call.nodes)}")
 
 
 class Executor(Runner):
@@ -162,10 +183,26 @@ class Executor(Runner):
         """Return what a call needs to run in some memory."""
         return Arena(self, memory)
 
-    def kernel_of(self, step: int) -> tuple[str, tuple[str, ...]]:
-        """Return the symbol of the kernel that a step calls, and the nodes that it computes."""
-        found = cast("KernelStep", self.record.steps[step])
-        return found.symbol, found.nodes
+    def call_of(self, step: int) -> Call:
+        """Describe the call of a step."""
+        from opbuild.runtime.calls import host_call, kernel_call
+
+        found = self.record.steps[step]
+        if not isinstance(found, KernelStep):
+            return host_call(found)
+        family, variant = self.record.notes.get(KERNELS, {}).get(found.symbol, ("", {}))
+        sizes = [itemsize(dtype) for dtype in found.argument_types(self.record.buffers)]
+        return kernel_call(found.symbol, found.nodes, (family, variant), found.views, sizes, found.writes)
+
+    @property
+    def step_count(self) -> int:
+        """How many calls a run makes."""
+        return len(self.record.steps)
+
+    @property
+    def temporaries(self) -> Mapping[int, int]:
+        """Bytes of the buffers that lie in the memory for temporaries."""
+        return {index: each.nbytes for index, each in enumerate(self.record.buffers) if each.kind == "temporary"}
 
 
 class Arena:

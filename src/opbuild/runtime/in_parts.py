@@ -14,7 +14,7 @@ from opbuild.graph.types import Array, TensorType
 from opbuild.program import Port
 from opbuild.report import Report
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.executor import Prepared
+from opbuild.runtime.executor import Prepared, Runner
 from opbuild.runtime.parts import Part, Parts
 
 
@@ -59,6 +59,11 @@ class InParts:
     def blocks(self) -> Blocks[Prepared]:
         """The memory in which all parts run."""
         return self._first.executor.blocks
+
+    @property
+    def runners(self) -> tuple[Runner, ...]:
+        """What runs the parts that were met."""
+        return (self._first.executor, *[part.executor for part in self._parts.known])
 
     @property
     def report(self) -> Report:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn, Protocol, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, overload
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import BuildError, InputError, RunError
@@ -19,6 +19,9 @@ from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint, as_input, shape_text
 from opbuild.runtime.executor import Prepared, Runner
 from opbuild.text.plural import counted, verb
+
+if TYPE_CHECKING:
+    from opbuild.runtime.profile import Profile
 
 Shapes = tuple[tuple[int, ...], ...]
 """The shape of each input, in order: what one binding of a network serves."""
@@ -56,6 +59,10 @@ class Runs(Protocol):
     @property
     def blocks(self) -> Blocks[Prepared]:
         """The memory that it runs in."""
+
+    @property
+    def runners(self) -> Sequence[Runner]:
+        """What runs, whole or in parts."""
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Run the network; see ``Executor.run``."""
@@ -223,6 +230,30 @@ class Network:
         if not request.as_list:
             return dict(zip(self._outputs, results, strict=True))
         return [results[index] for index in chosen] if chosen else results
+
+    def profile(self, inputs: Mapping[str, Any] | Sequence[Any] | None = None, *, runs: int = 10) -> Profile:
+        """Time each call of a kernel or of the host backend.
+
+        Args:
+            inputs: Arrays by name or in order; None: random numbers of the shapes that were bound last.
+            runs: How many runs are timed; the median of each call counts.
+
+        Raises:
+            InputError: If inputs are needed, or do not fit; if ``runs`` is below 1.
+            RunError, ModelError, BuildError: As a call does.
+        """
+        from opbuild.runtime.profile import profiled, random_inputs
+
+        given = inputs
+        if given is None:
+            given = random_inputs({port.name: port.type for port in self.bound_inputs or self.inputs})
+        values = self._collect((), given) if isinstance(given, Mapping) else self._collect(tuple(given), {})
+        return profiled(self.name, lambda: self._run(values), runs)
+
+    @property
+    def runners(self) -> tuple[Runner, ...]:
+        """What runs the signature that was bound last, whole or in parts; nothing before any was."""
+        return tuple(self._latest.executor.runners) if self._latest is not None else ()
 
     def _output(self, name: Any) -> int:
         if name in self._outputs:

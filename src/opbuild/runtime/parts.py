@@ -21,6 +21,7 @@ from opbuild.graph.types import Array, Node, TensorType
 from opbuild.report import Clock, Report
 from opbuild.runtime.executor import Evaluate, Runner
 from opbuild.runtime.repeat import Turn, repeat
+from opbuild.runtime.timing import TIMER
 
 MOST_PARTS = 256
 """Parts that stay bound: of a loop whose values grow, each turn is one. They share the memory that they run in."""
@@ -96,8 +97,13 @@ class Parts:
     @property
     def reports(self) -> list[tuple[Cut, Report]]:
         """What the build of each part did that is remembered, and the cut behind it."""
+        return [(part.cut, part.report) for part in self.known]
+
+    @property
+    def known(self) -> list[Part]:
+        """The parts that are remembered."""
         with self._lock:
-            return [(part.cut, part.report) for part in self._parts.values()]
+            return list(self._parts.values())
 
     def run(self, part: Part, values: dict[str, Any]) -> list[Any]:
         """Run a network from its first part.
@@ -247,7 +253,10 @@ def evaluated(evaluate: Evaluate, node: Node, inputs: Sequence[Any], opset: int)
     Raises:
         RunError: If the backend fails.
     """
+    timer = TIMER.get()
     try:
+        if timer is not None:
+            return [dense(result) for result in timer.node(node, partial(evaluate, node, inputs, opset))]
         return [dense(result) for result in evaluate(node, inputs, opset)]
     except OpbuildError:
         raise

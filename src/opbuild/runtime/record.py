@@ -23,6 +23,8 @@ ALIGNMENT = 64
 """Bytes; every buffer begins on a cache line."""
 CHECKED_ORDER = "check_flag"
 """The note of a record that lists the kernels to be checked by ``runtime.order_check``."""
+KERNELS = "kernels"
+"""The note of a record that has the family and the variant of each kernel, by symbol."""
 INT32_MAX = 2**31 - 1
 """Extents and strides travel in 32 bits."""
 

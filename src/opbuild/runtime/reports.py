@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.program import HostCall
 from opbuild.report import Clock, OperatorReport, Report
-from opbuild.runtime.record import CHECKED_ORDER, Record
+from opbuild.runtime.record import CHECKED_ORDER, KERNELS, Record
 
 
 def record_notes(
-    operators: Sequence[OperatorReport], lowering: Mapping[str, Any], checked: Sequence[str] = ()
+    operators: Sequence[OperatorReport],
+    lowering: Mapping[str, Any],
+    checked: Sequence[str] = (),
+    symbols: Mapping[OpDesc, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return what a record keeps of a build for later reports, and the kernels whose order of tasks is checked."""
     return ({CHECKED_ORDER: list(checked)} if checked else {}) | {
         "operators": [[operator.name, list(operator.nodes), operator.milliseconds] for operator in operators],
+        KERNELS: {symbol: [desc.family, dict(desc.variant)] for desc, symbol in symbols.items()},
         "lowering": {str(node): str(note) for node, note in lowering.items()},
     }
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from opbuild.runtime.library import Library
 from opbuild.runtime.memory_plan import Lives
 from opbuild.runtime.record import INT32_MAX
 from opbuild.runtime.template import OpenHost, OpenKernel, OpenType, OpenView, Template, views_of_step
+
+if TYPE_CHECKING:
+    from opbuild.runtime.calls import Call
 
 
 class Kernel(NamedTuple):
@@ -161,10 +164,28 @@ class SizedExecutor(Runner):
         """Return what a call needs to run in some memory."""
         return _Sized(self, memory)
 
-    def kernel_of(self, step: int) -> tuple[str, tuple[str, ...]]:
-        """Return the symbol of the kernel that a step calls, and the nodes that it computes."""
-        found = cast("OpenKernel", self._layout.template.steps[step])
-        return self._chosen[found.decided].kernel.symbol, found.nodes
+    def call_of(self, step: int) -> Call:
+        """Describe the call of a step."""
+        from opbuild.runtime.calls import host_call, kernel_call
+
+        found = self._layout.template.steps[step]
+        if isinstance(found, OpenHost):
+            return host_call(self.host_calls[step])
+        desc, symbol, _, _ = self._chosen[found.decided].kernel
+        views = [self._view(view) for view in found.views]
+        sizes = [itemsize(operand.dtype) for operand in desc.operands]
+        made_as = (desc.family, desc.variant)
+        return kernel_call(symbol, found.nodes, made_as, views, sizes, len(desc.outputs))
+
+    @property
+    def step_count(self) -> int:
+        """How many calls a run makes."""
+        return len(self._layout.template.steps)
+
+    @property
+    def temporaries(self) -> Mapping[int, int]:
+        """Bytes of the buffers that lie in the memory for temporaries."""
+        return {int(index): int(self._nbytes[index]) for index in np.flatnonzero(self._layout.is_temporary)}
 
     @cached_property
     def host_calls(self) -> dict[int, HostCall]:

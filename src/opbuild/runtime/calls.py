@@ -1,0 +1,81 @@
+"""Calls: what a network calls, as readers are told; a start never needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from opbuild.dtypes import numpy_dtype
+from opbuild.graph.types import Node, TensorType
+from opbuild.program import HostCall, View
+from opbuild.runtime.counting import operations, touched_bytes
+
+HOST = "host"
+"""The kernel, as profiles show it, of what the host backend evaluates."""
+
+
+class Call(NamedTuple):
+    """One call of a network, as far as its operands and its kernel say.
+
+    Attributes:
+        symbol: The kernel's symbol; empty for a call of the host backend.
+        nodes: Names of the model's nodes that it computes.
+        family: The kernel's family, or the node's operator type on the host; empty if a network was stored without it.
+        variant: How the kernel computes.
+        shape: Extents of what it writes first, outermost first, as the kernel sees them.
+        operations: Multiplications and additions; 0 where they are not counted.
+        nbytes: Bytes of its operands.
+        buffers: The buffers that it touches.
+    """
+
+    symbol: str
+    nodes: tuple[str, ...]
+    family: str
+    variant: Mapping[str, Any]
+    shape: tuple[int, ...]
+    operations: int
+    nbytes: int
+    buffers: tuple[int, ...] = ()
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name as the store has it but for the device, or what is evaluated on the host."""
+        return self.symbol.removesuffix("__kernel0") if self.symbol else f"{HOST} {self.family}"
+
+    @property
+    def is_host(self) -> bool:
+        """Whether the host backend evaluates it."""
+        return not self.symbol
+
+
+def kernel_call(
+    symbol: str,
+    nodes: tuple[str, ...],
+    made_as: tuple[str, Mapping[str, Any]],
+    views: Sequence[View],
+    itemsizes: Sequence[int],
+    writes: int,
+) -> Call:
+    """Describe a call of a kernel; ``made_as`` is its family and its variant."""
+    family, variant = made_as
+    dims = [view.dims for view in views]
+    shape = tuple(extent for extent, _ in reversed(dims[-writes]))
+    counted, touched = operations(family, dims, writes), touched_bytes(dims, itemsizes)
+    return Call(symbol, nodes, family, variant, shape, counted, touched, tuple(view.buffer for view in views))
+
+
+def host_call(call: HostCall) -> Call:
+    """Describe a call of the host backend."""
+    types = [each for each in (*call.input_types, *call.output_types) if each is not None]
+    shape = next((each.shape for each in call.output_types if each is not None), ())
+    buffers = tuple(view.buffer for view in (*call.inputs, *call.outputs) if view is not None)
+    return Call("", call.nodes, call.node.op_type, {}, shape, 0, sum(map(_nbytes, types)), buffers)
+
+
+def _nbytes(type_: TensorType) -> int:
+    return type_.size * numpy_dtype(type_.dtype).itemsize
+
+
+def node_call(node: Node) -> Call:
+    """Describe what is evaluated between the parts of a network."""
+    return Call("", (node.name,), node.op_type, {}, (), 0, 0)
