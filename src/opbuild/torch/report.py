@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from opbuild.report import Report as BuildReport
+from opbuild.text.plural import counted
 
 
 @dataclass(eq=False)
@@ -85,10 +86,8 @@ class Report:
         return sum(graph.built for graph in self.graphs)
 
     def __str__(self) -> str:
-        lines = [
-            f"{len(self.graphs)} graphs: {self.compiled.total()} operators compiled ({self.built} built), "
-            f"{self.partitioned.total()} left to torch"
-        ]
+        graphs, compiled = counted(len(self.graphs), "graph"), counted(self.compiled.total(), "operator")
+        lines = [f"{graphs}: {compiled} compiled ({self.built} built), {self.partitioned.total()} left to torch"]
         lines += [f"  {count} {name}: {why}" for (name, why), count in sorted(self.partitioned.items())]
         lines += [f"  fallback: {each}" for each in self.fallbacks]
         return "\n".join(lines)
