@@ -313,7 +313,8 @@ class EarlyStart:
 
     def _warm(self) -> Builder:
         builder = make_builder(self._setup, self._stores)
-        builder.warm_up()
+        # With a pack a server would be started in vain for most networks, and take a core from reading the model.
+        builder.warm_up(serving=self._stores.packs_compiler() is None)
         return builder
 
 
