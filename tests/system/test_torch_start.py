@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from opbuild.errors import FileError, InputError, InvalidModelError, OpbuildError, UnsupportedOperatorError
+from opbuild.errors import BuildError, FileError, InputError, InvalidModelError, OpbuildError, UnsupportedOperatorError
 
 torch = pytest.importorskip("torch", reason="the back end of torch.compile needs torch")
 
 from torch import nn  # noqa: E402
 
 import opbuild.torch  # noqa: E402
+from opbuild.torch.artifacts import OperatorArtifact  # noqa: E402
 from opbuild.torch.saved import read_saved  # noqa: E402
 from torch_started import Plain, Small, options, rows  # noqa: E402
 
@@ -186,3 +187,42 @@ def test_what_is_done_around_a_graph_is_not_lost_when_it_is_stored(shared_store:
     compiled = torch.compile(Plain(), fullgraph=True, backend=opbuild.torch.opbuild)
     with pytest.raises(OpbuildError, match="needs gradients"), pytest.warns(UserWarning, match="gradients"):
         compiled.forward.aot_compile(((rows(3),), {}))
+
+
+ARTIFACTS = """
+import torch
+from torch_started import Plain, rows
+import opbuild.torch
+model = Plain().eval()
+compiled = torch.compile(model, backend=opbuild.torch.opbuild)
+if sys.argv[2] == "load":
+    with open(sys.argv[1], "rb") as file:
+        found = torch.compiler.load_cache_artifacts(file.read())
+    assert found.artifacts["opbuild"]
+with torch.no_grad():
+    torch.testing.assert_close(compiled(rows(3)), model(rows(3)))
+if sys.argv[2] == "save":
+    with open(sys.argv[1], "wb") as file:
+        file.write(torch.compiler.save_cache_artifacts()[0])
+print(opbuild.torch.report().built)
+"""
+
+
+def test_the_artifacts_of_torchs_caches_bring_operators_to_an_empty_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process compiles and saves; another one with another store loads and compiles nothing."""
+    for mode in ("save", "load"):
+        monkeypatch.setenv("MS_COMPILER_CACHE_PATH", str(tmp_path / mode))
+        monkeypatch.setenv("OPBUILD_NUM_THREADS", "1")
+        built = int(in_another_process(ARTIFACTS, tmp_path / "artifacts", mode))
+        assert built == (0 if mode == "load" else 1)
+
+
+def test_a_damaged_artifact_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not what was saved does not come into a store."""
+    monkeypatch.setenv("MS_COMPILER_CACHE_PATH", str(tmp_path))
+    for content in (b"", b"{}", b'{"blake3":"'):
+        with pytest.raises(BuildError, match="the artifact x_1_0 is not what was saved"):
+            OperatorArtifact("x_1_0", content).populate_cache()
+    assert not list(tmp_path.rglob("*.o"))

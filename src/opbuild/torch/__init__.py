@@ -7,6 +7,7 @@ first asked for, because what compiles imports Dynamo, which takes longer than a
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from opbuild.torch import artifacts as _artifacts  # noqa: F401  torch knows them by name from now on
 from opbuild.torch.report import Graph, Report, report, reset
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from torch._guards import CompileContext, TracingContext
 
 from opbuild.frontend.torch.capture import target_of
 from opbuild.torch.ahead import is_ahead_of_time, require_plain, storable, without_own_cache
+from opbuild.torch.artifacts import Recorder
 from opbuild.torch.decompositions import decompositions
 from opbuild.torch.flat import Flat, flat_of
 from opbuild.torch.part import Part
@@ -90,10 +91,11 @@ def _compile(settings: Settings, graph: Graph, flat: list[Flat] | None) -> Calla
             flat.append(flat_of(partitioned.module, partitioned.programs))
             require_plain(_metadata())
         module, follows, precedes = partitioned.module, _follows(), _may_have_other_sizes()
+        tell = Recorder(settings.config)
         for name, program in partitioned.programs.items():
             eager = module.get_submodule(name)
             delattr(module, name)
-            setattr(module, name, Part(program, eager, settings, graph, follows=follows, precedes=precedes))
+            setattr(module, name, Part(program, eager, settings, graph, follows=follows, precedes=precedes, tell=tell))
         return _boxed(module, graph)
 
     return compiler

@@ -41,6 +41,7 @@ class Part:
         graph: Is told what becomes of it.
         follows: Whether the same was built for other sizes before.
         precedes: Whether the same may be handed over again with open sizes.
+        tell: Told what each build did.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Part:
         *,
         follows: bool = False,
         precedes: bool = False,
+        tell: Callable[[Report], None] = lambda _: None,
     ) -> None:
         self._program = program
         self._eager = eager
@@ -59,6 +61,8 @@ class Part:
         self._graph = graph
         self._follows = follows
         self._precedes = precedes
+        self._tell = tell
+        self._told: Report | None = None
         self._lock = threading.Lock()
         self._weights: Weights | None = None
         self._network: Network | None = None
@@ -103,6 +107,10 @@ class Part:
             for index in program.given
         ]
         results = network(*arrays)
+        report = network.report
+        if report is not self._told:
+            self._told = report
+            self._tell(report)
         tensors = iter(results if isinstance(results, tuple) else (results,))
         sizes = iter(self._output_sizes(program, arrays, args))
         found = [next(sizes) if each.is_size else to_tensor(next(tensors), each.order) for each in program.outputs]
