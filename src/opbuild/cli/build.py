@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from opbuild.cli.options import model_arguments, model_of, model_options
+from opbuild.cli.picture import Picture, picture_options
 from opbuild.cli.strict import StorageWatch, stored_in
 from opbuild.config import Config
 from opbuild.text.plural import counted
@@ -18,9 +19,17 @@ from opbuild.text.plural import counted
 @click.command()
 @model_arguments()
 @model_options
+@picture_options
 @click.option("--strict", is_flag=True, help="Fail, once it is built, if something could not be stored.")
 def build(
-    path: Path | None, model: Path | None, input_shapes: dict[str, tuple[int, ...]], *, strict: bool, **options: Any
+    path: Path | None,
+    model: Path | None,
+    input_shapes: dict[str, tuple[int, ...]],
+    *,
+    strict: bool,
+    report: Path | None,
+    trace: Path | None,
+    **options: Any,
 ) -> None:
     """Build an ONNX model and show what was built and reused, why, and how long it took.
 
@@ -32,17 +41,19 @@ def build(
     from opbuild.cli.run_model import require_shapes
     from opbuild.cli.tables import say, show_report
 
-    model = model_of(path, model)
+    model, picture = model_of(path, model), Picture(report, trace)
     with build_progress(Console(stderr=True)) as observer:
         started = time.perf_counter()
-        watch = StorageWatch(observer)
+        watch = StorageWatch(picture.watching(observer))
         network = build_network(model, input_shapes=input_shapes or None, observer=watch, **options)
         seconds = time.perf_counter() - started
     require_shapes(network)
-    report = network.report
-    show_report(report)
-    counts = f"{counted(report.built, 'operator')} built, {report.reused} reused{watch.summary}"
+    made = network.report
+    show_report(made)
+    counts = f"{counted(made.built, 'operator')} built, {made.reused} reused{watch.summary}"
     say(f"{counts}, ready in {seconds:.2f} s")
-    if place := stored_in(Config.from_environment(cache_path=options["cache_path"]), watch):
+    config = Config.from_environment(cache_path=options["cache_path"], num_threads=options["num_threads"])
+    if place := stored_in(config, watch):
         say(place, soft_wrap=True)
+    picture.write(network, config)
     watch.require_stored(strict)

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 from opbuild.cli.option_values import FOLDER, OnePath, Whole
 from opbuild.cli.options import model_arguments, model_of, model_options
+from opbuild.cli.picture import picture_options
 from opbuild.errors import OptionError
 from opbuild.files.kinds import OFFLINE, ONNX, SCRIPT, kind_of, require_kind
 
@@ -43,6 +44,7 @@ class RunCommand(click.Command):
 @click.option("--repeat", metavar="N", type=Whole(1), default=10, show_default=True,
               help="Timed calls after the first.")  # fmt: skip
 @click.option("--seed", metavar="N", type=Whole(0), default=0, show_default=True, help="Seed of the random inputs.")
+@picture_options
 @model_options
 def run(
     path: Path | None, model: Path | None, arguments: tuple[str, ...], serve: tuple[str, ...], **options: Any

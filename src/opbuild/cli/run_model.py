@@ -15,12 +15,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from opbuild.cli.picture import Picture
 from opbuild.cli.progress import build_progress
 from opbuild.cli.strict import StorageWatch, stored_in
 from opbuild.cli.tables import WHOLE_NAMES, output_console, plain_table, say
 from opbuild.config import Config
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import FileError, InputError, OptionError, ShapeError
+from opbuild.events import ignore
 from opbuild.files.kinds import ARRAY, require_kind
 from opbuild.files.writing import unwritable_folder
 from opbuild.graph.types import TensorType
@@ -47,6 +49,8 @@ def run_model(
     output_dir: Path | None,
     repeat: int,
     seed: int,
+    report: Path | None = None,
+    trace: Path | None = None,
     **settings: Any,
 ) -> None:
     """Load an offline model, or build a model if needed, call it, and print what came out and how long it took.
@@ -59,6 +63,8 @@ def run_model(
         output_dir: Where to write the outputs as ``.npy`` files; None: nowhere.
         repeat: Number of timed calls.
         seed: Seed of the random numbers.
+        report: Where to write the build and the times of the calls as a page; None: nowhere.
+        trace: Where to write them as a trace; None: nowhere.
         settings: Arguments of ``Config.from_environment``; of an offline model ``num_threads``.
 
     Raises:
@@ -68,12 +74,14 @@ def run_model(
     """
     if output_dir is not None and (problem := unwritable_folder(output_dir)):  # before anything is built
         raise OptionError(f"--output_dir is {str(output_dir)!r}, and {problem}", OUTPUT_HINT)
-    given, place = read_inputs(inputs), ""
+    given, place, picture = read_inputs(inputs), "", Picture(report, trace)
+    config = Config.from_environment(**settings)
     if is_built:
+        picture.watching(ignore)
         from opbuild.offline.load import open_offline
 
         started = time.perf_counter()
-        network, served = open_offline(path, Config.from_environment(**settings))
+        network, served = open_offline(path, config)
         check_inputs(network.inputs, given, input_shapes, built=True)
         data = complete_inputs(network, given, seed, input_shapes, served)
         outputs = network.run(data)
@@ -82,7 +90,7 @@ def run_model(
         from opbuild.api import compile_model
 
         with build_progress(Console(stderr=True)) as observer:
-            started, watch, config = time.perf_counter(), StorageWatch(observer), Config.from_environment(**settings)
+            started, watch = time.perf_counter(), StorageWatch(picture.watching(observer))
             network = compile_model(
                 path, config, input_shapes=input_shapes, observer=watch,
                 check=lambda ports: check_inputs(ports, given, input_shapes),
@@ -94,6 +102,8 @@ def run_model(
     _show(network, data, outputs, first, repeat)
     if place:
         say(place, soft_wrap=True)
+    if picture.is_wanted:
+        picture.write(network, config, network.profile(data, runs=repeat))
     if output_dir is not None:
         write_outputs(outputs, output_dir)
 

@@ -1,0 +1,1 @@
+"""A build and a run to look at: one HTML page, and traces for Chrome and Perfetto."""

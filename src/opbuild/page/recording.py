@@ -1,0 +1,108 @@
+"""Recording: what a build told, with the time of each event, and from it a timeline by worker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from opbuild.events import CompileFinished, CompileStarted, Event, Observer, Taken, Working, ignore
+
+STEPS = "steps"
+"""The lane of what is done besides compiling."""
+
+
+class Span(NamedTuple):
+    """Something that a build did.
+
+    Attributes:
+        lane: ``steps``, or ``worker`` and a number.
+        name: The step, or the operator that was compiled.
+        began: Milliseconds since the recording began.
+        milliseconds: How long it took.
+        detail: Why it was done, or empty.
+    """
+
+    lane: str
+    name: str
+    began: float
+    milliseconds: float
+    detail: str = ""
+
+
+class Recording:
+    """An observer that keeps events with their times and passes them on; threads of a build may call it.
+
+    Args:
+        observer: Gets every event.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(self, observer: Observer = ignore, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._observer, self._clock = observer, clock
+        self._lock = threading.Lock()
+        self._began = clock()
+        self._events: list[tuple[float, Event]] = []
+
+    def __call__(self, event: Event) -> None:
+        """Observe one event."""
+        with self._lock:
+            self._events.append((1e3 * (self._clock() - self._began), event))
+        self._observer(event)
+
+    @property
+    def milliseconds(self) -> float:
+        """Time since the recording began."""
+        return 1e3 * (self._clock() - self._began)
+
+    def spans(self, end: float) -> tuple[Span, ...]:
+        """Return what was done until ``end``, in the order in which it began.
+
+        Events do not say which worker compiles: an operator stands in the first lane that is free when it begins.
+        """
+        with self._lock:
+            events = list(self._events)
+        return tuple(sorted([*_compiles(events, end), *_steps(events, end)], key=lambda span: span.began))
+
+
+def _compiles(events: list[tuple[float, Event]], end: float) -> list[Span]:
+    lanes: list[str] = []  # the operator in each lane, empty if it is free
+    running: dict[str, tuple[int, float, str]] = {}
+    spans = []
+
+    def finish(name: str, now: float) -> None:
+        if name in running:
+            lane, began, reason = running.pop(name)
+            lanes[lane] = ""
+            spans.append(Span(f"worker {lane + 1}", name, began, now - began, reason))
+
+    for now, event in events:
+        if isinstance(event, CompileStarted):
+            if "" not in lanes:
+                lanes.append("")
+            lane = lanes.index("")
+            lanes[lane] = event.name
+            running[event.name] = (lane, now, event.reason)
+        elif isinstance(event, (CompileFinished, Taken)):
+            finish(event.name, now)
+    for name in list(running):
+        finish(name, end)
+    return spans
+
+
+def _steps(events: list[tuple[float, Event]], end: float) -> list[Span]:
+    """Return the steps besides compiling; each lasts until the next begins or its last event, whichever is there."""
+    begun: list[tuple[str, float, float]] = []
+    for now, event in events:
+        if not isinstance(event, Working):
+            continue
+        if begun and begun[-1][0] == event.step:
+            begun[-1] = (event.step, begun[-1][1], now)
+        else:
+            begun.append((event.step, now, now))
+    spans = []
+    for index, (step, began, last) in enumerate(begun):
+        following = begun[index + 1][1] if index + 1 < len(begun) else end
+        spans.append(Span(STEPS, step, began, (last if last > began else following) - began))
+    return spans

@@ -1,0 +1,48 @@
+"""The peak of this machine by its data sheet, to which measured rates are compared."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_CPUINFO = Path("/proc/cpuinfo")
+_FREQUENCY = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
+
+
+def gigahertz(cpuinfo: Path = _CPUINFO, frequency: Path = _FREQUENCY) -> float | None:
+    """Return the clock that the system names: the greatest it allows, else the one it reports; None if it names none.
+
+    Virtual machines often report less than their cores run at.
+    """
+    try:
+        return int(frequency.read_text(encoding="ascii")) / 1e6
+    except (OSError, ValueError):
+        pass
+    found = re.search(r"^cpu MHz\s*:\s*([\d.]+)", _read(cpuinfo), re.MULTILINE)
+    return float(found[1]) / 1e3 if found else None
+
+
+def nominal_gflops(lanes: int, threads: int, cpuinfo: Path = _CPUINFO, frequency: Path = _FREQUENCY) -> float | None:
+    """Return float32 multiplications and additions in a nanosecond: lanes, two units, two a lane, the clock.
+
+    AMD's cores before Zen 5 (family 25) have one unit of 512 bits, whose two halves serve 256 bits each.
+
+    Args:
+        lanes: float32 elements of a vector register.
+        threads: Cores that work.
+        cpuinfo: Where the system describes the processor.
+        frequency: Where the system has its greatest clock.
+    """
+    clock = gigahertz(cpuinfo, frequency)
+    if clock is None:
+        return None
+    text = _read(cpuinfo)
+    halved = "AuthenticAMD" in text and re.search(r"^cpu family\s*:\s*25$", text, re.MULTILINE) and lanes == 16
+    return lanes * (1 if halved else 2) * 2 * clock * threads
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
