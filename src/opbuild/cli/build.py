@@ -47,6 +47,7 @@ def build(
         watch = StorageWatch(picture.watching(observer))
         network = build_network(model, input_shapes=input_shapes or None, observer=watch, **options)
         seconds = time.perf_counter() - started
+    picture.built()
     require_shapes(network)
     made = network.report
     show_report(made)

@@ -50,6 +50,7 @@ class Picture:
     report: Path | None
     trace: Path | None
     recording: Recording | None = None
+    _ended: float = 0.0
 
     @property
     def is_wanted(self) -> bool:
@@ -72,6 +73,11 @@ class Picture:
         self.recording = Recording(observer)
         return self.recording
 
+    def built(self) -> None:
+        """Note that the build ended: what follows is no part of it."""
+        if self.recording is not None:
+            self._ended = self.recording.milliseconds
+
     def write(self, network: Network, config: Config, profile: Profile | None = None) -> None:
         """Write what is to be written.
 
@@ -85,7 +91,7 @@ class Picture:
         """
         from opbuild.cli.tables import say
 
-        spans = self.recording.spans(self.recording.milliseconds) if self.recording is not None else ()
+        spans = self.recording.spans(self._ended) if self.recording is not None else ()
         if self.report is not None:
             _write("report", self.report, _page(network, config, spans, profile))
             say(f"{self.report}: the build as a page", soft_wrap=True)

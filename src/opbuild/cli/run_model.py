@@ -99,6 +99,7 @@ def run_model(
             outputs = network.run(data)
             first = time.perf_counter() - started
         place = stored_in(config, watch) if network.report.built else ""
+    picture.built()
     _show(network, data, outputs, first, repeat)
     if place:
         say(place, soft_wrap=True)

@@ -74,6 +74,7 @@ def built_and_timed(
                 model, config, input_shapes=input_shapes, observer=picture.watching(observer),
                 check=lambda ports: check_inputs(ports, given, input_shapes),
             )  # fmt: skip
+    picture.built()
     if not timed and network.bound_inputs:
         return network, config, None
     data = complete_inputs(network, given, seed, input_shapes, served)
