@@ -30,8 +30,9 @@ from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
 from opbuild.platform.limits import names_limits
 from opbuild.report import Clock, Report
+from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.network import Binding, Bound, Network, Shapes
+from opbuild.runtime.network import Network
 from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:

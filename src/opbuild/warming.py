@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from opbuild.kernel.networks import ImageKey
     from opbuild.models.source import ModelSource
-    from opbuild.runtime.network import Shapes
+    from opbuild.runtime.binding import Shapes
 
 Given = dict[str, tuple[int, ...]]
 

@@ -163,7 +163,7 @@ def build(remote: Service, config: Config, told: list[str]) -> tuple[int, set[st
 def test_a_build_ends_well_whatever_a_server_does(
     fault: str, moment: int, written: Path, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What came before is used, the rest compiled; the word is the right one; one warning; soon nothing is asked."""
+    """What came before is used, the rest compiled; the right word, one warning (F39, F59, F67)."""
     monkeypatch.setattr("opbuild.store.at_once._THREADS", 1)
     misbehave, words = FAULTS[fault]
     told: list[str] = []

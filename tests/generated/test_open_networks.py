@@ -30,8 +30,8 @@ from opbuild.pipeline.loaded import with_rank
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.pipeline.templates import OpenProgram
 from opbuild.program import KernelCall, Program, View
+from opbuild.runtime.binding import Shapes
 from opbuild.runtime.memory_plan import views_of
-from opbuild.runtime.network import Shapes
 from opbuild.runtime.template import OpenKernel, OpenView, Template, views_of_step
 from opbuild.runtime.weights import Packer, pack_constants
 

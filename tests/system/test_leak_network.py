@@ -12,8 +12,9 @@ import numpy as np
 from handmade import build, chain, parallel_program
 from opbuild.graph.types import TensorType
 from opbuild.report import Report
+from opbuild.runtime.binding import Binding
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.network import Binding, Network
+from opbuild.runtime.network import Network
 
 
 def resident() -> int:

@@ -9,8 +9,9 @@ import numpy as np
 from handmade import build, chain, counting, expected_chain
 from opbuild.graph.types import TensorType
 from opbuild.report import Report
+from opbuild.runtime.binding import Binding, Shapes
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.network import Binding, Network, Shapes
+from opbuild.runtime.network import Network
 from together import run_together
 
 SIZE = 20_000

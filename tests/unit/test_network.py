@@ -21,9 +21,10 @@ from opbuild.errors import InputError, RunError
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.program import Buffer, BufferKind, HostCall, KernelCall, Port, Program, View
 from opbuild.report import Report
+from opbuild.runtime.binding import Binding, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.network import Binding, Network, Shapes
+from opbuild.runtime.network import Network
 from pools import tasks_of_process
 
 

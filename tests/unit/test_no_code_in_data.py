@@ -59,6 +59,7 @@ REVIEWED = {
     ("frontend/torch/rules/__init__.py", "import_module"): "modules of this package, from a list there",
     ("cli/executors.py", "import_module"): "distributed, by its own name",
     ("onnxruntime/model.py", "compile"): "opbuild's own, of a model",
+    ("torch/__init__.py", "import_module"): "modules of this package, from a list there",
     ("platform/aliases.py", "import_module"): "modules of the face that stands in for a package, by their names",
     ("mindspore/names.py", "import_module"): "modules of this package, from a list in each package",
     ("onnx_backend.py", "compile"): "opbuild's own, of a model",

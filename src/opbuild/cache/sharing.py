@@ -25,7 +25,7 @@ from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stages import Planned
 from opbuild.pipeline.stores import Stores, deciding_builder
 from opbuild.report import Clock
-from opbuild.runtime.network import Shapes
+from opbuild.runtime.binding import Shapes
 from opbuild.runtime.record import from_json
 from opbuild.store.at_once import at_once
 from opbuild.store.disk import DiskStore

@@ -18,7 +18,7 @@ from opbuild.models.served import host_calls
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.limits import require_room
 from opbuild.report import Clock
-from opbuild.runtime.network import Shapes
+from opbuild.runtime.binding import Shapes
 
 if TYPE_CHECKING:
     from opbuild.frontend.onnx_model import OnnxModel

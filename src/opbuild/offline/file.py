@@ -33,9 +33,9 @@ from opbuild.offline.format import (
 )
 from opbuild.offline.program_json import tables
 from opbuild.platform.digest import blake3_of
+from opbuild.runtime.binding import Shapes
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.runtime.image import load_constants
-from opbuild.runtime.network import Shapes
 from opbuild.runtime.record import ALIGNMENT, Constant, Record, from_json, to_json
 from opbuild.text.canonical import canonical_json
 

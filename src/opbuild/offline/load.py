@@ -16,11 +16,12 @@ from opbuild.offline.format import GRAPH
 from opbuild.offline.range_binder import RangeBinder
 from opbuild.platform.limits import names_limits
 from opbuild.report import Clock
+from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor, Prepared
 from opbuild.runtime.library import Library
-from opbuild.runtime.network import Binding, Bound, Network, Shapes
+from opbuild.runtime.network import Network
 from opbuild.runtime.reports import stored_report
 
 MOST_SHOWN = 20

@@ -22,7 +22,7 @@ from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stages import Planned
 from opbuild.pipeline.stores import Stores
 from opbuild.report import Clock
-from opbuild.runtime.network import Shapes
+from opbuild.runtime.binding import Shapes
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:

@@ -31,13 +31,13 @@ from opbuild.pipeline.stages import host_nodes, require_portable
 from opbuild.platform.sources import own_sources
 from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
+from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor, Prepared
 from opbuild.runtime.image import load_constants
 from opbuild.runtime.in_parts import InParts
 from opbuild.runtime.library import Library
-from opbuild.runtime.network import Binding, Bound, Shapes
 from opbuild.runtime.parts import Part, Parts
 from opbuild.runtime.record import Constant
 from opbuild.runtime.reports import stored_report

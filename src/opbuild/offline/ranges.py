@@ -27,7 +27,7 @@ from opbuild.offline.format import GRAPH, Section
 from opbuild.pipeline.stages import HostNode, Planned, host_nodes
 from opbuild.platform.sources import own_sources
 from opbuild.program import Buffer, Program
-from opbuild.runtime.network import Shapes
+from opbuild.runtime.binding import Shapes
 from opbuild.runtime.record import Constant
 from opbuild.runtime.weights import SMALL
 from opbuild.text.canonical import canonical_json

@@ -26,8 +26,8 @@ from opbuild.pipeline.images import Ahead
 from opbuild.pipeline.stores import Stores
 from opbuild.platform.background import Background, begin
 from opbuild.report import Clock, OperatorReport, Report
+from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.library import Library
-from opbuild.runtime.network import Binding, Bound, Shapes
 from opbuild.runtime.template import OpenKernel
 
 if TYPE_CHECKING:

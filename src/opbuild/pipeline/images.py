@@ -19,11 +19,11 @@ from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.sources import own_sources, own_sources_edited
 from opbuild.report import Clock, Report
+from opbuild.runtime.binding import Binding
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.executor import Executor, Prepared
 from opbuild.runtime.image import ImageStore
 from opbuild.runtime.library import Library
-from opbuild.runtime.network import Binding
 from opbuild.runtime.record import Record
 from opbuild.runtime.reports import stored_report
 from opbuild.version import __version__

@@ -17,7 +17,7 @@ from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stores import Stores, deciding_builder
 from opbuild.report import Clock
-from opbuild.runtime.network import Binding
+from opbuild.runtime.binding import Binding
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder

@@ -22,9 +22,9 @@ from opbuild.pipeline.templates import OpenProgram
 from opbuild.program import KernelCall, Program, View
 from opbuild.report import Clock
 from opbuild.runtime.assembly import make_record
+from opbuild.runtime.binding import Shapes
 from opbuild.runtime.link import find_linker
 from opbuild.runtime.memory_plan import plan
-from opbuild.runtime.network import Shapes
 from opbuild.runtime.record import Record
 from opbuild.runtime.reports import record_notes
 from opbuild.runtime.sized import Layout

@@ -20,7 +20,7 @@ from opbuild.models.declaration import Declaration, Declared
 from opbuild.models.source import ModelSource
 from opbuild.platform.digest import blake3_of
 from opbuild.report import Clock
-from opbuild.runtime.network import Binding, Shapes
+from opbuild.runtime.binding import Binding, Shapes
 from opbuild.runtime.parts import Part
 from opbuild.text.canonical import canonical_json
 

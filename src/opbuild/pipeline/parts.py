@@ -14,9 +14,9 @@ from opbuild.models.source import ModelSource
 from opbuild.pipeline.images import Images, Wanted
 from opbuild.pipeline.part_sizes import NewSizes, PartSizes
 from opbuild.report import Clock
+from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.in_parts import InParts
-from opbuild.runtime.network import Binding, Bound, Shapes
 from opbuild.runtime.parts import MOST_STATES, Part, Parts
 
 if TYPE_CHECKING:

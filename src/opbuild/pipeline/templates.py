@@ -17,7 +17,7 @@ from opbuild.lowering.lower import lower
 from opbuild.lowering.recording import Question, Recording
 from opbuild.pipeline.loaded import with_rank
 from opbuild.program import Buffer, Call, HostCall, KernelCall, Port, Program, View
-from opbuild.runtime.network import Shapes
+from opbuild.runtime.binding import Shapes
 from opbuild.runtime.template import (
     NONE,
     Decided,

@@ -13,7 +13,7 @@ from opbuild.graph.types import Array, Graph
 from opbuild.models.declaration import Declaration, Declared
 from opbuild.platform.digest import blake3_of
 from opbuild.report import Clock
-from opbuild.runtime.network import Shapes
+from opbuild.runtime.binding import Shapes
 
 
 class ProgramSource:
