@@ -124,11 +124,8 @@ class Extents:
 
     def _least_without_quotient(self, polynomial: Polynomial) -> float:
         """Return what ``least`` does, by what is divided: a remainder lies below its divisor."""
-        alone = [
-            (monomial[0], factor)
-            for monomial, factor in polynomial
-            if len(monomial) == 1 and self._divisor(monomial[0]) > 0
-        ]
+        single = [(monomial[0], factor) for monomial, factor in polynomial if len(monomial) == 1]
+        alone = [(variable, factor) for variable, factor in single if self._divisor(variable) > 0]
         if not alone:
             return float("-inf")
         variable, factor = max(alone)  # what is divided is made of earlier ones
