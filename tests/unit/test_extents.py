@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbuild.graph.extents import ClosedError, Extent, Extents, at_hand
+from opbuild.graph.extents import ClosedError, Extent, Extents, at_hand, at_most
 from opbuild.graph.formulas import Formulas, Numbers
 
 Program = list[tuple[str, int, int]]
@@ -151,3 +151,31 @@ def test_an_extent_says_what_it_is() -> None:
     """For who debugs: the value at hand and the polynomial."""
     assert repr(Extents().input(7) * 2) == "Extent(14: (((0,), 2),))"
     assert isinstance(Extents().input(7), Extent)
+
+
+@given(PROGRAMS, SIZES, SIZES)
+def test_no_result_is_below_what_is_the_least_of_it(
+    program: Program, first: tuple[int, int], second: tuple[int, int]
+) -> None:
+    """Wherever the conditions hold, also for quotients and remainders, which lie near what is divided."""
+    extents = Extents()
+    results = run(program, (extents.input(first[0]), extents.input(first[1])))
+    bounds = [(extents.least(each.polynomial), at_most(each)) if isinstance(each, Extent) else None for each in results]
+    if Numbers(extents).formulas()(second) is None:
+        return
+    for bound, value in zip(bounds, run(program, second), strict=True):
+        if bound is not None:
+            assert bound[0] <= value
+            assert isinstance(bound[1], Extent) or value <= bound[1]
+
+
+def test_what_a_stride_leaves_over_is_less_than_the_stride() -> None:
+    """The geometry of windows is the same whether an extent is odd or even: nothing of it is a condition."""
+    extents = Extents()
+    width = extents.input(321)
+    out = (width - 1) // 2 + 1
+    assert (out - 1) * 2 < width
+    assert at_most((out - 1) * 2 + 2 - width) == 1
+    assert at_most(width) is width
+    assert width * 2 / width == 2.0
+    assert [each.kind for each in extents.conditions] == ["not zero"]

@@ -23,7 +23,7 @@ _MOVES = frozenset(
 )
 """Operators that only move elements of their first input (Concat: of all)."""
 
-_SHAPES = {"Reshape": (1,), "Expand": (1,), "Pad": (1,), "Slice": (1, 2), "Tile": (1,), "Split": (1,)}
+_SHAPES = {"Reshape": (1,), "Expand": (1,), "Pad": (1,), "Slice": (1, 2), "Tile": (1,), "Split": (1,), "Resize": (3,)}
 """Inputs that only say what shape an output has, or where it begins: lowering reads them as they are."""
 
 TABLE, LONGEST = 4096, 2**18

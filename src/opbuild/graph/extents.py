@@ -115,12 +115,35 @@ class Extents:
         """Return a number that a polynomial is never below where the conditions hold."""
         least = 0
         for monomial, factor in polynomial:
-            if factor < 0 and monomial:
-                return float("-inf")
             if any(not self.variables[each].natural and each not in self._bounds for each in monomial):
-                return float("-inf")
+                return self._least_without_quotient(polynomial)
+            if factor < 0 and monomial:
+                return self._least_without_quotient(polynomial)
             least += factor * prod(self._bounds.get(each, 0) for each in monomial)
         return least
+
+    def _least_without_quotient(self, polynomial: Polynomial) -> float:
+        """Return what ``least`` does, by what is divided: a remainder lies below its divisor."""
+        single = [(monomial[0], factor) for monomial, factor in polynomial if len(monomial) == 1]
+        alone = [(variable, factor) for variable, factor in single if self._divisor(variable) > 0]
+        if not alone:
+            return float("-inf")
+        variable, factor = max(alone)  # what is divided is made of earlier ones
+        found, divisor = self.variables[variable], self._divisor(variable)
+        others = added(polynomial, scaled((((variable,), 1),), -factor))
+        if found.operation == "%":
+            return self.least(others) + min(0, factor * (divisor - 1))
+        times = added(scaled(others, divisor), scaled(found.left, factor))  # and less factor * a remainder
+        least = self.least(times) + min(0, -factor * (divisor - 1))
+        return least if isinstance(least, float) else -(-least // divisor)
+
+    def _divisor(self, variable: int) -> int:
+        """Return the number by which a variable is a quotient or a remainder; 0 if there is none."""
+        right = self.variables[variable].right
+        return right[0][1] if len(right) == 1 and not right[0][0] else 0
+
+    def _is_never_zero(self, polynomial: Polynomial) -> bool:
+        return self.least(polynomial) > 0 or self.least(scaled(polynomial, -1)) > 0
 
     def always(self, decide: Callable[[], T]) -> T | None:
         """Return what is decided the same wherever the conditions hold; None if that is not sure."""
@@ -263,6 +286,11 @@ class Extent:
         return format(int(self), spec)
 
     def __truediv__(self, other: Any) -> Any:
+        right = self._operand(other)
+        if right is not None and right:
+            quotient, rest = divided(self.polynomial, right.polynomial)
+            if not rest and len(quotient) == 1 and not quotient[0][0]:
+                return float(quotient[0][1])
         return int(self) / other
 
     def __rtruediv__(self, other: Any) -> Any:
@@ -331,12 +359,9 @@ class Extent:
 
     def _is_zero(self) -> bool:
         answer = self.value == 0
-        if answer or not self._surely_positive():
+        if answer or not self.owner._is_never_zero(self.polynomial):
             self.owner.require("zero" if answer else "not zero", self.polynomial)
         return answer
-
-    def _surely_positive(self) -> bool:
-        return bool(self.polynomial) and self.owner.least(self.polynomial) > 0
 
 
 def is_open(extents: Iterable[Any]) -> bool:
@@ -347,6 +372,14 @@ def is_open(extents: Iterable[Any]) -> bool:
 def at_hand(extent: int | Extent) -> int:
     """Return an extent's value in the size at hand, which decides nothing that lasts."""
     return extent.value if isinstance(extent, Extent) else int(extent)
+
+
+def at_most(extent: int | Extent) -> Any:
+    """Return a number that an extent never exceeds at any size: itself if none is known."""
+    if not isinstance(extent, Extent):
+        return extent
+    least = extent.owner.least(scaled(extent.polynomial, -1))
+    return -least if isinstance(least, int) else extent
 
 
 def as_extent(number: Any) -> int:

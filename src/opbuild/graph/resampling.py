@@ -10,9 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opbuild.graph.extents import at_hand
 from opbuild.graph.types import Array, Node
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
+
+LONG = 1024
+"""Elements, at least, of an axis of which another one is the beginning."""
 
 _COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
 
@@ -73,6 +77,7 @@ def axes_of(
 
 def table(axis: Axis, node: Node) -> tuple[Array, Array]:
     """Return the neighbours (int32) and weights (float32) of each position, ``(wanted, taps)``."""
+    axis = Axis(axis.index, int(axis.extent), int(axis.wanted), axis.scale)
     x = _positions(axis, coordinates(node))
     mode = mode_of(node)
     if mode == "nearest":
@@ -93,6 +98,21 @@ def table(axis: Axis, node: Node) -> tuple[Array, Array]:
         weights = np.where((places < 0) | (places >= axis.extent), 0.0, weights)
         weights = weights / weights.sum(1, keepdims=True)
     return np.clip(places, 0, axis.extent - 1).astype(np.int32), weights.astype(np.float32)
+
+
+def endless(axis: Axis, node: Node) -> Axis | None:
+    """Return a longer axis the beginning of whose table is an open axis' table, at any size; None if there is none.
+
+    That is so for neighbours that are repeated a whole number of times.
+    """
+    factor = int(axis.scale)
+    if mode_of(node) != "nearest" or factor != axis.scale or coordinates(node) == "align_corners":
+        return None
+    count = max(LONG, 4 * at_hand(axis.extent))
+    longer = Axis(axis.index, count, count * factor, axis.scale)
+    places, _ = table(longer, node)
+    fits = axis.wanted == axis.extent * factor and axis.extent <= count
+    return longer if fits and (places[:, 0] <= np.arange(count * factor) // factor).all() else None
 
 
 def _positions(axis: Axis, mode: str) -> Array:

@@ -145,8 +145,12 @@ def _any_right(lowering: Lowering, product: Product) -> None:
             _emit(lowering, part, "rows", prod(part.out.shape[:-2]))
         elif n >= VECTOR and k >= VECTOR and row == 1:
             _emit(lowering, part, "columns", prod(part.out.shape[:-2]))
+        elif n >= VECTOR:
+            _emit(lowering, replace(part, rhs=_copied(lowering, part, n)), "rows", prod(part.out.shape[:-2]))
         else:
-            _emit(lowering, replace(part, rhs=_copied_panels(lowering, part)), "panels", prod(part.out.shape[:-2]))
+            rhs = _copied(lowering, part, PANEL)
+            panel = viewed_as(rhs, (*rhs.shape[:-2], 1, k, PANEL), (*rhs.strides[:-2], k * PANEL, PANEL, 1))
+            _emit(lowering, replace(part, rhs=panel), "panels", prod(part.out.shape[:-2]))
 
 
 def batches_of(product: Product) -> list[Product]:
@@ -186,26 +190,16 @@ def _shared_right(product: Product) -> Product:
     return replace(product, lhs=views[0], rhs=rhs, out=views[1], operands=tuple(views[2:]))
 
 
-def _copied_panels(lowering: Lowering, product: Product) -> Plain:
-    """Copy the right operand into panels, batch by batch; lanes beyond N are never looked at, whatever they hold."""
+def _copied(lowering: Lowering, product: Product, width: int) -> Plain:
+    """Copy the right operand into rows of ``width``, batch by batch; what is beyond N is never looked at."""
     *batch, k, n = product.rhs.shape
-    *outer, row, column = product.rhs.strides
     # A batch that shares one matrix is copied once.
-    once = [1 if step == 0 else extent for extent, step in zip(batch, outer, strict=True)]
-    count = -(-n // PANEL)
-    target = lowering.temporary(TensorType(product.rhs.storage.dtype, (*once, count, k, PANEL)))
-    whole, rest = divmod(n, PANEL)
-    if whole:
-        source = viewed_as(product.rhs, (*once, whole, k, PANEL), (*outer, PANEL * column, row, column))
-        lowering.copy(source, viewed_as(target, source.shape, target.strides), product.node)
-    if rest:
-        start = whole * PANEL * column
-        source = Plain(product.rhs.storage, (*once, k, rest), (*outer, row, column), product.rhs.offset + start)
-        strides = (*target.strides[:-3], *target.strides[-2:])
-        offset = whole * target.strides[-3]
-        lowering.copy(source, Plain(target.storage, source.shape, strides, offset), product.node)
+    once = [1 if step == 0 else extent for extent, step in zip(batch, product.rhs.strides, strict=False)]
+    target = lowering.temporary(TensorType(product.rhs.storage.dtype, (*once, k, width)))
+    source = viewed_as(product.rhs, (*once, k, n), product.rhs.strides)
+    lowering.copy(source, viewed_as(target, source.shape, target.strides), product.node)
     repeated = [step if have > 1 else 0 for have, step in zip(once, target.strides, strict=False)]
-    return viewed_as(target, (*batch, count, k, PANEL), (*repeated, *target.strides[-3:]))
+    return viewed_as(target, (*batch, k, n), (*repeated, *target.strides[-2:]))
 
 
 def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from opbuild.graph.extents import at_most
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import window_pads
 from opbuild.graph.types import Node
@@ -47,9 +48,10 @@ class Window:
 
     @property
     def overhang(self) -> Pair:
-        """Positions beyond the input's right and bottom edge that windows reach."""
+        """Positions beyond the input's right and bottom edge that windows reach; at any size if that is open."""
         return _pair(
-            max(0, span - before - size) for span, before, size in zip(self.span, self.before, self.size, strict=True)
+            max(0, at_most(span - before - size))
+            for span, before, size in zip(self.span, self.before, self.size, strict=True)
         )
 
     @property
@@ -66,11 +68,8 @@ class Window:
     def misses(self) -> bool:
         """Whether some window has no tap inside the input: one that is dilated, or padded by its size or more."""
         return any(
-            not any(0 <= start + tap * dilation < size for tap in range(kernel))
-            for kernel, stride, dilation, before, size, out in zip(
-                self.kernel, self.stride, self.dilation, self.before, self.size, self.out, strict=True
-            )
-            for start in range(-before, out * stride - before, stride)
+            _misses(*axis)
+            for axis in zip(self.kernel, self.stride, self.dilation, self.before, self.size, self.out, strict=True)
         )
 
 
@@ -126,3 +125,16 @@ def window_of(lowering: Lowering, node: Node, kernel: Sequence[int]) -> Window:
 def _pair(values: Iterable[int]) -> Pair:
     x, y = values
     return x, y
+
+
+def _misses(kernel: int, stride: int, dilation: int, before: int, size: int, out: int) -> bool:
+    """Return whether some window of one dimension has no tap inside; only those that begin outside may have none."""
+    if (out - 1) * stride - before >= size:
+        return True
+    for start in range(-before, 0, stride):
+        if start + before >= out * stride:
+            break
+        first = -(start // dilation)  # the first tap that does not lie before the input
+        if first >= kernel or start + first * dilation >= size:
+            return True
+    return False

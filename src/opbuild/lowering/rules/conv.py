@@ -182,9 +182,9 @@ def _winograd_variant(lowering: Lowering, conv: Convolution) -> Variant | None:
     out, kernels = conv.window.out, lowering.options.kernels
     precise = lowering.impl_mode(conv.node) == HIGH_PRECISION
     best = lowering.choose(winograd.choose, out, conv.inputs, conv.outputs, precise)
-    if best is None or kernels is None:
+    if best is None or kernels is None or kernels.has(winograd.describe(conv.epilogue, best)):
         return best
-    candidates = (best, *winograd.others(best, out, conv.outputs, lowering.machine))
+    candidates = winograd.others(best, out, conv.outputs, lowering.machine)
     return next((each for each in candidates if kernels.has(winograd.describe(conv.epilogue, each))), None)
 
 

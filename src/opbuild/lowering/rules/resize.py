@@ -7,15 +7,17 @@ coordinates, and nearest, linear and cubic alike, are the same kernel with other
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 from opbuild.families.resize import family as resizes
-from opbuild.graph.resampling import Axis, axes_of, coordinates, is_plain, mode_of, table
+from opbuild.graph.extents import Extent, is_open
+from opbuild.graph.resampling import Axis, axes_of, coordinates, endless, is_plain, mode_of, table
 from opbuild.graph.types import Node, TensorType
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.gather import emit_gather
 from opbuild.lowering.rules.movement import known
-from opbuild.lowering.strided import dense_as
+from opbuild.lowering.strided import dense_as, viewed_as
 
 
 @rule("Resize", "Upsample")
@@ -44,15 +46,17 @@ def resize(lowering: Lowering, node: Node) -> None:
 
 def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bool) -> Plain:
     shape = (*value.shape[: axis.index], axis.wanted, *value.shape[axis.index + 1 :])
-    places, weights = table(axis, node)
+    made = endless(axis, node) if is_open((axis.extent, axis.wanted)) else None
+    places, weights = table(made or axis, node)
     name = node.outputs[0]
     target = lowering.new_plain(name) if last else lowering.temporary(TensorType(value.storage.dtype, shape))
     outer, inner = prod(shape[: axis.index]), prod(shape[axis.index + 1 :])
     x, out = dense_as(value, (outer, axis.extent, inner)), dense_as(target, (outer, axis.wanted, inner))
-    recipe = f"resize {axis} {sorted((key, repr(item)) for key, item in node.attrs.items())}"
+    recipe = f"resize {made or axis} {sorted((key, repr(item)) for key, item in node.attrs.items())}"
     index = lowering.packed((), f"{recipe} places", places.shape, "int32", lambda: places)
     if places.shape[1] == 1:
-        emit_gather(lowering, node, (x, dense_as(index, (axis.wanted,)), out), {"kind": "rows"}, "Resize")
+        rows = viewed_as(index, (axis.wanted,), (1,))
+        emit_gather(lowering, node, (x, rows, out), {"kind": "rows"}, "Resize")
         return target
     factors = lowering.packed((), f"{recipe} weights", weights.shape, "float32", lambda: weights)
     if inner == 1:
@@ -65,7 +69,10 @@ def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bo
 
 def _factors(lowering: Lowering, node: Node, index: int) -> list[float] | None:
     value = known(lowering, node, index)
-    return None if value is None else [float(item) for item in value.reshape(-1)] or None
+    if value is None:
+        return None
+    items: list[Any] = [item if isinstance(item, Extent) else float(item) for item in value.reshape(-1).tolist()]
+    return items or None
 
 
 def _axes(lowering: Lowering, node: Node) -> list[Axis]:
