@@ -169,18 +169,16 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def show(rows: list[Row]) -> None:
-    """Print the table."""
-    print("".join(f"{title:>{width}}" for title, width, _ in _COLUMNS))
-    for row in rows:
-        cells = ((row.get(title, "-"), width, form) for title, width, form in _COLUMNS)
-        print("".join(f"{format(each, '' if isinstance(each, str) else form):>{width}}" for each, width, form in cells))
-    for row in rows:
-        for each, count in row.get("left by name", {}).items():
-            print(f"  {row['network']}: {count} {each}")
-        for what in ("cold", "warm", "onnx"):
-            for line in row.get(f"{what} failed", ()):
-                print(f"  {row['network']}: {what}: {line}")
+def show(row: Row) -> None:
+    """Print one line of the table, and what was left to torch or failed."""
+    cells = ((row.get(title, "-"), width, form) for title, width, form in _COLUMNS)
+    print("".join(f"{format(each, '' if isinstance(each, str) else form):>{width}}" for each, width, form in cells))
+    for each, count in row.get("left by name", {}).items():
+        print(f"    left to torch: {count} {each}")
+    for what in ("cold", "warm", "onnx"):
+        for line in row.get(f"{what} failed", ()):
+            print(f"    {what}: {line}")
+    sys.stdout.flush()
 
 
 def main() -> None:
@@ -196,12 +194,13 @@ def main() -> None:
     if given.worker:
         worker(given.worker[0], given.names[0], given.worker[1], given.threads, given.full, not given.no_peers)
         return
-    rows = [
-        measure(name, given.threads, given.full, not given.no_peers) for name in given.names or torch_networks.NAMES
-    ]
-    show(rows)
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    print("".join(f"{title:>{width}}" for title, width, _ in _COLUMNS))
+    rows = []
+    for name in given.names or torch_networks.NAMES:
+        rows.append(measure(name, given.threads, given.full, not given.no_peers))
+        show(rows[-1])
+        if given.json:
+            given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def computed(function: Callable[..., Any], *args: torch.Tensor) -> list[torch.Te
     graph = build_graph(program, [array.shape for array in arrays], (), evaluate)
     results = run_graph(graph, dict(zip(graph.inputs, arrays, strict=True)))
     outputs = [each for each in program.outputs if not each.is_size]
-    return [to_tensor(np.asarray(array), each.order) for array, each in zip(results, outputs, strict=True)]
+    return [to_tensor(np.array(array, order="C"), each.order) for array, each in zip(results, outputs, strict=True)]
 
 
 def check(function: Callable[..., Any], *args: torch.Tensor) -> None:

@@ -212,10 +212,10 @@ def compile_model(
     setup = set_up(config, target, observer, executor=executor)
     stores = Stores(setup)
     with EarlyStart(setup, stores) as early:
-        if is_surely_new(model, stores.models):
+        if not stores.may_come and is_surely_new(model, stores.models):
             early.begin()
         source = open_known(model, stores)
-        if not source.was_built:
+        if not stores.may_come and not source.was_built:
             early.begin()
         shapes = as_shapes(input_shapes)
         inputs, signature = inputs_of(source.declaration, shapes)

@@ -256,5 +256,5 @@ def _built_for_others(wanted: _Wanted) -> Report:
 def _failure(failed: Sequence[tuple[_Wanted, OpbuildError]], count: int) -> OpbuildError:
     """Return the first error, which says how many networks there are that have one."""
     first, error = failed[0]
-    others = "" if len(failed) == 1 else f"{len(failed)} of {count} networks can not be built; the first, "
+    others = "" if len(failed) == 1 else f"{len(failed)} of {counted(count, 'network')} can not be built; the first, "
     return type(error)(f"{others}{first}: {error.message}", error.hint, command=error.command_hint)

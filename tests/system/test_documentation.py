@@ -44,6 +44,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("document", READ, ids=lambda path: path.stem)
 def test_every_block_of_a_document_runs_as_it_stands(document: Path, home: Path, tmp_path: Path) -> None:
     """In a new folder, which is a clone as far as the blocks look at one; what is shown below them is printed."""
+    if document.stem == "torch":
+        pytest.importorskip("torch", reason="the guide is for who has torch")
     folder = tmp_path / "here"
     folder.mkdir()
     for name in ("examples", "Makefile", "pyproject.toml"):

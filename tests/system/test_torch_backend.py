@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import threading
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +232,20 @@ def test_what_can_not_be_built_is_an_error_or_a_counted_fallback(tmp_path: Path)
 
 
 @torch.no_grad()
+def test_what_torch_drops_is_kept_by_nobody(compiled: Any) -> None:
+    """Neither its networks, nor its weights, nor what is reported of them."""
+    model = nn.Linear(8, 4)
+    weight = weakref.ref(model.weight)
+    compiled(model)(torch.rand(3, 8))
+    assert len(report().graphs) == 1
+    torch.compiler.reset()
+    del model
+    gc.collect()
+    assert report().graphs == ()
+    assert weight() is None
+
+
+@torch.no_grad()
 def test_options_are_checked(compiled: Any) -> None:
     """An option that there is not, or a value that is not allowed, is an error of opbuild's."""
     for options in ({"threads": 1}, {"num_threads": "2"}, {"on_error": "never"}):
@@ -237,6 +253,43 @@ def test_options_are_checked(compiled: Any) -> None:
             torch.compile(torch.relu, backend=backend, options=options)(torch.rand(3))
         assert isinstance(raised.value.__cause__ or raised.value.__context__ or raised.value, OptionError)
         torch.compiler.reset()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("numbers", [(2, 3, 4, 5), (2, -3, 0, -5), (2, 3, 2**40)])
+def test_a_number_that_changes_from_call_to_call_is_a_size(compiled: Any, numbers: tuple[int, ...]) -> None:
+    """Also one that no tensor has as an extent, and where the result is a number too."""
+
+    def function(x: torch.Tensor, number: int) -> tuple[torch.Tensor, int]:
+        return x * number + number, x.shape[0] * number
+
+    fast, x = compiled(function), torch.arange(6)
+    for number in numbers:
+        torch.testing.assert_close(fast(x, number), function(x, number))
+    assert len(report(fast).graphs) == 2
+
+
+@torch.no_grad()
+def test_recurrent_layers_are_compiled_where_dynamo_allows_them(compiled: Any) -> None:
+    """Both directions of two layers."""
+    model = nn.LSTM(8, 8, 2, batch_first=True, bidirectional=True).eval()
+    with torch._dynamo.config.patch(allow_rnn=True):
+        fast, x = compiled(model), torch.rand(2, 5, 8)
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    assert report(fast).compiled["aten.mkldnn_rnn_layer.default"] == 4
+    assert not report(fast).partitioned
+
+
+@torch.no_grad()
+def test_a_view_by_strides_sees_what_torch_lays_there(compiled: Any) -> None:
+    """What is viewed so is torch's own tensor, for its elements are not laid out as opbuild's are."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x.expand(3, 4) * 1).t().as_strided((2, 2), (1, 2)) + 1
+
+    fast, x = compiled(function), torch.rand(4)
+    torch.testing.assert_close(fast(x), function(x))
+    assert "its memory is viewed by strides" in str(report(fast))
 
 
 def test_torch_finds_the_back_end_without_an_import() -> None:

@@ -18,8 +18,8 @@ SOURCES = Path(__file__).resolve().parents[2] / "src" / "opbuild"
 HITS = {"stored", "shared"}
 MISSES = {"absent", "changed", "incomplete", "damaged", "other-key", "unreadable", "untrusted", "forced", "debugged"}
 SIGNED = {"unsigned", "wrong-signature"}
-STORED = {"other-compiler", "other-target", "unwritable"}
-"""Those of networks, weights and bundles; the suites of their stores and ``test_cache_bundles`` reach them."""
+STORED = {"other-compiler", "other-target", "unwritable", "stale", "abandoned"}
+"""Those of networks, weights, bundles, the pack and remote stores; their suites reach them."""
 INSPECTED = {"other-format", "invalid"}
 """Codes by what they say; signatures have theirs where a key is set, and ``cache verify`` has two more:
 of another release, and settings that are none (``test_cache_commands``)."""

@@ -71,6 +71,25 @@ def rebuilt(before: CompilerIdentity, after: CompilerIdentity) -> set[str]:
 ALL = {f"conv {tile}" for tile in range(4)}
 
 
+def test_two_hosts_with_the_same_wheel_have_one_identity(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever, whenever and by whom it was installed: paths, times and inodes are not in it; each file's bytes are."""
+    here = identify(HalideCompiler())
+    elsewhere = tmp_path / "another" / "host"
+    shutil.copytree(installed.parent, elsewhere)
+    for path in elsewhere.rglob("*"):
+        os.utime(path, (1, 1))
+    monkeypatch.syspath_prepend(str(elsewhere))
+    assert HalideCompiler.files()[0].is_relative_to(elsewhere)
+    assert identify(HalideCompiler()) == here
+    for name in FILES:
+        flip(elsewhere / "halide" / name)
+        assert identify(HalideCompiler()).digest != here.digest, name
+        flip(elsewhere / "halide" / name)
+    assert identify(HalideCompiler()) == here
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_one_byte_of_the_compiler_under_its_old_version_size_and_time_rebuilds_everything(
     installed: Path, tmp_path: Path, name: str

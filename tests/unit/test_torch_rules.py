@@ -59,6 +59,13 @@ def test_a_linear_layer_is_one_product_in_the_shape_of_its_input() -> None:
     assert graph.types[graph.outputs[0]].shape == (2, 3, 5)
 
 
+def test_numbers_of_attributes_are_those_that_onnx_files_hold() -> None:
+    """Of float32; an operator on float64 has all digits."""
+    for dtype, slope in ((torch.float32, float(torch.tensor(0.01))), (torch.float64, 0.01)):
+        (node,) = graph_of(lambda x: functional.leaky_relu(x, 0.01), torch.rand(3, dtype=dtype)).nodes
+        assert node.attrs == {"alpha": slope}
+
+
 def test_types_meet_as_torchs_do() -> None:
     """A number or a tensor without dimensions gives its type only if it is of a higher category."""
     whole, real, scalar = torch.arange(4), torch.rand(4), torch.tensor(2.5, dtype=torch.float64)

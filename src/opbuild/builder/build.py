@@ -124,16 +124,19 @@ class Builder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def warm_up(self) -> None:
+    def warm_up(self, *, serving: bool = True) -> None:
         """Start what takes time before the descriptors are known.
 
         That is identifying the compiler, and the compile server. A server that turns out not to be needed is ended by
         ``start``; one that can not be started is an error only where it is needed.
+
+        Args:
+            serving: Whether the server is likely to be needed; else it waits for the first operator to compile.
         """
         self._identify_in_background()
         with self._lock, contextlib.suppress(BuildError):
             forbidden = self.config.forbid_compile or self.compiler.library() is None
-            if self._server is None and self.executor is None and not forbidden:
+            if serving and self._server is None and self.executor is None and not forbidden:
                 self._server = self._new_server()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import click
 from opbuild.cli.cache_options import json_option, locate, print_json, target_options
 from opbuild.cli.option_values import OnePath
 from opbuild.cli.options import shapes_option
-from opbuild.text.plural import counted, size
+from opbuild.text.plural import counted, size, verb
 
 
 @click.command()
@@ -39,4 +39,5 @@ def pull(url: str, models: tuple[Path, ...], input_shapes: dict[str, tuple[int, 
     for name, why in done.left_out:
         click.echo(f"left out {name}: {why}")
     operators = f"{counted(done.operators, 'operator')} and {counted(done.networks, 'network')}"
-    click.echo(f"{operators} taken, {done.present} operators were here, {size(done.nbytes)} received, for {level}")
+    present = f"{counted(done.present, 'operator')} {verb(done.present, 'was', 'were')}"
+    click.echo(f"{operators} taken, {present} here, {size(done.nbytes)} received, for {level}")

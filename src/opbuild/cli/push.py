@@ -10,7 +10,7 @@ import click
 from opbuild.cli.cache_options import json_option, locate, print_json, target_options
 from opbuild.cli.option_values import OnePath
 from opbuild.cli.options import shapes_option
-from opbuild.text.plural import counted, size
+from opbuild.text.plural import counted, size, verb
 
 
 @click.command()
@@ -36,4 +36,5 @@ def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, 
     for name, why in done.left_out:
         click.echo(f"left out {name}: {why}")
     operators = f"{counted(done.operators, 'operator')} and {counted(done.networks, 'network')}"
-    click.echo(f"{operators} written, {done.present} operators were there, {size(done.nbytes)} sent, for {level}")
+    present = f"{counted(done.present, 'operator')} {verb(done.present, 'was', 'were')}"
+    click.echo(f"{operators} written, {present} there, {size(done.nbytes)} sent, for {level}")

@@ -57,7 +57,7 @@ class _Binder(NodeBinder):
             return super()._typed(node, types, constants)
         raise UnknownTypeError(
             f"{node.op_type} node {node.name!r}: the types of its results are known when it is evaluated",
-            "install onnx, and use opbuild.compile",
+            "install onnx, and build the model itself",
         )
 
 

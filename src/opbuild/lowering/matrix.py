@@ -18,7 +18,7 @@ from opbuild.families.dims import VECTOR
 from opbuild.families.family import Family, Variant
 from opbuild.families.gemv import family as gemv
 from opbuild.families.matmul import family as matmul
-from opbuild.families.matmul.family import PANEL
+from opbuild.families.matmul.layouts import PANEL
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, HIGH_PRECISION, Dim, Operand
 from opbuild.lowering.context import Lowering
@@ -72,8 +72,10 @@ def panels(lowering: Lowering, name: str, transposed: bool, in_pairs: bool = Fal
 
     def pack() -> Array:
         matrix = np.asarray(lowering.constant(name)).reshape((n, k) if transposed else (k, n))
-        full = np.zeros((groups * group, count * PANEL), matrix.dtype)
-        full[:k, :n] = matrix.T if transposed else matrix
+        full = matrix.T if transposed else matrix
+        if full.shape != (groups * group, count * PANEL):  # else its elements are moved once
+            full = np.zeros((groups * group, count * PANEL), matrix.dtype)
+            full[:k, :n] = matrix.T if transposed else matrix
         grouped = full.reshape(groups, group, count, PANEL).transpose(2, 0, 3, 1)
         return np.ascontiguousarray(grouped).reshape(shape)
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,7 +23,7 @@ from opbuild.events import Warned
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.pipeline.images import Ahead
-from opbuild.pipeline.stores import Stores, make_builder
+from opbuild.pipeline.stores import Stores
 from opbuild.platform.background import Background, begin
 from opbuild.report import Clock, OperatorReport, Report
 from opbuild.runtime.library import Library
@@ -116,7 +115,9 @@ class AnySize(Ahead):
         """Take note of kernels that a binding has loaded, and add the template for which some were built."""
         self._add(built.symbols, library)
         if self._precedes and not self._stores.setup.why_not_compiled:
-            begin(partial(_build_without_limits, built.symbols, self._stores, self._source.declaration.name), _THREAD)
+            from opbuild.pipeline.opening import build_without_limits
+
+            begin(partial(build_without_limits, built.symbols, self._stores, self._source.declaration.name), _THREAD)
         first, self._first = self._first, None
         if first is not None:
             from opbuild.pipeline.opening import Kernels
@@ -383,14 +384,6 @@ class AnySize(Ahead):
     def _warn(self, message: str, error: Exception) -> None:
         told = str(error) if isinstance(error, OpbuildError) else f"{type(error).__name__}: {error}"
         self._stores.setup.observer(Warned(f"{message}: {told}"))
-
-
-def _build_without_limits(descs: Iterable[OpDesc], stores: Stores, name: str) -> None:
-    """Build the kernels without limits that compute what some kernels do at any size; nobody waits for them."""
-    from opbuild.families.catalogue import find
-
-    with suppress(OpbuildError), make_builder(stores.setup, stores, is_urgent=False) as builder:
-        stores.count(builder.build({find(desc.family).without_limits(desc): () for desc in descs}, name))
 
 
 def _replaced(

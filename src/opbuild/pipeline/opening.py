@@ -6,17 +6,18 @@ nothing more; other templates are made on their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from opbuild.errors import BuildError
+from opbuild.errors import BuildError, OpbuildError
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.images import Declares
 from opbuild.pipeline.loaded import Decision, LoadedKernels, with_rank
 from opbuild.pipeline.stages import Built
 from opbuild.pipeline.steps import link_kernels, lowering_options, optimize_graph
-from opbuild.pipeline.stores import Stores
+from opbuild.pipeline.stores import Stores, make_builder
 from opbuild.pipeline.templates import OpenProgram
 from opbuild.program import KernelCall, Program, View
 from opbuild.report import Clock
@@ -192,3 +193,11 @@ def _record_at_hand(program: Program, template: Template, decision: Decision, co
         constants=constants.places,
         notes=record_notes((), program.notes),
     )
+
+
+def build_without_limits(descs: Iterable[OpDesc], stores: Stores, name: str) -> None:
+    """Build the kernels without limits that compute what some kernels do at any size; nobody waits for them."""
+    from opbuild.families.catalogue import find
+
+    with suppress(OpbuildError), make_builder(stores.setup, stores, is_urgent=False) as builder:
+        stores.count(builder.build({find(desc.family).without_limits(desc): () for desc in descs}, name))

@@ -128,6 +128,11 @@ class Stores:
         serves = self._config.uses_pack and (not self._config.fills_cache or bool(self.setup.why_not_compiled))
         return Pack(self.setup.level.name) if serves else None
 
+    @property
+    def may_come(self) -> bool:
+        """Whether a network that was never built here may come whole from others, so that nothing is begun early."""
+        return self.remote is not None and not self.remote.writes
+
     @cached_property
     def images(self) -> Images:
         """The networks that are stored whole."""
@@ -308,7 +313,8 @@ class EarlyStart:
 
     def _warm(self) -> Builder:
         builder = make_builder(self._setup, self._stores)
-        builder.warm_up()
+        # With a pack a server would be started in vain for most networks, and take a core from reading the model.
+        builder.warm_up(serving=self._stores.packs_compiler() is None)
         return builder
 
 

@@ -78,7 +78,7 @@ class Runner(ABC):
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.arena_size, self.zeroed, self.blocks = arena_size, zeroed, blocks
-        self._made = [(port.type.shape, np.dtype(port.type.dtype)) for port in outputs]
+        self._made = [(port.type.shape, numpy_dtype(port.type.dtype)) for port in outputs]
 
     @abstractmethod
     def prepare(self, memory: Array) -> Prepared:

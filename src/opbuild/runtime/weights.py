@@ -5,11 +5,13 @@ Constants below ``SMALL`` travel in the image of their network instead, one file
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from opbuild.config import available_cores
 from opbuild.dtypes import itemsize, numpy_dtype
 from opbuild.errors import BuildError
 from opbuild.events import Watch, unwatched
@@ -18,6 +20,7 @@ from opbuild.graph.types import Array
 from opbuild.kernel.networks import Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.side_by_side import side_by_side
 from opbuild.program import Buffer, Program
 from opbuild.runtime.library import keep_freed_memory
 from opbuild.runtime.record import ALIGNMENT, Constant
@@ -30,9 +33,14 @@ if TYPE_CHECKING:
 SMALL = 64 * 1024
 """Bytes below which a constant has no file of its own."""
 
+_THREADS = 8
+"""Threads at most that pack: beyond that memory and the file system are what they wait for."""
+
 
 class Packer:
     """Packs the constants of programs, each once; what was packed before is taken from a store of weights.
+
+    Threads may share it.
 
     Args:
         store: Keeps large constants; None: they stay in memory.
@@ -59,6 +67,7 @@ class Packer:
         self._store, self._salt, self._reuse, self._copies = store, salt, reuse, copies
         self._known = {source: Weight(source, array) for source, array in (known or {}).items()}
         self._unwritten: dict[str, Weight] = {}
+        self._counting = threading.Lock()
         self.problem = ""
         self.states: dict[str, Any] = {}
         self.packed = 0
@@ -75,6 +84,11 @@ class Packer:
             return None
         self.states[found.digest] = found.state
         return found
+
+    def count(self) -> None:
+        """Count a constant that had to be packed."""
+        with self._counting:
+            self.packed += 1
 
     def put(self, array: Array, source: Hashable | None) -> Weight:
         """Store packed bytes; return them as they are stored, or as they are if they can not be."""
@@ -136,20 +150,26 @@ def pack_constants(program: Program, packer: Packer, watch: Watch = unwatched) -
         BuildError: If packing gives something else than the buffer that it is for.
     """
     keep_freed_memory()
-    positions: dict[int, int] = {}
-    known: dict[Hashable, int] = {}
-    found: list[tuple[str, Array]] = []  # digest (empty: a small one) and bytes
-    buffers = [(number, buffer) for number, buffer in enumerate(program.buffers) if buffer.kind == "constant"]
-    done, total = 0, sum(_nbytes(buffer) for _, buffer in buffers)
-    for number, buffer in buffers:
-        source = buffer.source() if buffer.source is not None else None
-        identity = ("buffer", number) if source is None else ("source", source)
-        if identity not in known:
-            known[identity] = len(found)
-            found.append(_packed(buffer, source, packer))
-        positions[number] = known[identity]
-        done += _nbytes(buffer)
-        watch(done, total)
+    buffers = {number: buffer for number, buffer in enumerate(program.buffers) if buffer.kind == "constant"}
+    threads = min(_THREADS, available_cores())
+    sources = side_by_side(_source, list(buffers.values()), threads, "opbuild-pack")
+    identities = [
+        ("buffer", number) if source is None else ("source", source)
+        for number, source in zip(buffers, sources, strict=True)
+    ]
+    different = list(dict.fromkeys(identities))
+    index = {identity: position for position, identity in enumerate(different)}
+    positions = {number: index[identity] for number, identity in zip(buffers, identities, strict=True)}
+    tasks = {positions[number]: (buffers[number], source) for number, source in zip(buffers, sources, strict=True)}
+    progress = _Progress(watch, sum(_nbytes(buffer) for buffer, _ in tasks.values()))
+
+    def work(position: int) -> tuple[str, Array]:
+        buffer, source = tasks[position]
+        done = _packed(buffer, source, packer)
+        progress.add(_nbytes(buffer))
+        return done
+
+    found = side_by_side(work, range(len(tasks)), threads, "opbuild-pack")  # digest (empty: a small one) and bytes
     offsets, end = [], 0
     for digest, array in found:
         offsets.append(0 if digest else end)
@@ -167,6 +187,23 @@ def pack_constants(program: Program, packer: Packer, watch: Watch = unwatched) -
     return Constants(positions, places, tuple(arrays), small)
 
 
+class _Progress:
+    """Tells a watch of the bytes that threads have packed, each number once and in order."""
+
+    def __init__(self, watch: Watch, total: int) -> None:
+        self._watch, self._total, self._done = watch, total, 0
+        self._lock = threading.Lock()
+
+    def add(self, nbytes: int) -> None:
+        with self._lock:
+            self._done += nbytes
+            self._watch(self._done, self._total)
+
+
+def _source(buffer: Buffer) -> Hashable | None:
+    return None if buffer.source is None else buffer.source()
+
+
 def _nbytes(buffer: Buffer) -> int:
     return buffer.size * itemsize(buffer.dtype)
 
@@ -177,7 +214,7 @@ def _packed(buffer: Buffer, source: Hashable | None, packer: Packer) -> tuple[st
         found = packer.find(source, nbytes)
         if found is not None:
             return found.digest, found.array
-    packer.packed += 1
+    packer.count()
     if buffer.pack is None:
         raise BuildError("a constant has no contents", "this is an error in opbuild; please report it")
     array = np.ascontiguousarray(buffer.pack())

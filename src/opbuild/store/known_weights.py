@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -13,7 +14,7 @@ from opbuild.kernel.reason import Reason
 class KnownWeights:
     """A store of weights that returns what somebody still uses, instead of another mapping or copy of it.
 
-    Each time the store is asked whether its file is still what it was.
+    Threads may share it. Each time the store is asked whether its file is still what it was.
 
     Args:
         store: Where they are.
@@ -23,6 +24,7 @@ class KnownWeights:
         self._store = store
         self._arrays: WeakValueDictionary[str, Bytes] = WeakValueDictionary()
         self._states: dict[str, Any] = {}
+        self._lock = threading.Lock()
 
     def get(self, digest: str, nbytes: int, state: Any = None) -> Weight | Reason:
         """Return weights as ``WeightStore.get`` does."""
@@ -44,8 +46,9 @@ class KnownWeights:
         """Return the array that is used already, if it is of the very same file; else note this one."""
         if isinstance(found, Reason):
             return found
-        known = self._arrays.get(found.digest)
-        if known is not None and self._states[found.digest] == found.state:
-            return found._replace(array=known)
-        self._arrays[found.digest], self._states[found.digest] = found.array, found.state
-        return found
+        with self._lock:
+            known = self._arrays.get(found.digest)
+            if known is not None and self._states[found.digest] == found.state:
+                return found._replace(array=known)
+            self._arrays[found.digest], self._states[found.digest] = found.array, found.state
+            return found

@@ -16,7 +16,10 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import CompileContext, TracingContext
 
 from opbuild.frontend.torch.capture import target_of
+from opbuild.torch.ahead import is_ahead_of_time, require_plain, storable, without_own_cache
+from opbuild.torch.artifacts import Recorder
 from opbuild.torch.decompositions import decompositions
+from opbuild.torch.flat import Flat, flat_of
 from opbuild.torch.part import Part
 from opbuild.torch.partition import Partitioned
 from opbuild.torch.report import Graph, add
@@ -44,16 +47,18 @@ def opbuild(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappi
     """
     settings = read_settings(options)
     graph = _graph_of(gm, example_inputs)
+    flat = list[Flat]()
     compiler = aot_autograd(
         fw_compiler=_leave(graph),
         bw_compiler=_leave(graph),
-        inference_compiler=_compile(settings, graph),
+        inference_compiler=_compile(settings, graph, flat if is_ahead_of_time() else None),
         decompositions=decompositions(),
         keep_inference_input_mutations=False,
     )
-    compiled = compiler(gm, example_inputs)
+    with without_own_cache():
+        compiled = compiler(gm, example_inputs)
     add(graph)
-    return compiled
+    return storable(compiled, flat, example_inputs, options or {}) if is_ahead_of_time() else compiled
 
 
 def _graph_of(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Graph:
@@ -70,26 +75,36 @@ def _leave(graph: Graph) -> Callable[..., Any]:
         if not graph.partitioned:
             warnings.warn(f"opbuild leaves {graph.name} to torch: {GRADIENTS}", stacklevel=2)
         graph.partitioned.update((name, GRADIENTS) for name in map(target_of, gm.graph.nodes) if name)
-        return make_boxed_func(gm.forward)
+        return _boxed(gm, graph)
 
     return compiler
 
 
-def _compile(settings: Settings, graph: Graph) -> Callable[..., Any]:
-    """Return the compiler of graphs that need no gradients."""
+def _compile(settings: Settings, graph: Graph, flat: list[Flat] | None) -> Callable[..., Any]:
+    """Return the compiler of graphs that need no gradients, which adds them as data to a list that is given."""
 
     def compiler(gm: fx.GraphModule, _: Sequence[Any]) -> Any:
         partitioned = Partitioned(gm, _frozen_names(gm))
         graph.compiled.update(partitioned.compiled)
         graph.partitioned.update(partitioned.left)
-        module, follows = partitioned.module, _follows()
+        if flat is not None:
+            flat.append(flat_of(partitioned.module, partitioned.programs))
+            require_plain(_metadata())
+        module, follows, precedes = partitioned.module, _follows(), _may_have_other_sizes()
+        tell = Recorder(settings.config)
         for name, program in partitioned.programs.items():
             eager = module.get_submodule(name)
             delattr(module, name)
-            setattr(module, name, Part(program, eager, settings, graph, follows=follows))
-        return make_boxed_func(module.forward)
+            setattr(module, name, Part(program, eager, settings, graph, follows=follows, precedes=precedes, tell=tell))
+        return _boxed(module, graph)
 
     return compiler
+
+
+def _boxed(module: fx.GraphModule, graph: Graph) -> Any:
+    """Return what runs a module and keeps what is reported of it."""
+    module.meta["opbuild"] = graph
+    return make_boxed_func(module.forward)
 
 
 def _follows() -> bool:
@@ -98,10 +113,15 @@ def _follows() -> bool:
     return compile_id is not None and bool(compile_id.frame_compile_id)
 
 
+def _may_have_other_sizes() -> bool:
+    """Return whether Dynamo would hand over the same again with open sizes."""
+    settings: Any = torch._dynamo.config
+    return bool(settings.automatic_dynamic_shapes and settings.assume_static_by_default)
+
+
 def _frozen_names(gm: fx.GraphModule) -> set[str]:
     """Return the placeholders that are parameters or buffers which the graph does not change."""
-    context = TracingContext.try_get()
-    metadata = None if context is None else context.fw_metadata
+    metadata = _metadata()
     if metadata is None:
         return set()
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
@@ -110,3 +130,9 @@ def _frozen_names(gm: fx.GraphModule) -> set[str]:
         for index in metadata.static_input_indices
         if index < len(placeholders) and not metadata.input_info[index].mutates_data
     }
+
+
+def _metadata() -> Any:
+    """Return what ``aot_autograd`` found out about the graph; None if there is none."""
+    context = TracingContext.try_get()
+    return None if context is None else context.fw_metadata

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from opbuild.api import compile_source
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.frontend.torch.builder import output_sizes
-from opbuild.frontend.torch.program import Program
+from opbuild.frontend.torch.program import Program, size_shape
+from opbuild.graph.types import MOST_ELEMENTS
 from opbuild.report import Report
 from opbuild.runtime.network import Network
 from opbuild.torch.memory import to_array, to_tensor
@@ -40,22 +40,36 @@ class Part:
         settings: How it is built.
         graph: Is told what becomes of it.
         follows: Whether the same was built for other sizes before.
+        precedes: Whether the same may be handed over again with open sizes.
+        tell: Told what each build did.
     """
 
     def __init__(
-        self, program: Program, eager: Callable[..., Any], settings: Settings, graph: Graph, *, follows: bool
+        self,
+        program: Program,
+        eager: Callable[..., Any],
+        settings: Settings,
+        graph: Graph,
+        *,
+        follows: bool = False,
+        precedes: bool = False,
+        tell: Callable[[Report], None] = lambda _: None,
     ) -> None:
         self._program = program
         self._eager = eager
         self._settings = settings
         self._graph = graph
         self._follows = follows
+        self._precedes = precedes
+        self._tell = tell
+        self._told: Report | None = None
         self._lock = threading.Lock()
         self._weights: Weights | None = None
         self._network: Network | None = None
         self._changes: Counter[int] = Counter()
         self._sizes: dict[Any, list[int]] = {}
         self._failed = False
+        self._numbers = [index for index in program.given if program.inputs[index].kind == "size"]
         graph.networks.append(self.report)
 
     def __call__(self, *args: Any) -> Any:
@@ -64,11 +78,13 @@ class Part:
         Args:
             args: A tensor or a number for each of the program's inputs.
 
+        A number that no tensor could have as an extent is left to torch, with all that is computed of it.
+
         Raises:
             ModelError, BuildError: If it can not be built.
             RunError: If it fails while it runs.
         """
-        if self._failed:
+        if self._failed or any(abs(args[index]) > MOST_ELEMENTS for index in self._numbers):
             return self._eager(*args)
         try:
             return self._run(args)
@@ -87,10 +103,14 @@ class Part:
         arrays = [
             to_array(args[index], program.inputs[index].order)
             if program.inputs[index].kind == "tensor"
-            else np.empty((args[index], 0), np.uint8)  # a size is the extent of an array without elements
+            else np.empty(size_shape(args[index]), np.uint8)
             for index in program.given
         ]
         results = network(*arrays)
+        report = network.report
+        if report is not self._told:
+            self._told = report
+            self._tell(report)
         tensors = iter(results if isinstance(results, tuple) else (results,))
         sizes = iter(self._output_sizes(program, arrays, args))
         found = [next(sizes) if each.is_size else to_tensor(next(tensors), each.order) for each in program.outputs]
@@ -118,7 +138,7 @@ class Part:
             self._settings.config,
             image=is_first,  # what changes again and again would fill the folder
             follows=self._follows,
-            precedes=is_first and _may_have_other_sizes(),
+            precedes=is_first and self._precedes,
         )
         self._weights = weights
 
@@ -144,9 +164,3 @@ class Part:
         self._failed = True
         self._graph.fallbacks.append(str(error))
         warnings.warn(f"opbuild leaves a part of {self._graph.name} to torch: {error}", stacklevel=2)
-
-
-def _may_have_other_sizes() -> bool:
-    """Return whether Dynamo would hand over the same again with open sizes."""
-    settings: Any = torch._dynamo.config
-    return bool(settings.automatic_dynamic_shapes and settings.assume_static_by_default)

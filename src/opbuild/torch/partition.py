@@ -14,7 +14,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import ModelError
 from opbuild.frontend.torch.builder import build_graph
 from opbuild.frontend.torch.capture import capture, target_of, why_not
-from opbuild.frontend.torch.program import Program
+from opbuild.frontend.torch.program import Program, size_shape
 
 MOVEMENT = frozenset(
     f"aten.{name}"
@@ -105,7 +105,9 @@ class Partitioned:
             if node in inside:
                 self.compiled.append(target)
             else:
-                self.left.append((target, support.why_not(node) or "it moves nothing that opbuild computes"))
+                self.left.append(
+                    (target, support.why_not(node) or "it only moves elements beside operators that are left to torch")
+                )
 
     def _read(self) -> None:
         for node in self.module.graph.nodes:
@@ -146,4 +148,4 @@ def _copied(nodes: Sequence[fx.Node]) -> fx.Graph:
 
 def _example(program: Program, examples: Sequence[Any], index: int) -> tuple[int, ...]:
     each = program.inputs[index]
-    return (examples[index], 0) if each.kind == "size" else tuple(examples[index][axis] for axis in each.order)
+    return size_shape(examples[index]) if each.kind == "size" else tuple(examples[index][axis] for axis in each.order)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from opbuild.report import Report as BuildReport
+from opbuild.text.plural import counted
 
 
 @dataclass(eq=False)
@@ -85,23 +86,22 @@ class Report:
         return sum(graph.built for graph in self.graphs)
 
     def __str__(self) -> str:
-        lines = [
-            f"{len(self.graphs)} graphs: {self.compiled.total()} operators compiled ({self.built} built), "
-            f"{self.partitioned.total()} left to torch"
-        ]
+        graphs, compiled = counted(len(self.graphs), "graph"), counted(self.compiled.total(), "operator")
+        lines = [f"{graphs}: {compiled} compiled ({self.built} built), {self.partitioned.total()} left to torch"]
         lines += [f"  {count} {name}: {why}" for (name, why), count in sorted(self.partitioned.items())]
         lines += [f"  fallback: {each}" for each in self.fallbacks]
         return "\n".join(lines)
 
 
-_GRAPHS: list[Graph] = []
+_GRAPHS: list[weakref.ref[Graph]] = []
 _LOCK = threading.Lock()
 
 
 def add(graph: Graph) -> None:
-    """Take note of a graph."""
+    """Take note of a graph, for as long as what was compiled of it is there."""
     with _LOCK:
-        _GRAPHS.append(graph)
+        _GRAPHS[:] = [each for each in _GRAPHS if each() is not None]
+        _GRAPHS.append(weakref.ref(graph))
 
 
 def reset() -> None:
@@ -111,18 +111,18 @@ def reset() -> None:
 
 
 def report(model: Any = None) -> Report:
-    """Return what became of a model's graphs.
+    """Return what became of a model's graphs, those that torch has not dropped since.
 
     Args:
         model: A module or a function, compiled or not; None: all that was compiled in this process.
     """
     with _LOCK:
-        graphs = tuple(_GRAPHS)
+        graphs = tuple(graph for each in _GRAPHS if (graph := each()) is not None)
     if model is None:
         return Report(graphs)
     inner = getattr(model, "_orig_mod", None) or getattr(model, "_torchdynamo_orig_callable", None) or model
     tensors, code = list[torch.Tensor](), getattr(inner, "__code__", None)
     if isinstance(inner, torch.nn.Module):
         tensors = [*inner.parameters(), *inner.buffers()]
-        code = getattr(type(inner).forward, "__code__", None)
+        code = None if tensors else getattr(type(inner).forward, "__code__", None)
     return Report(tuple(graph for graph in graphs if graph.belongs_to(tensors, code)))

@@ -27,7 +27,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.backend.halide.mathematics import BFLOAT16, FLOAT16, FLOAT32, narrowed, widened
-from opbuild.families.matmul.family import PANEL
+from opbuild.families.matmul.layouts import PANEL
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import from_json
 

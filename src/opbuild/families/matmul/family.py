@@ -10,16 +10,11 @@ from typing import Any
 from opbuild.dtypes import NARROW_FLOATS
 from opbuild.families.dims import VECTOR
 from opbuild.families.family import FLOATS, Dims, Family, Part, Variant, moved_bytes
+from opbuild.families.matmul.layouts import PACKED, PANEL, words
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import cost, from_json, walk
 from opbuild.operations.record import Cost
-
-PANEL = 32
-"""Columns in a panel of packed weights."""
-
-PACKED = ("panels", "pairs")
-"""Layouts of packed weights."""
 
 STAGED_ROWS, STAGED_COLUMNS = 64, 256
 """From so many rows and columns on, copying a panel together first beats jumping from row to row."""
@@ -59,11 +54,6 @@ def tiles(machine: Machine, dtype: str = "float32") -> tuple[tuple[int, int, flo
     """Return the tiles for a machine: rows, columns, cost of an element relative to the best; all fit its registers."""
     fitting = (tile for tile in _TILES[machine.lanes] if registers(*tile[:2], machine) <= machine.registers)
     return tuple((rows, columns // words(dtype), cost) for rows, columns, cost in fitting)
-
-
-def words(dtype: str) -> int:
-    """Return the lanes of float32 that an element takes as it is added up."""
-    return 2 if dtype == "float64" else 1
 
 
 def registers(rows: int, columns: int, machine: Machine) -> int:

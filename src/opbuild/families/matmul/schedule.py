@@ -19,7 +19,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import share
-from opbuild.families.matmul.family import PACKED, words
+from opbuild.families.matmul.layouts import PACKED, words
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,8 @@ class GraphBuilder(NodeBinder):
         self._values: dict[str, Any] = {}
         self._producers: dict[str, Node] = {}
         self._inputs: dict[str, TensorType] = {}
+        elements = [each.args for each in program.steps if each.target == "sym.getitem"]
+        self._read = {(source.name, index) for source, index in elements if isinstance(source, Ref)}
 
     # Scope, as rules see it
 
@@ -78,6 +81,10 @@ class GraphBuilder(NodeBinder):
     def producer(self, name: str) -> Node | None:
         """Return the node that assigns a value; None for inputs and constants."""
         return self._producers.get(name)
+
+    def is_read(self, name: str, index: int) -> bool:
+        """Return whether something takes one of a step's results."""
+        return (name, index) in self._read
 
     # The program
 
@@ -99,7 +106,7 @@ class GraphBuilder(NodeBinder):
         self._types[given.name] = self._inputs[given.name] = kind
         value = Value(given.name, kind)
         if given.kind == "size":
-            self._values[given.name] = kind.shape[0]
+            self._values[given.name] = kind.shape[0] - kind.shape[1]
             return
         back = tuple(int(axis) for axis in np.argsort(given.order))
         step = Step("", f"{given.name}/order", (), {}, (None,))
@@ -139,7 +146,7 @@ class GraphBuilder(NodeBinder):
             return FUNCTIONS[step.target](*args, **kwargs)
         if step.target not in RULES:
             raise UnsupportedOperatorError(f"{step.target}: there is no rule for it", "torch computes it")
-        found = RULES[step.target](Writing(step, self), *args, **kwargs)
+        found = _applied(RULES[step.target], step, Writing(step, self), args, kwargs)
         _check(step, found)
         return found
 
@@ -162,6 +169,19 @@ def _element(step: Step, results: Sequence[Any], index: int) -> Any:
         error.node = step.args[0].name
         raise error
     return results[index]
+
+
+def _applied(rule: Callable[..., Any], step: Step, of: Writing, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return what a rule writes.
+
+    Raises:
+        UnsupportedOperatorError: If it refuses, or does not know one of the arguments, as a newer torch may have.
+    """
+    try:
+        call = signature(rule).bind(of, *args, **kwargs)
+    except TypeError as error:
+        raise UnsupportedOperatorError(f"{step.target}: its rule has {error}", "torch computes it") from error
+    return rule(*call.args, **call.kwargs)
 
 
 def _check(step: Step, found: Any) -> None:

@@ -91,7 +91,7 @@ class Program:
     def digest(self) -> str:
         """Digest of all that decides what it computes, but the values of its inputs."""
         parts = [self.name, self.inputs, self.steps, self.outputs]
-        return blake3_of(canonical_json(_plain(parts)).encode())
+        return blake3_of(canonical_json(plain(parts)).encode())
 
     @cached_property
     def given(self) -> tuple[int, ...]:
@@ -127,12 +127,18 @@ class Program:
     def declared(self, index: int) -> TensorType:
         """Return the type of an input as the network has it: its dimensions as they lie in memory.
 
-        A size is the extent of a tensor without elements, so that it may be open as every extent may.
+        A size is the first extent of a tensor without elements, less the second one, so that it may be open as every
+        extent may.
         """
         each = self.inputs[index]
         if each.kind == "size":
-            return TensorType("uint8", (FREE, 0))
+            return TensorType("uint8", (FREE, FREE, 0))
         return TensorType(each.type.dtype, tuple(each.type.shape[axis] for axis in each.order))
+
+
+def size_shape(size: int) -> tuple[int, int, int]:
+    """Return the shape of the tensor that stands for a size; see ``Program.declared``."""
+    return max(size, 0), max(-size, 0), 0
 
 
 def refs(value: Any) -> Sequence[str]:
@@ -144,7 +150,8 @@ def refs(value: Any) -> Sequence[str]:
     return [name for each in value for name in refs(each)] if isinstance(value, (list, tuple)) else ()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return what programs are made of as JSON, in which each value has one form."""
     if isinstance(value, Ref):
         return {"ref": value.name}
     if isinstance(value, TensorType):
@@ -152,5 +159,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return {"float": value.hex()}
     if isinstance(value, Mapping):
-        return {"map": {str(name): _plain(each) for name, each in value.items()}}
-    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+        return {"map": {str(name): plain(each) for name, each in value.items()}}
+    return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value

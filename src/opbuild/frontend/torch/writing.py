@@ -50,6 +50,9 @@ class Scope(Protocol):
     def append(self, node: Node) -> None:
         """Add a node whose outputs have no names yet."""
 
+    def is_read(self, name: str, index: int) -> bool:
+        """Return whether something takes one of a step's results."""
+
     def fresh(self, name: str) -> str:
         """Return an unused name that begins with ``name``."""
 
@@ -88,7 +91,13 @@ class Writing:
     def several(
         self, op_type: str, inputs: Sequence[Value | None], count: int, domain: str = "", **attrs: Any
     ) -> tuple[Value, ...]:
-        """Write an operator with several outputs."""
+        """Write an operator with several outputs.
+
+        Numbers among the attributes are rounded to float32, as ONNX's files hold them: the same operators have the same
+        descriptors then. Those beside tensors of float64 are not.
+        """
+        if not any(each is not None and each.dtype == "float64" for each in inputs):
+            attrs = {name: float(np.float32(v)) if isinstance(v, float) else v for name, v in attrs.items()}
         label = f"{self.step.name}/{op_type}_{self._count}" if self._count else self.step.name
         self._count += 1
         names = list[str]()
@@ -97,6 +106,10 @@ class Writing:
         read = tuple("" if each is None else each.name for each in inputs)
         self._scope.append(Node(op_type, read, tuple(names), attrs, label, domain))
         return tuple(Value(name, self._scope.type_of(name)) for name in names)
+
+    def is_read(self, index: int) -> bool:
+        """Return whether something takes one of the operator's several results."""
+        return self._scope.is_read(self.step.name, index)
 
     def refuse(self, why: str) -> NoReturn:
         """Say that this form of the operator has no rule: it is left to torch.

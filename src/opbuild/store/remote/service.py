@@ -28,7 +28,7 @@ SECONDS = 1.0
 LEAST_RATE = 2**20
 """Bytes a second of one object, below which the service is slow."""
 
-_PIECE = 2**18
+_PIECE = 2**20
 _PAUSE = 0.1
 """Seconds after which what a busy server refused is asked for once more."""
 
@@ -48,7 +48,7 @@ class Service:
     Args:
         address: Where it is.
         secrets: Credentials, as options of OpenDAL.
-        seconds: How long a connection, and each answer or piece of one, may take.
+        seconds: How long a connection, and each answer or piece of one, may take; None: ``SECONDS``.
 
     Attributes:
         address: The same.
@@ -57,12 +57,14 @@ class Service:
         writing: The same of writing.
     """
 
-    def __init__(self, address: Address, secrets: Mapping[str, str] | None = None, seconds: float = SECONDS) -> None:
+    def __init__(
+        self, address: Address, secrets: Mapping[str, str] | None = None, seconds: float | None = None
+    ) -> None:
         self.address = address
         self.traffic = Traffic()
         self.reading, self.writing = Breaker(), Breaker()
         self._secrets = dict(secrets or {})
-        self._seconds = seconds
+        self._seconds = SECONDS if seconds is None else seconds
         self._lock = threading.Lock()
         self._operators: dict[bool, opendal.Operator] = {}
         self._untold: Reason | None = None

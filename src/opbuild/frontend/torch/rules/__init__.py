@@ -15,6 +15,12 @@ _MODULES = (
     "normalization",
     "attention",
     "selection",
+    "division",
+    "floating",
+    "statistics",
+    "ordering",
+    "scattering",
+    "resizing",
 )
 
 

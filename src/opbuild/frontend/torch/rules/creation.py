@@ -60,3 +60,12 @@ def arange_to(of: Writing, end: Any, **_: Any) -> Value:
 def arange_from(of: Writing, start: Any, end: Any, **_: Any) -> Value:
     """Numbers from ``start`` on."""
     return arange(of, start, end)
+
+
+@rule("empty.memory_format", "empty_permuted.default", "new_empty_strided.default", "empty_strided.default")
+def empty(of: Writing, *_: Any, **__: Any) -> Value:
+    """Zeros, as nothing is said of the values."""
+    kind = of.step.types[0]
+    if kind is None or -1 in kind.shape:
+        of.refuse("sizes that are open")
+    return full(of, kind.shape, 0)

@@ -79,7 +79,22 @@ def matmul(of: Writing, x: Value, other: Value) -> Value:
 @rule("baddbmm.default")
 def baddbmm(of: Writing, bias: Value, x: Value, other: Value, beta: Any = 1, alpha: Any = 1) -> Value:
     """``beta * bias + alpha * x @ other`` of batches."""
-    result = bmm(of, x, other)
+    return _joined(of, bmm(of, x, other), bias, beta, alpha)
+
+
+@rule("addmv.default")
+def addmv(of: Writing, bias: Value, x: Value, other: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """``beta * bias + alpha * x @ other`` of a vector."""
+    return _joined(of, matmul(of, x, other), bias, beta, alpha)
+
+
+@rule("addbmm.default")
+def addbmm(of: Writing, bias: Value, x: Value, other: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """``beta * bias`` and ``alpha`` times the sum of a batch of products."""
+    return _joined(of, of("ReduceSum", bmm(of, x, other), of.ints(0), keepdims=0), bias, beta, alpha)
+
+
+def _joined(of: Writing, result: Value, bias: Value, beta: Any, alpha: Any) -> Value:
     if alpha != 1:
         result = of("Mul", result, of.constant(alpha, of.dtype))
     if beta == 0:

@@ -8,11 +8,12 @@ from typing import Any
 
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.graph.extents import is_open
 
 _FAR = 2**62
 
 
-@rule("view.default", "_unsafe_view.default", "reshape.default")
+@rule("view.default", "_unsafe_view.default", "reshape.default", "view_copy.default")
 def view(of: Writing, x: Value, shape: Sequence[Any]) -> Value:
     """Another shape, of which one extent may be -1."""
     known = [each for each in shape if not (isinstance(each, int) and each == -1)]
@@ -22,7 +23,7 @@ def view(of: Writing, x: Value, shape: Sequence[Any]) -> Value:
     return of.reshape(x, tuple(shape))
 
 
-@rule("permute.default")
+@rule("permute.default", "permute_copy.default")
 def permute(of: Writing, x: Value, order: Sequence[int]) -> Value:
     """Dimensions in another order."""
     return of.transpose(x, [of.axis(each, len(x.shape)) for each in order])
@@ -130,7 +131,7 @@ def split_with_sizes(of: Writing, x: Value, sizes: Sequence[Any], axis: int = 0)
     return of.several("Split", (x, of.ints(*sizes)), len(sizes), axis=axis)
 
 
-@rule("unbind.int")
+@rule("unbind.int", "unbind_copy.int")
 def unbind(of: Writing, x: Value, axis: int = 0) -> tuple[Value, ...]:
     """The elements of a dimension, which goes away."""
     return tuple(select(of, x, axis, index) for index in range(int(x.shape[of.axis(axis, len(x.shape))])))
@@ -159,3 +160,49 @@ def pixel_shuffle(of: Writing, x: Value, factor: int) -> Value:
     if len(x.shape) != 4:
         of.refuse("of other ranks than 4")
     return of("DepthToSpace", x, blocksize=factor, mode="CRD")
+
+
+@rule("narrow_copy.default")
+def narrow_copy(of: Writing, x: Value, axis: int, start: Any, length: Any) -> Value:
+    """A part of a dimension."""
+    begin = start + x.shape[of.axis(axis, len(x.shape))] if start < 0 else start
+    return slice_(of, x, axis, begin, begin + length)
+
+
+@rule("flip.default")
+def flip(of: Writing, x: Value, axes: Sequence[int]) -> Value:
+    """Dimensions the other way round."""
+    listed = [of.axis(each, len(x.shape)) for each in axes]
+    if not x.shape or not listed:
+        return x
+    count = len(listed)
+    return of(
+        "Slice", x, of.ints(*(-1,) * count), of.ints(*(-_FAR,) * count), of.ints(*listed), of.ints(*(-1,) * count)
+    )
+
+
+@rule("diagonal.default", "diagonal_copy.default")
+def diagonal(of: Writing, x: Value, offset: int = 0, first: int = 0, second: int = 1) -> Value:
+    """The diagonals of two dimensions, as the last one."""
+    rank = len(x.shape)
+    first, second = of.axis(first, rank), of.axis(second, rank)
+    rows, columns = x.shape[first], x.shape[second]
+    if is_open((rows, columns)):
+        of.refuse("sizes that are open")
+    others = [axis for axis in range(rank) if axis not in (first, second)]
+    begin = max(0, -offset) * columns + max(0, offset)
+    count = max(0, min(rows - max(0, -offset), columns - max(0, offset)))
+    flat = of.reshape(of.transpose(x, (*others, first, second)), (*(x.shape[each] for each in others), rows * columns))
+    places = [begin + index * (columns + 1) for index in range(count)]
+    return of("Gather", flat, of.constant(places, "int64"), axis=len(others))
+
+
+@rule("unfold.default", "unfold_copy.default")
+def unfold(of: Writing, x: Value, axis: int, size: int, step: int) -> Value:
+    """The windows of a dimension, whose elements are a last one."""
+    if not x.shape or is_open(x.shape):
+        of.refuse("sizes that are open, or no dimensions")
+    rank, axis = len(x.shape), of.axis(axis, len(x.shape))
+    places = [[begin + each for each in range(size)] for begin in range(0, x.shape[axis] - size + 1, step)]
+    windows = of("Gather", x, of.constant(places, "int64"), axis=axis)
+    return of.transpose(windows, [each for each in range(rank + 1) if each != axis + 1] + [axis + 1])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.writing import Value, Writing
@@ -62,24 +64,23 @@ def any_(of: Writing, x: Value, axes: Any = None, keep: bool = False) -> Value:
 
 @rule("_softmax.default", "_safe_softmax.default")
 def softmax(of: Writing, x: Value, axis: int, half_to_float: Any = False) -> Value:
-    """Softmax along a dimension."""
-    if "safe" in of.step.target:
-        of.refuse("rows without a number")
+    """Softmax along a dimension; the safe one is zero where all is hidden."""
     if not x.shape:
-        return full_one(of)
-    return of("Softmax", of.cast(x, of.dtype), axis=of.axis(axis, len(x.shape)))
-
-
-def full_one(of: Writing) -> Value:
-    """Return the softmax of one number."""
-    return of.constant(1, of.dtype)
+        of.refuse("of a tensor without dimensions")
+    x, axis = of.cast(x, of.dtype), of.axis(axis, len(x.shape))
+    result = of("Softmax", x, axis=axis)
+    if "safe" not in of.step.target:
+        return result
+    least = of.constant(-np.inf, x.dtype)
+    is_hidden = of("Equal", reduced(of, "ReduceMax", x, axis, keep=True), least)
+    return of("Where", is_hidden, of.constant(0, x.dtype), result)
 
 
 @rule("_log_softmax.default")
 def log_softmax(of: Writing, x: Value, axis: int, half_to_float: bool = False) -> Value:
     """The logarithm of softmax along a dimension."""
     if not x.shape:
-        return of.constant(0, of.dtype)
+        of.refuse("of a tensor without dimensions")
     return of("LogSoftmax", of.cast(x, of.dtype), axis=of.axis(axis, len(x.shape)))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opbuild.frontend.torch.registry import rule
+from opbuild.frontend.torch.rules.scattering import stacked
 from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.graph.extents import is_open
 
 
 @rule("embedding.default")
@@ -30,11 +32,22 @@ def gather(of: Writing, x: Value, axis: int, indices: Value, sparse_grad: bool =
     return of("GatherElements", x, indices, axis=of.axis(axis, len(x.shape)))
 
 
-@rule("index.Tensor")
+@rule("index.Tensor", "_unsafe_index.Tensor")
 def index(of: Writing, x: Value, indices: Sequence[Value | None]) -> Value:
-    """Elements by indices along one dimension."""
+    """Elements by indices along some dimensions, which meet as operands do."""
     used = [axis for axis, each in enumerate(indices) if each is not None]
-    found = indices[used[0]] if len(used) == 1 else None
-    if found is None or found.dtype == "bool":
-        of.refuse("indices along several dimensions, or truth values")
-    return of("Gather", x, found, axis=used[0])
+    given = [each for each in indices if each is not None]
+    if any(each.dtype in ("bool", "uint8") for each in given):
+        of.refuse("truth values")
+    if len(used) == 1:
+        return of("Gather", x, given[0], axis=used[0])
+    others = [axis for axis in range(len(x.shape)) if axis not in used]
+    if is_open([extent for each in given for extent in each.shape]):
+        of.refuse("sizes that are open")
+    places = stacked(of, given)
+    found = of("GatherND", of.transpose(x, (*used, *others)), places)
+    if used != list(range(used[0], used[-1] + 1)):
+        return found  # dimensions of indices that are apart stand first
+    count = len(places.shape) - 1
+    before = range(count, count + used[0])
+    return of.transpose(found, (*before, *range(count), *range(count + used[0], len(found.shape))))

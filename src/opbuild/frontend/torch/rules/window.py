@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import rule
+from opbuild.frontend.torch.rules.resizing import pooled
 from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.graph.extents import is_open
 
 
 def spread(values: Any, count: int) -> tuple[int, ...]:
@@ -51,22 +54,27 @@ def convolution(
 def max_pool(
     of: Writing, x: Value, kernel: Any, strides: Any = (), padding: Any = 0, dilations: Any = 1, ceil: bool = False
 ) -> tuple[Value, Value | None]:
-    """The greatest element of each window; where it stands is not computed."""
+    """The greatest element of each window, and where it stands in its image if that is asked for."""
     count = 3 if "3d" in of.step.target else 2
     if len(x.shape) != count + 2:
         of.refuse("an image without a batch")
     if category(x.dtype) < 2:
         of.refuse("pooling of integers")
     kernel = spread(kernel, count)
-    return of(
-        "MaxPool",
-        x,
-        kernel_shape=kernel,
-        strides=spread(strides, count) if strides else kernel,
-        pads=spread(padding, count) * 2,
-        dilations=spread(dilations, count),
-        ceil_mode=int(ceil),
-    ), None
+    attrs: dict[str, Any] = {
+        "kernel_shape": kernel,
+        "strides": spread(strides, count) if strides else kernel,
+        "pads": spread(padding, count) * 2,
+        "dilations": spread(dilations, count),
+        "ceil_mode": int(ceil),
+    }
+    if not of.is_read(1):
+        return of("MaxPool", x, **attrs), None
+    found, places = of.several("MaxPool", (x,), 2, **attrs)
+    size = prod(x.shape[2:])
+    if is_open([size]):
+        of.refuse("where elements stand in images of open sizes")
+    return found, of("Mod", places, of.constant(size, "int64"))
 
 
 @rule("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
@@ -100,10 +108,10 @@ def avg_pool(
 
 @rule("_adaptive_avg_pool2d.default", "adaptive_avg_pool1d.default", "_adaptive_avg_pool3d.default")
 def adaptive_avg_pool(of: Writing, x: Value, sizes: Sequence[Any]) -> Value:
-    """Means of as many windows as are asked for, where all are of one size."""
+    """Means of as many windows as are asked for."""
     space = x.shape[-len(sizes) :]
-    if len(x.shape) != len(sizes) + 2 or any(e % s for e, s in zip(space, sizes, strict=True)):
-        of.refuse("windows of several sizes")
+    if len(x.shape) != len(sizes) + 2 or any(s == 0 or e % s for e, s in zip(space, sizes, strict=True)):
+        return pooled(of, "ReduceMean", x, sizes)
     if all(size == 1 for size in sizes):
         return of("GlobalAveragePool", x)
     kernel = tuple(e // s for e, s in zip(space, sizes, strict=True))

@@ -1,1 +1,0 @@
-"""What the pack of kernels is made from, and how: ``make kernels``."""

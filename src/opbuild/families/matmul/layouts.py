@@ -1,0 +1,14 @@
+"""How the right operand of a product may be packed, as the record, the definition and the schedule know it."""
+
+from __future__ import annotations
+
+PANEL = 32
+"""Columns in a panel of packed weights."""
+
+PACKED = ("panels", "pairs")
+"""Layouts of packed weights."""
+
+
+def words(dtype: str) -> int:
+    """Return the lanes of float32 that an element takes as it is added up."""
+    return 2 if dtype == "float64" else 1

@@ -1,0 +1,128 @@
+"""Images in other sizes: interpolation, sampling, pads, and pooling to a number of windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from opbuild.frontend.torch.registry import rule
+from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.graph.extents import is_open
+
+_MOST_WINDOWS = 32
+"""Windows of a dimension that are written one by one."""
+
+
+@rule("upsample_nearest1d.default", "upsample_nearest2d.default", "upsample_nearest3d.default")
+def nearest(of: Writing, x: Value, sizes: Sequence[Any], *factors: float | None) -> Value:
+    """Each element is the nearest one, rounded down."""
+    return _nearest(of, x, sizes, factors)
+
+
+@rule("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
+def nearest_of(of: Writing, x: Value, sizes: Any, factors: Any) -> Value:
+    """Each element is the nearest one, rounded down."""
+    return _nearest(of, x, sizes, factors or ())
+
+
+@rule("upsample_bilinear2d.default", "upsample_bicubic2d.default")
+def smooth(of: Writing, x: Value, sizes: Sequence[Any], corners: bool, *factors: float | None) -> Value:
+    """Interpolated lines or curves."""
+    return _smooth(of, x, sizes, corners, factors)
+
+
+@rule("upsample_bilinear2d.vec", "upsample_bicubic2d.vec")
+def smooth_of(of: Writing, x: Value, sizes: Any, corners: bool, factors: Any) -> Value:
+    """Interpolated lines or curves."""
+    return _smooth(of, x, sizes, corners, factors or ())
+
+
+def _nearest(of: Writing, x: Value, sizes: Any, factors: Sequence[float | None]) -> Value:
+    space = x.shape[2:]
+    wanted = sizes or [int(extent * factor) for extent, factor in zip(space, factors, strict=True) if factor]
+    if is_open((*space, *wanted)):
+        if not factors or any(factor is None or factor != int(factor) for factor in factors):
+            of.refuse("sizes that are open, by a factor that is not whole")
+    elif not all(_picks_alike(*each) for each in zip(space, wanted, factors or (None,) * len(space), strict=True)):
+        of.refuse("torch rounds its factor")
+    return _resized(of, x, sizes, factors, "nearest", "asymmetric", nearest_mode="floor")
+
+
+def _picks_alike(extent: int, wanted: int, factor: float | None) -> bool:
+    """Return whether torch, in float32, picks the elements that ONNX does."""
+    places = np.arange(wanted)
+    ours = np.floor(places / (factor or wanted / extent))
+    step = np.float32(1 / factor) if factor else np.float32(extent) / np.float32(wanted)
+    theirs = np.floor(places.astype(np.float32) * step)
+    return bool(np.all(np.minimum(ours, extent - 1) == np.minimum(theirs, extent - 1)))
+
+
+def _smooth(of: Writing, x: Value, sizes: Any, corners: bool, factors: Sequence[float | None]) -> Value:
+    mode = "linear" if "bilinear" in of.step.target else "cubic"
+    if corners:  # the size of the result counts, which a factor gives rounded down
+        sizes = sizes or [int(extent * factor) for extent, factor in zip(x.shape[2:], factors, strict=True) if factor]
+        return _resized(of, x, sizes, (), mode, "align_corners", cubic_coeff_a=-0.75)
+    return _resized(of, x, sizes, factors, mode, "half_pixel", cubic_coeff_a=-0.75)
+
+
+def _resized(
+    of: Writing, x: Value, sizes: Any, factors: Sequence[float | None], mode: str, transform: str, **attrs: Any
+) -> Value:
+    attrs |= {"mode": mode, "coordinate_transformation_mode": transform}
+    if factors and all(factors):
+        scales = of.constant([1.0, 1.0, *factors], "float32")
+        found = of("Resize", x, None, scales, **attrs)
+        if not sizes or found.shape[2:] == tuple(sizes):
+            return found
+        of.refuse("a factor beside another size")
+    return of("Resize", x, None, None, of.ints(*x.shape[:2], *sizes), **attrs)
+
+
+@rule("grid_sampler_2d.default", "grid_sampler_3d.default")
+def grid_sampler(of: Writing, x: Value, grid: Value, mode: int, padding: int, corners: bool) -> Value:
+    """Elements at the places that a grid names."""
+    return of(
+        "GridSample",
+        x,
+        grid,
+        mode=("linear", "nearest", "cubic")[mode],
+        padding_mode=("zeros", "border", "reflection")[padding],
+        align_corners=int(corners),
+    )
+
+
+@rule("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
+@rule("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default")
+def pad(of: Writing, x: Value, pads: Sequence[Any]) -> Value:
+    """Elements around that mirror the inner ones, or are those of the border."""
+    if is_open(pads) or any(each < 0 for each in pads):
+        of.refuse("pads that take away, or are open")
+    rank, count = len(x.shape), len(pads) // 2
+    begins = (0,) * (rank - count) + tuple(pads[2 * axis] for axis in reversed(range(count)))
+    ends = (0,) * (rank - count) + tuple(pads[2 * axis + 1] for axis in reversed(range(count)))
+    return of("Pad", x, of.ints(*begins, *ends), mode="reflect" if "reflection" in of.step.target else "edge")
+
+
+def pooled(of: Writing, op_type: str, x: Value, sizes: Sequence[Any]) -> Value:
+    """Write the reduction of as many windows as are asked for, dimension by dimension."""
+    first = len(x.shape) - len(sizes)
+    if is_open((*x.shape[first:], *sizes)) or any(size > _MOST_WINDOWS for size in sizes) or 0 in sizes:
+        of.refuse("many windows of several sizes, or sizes that are open")
+    for axis, size in enumerate(sizes, first):
+        extent = x.shape[axis]
+        if size == extent:
+            continue
+        windows = [(place * extent // size, -(-(place + 1) * extent // size)) for place in range(size)]
+        at, step = of.ints(axis), of.ints(1)
+        parts = [of("Slice", x, of.ints(begin), of.ints(end), at, step) for begin, end in windows]
+        reduced = [of(op_type, part, at, keepdims=1) for part in parts]
+        x = reduced[0] if len(reduced) == 1 else of("Concat", *reduced, axis=axis)
+    return x
+
+
+@rule("adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
+def adaptive_max_pool(of: Writing, x: Value, sizes: Sequence[Any]) -> tuple[Value, None]:
+    """The greatest element of as many windows as are asked for; where it stands is not computed."""
+    return pooled(of, "ReduceMax", x, sizes), None

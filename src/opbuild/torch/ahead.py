@@ -1,0 +1,127 @@
+"""What ``torch.compile(...).aot_compile`` stores of a graph, and loads again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch._dynamo.aot_compile_types import SerializableCallable
+from torch._functorch._aot_autograd.schemas import OutputType
+
+from opbuild.errors import InvalidModelError, UnsupportedOperatorError
+from opbuild.files.sealed import seal, unseal
+from opbuild.torch.flat import Flat, Runner
+from opbuild.torch.settings import read_settings
+
+_FORM = "opbuild torch graph 1"
+
+_PLAIN = {OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view}
+"""Outputs that are returned as they were computed."""
+
+
+def is_ahead_of_time() -> bool:
+    """Return whether torch asks for a callable that can be stored."""
+    config: Any = torch._functorch.config
+    return bool(config.bundled_autograd_cache and config.force_autograd_cache)
+
+
+class Storable(SerializableCallable):
+    """Runs a graph of Dynamo's, and can be stored: programs as JSON, no weights.
+
+    Args:
+        run: Runs it.
+        flat: The same as data.
+        options: Options of the back end.
+    """
+
+    def __init__(self, run: Callable[..., Any], flat: Flat, options: Mapping[str, Any]) -> None:
+        self._run = run
+        self._flat = flat
+        self._options = options
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the graph.
+
+        Args:
+            args: Its inputs; weights are among them.
+
+        Raises:
+            ModelError, BuildError: If a part can not be built.
+            RunError: If one fails while it runs.
+        """
+        return self._run(*args)
+
+    @classmethod
+    def serialize_compile_artifacts(cls, fn: Any) -> bytes:
+        """Return a graph and its options as JSON that carries its digest.
+
+        Raises:
+            UnsupportedOperatorError: If an option is of a kind that can not be stored.
+        """
+        options = {name: str(each) if hasattr(each, "__fspath__") else each for name, each in fn._options.items()}
+        try:
+            return seal({"graph": fn._flat.to_json(), "options": options}, _FORM)
+        except (TypeError, ValueError) as error:
+            raise UnsupportedOperatorError(f"the options can not be stored: {error}", "give plain values") from error
+
+    @classmethod
+    def deserialize_compile_artifacts(cls, data: bytes) -> Storable:
+        """Return what was stored, ready to run.
+
+        Raises:
+            InvalidModelError: If it is damaged, or calls what this torch does not have.
+            OptionError: If an option is at fault.
+        """
+        try:
+            content = unseal(data, _FORM)
+            flat, options = Flat.from_json(content["graph"]), dict(content["options"])
+        except (ValueError, TypeError, LookupError) as error:
+            raise InvalidModelError(f"this is no stored graph: {error}", "compile it again") from error
+        return cls(Runner(flat, read_settings(options)), flat, options)
+
+
+def storable(
+    run: Callable[..., Any], flat: Sequence[Flat], inputs: Sequence[Any], options: Mapping[str, Any]
+) -> Storable:
+    """Return what runs a graph, as torch can store it.
+
+    Args:
+        run: Runs it.
+        flat: The graph as data; empty if it was left to torch.
+        inputs: Its inputs.
+        options: Options of the back end.
+
+    Raises:
+        UnsupportedOperatorError: If it can not be stored.
+    """
+    if not flat:
+        raise _unsupported("that needs gradients")
+    if len(flat[0].inputs) != len(inputs):
+        raise _unsupported("with inputs that share memory")
+    return Storable(run, flat[0], options)
+
+
+def without_own_cache() -> AbstractContextManager[Any]:
+    """Return a context in which torch stores nothing of the graph itself: for that it needs what Inductor returns."""
+    config: Any = torch._functorch.config
+    found: AbstractContextManager[Any] = config.patch({"force_autograd_cache": False, "bundled_autograd_cache": False})
+    return found
+
+
+def require_plain(metadata: Any) -> None:
+    """Check that nothing is to be done around a graph, which is not stored.
+
+    Raises:
+        UnsupportedOperatorError: If something is.
+    """
+    if metadata is None or metadata.mutated_inp_runtime_indices:
+        raise _unsupported("that writes to its inputs")
+    if any(each.output_type not in _PLAIN for each in metadata.output_info):
+        raise _unsupported("with outputs that are inputs or views of them")
+
+
+def _unsupported(what: str) -> UnsupportedOperatorError:
+    hint = "call it under torch.no_grad() and use opbuild.torch.save, or plain torch.compile"
+    return UnsupportedOperatorError(f"a graph {what} can not be stored ahead of time", hint)

@@ -1,0 +1,128 @@
+"""Torch's mega-cache: the operators that this process used, in ``torch.compiler.save_cache_artifacts()``.
+
+Torch keeps what is recorded in memory until it is saved, so images of networks, which have the weights, are not there.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
+
+from opbuild.errors import BuildError
+
+if TYPE_CHECKING:
+    from opbuild.config import Config
+    from opbuild.kernel.entry import Entry
+    from opbuild.report import Report
+
+_TYPE = "opbuild"
+
+
+@CacheArtifactFactory.register
+class OperatorArtifact(CacheArtifact):
+    """One operator; its key is the entry's name."""
+
+    @staticmethod
+    def type() -> str:
+        """Return what torch calls such artifacts."""
+        return _TYPE
+
+    def populate_cache(self) -> None:
+        """Check the operator as a store's look-up does, and add it to the store that the environment names.
+
+        An operator for a machine that this one is not is left out.
+
+        Raises:
+            BuildError: If it is damaged, or the store can not be written.
+        """
+        from opbuild.config import Config
+        from opbuild.pipeline.setup import set_up
+        from opbuild.store.disk import DiskStore
+
+        entry = _unpacked(self.key, self.content)
+        setup = set_up(Config.from_environment(), None, None)
+        if entry.info["key"]["components"]["target"] != setup.level.name:
+            return
+        folder = setup.config.network_meta if _is_runtime(self.key) else setup.config.kernel_meta
+        problem = DiskStore(folder, trust=setup.trust).publish(entry)
+        if problem:
+            raise BuildError(f"the store {folder} can not be written: {problem}", "make room or name another store")
+
+
+class Recorder:
+    """Records what the parts of a process use; an operator that is recorded is read no more.
+
+    Args:
+        config: Says where the store is.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._recorded = set[tuple[Path, str]]()
+
+    def __call__(self, report: Report) -> None:
+        """Record the operators of a build; one that the store does not have is left out."""
+        if not self._config.uses_cache:
+            return
+        from opbuild.pipeline.setup import set_up
+        from opbuild.store.disk import DiskStore
+
+        setup = set_up(self._config, None, None)
+        operators, runtimes = setup.config.kernel_meta, setup.config.network_meta
+        names = [(operators, each.name) for each in report.operators]
+        names += [(runtimes, name) for name in DiskStore(runtimes, trust=setup.trust).names() if _is_runtime(name)]
+        for place in names:
+            if place not in self._recorded:
+                self._recorded.add(place)
+                self._record(*place)
+
+    def _record(self, folder: Path, name: str) -> None:
+        from opbuild.kernel.entry import Entry
+        from opbuild.pipeline.setup import set_up
+        from opbuild.store.inspect import read
+
+        entry = read(folder, name, set_up(self._config, None, None).trust)
+        if isinstance(entry, Entry):
+            CacheArtifactManager.record_artifact(_TYPE, name, _packed(entry))
+
+
+def _is_runtime(name: str) -> bool:
+    from opbuild.kernel.key import file_op_type
+    from opbuild.kernel.runtime_desc import runtime_desc
+
+    return name.startswith(f"{file_op_type(runtime_desc().op_types)}_")
+
+
+def _packed(entry: Entry) -> bytes:
+    from opbuild.files.sealed import seal
+
+    files = {Path(name).suffix: base64.b64encode(data).decode() for name, data in entry.files()}
+    return seal(files, entry.name)
+
+
+def _unpacked(name: str, content: bytes) -> Entry:
+    """Return the operator of an artifact.
+
+    Raises:
+        BuildError: If it is not what was saved.
+    """
+    from opbuild.files.sealed import unseal
+    from opbuild.kernel.entry import Entry
+    from opbuild.store.inspect import check
+
+    try:
+        files = {suffix: base64.b64decode(text, validate=True) for suffix, text in unseal(content, name).items()}
+        found = check(name, files)
+    except (ValueError, TypeError, LookupError, AttributeError, binascii.Error) as error:
+        raise _damaged(name, str(error)) from error
+    if not isinstance(found, Entry):
+        raise _damaged(name, found.text)
+    return found
+
+
+def _damaged(name: str, why: str) -> BuildError:
+    return BuildError(f"the artifact {name} is not what was saved: {why}", "save the artifacts again")

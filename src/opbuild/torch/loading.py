@@ -1,0 +1,186 @@
+"""Loading a saved module: what runs it without Dynamo."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from opbuild.dtypes import numpy_dtype
+from opbuild.errors import InputError, InvalidModelError
+from opbuild.torch.flat import Runner
+from opbuild.torch.memory import to_tensor
+from opbuild.torch.saved import Given, Saved, read_saved
+from opbuild.torch.settings import read_settings
+
+
+def load(path: str | os.PathLike[str], model: torch.nn.Module, *, options: Mapping[str, Any] | None = None) -> Loaded:
+    """Load what ``save`` wrote.
+
+    The weights are those of ``model``, which need not be the ones that it was saved with: kernels do not depend on
+    them. They are read again when they change.
+
+    Args:
+        path: The file.
+        model: A module with the same parameters and buffers.
+        options: The options of ``opbuild.compile``: ``cache_path``, ``num_threads``, ...
+
+    Returns:
+        What is called as the module is, for inference.
+
+    Raises:
+        FileError: If the file can not be read.
+        InvalidModelError: If it is no saved module, damaged, or of another module.
+        OptionError: If an option is at fault.
+    """
+    return Loaded(read_saved(Path(path)), model, options)
+
+
+class Loaded:
+    """A saved module that is ready to call; results need no gradients. Any thread may call it.
+
+    Args:
+        saved: What was saved.
+        model: The module whose weights it has.
+        options: The options of ``opbuild.compile``.
+
+    Raises:
+        InvalidModelError: If the module is another one.
+        OptionError: If an option is at fault.
+    """
+
+    def __init__(self, saved: Saved, model: torch.nn.Module, options: Mapping[str, Any] | None = None) -> None:
+        self._saved = saved
+        self._run = Runner(saved.graph, read_settings(options))
+        try:
+            self._arguments = pytree.treespec_loads(saved.arguments)
+            self._returned = pytree.treespec_loads(saved.returned)
+            constants = {name: _constant(*each) for name, each in saved.constants.items()}
+            self._sources = [_source(each, model, constants) for each in saved.given]
+        except (ValueError, TypeError, LookupError, NotImplementedError, binascii.Error) as error:
+            raise InvalidModelError(f"the saved module can not be used: {error}", "save it again") from error
+        if model.training != saved.training:
+            mode = "train" if saved.training else "eval"
+            raise InvalidModelError(f"the module was saved in the mode of {mode}()", f"call {mode}() of this one")
+
+    @property
+    def report(self) -> Any:
+        """What became of its graph: a ``Graph``."""
+        return self._run.graph
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it.
+
+        Args:
+            args: What the module's ``forward`` takes.
+            kwargs: The same by name.
+
+        Raises:
+            InputError: If an argument is not as it was saved for.
+            ModelError, BuildError: If a part can not be built.
+            RunError: If one fails while it runs.
+        """
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        if spec != self._arguments:
+            raise InputError("the arguments have another structure than those it was saved with", "save it for these")
+        check_leaves(self._saved, leaves)
+        found = self._run(*(source(leaves) for source in self._sources))
+        outputs = []
+        for result, value in zip(self._saved.results, found, strict=True):
+            if result.kind == "output":
+                outputs.append(value)
+                continue
+            index = next(i for i, each in enumerate(self._saved.given) if _is_target(each, result.name, result.leaf))
+            with torch.no_grad():
+                self._sources[index](leaves).copy_(value)
+        return pytree.tree_unflatten(outputs, self._returned)
+
+
+def check_leaves(saved: Saved, leaves: Sequence[Any]) -> None:
+    """Check the leaves of a call's arguments.
+
+    Raises:
+        InputError: If one is not as the module was saved for.
+    """
+    extents: dict[str, int] = {}
+    for given in saved.given:
+        if given.leaf < 0:
+            continue
+        value = leaves[given.leaf]
+        problem = _problem(given, value, saved.ranges, extents)
+        if problem:
+            raise InputError(f"{given.name}: {problem}", "save the module for such arguments, or use torch.compile")
+
+
+def _problem(given: Given, value: Any, ranges: Mapping[str, Sequence[int | None]], extents: dict[str, int]) -> str:
+    if given.kind == "fixed":
+        same = type(value) is type(given.value) and value == given.value
+        return "" if same else f"it is {value!r}, but was saved for {given.value!r}"
+    if given.kind == "number":
+        found: Sequence[int] = (value,) if type(value) is int else ()
+    elif not isinstance(value, torch.Tensor) or value.device.type != "cpu" or value.layout is not torch.strided:
+        return f"a tensor on the CPU is needed, not {type(value).__name__}"
+    elif str(value.dtype) != f"torch.{given.dtype}":
+        return f"it is of {value.dtype}, but was saved for {given.dtype}"
+    else:
+        found = value.shape
+    fits = len(found) == len(given.shape) and all(
+        _fits(extent, wanted, ranges, extents) for extent, wanted in zip(found, given.shape, strict=True)
+    )
+    return "" if fits else f"it is {list(found)}, but was saved for {list(given.shape)}"
+
+
+def _fits(extent: int, wanted: int | str, ranges: Mapping[str, Sequence[int | None]], extents: dict[str, int]) -> bool:
+    if isinstance(wanted, int):
+        return extent == wanted
+    least, most = ranges[wanted]
+    is_within = (least is None or extent >= least) and (most is None or extent <= most)
+    return is_within and extents.setdefault(wanted, extent) == extent
+
+
+def _is_target(given: Given, name: str, leaf: int) -> bool:
+    return given.leaf == leaf if leaf >= 0 else given.kind == "state" and given.name == name
+
+
+def _constant(dtype: str, shape: Sequence[int], text: str) -> torch.Tensor:
+    array = np.frombuffer(bytearray(base64.b64decode(text, validate=True)), numpy_dtype(dtype)).reshape(shape)
+    return to_tensor(array, range(array.ndim))
+
+
+def _source(
+    given: Given, model: torch.nn.Module, constants: Mapping[str, torch.Tensor]
+) -> Callable[[Sequence[Any]], Any]:
+    """Return what gives the value of an input for the leaves of a call.
+
+    Raises:
+        LookupError, ValueError: If the module does not have it.
+    """
+    if given.leaf >= 0:
+        leaf = given.leaf
+        return lambda leaves: leaves[leaf]
+    if given.kind == "constant":
+        value = constants[given.name]
+        return lambda _: value
+    path, _, name = given.name.rpartition(".")
+    owner = _submodule(model, path)
+    table: Any = owner._parameters if name in owner._parameters else owner._buffers
+    tensor = table.get(name)
+    if tensor is None:
+        raise LookupError(f"the module has no {given.name}")
+    if str(tensor.dtype) != f"torch.{given.dtype}" or tuple(tensor.shape) != tuple(given.shape):
+        raise ValueError(f"{given.name} is {tensor.dtype} {list(tensor.shape)}, not {given.dtype} {list(given.shape)}")
+    return lambda _: table[name]  # asked for at each call, because a module's parameter may be set to another tensor
+
+
+def _submodule(model: torch.nn.Module, path: str) -> torch.nn.Module:
+    try:
+        return model.get_submodule(path)
+    except AttributeError as error:
+        raise LookupError(f"the module has no {path}") from error

@@ -1,0 +1,186 @@
+"""A remote store as users meet it: variables, commands, reports, and what nobody pays who has none."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import opbuild
+from opbuild.cli.main import main
+from opbuild.errors import OptionError
+from opbuild.pipeline.remote import _uploads, service_at
+from remote_servers import PATIENT, free_port, http_server
+from small_network import SHAPE, small_model
+
+X = np.linspace(-1, 1, 64 * 256, dtype=np.float32).reshape(SHAPE)
+"""What the network is called with."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _patient() -> Iterator[None]:
+    """A machine that is busy with tests may take long to answer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("opbuild.store.remote.service.SECONDS", PATIENT)
+        yield
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A model, and a folder to which a build with the remote store in mode ``write`` wrote it."""
+    folder = tmp_path_factory.mktemp("built")
+    model = folder / "model.onnx"
+    network = small_model()
+    network.graph.input[0].type.tensor_type.shape.dim[0].dim_value = SHAPE[0]
+    onnx.save(network, model)
+    url = f"file://{folder}/shared"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPBUILD_REMOTE_MODE", "write")
+        patch.setenv("OPBUILD_REMOTE", url)
+        net = opbuild.compile(model, cache_path=folder / "own")
+    assert net.report.built > 0
+    _uploads(service_at(url)).finish()
+    return model, folder / "shared"
+
+
+def test_a_fresh_machine_starts_a_known_network(built: tuple[Path, Path], tmp_path: Path) -> None:
+    """By the argument: nothing is compiled, packed or linked, and the next start asks nothing."""
+    model, shared = built
+    net = opbuild.compile(model, cache_path=tmp_path, remote=f"file://{shared}", forbid_compile=True)
+    assert net.report.image
+    assert net.report.built == 0
+    assert "link" not in net.report.steps
+    requests = service_at(f"file://{shared}").traffic.requests
+    again = opbuild.compile(model, cache_path=tmp_path, remote=f"file://{shared}", forbid_compile=True)
+    assert again.report.image
+    assert service_at(f"file://{shared}").traffic.requests == requests
+    assert np.array_equal(net(X), again(X))
+
+
+def test_op_cache_ini_names_it_and_the_variable_wins(
+    built: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order is argument, variable, file; mode ``off`` counts for all."""
+    model, shared = built
+    for number in range(3):
+        folder = tmp_path / str(number) / "rank_0"
+        folder.mkdir(parents=True)
+        (folder / "op_cache.ini").write_text(f"[op_compiler_cache]\nremote=file://{shared}\n")
+    assert opbuild.compile(model, cache_path=tmp_path / "0").report.image
+    monkeypatch.setenv("OPBUILD_REMOTE_MODE", "off")
+    assert not opbuild.compile(model, cache_path=tmp_path / "1").report.image
+    monkeypatch.setenv("OPBUILD_REMOTE_MODE", "read")
+    monkeypatch.setenv("OPBUILD_REMOTE", f"file://{tmp_path}/empty")
+    assert not opbuild.compile(model, cache_path=tmp_path / "2").report.image
+
+
+def test_operators_are_shared_where_the_network_is_new(built: tuple[Path, Path], tmp_path: Path) -> None:
+    """A network whose image is not there takes its operators; the report says where from."""
+    model, shared = built
+    edited = onnx.load(model)
+    edited.graph.name = "another network"
+    edited.producer_name = "another"
+    net = opbuild.compile(edited, cache_path=tmp_path, remote=f"file://{shared}", forbid_compile=True)
+    assert not net.report.image
+    assert "absent from the remote store" in net.report.image_reason
+    assert {each.reason for each in net.report.operators} == {"taken from the remote store"}
+
+
+def test_a_web_server_is_read(built: tuple[Path, Path], tmp_path: Path) -> None:
+    """The same folder, over HTTP; where it is to be written to, a warning says that it is not."""
+    model, shared = built
+    with http_server(shared) as url:
+        assert opbuild.compile(model, cache_path=tmp_path, remote=url, forbid_compile=True).report.image
+
+
+def test_explain_and_the_report_say_absent_and_refused(
+    built: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Different words, and one warning in the process."""
+    model, _ = built
+    place = ["--cache_path", str(tmp_path), "--json"]
+    assert main(["explain", str(model), "--remote", f"file://{tmp_path}/empty", *place]) == 0
+    assert all("absent from the remote store" in each["why"] for each in json.loads(capsys.readouterr().out))
+    url = f"redis://127.0.0.1:{free_port()}"
+    assert main(["explain", str(model), "--remote", url, *place]) == 0
+    said = capsys.readouterr()
+    assert all("the remote store: refused, nobody listens" in each["why"] for each in json.loads(said.out))
+    with caplog.at_level(logging.WARNING):
+        net = opbuild.compile(model, cache_path=tmp_path, remote=url)
+    assert "refused" in net.report.image_reason
+    assert said.err.count(url) + caplog.text.count(url) == 1
+
+
+def test_check_asks_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading, and writing where that is the mode; a store that refuses is an error, none to ask a wrong option."""
+    monkeypatch.setenv("OPBUILD_REMOTE_MODE", "write")
+    assert main(["cache", "check", "--remote", f"file://{tmp_path}/shared", "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [(each["step"], each["answer"]) for each in steps] == [("read", "ok"), ("write", "ok"), ("remove", "ok")]
+    assert main(["cache", "check", "--remote", f"redis://127.0.0.1:{free_port()}"]) == 5
+    assert "refused: nobody listens there" in capsys.readouterr().err
+    assert main(["cache", "check"]) == 2
+
+
+def test_what_models_need_is_pushed_and_pulled(
+    built: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By model and as a whole; pushed again it is there; what was not built is an error that says so."""
+    model, _ = built
+    own, url = str(model.parent / "own"), f"file://{tmp_path}/stick"
+    assert main(["push", str(model), url, "--cache_path", str(tmp_path / "none")]) == 5
+    assert main(["push", str(model), url, "--cache_path", own, "--json"]) == 0
+    assert main(["push", str(model), url, "--cache_path", own, "--json"]) == 0
+    first, second = (json.loads(part) for part in capsys.readouterr().out.replace("}\n{", "}\n\0{").split("\0"))
+    assert (first["networks"], second["operators"], second["present"]) == (1, 0, first["operators"])
+    for number, models in enumerate(([str(model)], [])):
+        place = ["--cache_path", str(tmp_path / str(number))]
+        assert main(["pull", url, *models, *place, "--json"]) == 0
+        done = json.loads(capsys.readouterr().out)
+        assert (done["operators"], done["networks"], done["left_out"]) == (first["operators"], 1, {})
+        net = opbuild.compile(model, cache_path=tmp_path / str(number), forbid_compile=True)
+        assert net.report.image
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://user:secret@host", "https://secret@host/x", "s3://key:secret@bucket", "webdav://u:secret@h",
+            "s3://bucket?secret_access_key=secret", "ftp://u:secret@h", "redis://host/secret?x=secret#secret"]
+)  # fmt: skip
+def test_a_password_in_a_url_is_an_error_that_does_not_show_it(url: str, tmp_path: Path) -> None:
+    """It would stand in logs and lists of processes."""
+    with pytest.raises(OptionError) as refused:
+        opbuild.compile(b"", cache_path=tmp_path, remote=url)
+    assert "secret" not in str(refused.value).replace("secret_access_key", "").replace("/secret", "")
+
+
+def test_nobody_pays_for_a_remote_store_that_is_not_there(built: tuple[Path, Path]) -> None:
+    """Without one nothing of it is imported, neither opendal nor opbuild's own part."""
+    model, _ = built
+    code = (
+        "import sys, opbuild\n"
+        f"assert opbuild.compile({str(model)!r}, cache_path={str(model.parent / 'own')!r}).report.image\n"
+        "assert not [name for name in sys.modules if name.startswith(('opendal', 'opbuild.store.remote'))]\n"
+        "assert 'opbuild.pipeline.remote' not in sys.modules"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OPBUILD_")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_program_that_ends_at_once_has_written_what_it_built(built: tuple[Path, Path], tmp_path: Path) -> None:
+    """Uploads are finished at exit, without a word and without a crash."""
+    model, _ = built
+    code = f"import opbuild\nopbuild.compile({str(model)!r}, cache_path={str(tmp_path / 'own')!r})"
+    environment = {**os.environ, "OPBUILD_REMOTE": f"file://{tmp_path}/shared", "OPBUILD_REMOTE_MODE": "write"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    remote = f"file://{tmp_path}/shared"
+    assert opbuild.compile(model, cache_path=tmp_path / "new", remote=remote, forbid_compile=True).report.image
