@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from opbuild.offline.operator_support import OperatorSupport, operators
     from opbuild.report import Report
     from opbuild.runtime.network import Network
+    from opbuild.runtime.profile import Profile
     from opbuild.user_operators.decorator import operator
     from opbuild.warming import warm
 
 __all__ = [
     "Network",
     "OperatorSupport",
+    "Profile",
     "Report",
     "__version__",
     "build_offline",
@@ -45,6 +47,7 @@ _WHERE = {
     "warm": "opbuild.warming",
     "OperatorSupport": "opbuild.offline.operator_support",
     "Network": "opbuild.runtime.network",
+    "Profile": "opbuild.runtime.profile",
     "Report": "opbuild.report",
 }
 

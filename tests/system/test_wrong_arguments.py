@@ -37,6 +37,8 @@ MODEL: dict[str, list[str]] = {
     "build": ["build", "FILE"],
     "run": ["run", "FILE"],
     "explain": ["explain", "FILE"],
+    "report": ["report", "FILE"],
+    "profile": ["profile", "FILE"],
     "compile": ["compile", "--model=FILE"],
     "check": ["compile", "--mode=3", "--model=FILE"],
     "json": ["compile", "--mode=1", "--model=FILE", "--json=out.json"],
@@ -70,7 +72,13 @@ BUILT: dict[str, tuple[str, int, str]] = {
     "an offline model": ("built.om", 2, "'built.om' is an offline model (.om), not an ONNX model"),
     "a script": ("script.py", 2, "'script.py' is a Python script, not an ONNX model"),
 }
-"""The same but for ``run``, which runs them."""
+"""The same, but for commands that take them."""
+TAKEN = {
+    ("run", "an offline model"),
+    ("run", "a script"),
+    ("report", "an offline model"),
+    ("profile", "an offline model"),
+}
 
 
 @pytest.fixture
@@ -122,7 +130,7 @@ def test_a_wrong_file_is_the_same_error_in_every_command_and_in_python(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str, fault: str
 ) -> None:
     """It was a directory here and a folder there, exit code 2 or 3, with the right call nowhere."""
-    if command == "run" and fault in BUILT:
+    if (command, fault) in TAKEN:
         return
     name, code, message = {**FAULTS, **BUILT}[fault]
     if fault == "not readable":
@@ -257,6 +265,10 @@ USAGE: dict[str, tuple[str, str]] = {
                                "float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu, float4_e2m1fn, int4, uint4, int2 "
                                "or uint2"),
     "run built.om --workers=2": ("--workers is for models to build, and 'built.om' is built", "leave it out"),
+    "run --report=page.html script.py": ("--report is for models, and 'script.py' is a script",
+                                         "leave it out, or put what is the script's own behind its name"),
+    "profile": ("the model is missing", "give its path: opbuild profile MODEL.onnx|MODEL.om"),
+    "profile small.onnx --by=shape": ("--by is 'shape'", "it must be layer or kernel"),
     "run --seed=1 script.py": ("--seed is for models, and 'script.py' is a script",
                                "leave it out, or put what is the script's own behind its name"),
     "build small.onnx --input_shape=x:-1,256": (
@@ -294,8 +306,9 @@ def test_a_wrong_command_line_is_said_in_one_wording(
 
 @pytest.mark.parametrize(
     "command",
-    ["build small.onnx", "run small.onnx", "run built.om", "explain small.onnx", "cache ls", "cache export x.bundle",
-     "compile small.onnx", "atc small.onnx --framework=5 --output=out --soc_version=host"],
+    ["build small.onnx", "run small.onnx", "run built.om", "explain small.onnx", "report small.onnx",
+     "profile small.onnx", "cache ls", "cache export x.bundle", "compile small.onnx",
+     "atc small.onnx --framework=5 --output=out --soc_version=host"],
 )  # fmt: skip
 @pytest.mark.parametrize("option", ["cache_path", "op_compiler_cache_dir", "output_dir"])
 def test_a_file_where_a_folder_must_be_is_refused_by_every_command(

@@ -74,6 +74,13 @@ def test_steps_last_until_the_next_or_their_last_event() -> None:
     ]
 
 
+def test_what_is_told_after_the_end_is_no_part_of_the_build() -> None:
+    """A step that began after the end was given a negative duration."""
+    events = [(1.0, Working(PREPARING)), (2.0, CompileStarted("a", "new")), (4.0, Working(PACKING))]
+    spans = recorded(*events).spans(3000.0)
+    assert [(span.name, span.milliseconds) for span in spans] == [(PREPARING, 2000.0), ("a", 1000.0)]
+
+
 def test_memory_is_what_is_alive_in_each_call() -> None:
     """A buffer lives from its first use to its last; what lies elsewhere does not count."""
     touched = [(0, 9), (0, 1), (1, 2), (0, 2)]

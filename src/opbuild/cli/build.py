@@ -41,7 +41,8 @@ def build(
     from opbuild.cli.run_model import require_shapes
     from opbuild.cli.tables import say, show_report
 
-    model, picture = model_of(path, model), Picture(report, trace)
+    model = model_of(path, model)
+    picture = Picture(model, report, trace)
     with build_progress(Console(stderr=True)) as observer:
         started = time.perf_counter()
         watch = StorageWatch(picture.watching(observer))

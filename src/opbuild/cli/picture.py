@@ -14,6 +14,7 @@ from opbuild.cli.options import option_group
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.events import Observer
+from opbuild.files.writing import same_file
 
 if TYPE_CHECKING:
     from opbuild.page.recording import Recording
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from opbuild.runtime.profile import Profile
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+ANOTHER = "name another file to write"
 
 report_option = click.option(
     "--report",
@@ -42,13 +45,17 @@ class Picture:
     """The files to write, and the recording of a build for them.
 
     Attributes:
+        model: The model's file, over which nothing is written.
         report: Where the page goes; None: nowhere.
         trace: Where the trace goes; None: nowhere.
+        page_option: The option that names the page.
         recording: What the build told, once ``watching`` was called.
     """
 
+    model: Path
     report: Path | None
     trace: Path | None
+    page_option: str = "report"
     recording: Recording | None = None
     _ended: float = 0.0
 
@@ -61,15 +68,21 @@ class Picture:
         """Return an observer that passes events on, and records them if they are needed.
 
         Raises:
-            OptionError: If a file can not be written; that is known before anything is built.
+            OptionError: If a file can not be written, or is the model or the other one; that is known before anything
+                is built.
         """
         if not self.is_wanted:
             return observer
         from opbuild.page.recording import Recording
 
-        for name, path in (("report", self.report), ("trace", self.trace)):
-            if path is not None:
-                new_file(name, str(path), "the file to write")
+        for option, path in ((self.page_option, self.report), ("trace", self.trace)):
+            if path is None:
+                continue
+            new_file(option, str(path), "the file to write")
+            if same_file(self.model, path):
+                raise OptionError(f"--{option} is {str(path)!r}, which is the model", ANOTHER)
+        if self.report is not None and self.trace is not None and self.report.resolve() == self.trace.resolve():
+            raise OptionError(f"--trace is {str(self.trace)!r}, which --{self.page_option} writes", ANOTHER)
         self.recording = Recording(observer)
         return self.recording
 
@@ -93,7 +106,7 @@ class Picture:
 
         spans = self.recording.spans(self._ended) if self.recording is not None else ()
         if self.report is not None:
-            _write("report", self.report, _page(network, config, spans, profile))
+            _write(self.page_option, self.report, _page(network, config, spans, profile))
             say(f"{self.report}: the build as a page", soft_wrap=True)
         if self.trace is not None:
             from opbuild.page.trace import trace

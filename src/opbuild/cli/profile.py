@@ -37,8 +37,8 @@ def profile(
     """
     from opbuild.cli.tables import output_console, say
 
-    picture = Picture(report, trace)
-    network, config, found = built_and_timed(model_of(path, model), picture, timed=True, **options)
+    picture = Picture(model_of(path, model), report, trace)
+    network, config, found = built_and_timed(picture, timed=True, **options)
     times = cast("Profile", found)
     output_console().print(_by_kernel(times) if by == "kernel" else _by_layer(times))
     calls = sum(row.milliseconds for row in times.rows)
@@ -68,7 +68,12 @@ def _by_kernel(times: Profile) -> Table:
 
 def _figures(row: Any, counted_in: Any) -> tuple[str, ...]:
     rate = f"{row.gflops:.0f}" if row.gflops else ""
-    return f"{row.milliseconds:.3f}", f"{100 * row.share:.1f}", rate, size(counted_in.nbytes)
+    return (
+        f"{row.milliseconds:.3f}",
+        f"{100 * row.share:.1f}",
+        rate,
+        size(counted_in.nbytes) if counted_in.nbytes else "",
+    )
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

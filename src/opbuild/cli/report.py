@@ -28,5 +28,5 @@ def report(path: Path | None, model: Path | None, output: Path | None, trace: Pa
     worker compiled what, the memory over the calls, and what has no kernel; with --time how long each call takes.
     """
     model = model_of(path, model)
-    picture = Picture(output or Path(f"{model.stem}.html"), trace)
-    picture.write(*built_and_timed(model, picture, **options))
+    picture = Picture(model, output or Path(f"{model.stem}.html"), trace, "output")
+    picture.write(*built_and_timed(picture, **options))

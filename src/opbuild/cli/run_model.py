@@ -74,7 +74,7 @@ def run_model(
     """
     if output_dir is not None and (problem := unwritable_folder(output_dir)):  # before anything is built
         raise OptionError(f"--output_dir is {str(output_dir)!r}, and {problem}", OUTPUT_HINT)
-    given, place, picture = read_inputs(inputs), "", Picture(report, trace)
+    given, place, picture = read_inputs(inputs), "", Picture(path, report, trace)
     config = Config.from_environment(**settings)
     if is_built:
         picture.watching(ignore)

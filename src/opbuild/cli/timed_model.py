@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,7 +32,6 @@ data_options = option_group(
 
 
 def built_and_timed(
-    model: Path,
     picture: Picture,
     *,
     inputs: tuple[str, ...],
@@ -46,8 +44,7 @@ def built_and_timed(
     """Build a model or load an offline one, and time its calls if that is wanted.
 
     Args:
-        model: The model's file.
-        picture: Records the build.
+        picture: Has the model's file, and records the build.
         inputs: As ``read_inputs`` takes them.
         input_shapes: Shapes of inputs by name.
         runs: Timed runs.
@@ -58,6 +55,7 @@ def built_and_timed(
     Raises:
         OpbuildError: If the model can not be built, loaded or run.
     """
+    model = picture.model
     require_kind(model, OFFLINE if model.suffix == ".om" else ONNX, OFFLINE, ONNX)
     given, config, served = read_inputs(inputs), Config.from_environment(**settings), ""
     if (kind_of(model) or ONNX) == OFFLINE:
@@ -74,11 +72,9 @@ def built_and_timed(
                 model, config, input_shapes=input_shapes, observer=picture.watching(observer),
                 check=lambda ports: check_inputs(ports, given, input_shapes),
             )  # fmt: skip
+    data = None
+    if timed or not network.bound_inputs:
+        data = complete_inputs(network, given, seed, input_shapes, served)
+        network.run(data)  # builds what is not bound until values are there: sizes that are open, and later parts
     picture.built()
-    if not timed and network.bound_inputs:
-        return network, config, None
-    data = complete_inputs(network, given, seed, input_shapes, served)
-    if not timed:
-        network.run(data)  # binds it: nothing was built before
-        return network, config, None
-    return network, config, network.profile(data, runs=runs)
+    return network, config, network.profile(data, runs=runs) if timed else None

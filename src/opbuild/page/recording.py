@@ -62,7 +62,7 @@ class Recording:
         Events do not say which worker compiles: an operator stands in the first lane that is free when it begins.
         """
         with self._lock:
-            events = list(self._events)
+            events = [(now, event) for now, event in self._events if now <= end]
         return tuple(sorted([*_compiles(events, end), *_steps(events, end)], key=lambda span: span.began))
 
 

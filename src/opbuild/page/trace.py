@@ -43,8 +43,10 @@ def _run(profile: Profile) -> list[dict[str, Any]]:
     events, now = [], 0.0
     for row in profile.rows:
         call = row.call
-        details = {"kernel": call.kernel, "family": call.family, "shape": list(call.shape), "bytes": call.nbytes}
-        counted = {"GFLOP/s": round(row.gflops, 1)} if call.operations else {}
+        details = {"kernel": call.kernel, "family": call.family, "shape": list(call.shape)}
+        counted: dict[str, Any] = {"bytes": call.nbytes} if call.nbytes else {}
+        if call.operations:
+            counted["GFLOP/s"] = round(row.gflops, 1)
         events.append(_complete(RUN, 0, ", ".join(call.nodes), now, row.milliseconds, details | counted))
         now += row.milliseconds
     return events
@@ -56,4 +58,4 @@ def _complete(process: int, thread: int, name: str, began: float, milliseconds: 
 
 
 def _name(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "pid": process, "tid": thread, "name": kind, "args": {"name": name}}
+    return {"ph": "M", "ts": 0, "pid": process, "tid": thread, "name": kind, "args": {"name": name}}

@@ -1,0 +1,186 @@
+"""``opbuild report`` and ``opbuild profile``, and what ``--report`` and ``--trace`` write: whole, valid, and of use."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import opbuild
+from opbuild.cli.main import main
+from small_network import SmallNetwork
+
+SIZE = ["--input_shape", "x:64,256"]
+FILES = ["--report", "page.html", "--trace", "trace.json"]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a store that is empty."""
+    for name in ("MS_COMPILER_CACHE_PATH", "ASCEND_CACHE_PATH", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def folder(small_network: SmallNetwork, place: Path) -> Iterator[Path]:
+    """The same with a model, whose compiles are answered from another store."""
+    (place / "small.onnx").write_bytes(small_network.path.read_bytes())
+    with small_network.replayed():
+        yield place
+
+
+def parted(path: Path) -> None:
+    """Write ``nonzero(relu(x))``, which runs in two parts."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("Relu", ["x"], ["r"], name="positive"),
+            helper.make_node("NonZero", ["r"], ["n"], name="places"),
+            helper.make_node("Transpose", ["n"], ["y"], name="rows"),
+        ],
+        "parted",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (4, 8))],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, None)],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+
+
+def complete(text: str) -> dict[int, list[dict[str, Any]]]:
+    """Return a trace's complete events by process, after looking at the form of all events."""
+    events = json.loads(text)["traceEvents"]
+    named = {(each["pid"], each["tid"]) for each in events if each["name"] == "thread_name"}
+    found: dict[int, list[dict[str, Any]]] = {}
+    for event in events:
+        assert event.keys() >= {"ph", "ts", "pid", "tid", "name"}
+        assert event["ph"] in ("M", "X")
+        if event["ph"] == "X":
+            assert event["ts"] >= 0
+            assert event["dur"] >= 0
+            assert (event["pid"], event["tid"]) in named
+            found.setdefault(event["pid"], []).append(event)
+    lanes = {(each["pid"], each["tid"]) for events in found.values() for each in events}
+    for lane in lanes:
+        ordered = sorted((each for each in found[lane[0]] if each["tid"] == lane[1]), key=lambda each: each["ts"])
+        for before, after in pairwise(ordered):  # what overlaps in one thread would be drawn as a call inside another
+            assert before["ts"] + before["dur"] <= after["ts"] + 0.01
+    return found
+
+
+@pytest.mark.parametrize("command", ["build", "run", "profile"])
+def test_a_command_writes_what_it_built_as_a_page_and_as_a_trace(folder: Path, command: str) -> None:
+    """What was compiled stands in both; each call in the trace, unless nothing was timed."""
+    assert main([command, "small.onnx", *SIZE, *FILES]) == 0
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    found = complete((folder / "trace.json").read_text(encoding="utf-8"))
+    compiled = [each["name"] for each in found[1] if each["args"]["why"]]
+    assert len(compiled) == 2
+    for name in ("product", "scores", *compiled):
+        assert name in page
+    assert "nominal" in page or command == "build"
+    assert [each["name"] for each in found.get(2, [])] == ([] if command == "build" else ["product", "scores"])
+
+
+def test_a_report_times_calls_only_if_asked(folder: Path) -> None:
+    """The page is beside the reader, named as the model, unless another place is given."""
+    assert main(["report", "small.onnx", *SIZE]) == 0
+    assert "medians" not in (folder / "small.html").read_text(encoding="utf-8")
+    assert main(["report", "small.onnx", *SIZE, "--time", "--runs", "3", "-o", "timed.html"]) == 0
+    timed = (folder / "timed.html").read_text(encoding="utf-8")
+    assert "medians of 3 runs" in timed
+    assert "in the stored network" in timed
+
+
+def test_a_profile_has_a_row_for_each_call_or_kernel(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Shares make one, and the peak is said to be nominal."""
+    assert main(["profile", "small.onnx", *SIZE, "--runs", "3"]) == 0
+    by_layer = capfd.readouterr().out
+    shares = [
+        float(each) for each in re.findall(r"^(?:product|scores) .*?\d\.\d{3}\s+([\d.]+)", by_layer, re.MULTILINE)
+    ]
+    assert len(shares) == 2
+    assert sum(shares) == pytest.approx(100, abs=0.2)
+    assert "median of 3 runs" in by_layer
+    assert "GFLOP/s of a nominal peak" in by_layer
+    assert main(["profile", "small.onnx", *SIZE, "--by", "kernel"]) == 0
+    assert re.findall(r"^(\w+)_\d+ .*matmul .*", capfd.readouterr().out, re.MULTILINE) == ["matmul"]
+
+
+def test_an_offline_model_is_shown_too(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It has calls and nothing that was built; another size of an open model has calls of another shape."""
+    assert main(["compile", "small.onnx", *SIZE, "--output", "small"]) == 0
+    assert main(["report", "small.om"]) == 0
+    assert "scores" in (folder / "small.html").read_text(encoding="utf-8")
+    capfd.readouterr()
+    assert main(["profile", "small.om", *FILES]) == 0
+    assert "64x256" in capfd.readouterr().out
+    assert list(complete((folder / "trace.json").read_text(encoding="utf-8"))) == [2]
+
+
+def test_a_network_in_parts_is_shown_whole(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its later parts are built in the first run: they were left out of the build, and a step ended before it began."""
+    parted(place / "parted.onnx")
+    assert main(["profile", "parted.onnx", *FILES]) == 0
+    rows = capfd.readouterr().out.splitlines()
+    assert [line.split()[0] for line in rows[2:-1] if line.split()][:3] == ["positive", "places", "y"]
+    assert not any(line.endswith("0 B") for line in rows)
+    found = complete((place / "trace.json").read_text(encoding="utf-8"))
+    assert [each["name"] for each in found[2]] == ["positive", "places", "y"]
+    assert "cut at NonZero places" in (place / "page.html").read_text(encoding="utf-8")
+
+
+def test_each_part_runs_the_network_once(place: Path) -> None:
+    """A call that is made again, or with other values, adds no part that was there."""
+    parted(place / "parted.onnx")
+    network = opbuild.compile("parted.onnx")
+    values = np.arange(32, dtype=np.float32).reshape(4, 8)
+    for x in (values, values, -values, values):
+        network.profile({"x": x}, runs=1)
+        nodes = [runner.call_of(step).nodes for runner in network.runners for step in range(runner.step_count)]
+        assert len({id(each) for each in network.runners}) == len(network.runners)
+        assert nodes.count(("positive",)) == 1
+
+
+WRONG: dict[str, tuple[str, str]] = {
+    "report small.onnx -o small.onnx": ("--output is 'small.onnx', which is the model", "name another file to write"),
+    "report small.onnx -o link": ("--output is 'link', which is the model", "name another file to write"),
+    "profile small.onnx --report small.onnx": (
+        "--report is 'small.onnx', which is the model", "name another file to write"
+    ),
+    "build small.onnx --trace small.onnx": (
+        "--trace is 'small.onnx', which is the model", "name another file to write"
+    ),
+    "run small.onnx --trace a --report ./a": ("--trace is 'a', which --report writes", "name another file to write"),
+    "report small.onnx -o a.html --trace a.html": (
+        "--trace is 'a.html', which --output writes", "name another file to write"
+    ),
+    "report small.onnx -o no/a.html": (
+        "--output is 'no/a.html'",
+        "it must be the file to write in a folder that you may write to, and there is no folder 'no'",
+    ),
+    "build small.onnx --report .": (
+        "--report is '.'", "it must be the file to write in a folder that you may write to, and it is a folder"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", WRONG)
+def test_a_place_that_is_wrong_is_refused_before_anything_is_built(
+    folder: Path, capfd: pytest.CaptureFixture[str], typed: str
+) -> None:
+    """A page was written over the model, which was lost."""
+    (folder / "link").symlink_to("small.onnx")
+    before = (folder / "small.onnx").read_bytes()
+    assert main([*typed.split(), *SIZE]) == 2
+    message, hint = WRONG[typed]
+    assert capfd.readouterr().err.splitlines() == [f"error (option): {message}", f"  hint: {hint}"]
+    assert (folder / "small.onnx").read_bytes() == before
+    assert not list(folder.glob("cache/**/*.so"))
