@@ -16,7 +16,7 @@ from fuzzing import CAMPAIGN, SEED  # noqa: E402
 from opbuild.torch import opbuild as backend  # noqa: E402
 from opbuild.torch import report, reset  # noqa: E402
 
-PROGRAMS = min(CAMPAIGN, 400) or 8
+PROGRAMS = min(CAMPAIGN, 400) or 4
 """Programs that are tried."""
 
 STEPS = 6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.metadata
+import random
 import threading
 import warnings
 import weakref
@@ -267,6 +268,35 @@ def test_a_number_that_changes_from_call_to_call_is_a_size(compiled: Any, number
     for number in numbers:
         torch.testing.assert_close(fast(x, number), function(x, number))
     assert len(report(fast).graphs) == 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.float64])
+def test_a_float_that_is_drawn_inside_is_a_number(compiled: Any, dtype: torch.dtype) -> None:
+    """Dynamo declares it as float32 and hands over a tensor of float64; the result's type is that of torch."""
+    draw = random.Random(3)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * draw.uniform(1, 2) + draw.random()
+
+    x, state = torch.arange(1, 5).to(dtype), draw.getstate()
+    found = compiled(function)(x)
+    draw.setstate(state)
+    torch.testing.assert_close(found, function(x))
+    assert not report().partitioned
+
+
+@torch.no_grad()
+def test_a_float_that_changes_from_call_to_call_is_compiled_as_a_number(compiled: Any) -> None:
+    """Dynamo makes it an input of float64, which is converted in the graph."""
+
+    def function(x: torch.Tensor, factor: float) -> torch.Tensor:
+        return x * factor
+
+    fast, x = compiled(function), torch.arange(1.0, 5.0)
+    for factor in (0.5, 0.7, 0.9):
+        torch.testing.assert_close(fast(x, factor), function(x, factor))
+    assert not report().partitioned
 
 
 @torch.no_grad()

@@ -96,6 +96,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda x: (functional.pad(x, (1, 2, 0, 3), "reflect"), functional.pad(x, (2, 0, 1, 1), "replicate")),
         (IMAGE,),
     ),
+    "borders that take away": (
+        lambda x: (functional.pad(x, (-1, 2, 3, -2), "replicate"), functional.pad(x, (1, -2, -1, 2), "reflect")),
+        (IMAGE,),
+    ),
     "pooling to a number of windows": (
         lambda x: (functional.adaptive_avg_pool2d(x, (3, 2)), functional.adaptive_max_pool2d(x, (2, 4))),
         (IMAGE,),

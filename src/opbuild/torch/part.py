@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from opbuild.api import compile_source
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.frontend.torch.builder import output_sizes
-from opbuild.frontend.torch.program import Program, size_shape
-from opbuild.graph.types import MOST_ELEMENTS
+from opbuild.frontend.torch.program import Input, Program, size_shape
+from opbuild.graph.types import MOST_ELEMENTS, Array
 from opbuild.report import Report
 from opbuild.runtime.network import Network
 from opbuild.torch.memory import to_array, to_tensor
@@ -70,6 +71,7 @@ class Part:
         self._sizes: dict[Any, list[int]] = {}
         self._failed = False
         self._numbers = [index for index in program.given if program.inputs[index].kind == "size"]
+        self._floats = _floats_of(program) if _computes_float64(program) else []
         graph.networks.append(self.report)
 
     def __call__(self, *args: Any) -> Any:
@@ -78,13 +80,14 @@ class Part:
         Args:
             args: A tensor or a number for each of the program's inputs.
 
-        A number that no tensor could have as an extent is left to torch, with all that is computed of it.
+        A number that no tensor could have as an extent is left to torch, with all that is computed of it. So is a float
+        of Python's, which comes with all its digits where torch declared float32, if they would be seen.
 
         Raises:
             ModelError, BuildError: If it can not be built.
             RunError: If it fails while it runs.
         """
-        if self._failed or any(abs(args[index]) > MOST_ELEMENTS for index in self._numbers):
+        if self._failed or self._is_out_of_range(args):
             return self._eager(*args)
         try:
             return self._run(args)
@@ -98,10 +101,15 @@ class Part:
         """Return what the build did for the sizes and weights that it was called with last."""
         return Report(self._program.name) if self._network is None else self._network.report
 
+    def _is_out_of_range(self, args: Sequence[Any]) -> bool:
+        return any(abs(args[index]) > MOST_ELEMENTS for index in self._numbers) or any(
+            args[index].dtype is torch.float64 for index in self._floats
+        )
+
     def _run(self, args: Sequence[Any]) -> Any:
         program, network = self._current(args)
         arrays = [
-            to_array(args[index], program.inputs[index].order)
+            _array_of(args[index], program.inputs[index])
             if program.inputs[index].kind == "tensor"
             else np.empty(size_shape(args[index]), np.uint8)
             for index in program.given
@@ -164,3 +172,20 @@ class Part:
         self._failed = True
         self._graph.fallbacks.append(str(error))
         warnings.warn(f"opbuild leaves a part of {self._graph.name} to torch: {error}", stacklevel=2)
+
+
+def _floats_of(program: Program) -> list[int]:
+    """Return the inputs that may be floats of Python's: those torch declares as float32 and hands over as float64."""
+    types = [(index, program.inputs[index].type) for index in program.given if program.inputs[index].kind == "tensor"]
+    return [index for index, each in types if each.dtype == "float32" and not each.shape]
+
+
+def _computes_float64(program: Program) -> bool:
+    return any(each is not None and each.dtype == "float64" for step in program.steps for each in step.types)
+
+
+def _array_of(tensor: torch.Tensor, given: Input) -> Array:
+    array = to_array(tensor, given.order)
+    if given.type.dtype == "float32" and tensor.dtype is torch.float64:
+        return array.astype(np.float32)
+    return array

@@ -14,11 +14,11 @@ R = TypeVar("R", bound=Callable[..., Any])
 
 
 def rule(*overloads: str) -> Callable[[R], R]:
-    """Register a rule for some overloads, named without ``aten.``."""
+    """Register a rule for some overloads, named without ``aten.``, or with ``prims.``."""
 
     def register(function: R) -> R:
         for overload in overloads:
-            name = f"aten.{overload}"
+            name = overload if overload.startswith("prims.") else f"aten.{overload}"
             if name in RULES:
                 raise ValueError(f"{name} has two rules")
             RULES[name] = function

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.torch.registry import rule
+from opbuild.frontend.torch.rules.movement import slice_
 from opbuild.frontend.torch.writing import Value, Writing
 from opbuild.graph.extents import is_open
 
@@ -96,13 +97,18 @@ def grid_sampler(of: Writing, x: Value, grid: Value, mode: int, padding: int, co
 @rule("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
 @rule("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default")
 def pad(of: Writing, x: Value, pads: Sequence[Any]) -> Value:
-    """Elements around that mirror the inner ones, or are those of the border."""
-    if is_open(pads) or any(each < 0 for each in pads):
-        of.refuse("pads that take away, or are open")
+    """Elements around that mirror the inner ones, or are those of the border; a negative number takes some away."""
+    if is_open(pads):
+        of.refuse("pads that are open")
     rank, count = len(x.shape), len(pads) // 2
     begins = (0,) * (rank - count) + tuple(pads[2 * axis] for axis in reversed(range(count)))
     ends = (0,) * (rank - count) + tuple(pads[2 * axis + 1] for axis in reversed(range(count)))
-    return of("Pad", x, of.ints(*begins, *ends), mode="reflect" if "reflection" in of.step.target else "edge")
+    sides = [max(each, 0) for each in (*begins, *ends)]
+    x = of("Pad", x, of.ints(*sides), mode="reflect" if "reflection" in of.step.target else "edge") if any(sides) else x
+    for axis, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        if begin < 0 or end < 0:
+            x = slice_(of, x, axis, max(-begin, 0), x.shape[axis] + min(end, 0))
+    return x
 
 
 def pooled(of: Writing, op_type: str, x: Value, sizes: Sequence[Any]) -> Value:
