@@ -54,6 +54,11 @@ class SmallNetwork:
     x: Any
     y: Any
 
+    @property
+    def replayed_from(self) -> Path:
+        """The cache in which it was built for any size."""
+        return self.cache.with_name("for_any_size")
+
     def build(self, cache: Any, **options: Any) -> Built:
         """Build into a cache, run, and compare with what is right."""
         warnings: list[str] = []
@@ -70,7 +75,7 @@ class SmallNetwork:
     @contextmanager
     def replayed(self, *, links: bool = False) -> Iterator[None]:
         """Answer compiles from a cache in which it was built for this size, and for any."""
-        with replayed_compiles(self.cache.with_name("for_any_size") / "rank_0", links=links):
+        with replayed_compiles(self.replayed_from / "rank_0", links=links):
             yield
 
 

@@ -44,7 +44,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("document", READ, ids=lambda path: path.stem)
 def test_every_block_of_a_document_runs_as_it_stands(document: Path, home: Path, tmp_path: Path) -> None:
     """In a new folder, which is a clone as far as the blocks look at one; what is shown below them is printed."""
-    if document.stem == "torch":
+    if document.stem.startswith("torch"):
         pytest.importorskip("torch", reason="the guide is for who has torch")
     folder = tmp_path / "here"
     folder.mkdir()
@@ -62,6 +62,7 @@ def test_every_block_of_a_document_runs_as_it_stands(document: Path, home: Path,
         "MAKEFLAGS": "n",
         "LC_ALL": "C.UTF-8",
         "COLUMNS": "160",
+        **({"OPBUILD_PACK": "0"} if document.stem == "cache" else {}),
     }
     missing = [tool for tool in FOREIGN if shutil.which(tool) is None]
     command = [sys.executable, documented.__file__, str(document), *missing]

@@ -246,7 +246,7 @@ def test_strange_surroundings_are_one_warning_at_most(
     small_network: SmallNetwork, tmp_path: Path, surroundings: Callable[[Path], Callable[[], Any]], warnings: list[int]
 ) -> None:
     """Real mounts, users and limits (F54, F60, F61): right results, and a warning only if nothing could be kept."""
-    for folder in (tmp_path, small_network.cache, *small_network.cache.rglob("*")):
+    for folder in (tmp_path, small_network.replayed_from, *small_network.replayed_from.rglob("*")):
         folder.chmod(0o755)  # what is replayed stands in for a compiler that every user can reach
     for parent in {*tmp_path.parents, *small_network.path.parents}:
         if tempfile.gettempdir() in map(str, parent.parents) and parent.stat().st_uid == os.geteuid():
