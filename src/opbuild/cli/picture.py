@@ -157,10 +157,8 @@ def _networks(config: Config, own: str) -> Mapping[str, list[str]]:
 
 
 def _write(option: str, path: Path, text: str) -> None:
-    from opbuild.files.private import publish
-
     try:
-        publish(path, text.encode())
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise OptionError(
             f"--{option} is {str(path)!r}, which can not be written: {error.strerror}", "give another place"
