@@ -214,36 +214,29 @@ def test_a_check_and_a_dry_run_refuse_what_the_build_refuses(
         assert "regions" in said
 
 
-def test_float32_gives_a_convolution_of_float64_a_kernel(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_float32_gives_an_operator_of_float64_a_kernel(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It runs on the host, in an offline model too, and the command says so; computed in float32 it has a kernel."""
     cast = helper.make_node("Cast", ["x"], ["d"], to=TensorProto.DOUBLE)
-    wide = helper.make_node("Cast", ["w"], ["v"], to=TensorProto.DOUBLE)
-    conv = helper.make_node("Conv", ["d", "v"], ["c"], name="wide")
-    save_model(folder / "wide.onnx", [cast, wide, conv, helper.make_node("Cast", ["c"], ["y"], to=1)], [1, 3, 8, 8])
+    lrn = helper.make_node("LRN", ["d"], ["c"], name="wide", size=3)
+    save_model(folder / "wide.onnx", [cast, lrn, helper.make_node("Cast", ["c"], ["y"], to=1)], [1, 3, 8, 8])
     code, shown, said = run(capsys, "compile", "--model=wide.onnx", "--dry_run")
     assert code == 0
-    assert "runs on the host: 1 x Conv" in shown + said
+    assert "runs on the host: 1 x LRN" in shown + said
     code, shown, said = run(capsys, "compile", "--model=wide.onnx", "--dry_run", "--precision_mode=force_fp32")
     assert code == 0
     assert "on the host" not in shown + said
 
 
-def test_a_check_of_ranges_names_every_node_that_can_not_be_bound(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Control flow needs the model; the report has each such node, not the first."""
+def test_control_flow_can_be_bound_for_ranges(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A check of a file for any size finds nothing that it could not have."""
     branch = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["r"])], "b", [], [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)]
     )
     flag = helper.make_node("Constant", [], ["f"], value=onnx.numpy_helper.from_array(np.array(True)))
-    nodes = [helper.make_node("If", ["f"], [out], name=f"if_{out}", then_branch=branch, else_branch=branch)
-             for out in ("a", "y")]  # fmt: skip
-    save_model(folder / "flow.onnx", [flag, *nodes], ["n", 4])
+    choice = helper.make_node("If", ["f"], ["y"], name="if_y", then_branch=branch, else_branch=branch)
+    save_model(folder / "flow.onnx", [flag, choice], ["n", 4])
     code, shown, said = run(capsys, "compile", "--mode=3", "--model=flow.onnx", "--input_shape=x:-1,4")
-    assert code == 3
-    for name in ("if_a", "if_y"):
-        assert f"{name}: If: If: control flow" in shown
-        assert f"{name} (If)" in said
+    assert code == 0, shown + said
 
 
 @pytest.mark.parametrize("log", ["debug", "info", "warning", "error", "null"])

@@ -289,7 +289,7 @@ def test_a_relative_path_stays_where_it_was(
         more = network(np.concatenate([small_network.x] * 2))
     np.testing.assert_allclose(more, np.concatenate([small_network.y] * 2), rtol=1e-5)
     assert list((tmp_path / "second").iterdir()) == []
-    assert len(list((tmp_path / "first" / "cache" / "rank_0" / "network_meta").glob("net*.so"))) == 2
+    assert len(list((tmp_path / "first" / "cache" / "rank_0" / "network_meta").glob("net*.so"))) >= 2
 
 
 def test_few_files_are_enough_or_an_error_says_so(small_network: SmallNetwork, tmp_path: Path) -> None:
