@@ -107,6 +107,8 @@ def outcome(operator: Any, cache: Path, samples: int) -> Outcome:
         compiled += report().compiled.total()
         if not report().graphs:
             left["all of it", "torch handed over no graph"] += 1
+    if not left and not compiled:
+        left["all of it", "the graph has no operator that computes"] += 1
     if left:
         return Outcome(PARTITIONED, "; ".join(sorted({f"{target}: {why}" for target, why in left})))
     return Outcome(WHOLE)
