@@ -40,7 +40,7 @@ from opbuild.store.memory import MemoryStore
 init()
 rank = get_rank()
 config = Config.from_environment()
-milliseconds = 4000 if rank == 1 else 1
+milliseconds = 8000 if rank == 1 else 1
 x = Operand("x", "float32", (Dim(stride=1),))
 desc = OpDesc(("SlowOne",), "elementwise", (x,), (x,), variant={"milliseconds": milliseconds})
 with Builder(MemoryStore(), FakeCompiler(), host_level(), config, report_progress(config, ignore)) as builder:
@@ -112,7 +112,7 @@ def test_the_collectives_example_runs_under_mpiexec(cache: str, tmp_path: Path) 
 
 
 def test_a_rank_that_compiles_longer_than_the_timeout_does_not_fail_the_others(tmp_path: Path) -> None:
-    """HCCL_CONNECT_TIMEOUT=1 and 4 s of compiling on rank 1: the job succeeds, a line names rank and operator (F63).
+    """HCCL_CONNECT_TIMEOUT=1 and 8 s of compiling on rank 1: the job succeeds, a line names rank and operator (F63).
 
     One warning says that 1 is outside the range.
     """

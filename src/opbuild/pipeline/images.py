@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opbuild.backend.evaluate import evaluate
@@ -17,6 +16,7 @@ from opbuild.kernel.networks import ImageKey
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
+from opbuild.platform.lazily import lazily
 from opbuild.platform.sources import own_sources, own_sources_edited
 from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Binding
@@ -204,7 +204,7 @@ class Images:
         """Return a network's key for this level, which may be lower than the one that was asked for."""
         return key._replace(components={**key.components, "target": self._setup.level.name})
 
-    @cached_property
+    @lazily
     def _compiler_digest(self) -> str:
         """Digest of the installed compiler's bytes; empty if none is installed."""
         from opbuild.kernel.identity import files_digest

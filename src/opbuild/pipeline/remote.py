@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from urllib.parse import urlsplit
 
 from opbuild.config import netrc_file, redis_credentials
@@ -14,6 +14,7 @@ from opbuild.files.trust import Trust
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork
 from opbuild.pipeline.setup import Setup
+from opbuild.platform.lazily import lazily
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.address import Address, parse_address
 from opbuild.store.remote.leases import Leases
@@ -116,18 +117,18 @@ class Remote:
     writes: bool = False
     rank: int = 0
 
-    @cached_property
+    @lazily
     def operators(self) -> RemoteStore:
         """Its operators; who claims what he builds asks again at once, and learns what the last holder wrote."""
         objects = Objects(self.service, self.trust, self.tell)
         return RemoteStore(objects, 0.0) if self.writes else RemoteStore(objects)
 
-    @cached_property
+    @lazily
     def networks(self) -> RemoteNetworks:
         """Its networks."""
         return RemoteNetworks(Objects(self.service, self.trust, self.tell))
 
-    @cached_property
+    @lazily
     def claims(self) -> Leases:
         """Who makes what in a fleet."""
         return Leases(self.service, CLAIMS, self.rank)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from opbuild.events import Warned, only_warnings
 from opbuild.models.memory import ModelMemory
 from opbuild.pipeline.images import Images
 from opbuild.pipeline.setup import Setup
+from opbuild.platform.lazily import lazily
 from opbuild.platform.sources import own_sources
 from opbuild.runtime.image import ImageStore
 
@@ -50,7 +51,7 @@ class Stores:
         self._config = setup.config
         self.rebuilt: set[str] = set()
 
-    @cached_property
+    @lazily
     def lower(self) -> tuple[Stores, ...]:
         """The stores of lower levels whose code may serve, the highest first; none if code can be made."""
         return tuple(Stores(setup) for setup in self.setup.lower())
@@ -62,7 +63,7 @@ class Stores:
         """
         return Stores(replace(self.setup, observer=only_warnings(self.setup.observer), executor=executor), self)
 
-    @cached_property
+    @lazily
     def policy(self) -> Policy:
         """How large the cache folder may grow; its user is told what is wrong with ``op_cache.ini``."""
         from opbuild.store.policy import read_policy, usual_megabytes
@@ -75,7 +76,7 @@ class Stores:
             self.setup.observer(Warned(warning))
         return policy
 
-    @cached_property
+    @lazily
     def operators_and_runtimes(self) -> tuple[Store, Store]:
         """Where operators and the compiler's runtime library are kept; in memory if the cache is not used.
 
@@ -98,13 +99,13 @@ class Stores:
         offer = self.remote.offer_operator
         return TieredStore(operators, self.tiers, offer), TieredStore(runtimes, [self.remote.operators], offer)
 
-    @cached_property
+    @lazily
     def tiers(self) -> tuple[Tier, ...]:
         """The stores below the user's, which are only read, the nearest first."""
         remote = None if self.remote is None else self.remote.operators
         return tuple(tier for tier in (self._pack, remote) if tier is not None)
 
-    @cached_property
+    @lazily
     def remote(self) -> Remote | None:
         """The store that others share; None if there is none, or it is not to be used."""
         config = self._config
@@ -121,7 +122,7 @@ class Stores:
         """Return what compiled the pack; None if it is not used, or there is none for the level."""
         return None if self._pack is None else self._pack.compiler()
 
-    @cached_property
+    @lazily
     def _pack(self) -> Pack | None:
         from opbuild.store.pack import Pack
 
@@ -133,12 +134,12 @@ class Stores:
         """Whether a network that was never built here may come whole from others, so that nothing is begun early."""
         return self.remote is not None and not self.remote.writes
 
-    @cached_property
+    @lazily
     def images(self) -> Images:
         """The networks that are stored whole."""
         return Images(self.setup, self._image_store, None if self._like is None else self._like.images.blocks)
 
-    @cached_property
+    @lazily
     def _image_store(self) -> ImageStore:
         if self._like is not None:
             return self._like._image_store
@@ -155,7 +156,7 @@ class Stores:
         tiered, below = self.remote.below(networks, weights, self.age)
         return ImageStore(tiered, KnownWeights(below), own_sources(), copies=copies)
 
-    @cached_property
+    @lazily
     def models(self) -> ModelMemory:
         """What is remembered of models that were built."""
         setup = self.setup
