@@ -30,9 +30,12 @@ check: $(STAMP) ## Check style, formatting, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# One process a core; the tests of one file, which share what they built, stay in one of them.
+# One process a core; the tests of one file, which share what they built, stay in one of them. What failed is tried once
+# more, alone (docs/decisions/0105-a-test-that-failed-has-a-second-try.md).
+PYTEST = $(BIN)/python -m pytest --numprocesses
+AGAIN = echo "What failed is tried once more, alone:" && $(PYTEST) 0 --last-failed --last-failed-no-failures none --maxfail 10
 unit: $(STAMP) ## Run the tests; TESTS=tests/unit/test_cli.py or ARGS=-x narrow them
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(TESTS) $(ARGS)
+	@$(PYTEST) auto --dist loadfile $(TESTS) $(ARGS) || { [ $$? -eq 1 ] && $(AGAIN) $(TESTS) $(ARGS); }
 
 # Seeds begin at OPBUILD_FUZZ_SEED; hours for thousands: TESTS=tests/generated/test_random_networks.py narrows it.
 COUNT ?= 1000

@@ -12,6 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from opbuild.cli.interrupt import Interrupts
+
 _INTERRUPTED = 130
 
 
@@ -23,15 +25,27 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 
 def _show_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """Show what was raised where nothing can be: an interrupt, in the midst of an import for example, ends it all."""
+    """Show what was raised where nothing can be, in a destructor for example.
+
+    An interrupt ends a command there and then, and is raised once more for a script, which may have a use for it.
+    """
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        _end()
+        interrupts = _interrupts()
+        if interrupts is None or not interrupts.left:
+            _end()
+        else:
+            interrupts.repeat()
+            return
     sys.__unraisablehook__(unraisable)
 
 
+def _interrupts() -> Interrupts | None:
+    """Return what answers Ctrl-C, if it is loaded."""
+    return getattr(sys.modules.get("opbuild.cli.interrupt"), "INTERRUPTS", None)
+
+
 def _end() -> None:
-    interrupt = sys.modules.get("opbuild.cli.interrupt")
-    interrupts = getattr(interrupt, "INTERRUPTS", None)
+    interrupts = _interrupts()
     if interrupts is not None:
         interrupts.say_last()
     else:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import random
 import shutil
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import onnx
@@ -14,7 +17,8 @@ import pytest
 
 import networks
 from fuzzing import CAMPAIGN
-from interrupted import Interrupted, interrupt, left_running
+from interrupted import PROGRAM, Interrupted, interrupt, left_running
+from processes import environment
 from until import until
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
@@ -125,3 +129,44 @@ def test_a_script_has_ctrl_c_to_itself(folder: Path) -> None:
     what = interrupt(["run", "script.py"], folder, folder / "working", MS_COMPILER_CACHE_PATH="cache")
     assert (what.code, what.said) == (130, ["interrupted"])
     assert (folder / "closed").exists()
+
+
+DROPPED = {
+    "while a class is made": """
+class Attribute:
+    def __set_name__(self, owner, name):
+        press()
+class Owner:
+    one = Attribute()
+""",
+    "in a destructor": """
+class Last:
+    def __del__(self):
+        press()
+Last()
+""",
+    "in a callback": """
+import weakref
+kept = threading.Event()
+watched = weakref.ref(kept, lambda _: press())
+del kept
+""",
+}
+"""Places where Python makes another error of ``KeyboardInterrupt``, or drops it."""
+
+
+@pytest.mark.parametrize("where", DROPPED)
+def test_a_script_is_ended_by_ctrl_c_wherever_the_interpreter_is(where: str, tmp_path: Path) -> None:
+    """No traceback, 130, and the script closes what it opened."""
+    (tmp_path / "script.py").write_text(
+        "import os, signal, threading, time\n"
+        "def press():\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(1)\n"
+        f"try:\n{textwrap.indent(DROPPED[where], '    ')}    time.sleep(60)\n"
+        "finally:\n    open('closed', 'w').close()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "run", "script.py"], cwd=tmp_path, env=environment(TMPDIR=str(tmp_path)),
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert (done.returncode, [line for line in done.stderr.splitlines() if line != "up"]) == (130, ["interrupted"])
+    assert (tmp_path / "closed").exists()

@@ -2,7 +2,7 @@
 
 ``variant["fake"]`` of a descriptor says how a compile ends: ``crash``, ``raise``, ``hang``, ``empty``, ``garbage``,
 ``print``, ``orphan`` (leaves a process behind), ``runtime`` (the object calls the runtime library); anything else
-succeeds.
+succeeds. ``variant["until"]`` names a file without which no compile ends.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class FakeCompiler:
     def compile(self, desc: OpDesc, symbol: str, level: Level) -> bytes:
         """Return an object that defines ``symbol``, after ``variant["milliseconds"]`` if given."""
         time.sleep(float(desc.variant.get("milliseconds", 0)) / 1e3)
+        while (awaited := desc.variant.get("until")) and not Path(str(awaited)).exists():
+            time.sleep(0.01)
         mode = desc.variant.get("fake", "")
         if mode == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)

@@ -22,6 +22,9 @@ INTERRUPTED = 130
 GRACE = 0.3
 """Seconds in which a command may close what is open before the process is ended."""
 
+_MOMENT = 0.02
+"""Seconds until a signal is sent again, when what dropped it has returned."""
+
 
 class Interrupted(BaseException):
     """The user interrupted the command; all that was open is closed.
@@ -35,10 +38,12 @@ class Interrupts:
 
     Attributes:
         happened: Whether it was pressed since the process watches for it.
+        left: Whether it is left to a program of the user's.
     """
 
     def __init__(self) -> None:
         self.happened = False
+        self.left = False
         self._watching = False
         self._describe: Callable[[], str] | None = None
         self._stopping = threading.Lock()
@@ -61,6 +66,15 @@ class Interrupts:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             self._watching = False
+            self.left = True
+
+    def repeat(self) -> None:
+        """Send the program the signal once more, a moment later: it was raised where Python drops what is raised."""
+        main = threading.main_thread().ident
+        if main is not None:
+            timer = threading.Timer(_MOMENT, signal.pthread_kill, (main, signal.SIGINT))
+            timer.daemon = True
+            timer.start()
 
     @contextmanager
     def described(self, describe: Callable[[], str]) -> Iterator[None]:
@@ -136,6 +150,11 @@ class Interrupts:
         if self._last.acquire(blocking=False):
             _say(self._line())
         os._exit(INTERRUPTED)
+
+
+def is_interrupt(error: BaseException | None) -> bool:
+    """Whether an error is an interrupt, or was made of one, as Python below 3.12 does in ``__set_name__``."""
+    return error is not None and (isinstance(error, KeyboardInterrupt) or is_interrupt(error.__cause__))
 
 
 INTERRUPTS = Interrupts()

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-from opbuild.cli.interrupt import INTERRUPTS
+from opbuild.cli.interrupt import INTERRUPTS, is_interrupt
 from opbuild.config import Config
 from opbuild.errors import OpbuildError, OptionError
 from opbuild.files.kinds import SCRIPT, require_kind
@@ -132,6 +132,8 @@ def run_script(path: str | os.PathLike[str], args: list[str], serve: Collection[
         error.in_python = True
         raise
     except Exception as error:
+        if is_interrupt(error):
+            raise KeyboardInterrupt from error
         traceback.print_exception(type(error), error, _from_script(error.__traceback__))
         return _ending_with(1)
     finally:
