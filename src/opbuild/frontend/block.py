@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 from opbuild.graph.types import Array, Node, TensorType
+from opbuild.platform.lazily import lazily
 
 
 class Declared(NamedTuple):
@@ -40,17 +40,17 @@ class Block:
     inputs: tuple[Declared, ...]
     outputs: tuple[Declared, ...]
 
-    @cached_property
+    @lazily
     def last_used(self) -> Mapping[str, int]:
         """The position of the last node that reads each value."""
         return {name: index for index, node in enumerate(self.nodes) for name in reads(node)}
 
-    @cached_property
+    @lazily
     def last_read(self) -> Mapping[str, int]:
         """The position of the last node that reads each value; behind all nodes for the outputs."""
         return {**self.last_used, **{output.name: len(self.nodes) for output in self.outputs}}
 
-    @cached_property
+    @lazily
     def free(self) -> tuple[str, ...]:
         """The values that it reads from outside, in order of first use."""
         own = {each.name for each in self.inputs} | {*self.tensors}
@@ -59,7 +59,7 @@ class Block:
         named += [output.name for output in self.outputs]
         return tuple(dict.fromkeys(name for name in named if name not in own))
 
-    @cached_property
+    @lazily
     def has_loop(self) -> bool:
         """Whether a loop stands in it, however deep."""
         return any(node.op_type == "Loop" or any(block.has_loop for block in blocks(node)) for node in self.nodes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from functools import cached_property
 from typing import NamedTuple, cast
 
 import onnx
@@ -26,6 +25,7 @@ from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
+from opbuild.platform.lazily import lazily
 
 
 class DeclaredValue(NamedTuple):
@@ -117,7 +117,7 @@ class OnnxModel:
         with only_own_errors():
             return walk(rest, self._binder(evaluate, served), self.name, whole=False)
 
-    @cached_property
+    @lazily
     def block(self) -> Block:
         """The model's graph."""
         return to_block(self._proto.graph, self._files, opsets(self._proto))

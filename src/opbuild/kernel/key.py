@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
+from opbuild.platform.lazily import lazily
 from opbuild.text.canonical import canonical_json
 
 KEY_FORMAT = 2
@@ -62,7 +62,7 @@ class Key:
         """The first 64 bits of the digest; its decimal digits are in the file names."""
         return int(self.sha256[:16], 16)
 
-    @cached_property
+    @lazily
     def stem(self) -> str:
         """``<optype>_<number>``: what names of files and of the kernel's symbol begin with."""
         return f"{file_op_type(self.components['op_types'])}_{self.number}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from inspect import Parameter, Signature
 from typing import Any
 
 from opbuild.errors import ModelError, OptionError, ShapeError
+from opbuild.platform.lazily import lazily
 
 
 class ArgumentTypeError(OptionError, TypeError):
@@ -75,7 +75,7 @@ class Attributes:
         listed = (name if default is ... else f"{name}={default!r}" for name, default in self.defaults.items())
         return f"({', '.join(listed)})"
 
-    @cached_property
+    @lazily
     def signature(self) -> Signature:
         """The attributes as Python's parameters."""
         kind = Parameter.POSITIONAL_OR_KEYWORD

@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
 from typing import Any
 
 from opbuild.onnxruntime.binding import IOBinding
@@ -19,6 +18,7 @@ from opbuild.onnxruntime.providers import registered
 from opbuild.onnxruntime.status import InvalidArgument, as_status, failure
 from opbuild.onnxruntime.values import OrtValue, OrtValueVector
 from opbuild.platform.background import begin
+from opbuild.platform.lazily import lazily
 
 
 class InferenceSession:
@@ -194,7 +194,7 @@ class InferenceSession:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @lazily
     def _outputs(self) -> list[NodeArg]:
         """The outputs; those whose rank the model does not declare are asked of the network."""
         declared = self._model.declared.outputs

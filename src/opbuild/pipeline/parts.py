@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from opbuild.backend.evaluate import evaluate
@@ -13,6 +13,7 @@ from opbuild.graph.types import TensorType
 from opbuild.models.source import ModelSource
 from opbuild.pipeline.images import Images, Wanted
 from opbuild.pipeline.part_sizes import NewSizes, PartSizes
+from opbuild.platform.lazily import lazily
 from opbuild.report import Clock
 from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.executor import Executor
@@ -95,7 +96,7 @@ class PartBinder:
 
         return self._sizes.bind(state, types, build, walk_open) if answer.types else build()
 
-    @cached_property
+    @lazily
     def _sizes(self) -> PartSizes:
         return PartSizes(self._source, self._new_sizes)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 from opbuild.platform.digest import blake3_of_parts
+from opbuild.platform.lazily import lazily
 
 MANIFEST = "release.json"
 """The manifest, in the package's folder: by module, the digest of its code and what it imports of opbuild."""
@@ -52,7 +53,7 @@ class Sources:
         """Whether no file was touched since this object was made, and none came or went."""
         return _states(self.root) == self.states
 
-    @cached_property
+    @lazily
     def digest(self) -> str:
         """The digest of all of them."""
         parts: list[bytes] = []

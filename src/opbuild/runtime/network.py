@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from opbuild.dtypes import numpy_dtype
@@ -12,6 +11,7 @@ from opbuild.errors import BuildError, InputError, RunError
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.background import begin
+from opbuild.platform.lazily import lazily
 from opbuild.platform.limits import hint_for, named
 from opbuild.report import Report
 from opbuild.runtime.binding import Binder, Binding, Bound, Shapes
@@ -91,7 +91,7 @@ class Network:
         """The inputs in order, as declared: an extent that is open is -1, before the first call and after."""
         return self._inputs
 
-    @cached_property
+    @lazily
     def outputs(self) -> tuple[Endpoint, ...]:
         """The outputs in order, as declared: an extent that is open is -1, before the first call and after."""
         return tuple(self._declare(self._first_outputs))

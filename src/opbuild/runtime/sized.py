@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from opbuild.families.family import ANY_RANK
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.host import here
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.platform.lazily import lazily
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.buffers import DIMENSION, HEADER, HEADER_WORDS, HOST_WORD, element_type
@@ -187,7 +187,7 @@ class SizedExecutor(Runner):
         """Bytes of the buffers that lie in the memory for temporaries."""
         return {int(index): int(self._nbytes[index]) for index in np.flatnonzero(self._layout.is_temporary)}
 
-    @cached_property
+    @lazily
     def host_calls(self) -> dict[int, HostCall]:
         """The calls of the host backend, by step."""
         steps = self._layout.template.steps

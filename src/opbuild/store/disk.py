@@ -17,7 +17,6 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from opbuild.kernel.entry import SUFFIXES, Entry, sign_entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
+from opbuild.platform.lazily import lazily
 from opbuild.store.inspect import read
 from opbuild.store.items import Form, mark_used
 from opbuild.store.publish import publish_files
@@ -139,7 +139,7 @@ class DiskStore:
             with contextlib.suppress(OSError):
                 (self.folder / (name + suffix)).unlink()
 
-    @cached_property
+    @lazily
     def _problem(self) -> str | None:
         """Why others could have tampered with the folder: who writes here decides what code runs."""
         return self.trust.folder_problem(self.folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.torch.builder import build_graph
@@ -12,6 +11,7 @@ from opbuild.graph.constants import array_digest
 from opbuild.graph.types import Array, Graph
 from opbuild.models.declaration import Declaration, Declared
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.lazily import lazily
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 
@@ -34,7 +34,7 @@ class ProgramSource:
         self.frozen = frozen
         self.keeps = False
 
-    @cached_property
+    @lazily
     def declaration(self) -> Declaration:
         """What the network is called, and its inputs."""
         program = self.program
@@ -46,7 +46,7 @@ class ProgramSource:
         outputs = tuple(Declared(f"y{index}", "", None) for index in program.tensors)
         return Declaration(program.name, inputs, outputs, ())
 
-    @cached_property
+    @lazily
     def digest(self) -> str:
         """Digest of the program and its weights."""
         return blake3_of("\n".join((self.program.digest, *map(array_digest, self.frozen))).encode())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.lazily import lazily
 from opbuild.text.canonical import canonical_json
 
 Kind = Literal["tensor", "frozen", "size"]
@@ -87,13 +87,13 @@ class Program:
     steps: tuple[Step, ...]
     outputs: tuple[Output, ...]
 
-    @cached_property
+    @lazily
     def digest(self) -> str:
         """Digest of all that decides what it computes, but the values of its inputs."""
         parts = [self.name, self.inputs, self.steps, self.outputs]
         return blake3_of(canonical_json(plain(parts)).encode())
 
-    @cached_property
+    @lazily
     def given(self) -> tuple[int, ...]:
         """Positions of the inputs that the network has: tensors, and sizes that no tensor's extent tells."""
         return tuple(
@@ -102,17 +102,17 @@ class Program:
             if each.kind == "tensor" or (each.kind == "size" and each.place is None)
         )
 
-    @cached_property
+    @lazily
     def frozen(self) -> tuple[int, ...]:
         """Positions of the inputs that are constants of the network."""
         return tuple(index for index, each in enumerate(self.inputs) if each.kind == "frozen")
 
-    @cached_property
+    @lazily
     def tensors(self) -> tuple[int, ...]:
         """Positions of the outputs that are tensors."""
         return tuple(index for index, each in enumerate(self.outputs) if not each.is_size)
 
-    @cached_property
+    @lazily
     def is_open(self) -> bool:
         """Whether sizes of its inputs are open."""
         return any(each.kind == "size" or FREE in each.type.shape for each in self.inputs)
