@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import time
@@ -15,6 +16,7 @@ import numpy as np
 import onnxruntime
 from rich.console import Console
 
+from opbuild.platform.processor import processor_name
 from opbuild.version import __version__
 
 THREADS = 2
@@ -107,10 +109,5 @@ def write_results(path: Path | None, name: str, rows: list[dict[str, Any]]) -> N
 
 
 def processor() -> str:
-    """Return the processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]}, {len(names)} cores" if names else platform.machine()
+    """Return the processor's name and how many cores there are."""
+    return f"{processor_name()}, {os.cpu_count()} cores"

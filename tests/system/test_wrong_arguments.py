@@ -39,6 +39,7 @@ MODEL: dict[str, list[str]] = {
     "explain": ["explain", "FILE"],
     "report": ["report", "FILE"],
     "profile": ["profile", "FILE"],
+    "bench": ["bench", "FILE"],
     "compile": ["compile", "--model=FILE"],
     "check": ["compile", "--mode=3", "--model=FILE"],
     "json": ["compile", "--mode=1", "--model=FILE", "--json=out.json"],
@@ -269,6 +270,15 @@ USAGE: dict[str, tuple[str, str]] = {
                                          "leave it out, or put what is the script's own behind its name"),
     "profile": ("the model is missing", "give its path: opbuild profile MODEL.onnx|MODEL.om"),
     "profile small.onnx --by=shape": ("--by is 'shape'", "it must be layer or kernel"),
+    "bench small.onnx --runtime=caffe": ("--runtime is 'caffe'", "it must be opbuild, onnxruntime or openvino"),
+    "bench small.onnx --num_threads=0": ("--num_threads is '0'", "it must be an integer from 1 to 1024"),
+    "bench small.onnx --json=folder": (
+        "--json is 'folder'", "it must be the file to write in a folder that you may write to, and it is a folder"
+    ),
+    "bench small.onnx": (
+        "input 'x' has the open shape [?,256]",
+        'give numbers for each ?: --input_shape "x:?,256", or data: --input "x=FILE.npy"',
+    ),
     "run --seed=1 script.py": ("--seed is for models, and 'script.py' is a script",
                                "leave it out, or put what is the script's own behind its name"),
     "build small.onnx --input_shape=x:-1,256": (

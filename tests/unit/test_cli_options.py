@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opbuild.cli.main import main
-from opbuild.cli.run_model import check_inputs, complete_inputs, read_inputs, write_outputs
+from opbuild.cli.run_model import check_inputs, complete_inputs, ports_of, read_inputs, write_outputs
 from opbuild.errors import InputError, OptionError, ShapeError
 from opbuild.graph.types import TensorType
 from opbuild.runtime.endpoint import Endpoint
@@ -27,7 +27,7 @@ def test_inputs_that_are_not_given_are_random_and_repeatable() -> None:
         mask=TensorType("bool", (4,)),
         none=TensorType("float16", ()),
     )
-    first, again, other = (complete_inputs(network, {}, seed) for seed in (1, 1, 2))
+    first, again, other = (complete_inputs(ports_of(network), {}, seed) for seed in (1, 1, 2))
     for name, type_ in ((port.name, port.type) for port in network.inputs):
         assert (str(first[name].dtype), first[name].shape) == (type_.dtype, type_.shape)
         np.testing.assert_array_equal(first[name], again[name])
@@ -39,7 +39,7 @@ def test_a_given_input_is_used_by_name_or_as_the_only_one() -> None:
     """``--input x=f.npy``, or ``--input f.npy`` for a network with one input."""
     network = _network(x=TensorType("float32", (2,)))
     for given in ({"x": np.ones(2)}, {"": np.ones(2)}):
-        np.testing.assert_array_equal(complete_inputs(network, given, 0)["x"], np.ones(2))
+        np.testing.assert_array_equal(complete_inputs(ports_of(network), given, 0)["x"], np.ones(2))
 
 
 def test_an_input_that_the_network_lacks_names_those_it_has() -> None:
@@ -54,9 +54,9 @@ def test_an_input_that_the_network_lacks_names_those_it_has() -> None:
 def test_the_shape_of_random_data_can_be_given() -> None:
     """An offline model with several variants leaves extents open; ``--input_shape`` picks one, and must give all."""
     network = _network(x=TensorType("float32", (-1, 3)))
-    assert complete_inputs(network, {}, 0, {"x": (4, 3)})["x"].shape == (4, 3)
+    assert complete_inputs(ports_of(network), {}, 0, {"x": (4, 3)})["x"].shape == (4, 3)
     with pytest.raises(OptionError, match="open shape"):
-        complete_inputs(network, {}, 0, {"x": (-1, 3)})
+        complete_inputs(ports_of(network), {}, 0, {"x": (-1, 3)})
     with pytest.raises(ShapeError, match="'z', which is no input"):
         check_inputs(network.inputs, {}, {"z": (4, 3)})
 
@@ -64,7 +64,7 @@ def test_the_shape_of_random_data_can_be_given() -> None:
 def test_random_data_needs_a_shape() -> None:
     """An open extent without data is an error that names the option that gives it."""
     with pytest.raises(OptionError, match=r"'x' has the open shape \[\?,3\]") as caught:
-        complete_inputs(_network(x=TensorType("float32", (-1, 3))), {}, 0)
+        complete_inputs(ports_of(_network(x=TensorType("float32", (-1, 3)))), {}, 0)
     assert "--input_shape" in caught.value.hint
 
 

@@ -38,7 +38,7 @@ def build(
     """
     from opbuild.api import compile as build_network
     from opbuild.cli.progress import build_progress
-    from opbuild.cli.run_model import require_shapes
+    from opbuild.cli.run_model import ports_of, require_shapes
     from opbuild.cli.tables import say, show_report
 
     model = model_of(path, model)
@@ -49,7 +49,7 @@ def build(
         network = build_network(model, input_shapes=input_shapes or None, observer=watch, **options)
         seconds = time.perf_counter() - started
     picture.built()
-    require_shapes(network)
+    require_shapes(ports_of(network))
     made = network.report
     show_report(made)
     counts = f"{counted(made.built, 'operator')} built, {made.reused} reused{watch.summary}"

@@ -28,6 +28,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("build", "Build a model and show what was built and reused."),
         ("run", "Build a model unless it was, call it, and show its outputs and how long it takes."),
         ("profile", "Show how long each call of a model takes."),
+        ("bench", "Measure a model in opbuild, ONNX Runtime and OpenVINO, side by side."),
         ("report", "Write a page that shows what became of each layer, and how long it takes."),
         ("compile", "Build a model into one .om file, which runs without the compiler."),
         ("warm", "Build everything that models need, on many machines if need be, and store it."),

@@ -83,7 +83,7 @@ def run_model(
         started = time.perf_counter()
         network, served = open_offline(path, config)
         check_inputs(network.inputs, given, input_shapes, built=True)
-        data = complete_inputs(network, given, seed, input_shapes, served)
+        data = complete_inputs(ports_of(network), given, seed, input_shapes, served)
         outputs = network.run(data)
         first = time.perf_counter() - started
     else:
@@ -95,7 +95,7 @@ def run_model(
                 path, config, input_shapes=input_shapes, observer=watch,
                 check=lambda ports: check_inputs(ports, given, input_shapes),
             )  # fmt: skip
-            data = complete_inputs(network, given, seed)
+            data = complete_inputs(ports_of(network), given, seed)
             outputs = network.run(data)
             first = time.perf_counter() - started
         place = stored_in(config, watch) if network.report.built else ""
@@ -158,8 +158,13 @@ def read_inputs(options: tuple[str, ...]) -> dict[str, Array]:
     return arrays
 
 
+def ports_of(network: Network) -> Sequence[Endpoint]:
+    """Return the inputs of a network, with the shapes that it is bound to, if it is."""
+    return network.bound_inputs or network.inputs
+
+
 def complete_inputs(
-    network: Network,
+    ports: Sequence[Endpoint],
     given: Mapping[str, Array],
     seed: int,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
@@ -168,7 +173,7 @@ def complete_inputs(
     """Return data for every input of a network: what was given, and random numbers for the rest.
 
     Args:
-        network: The network to call.
+        ports: Its inputs; -1 for extents that are open.
         given: Arrays by the input's name; ``""`` names the only input.
         seed: Seed of the random numbers.
         input_shapes: Shapes by name, for inputs that leave theirs open.
@@ -177,11 +182,11 @@ def complete_inputs(
     Raises:
         OptionError: If the shape of an input without data is not known.
     """
-    types = {port.name: port.type for port in network.bound_inputs or network.inputs}
-    given = _named(network.inputs, given)
+    types = {port.name: port.type for port in ports}
+    given = _named(ports, given)
     known = {name: shape for name, shape in (input_shapes or {}).items() if FREE not in shape}
     types.update({name: TensorType(types[name].dtype, shape) for name, shape in known.items()})
-    require_shapes(network, {*given, *known}, served)
+    require_shapes(ports, {*given, *known}, served)
     generator = np.random.default_rng(seed)
     return {name: given[name] if name in given else random_input(type_, generator) for name, type_ in types.items()}
 
@@ -255,13 +260,13 @@ def _named(ports: Sequence[Endpoint], given: Mapping[str, Array]) -> Mapping[str
     return {ports[0].name: given[""]} if "" in given and len(ports) == 1 else given
 
 
-def require_shapes(network: Network, given: Collection[str] = (), served: str = "") -> None:
+def require_shapes(ports: Sequence[Endpoint], given: Collection[str] = (), served: str = "") -> None:
     """Check that the shape of every input is known, from the model, an option or its data.
 
     Raises:
         OptionError: If one is not.
     """
-    for port in network.bound_inputs or network.inputs:
+    for port in ports:
         name, type_ = port.name, port.type
         if name not in given and FREE in type_.shape:
             shape = _open_text(type_.shape)

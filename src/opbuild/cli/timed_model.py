@@ -11,7 +11,7 @@ from opbuild.cli.option_values import Whole
 from opbuild.cli.options import option_group
 from opbuild.cli.picture import Picture
 from opbuild.cli.progress import build_progress
-from opbuild.cli.run_model import check_inputs, complete_inputs, read_inputs
+from opbuild.cli.run_model import check_inputs, complete_inputs, ports_of, read_inputs
 from opbuild.config import Config
 from opbuild.events import ignore
 from opbuild.files.kinds import OFFLINE, ONNX, kind_of, require_kind
@@ -74,7 +74,7 @@ def built_and_timed(
             )  # fmt: skip
     data = None
     if timed or not network.bound_inputs:
-        data = complete_inputs(network, given, seed, input_shapes, served)
+        data = complete_inputs(ports_of(network), given, seed, input_shapes, served)
         network.run(data)  # builds what is not bound until values are there: sizes that are open, and later parts
     picture.built()
     return network, config, network.profile(data, runs=runs) if timed else None

@@ -1,0 +1,80 @@
+"""One model in one runtime, in a process of its own: ``python -m opbuild.bench.child``.
+
+It reads a line of JSON with the job, makes the first call, and answers with a line: the seconds that took from before
+the runtime was imported, and its version. Each further line asks for a turn, ``[seconds, gap]``, and is answered with
+the median seconds of a call. The end of the input ends it; its last line is the most memory that it had.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import statistics
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from typing import TextIO
+
+import numpy as np
+
+from opbuild.bench.runtimes import RUNTIMES, Call, Job
+
+LEAST_CALLS = 3
+"""Calls in a turn, however long one takes."""
+
+
+def main() -> None:
+    """Do what the lines of the standard input ask for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this process ends it
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what a runtime prints is no answer
+    job = json.loads(sys.stdin.readline())
+    with np.load(job["data"]) as file:
+        data = {name: file[f"arr_{number}"] for number, name in enumerate(job["names"])}
+    runtime = RUNTIMES[job["runtime"]]
+    started = time.perf_counter()
+    call = runtime.load(Job(job["model"], data, job["threads"], job["cache"]))
+    outputs = call()
+    seconds = time.perf_counter() - started
+    np.savez(job["outputs"], *outputs)
+    _say(answers, {"seconds": seconds, "version": _version(runtime.package)})
+    for line in sys.stdin:
+        _say(answers, turn(call, *json.loads(line)))
+    _say(answers, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+def turn(call: Call, seconds: float, gap: float) -> float:
+    """Return the median seconds of a call.
+
+    Args:
+        call: What to time. It is called once before, unless there are gaps: what sleeps then is part of what is timed.
+        seconds: How long to go on, without the gaps.
+        gap: Seconds to wait before each call.
+    """
+    if not gap:
+        call()
+    times: list[float] = []
+    while len(times) < LEAST_CALLS or sum(times) < seconds:
+        if gap:
+            time.sleep(gap)
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _say(answers: TextIO, what: object) -> None:
+    answers.write(json.dumps(what) + "\n")
+
+
+if __name__ == "__main__":
+    main()

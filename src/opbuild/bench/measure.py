@@ -1,0 +1,245 @@
+"""Measuring a model in several runtimes that take turns, so that a machine that slows down slows all of them."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+
+from opbuild.bench.runtimes import Array
+from opbuild.errors import RunError
+
+SETTLE = 0.05
+"""Seconds between two turns: the threads of the one before may still be spinning."""
+
+
+@dataclass
+class Figures:
+    """What was measured of a runtime with a number of threads.
+
+    Attributes:
+        runtime: Its name in ``RUNTIMES``.
+        threads: Threads that ran the network.
+        version: The version of its package.
+        failure: Why it was not measured; empty if it was.
+        first: Seconds from before its import to the first outputs, nothing being there but what the package brings.
+        again: The same in the next process, with what the first one kept.
+        seconds: The median seconds of a call, of each round.
+        with_gaps: The same by the milliseconds between calls.
+        memory: The most memory that the process had, in bytes.
+        error: The greatest difference of its outputs to the reference's, relative to the greatest value there; None
+            if it is the reference.
+    """
+
+    runtime: str
+    threads: int
+    version: str = ""
+    failure: str = ""
+    first: float = 0.0
+    again: float = 0.0
+    seconds: list[float] = field(default_factory=list)
+    with_gaps: dict[float, list[float]] = field(default_factory=dict)
+    memory: int = 0
+    error: float | None = None
+
+    @property
+    def median(self) -> float:
+        """The median seconds of a call."""
+        return statistics.median(self.seconds)
+
+    def median_after(self, gap: float) -> float:
+        """The median seconds of a call that comes some milliseconds after the one before."""
+        return statistics.median(self.with_gaps[gap])
+
+    @property
+    def spread(self) -> float:
+        """The distance of the quarters of the rounds, relative to the median."""
+        if len(self.seconds) < 2:
+            return 0.0
+        low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
+        return (high - low) / self.median
+
+
+class _EndedError(Exception):
+    """A runtime's process ended; says why."""
+
+
+class _Process:
+    """A runtime in a process that waits for its turns.
+
+    Args:
+        job: What it is to do, as ``child`` reads it.
+        log: Where its messages go.
+    """
+
+    def __init__(self, job: Mapping[str, Any], log: IO[bytes]) -> None:
+        self._log = log
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "opbuild.bench.child"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+        )  # fmt: skip
+        self._questions = cast("IO[str]", self._process.stdin)
+        self._answers = cast("IO[str]", self._process.stdout)
+        try:
+            self.started = self._ask(job)
+        except BaseException:
+            self.kill()
+            raise
+
+    def turn(self, seconds: float, gap: float) -> float:
+        """Return the median seconds of a call in one turn."""
+        return float(self._ask([seconds, gap]))
+
+    def close(self) -> int:
+        """End it and return the most memory that it had, in bytes."""
+        answer, _ = self._process.communicate()
+        return int(json.loads(answer))
+
+    def kill(self) -> None:
+        """End it at once, unless it has ended."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+    def _ask(self, what: object) -> Any:
+        try:
+            self._questions.write(json.dumps(what) + "\n")
+            self._questions.flush()
+            line = self._answers.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            self._log.seek(0)
+            said = self._log.read().decode(errors="replace").strip().splitlines()
+            code = self._process.wait()
+            raise _EndedError(said[-1] if said else f"its process ended with {code}")
+        return json.loads(line)
+
+
+def measure(
+    model: Path,
+    data: Mapping[str, Array],
+    runtimes: Sequence[str],
+    threads: int,
+    *,
+    rounds: int,
+    seconds: float,
+    gaps: Sequence[float] = (),
+) -> list[Figures]:
+    """Measure a model in several runtimes with a number of threads.
+
+    Each is started twice in a process of its own, the first time with an empty cache folder. Outputs are compared with
+    those of the first runtime that is not opbuild, else of opbuild.
+
+    Args:
+        model: An ONNX file.
+        data: Its inputs by name.
+        runtimes: Names in ``RUNTIMES``.
+        threads: Threads that run the network.
+        rounds: How many turns each has.
+        seconds: How long a turn lasts; at least three calls.
+        gaps: Milliseconds between calls, which are measured too.
+
+    Returns:
+        The figures of each runtime, in the order given.
+
+    Raises:
+        RunError: If none of them can run the model.
+    """
+    figures = {name: Figures(name, threads) for name in runtimes}
+    with tempfile.TemporaryDirectory(prefix="opbuild-bench-") as folder, ExitStack() as stack:
+        running: dict[str, _Process] = {}
+        for name, each in figures.items():
+            try:
+                running[name] = stack.enter_context(_started_twice(each, model, data, Path(folder)))
+            except _EndedError as error:
+                each.failure = str(error)
+        if not running:
+            reasons = "; ".join(f"{name}: {each.failure}" for name, each in figures.items())
+            raise RunError(f"no runtime can run {str(model)!r}: {reasons}")
+        _compare(figures, list(running), Path(folder))
+        _take_turns(figures, running, rounds, seconds, gaps)
+    return list(figures.values())
+
+
+@contextmanager
+def _started_twice(figures: Figures, model: Path, data: Mapping[str, Array], folder: Path) -> Iterator[_Process]:
+    """Start a runtime with an empty cache, and once more with what it kept; the second process waits for its turns."""
+    place = folder / figures.runtime
+    place.mkdir()
+    np.savez(place / "data.npz", *data.values())
+    job = {
+        "runtime": figures.runtime,
+        "model": str(model),
+        "names": list(data),
+        "data": str(place / "data.npz"),
+        "outputs": str(place / "outputs.npz"),
+        "threads": figures.threads,
+        "cache": str(place / "cache"),
+    }
+    with (place / "log").open("w+b") as log:
+        first = _Process(job, log)
+        first.close()  # in order, so that it keeps what it would keep
+        process = _Process(job, log)
+        figures.first, figures.again = first.started["seconds"], process.started["seconds"]
+        figures.version = process.started["version"]
+        try:
+            yield process
+            figures.memory = process.close()
+        finally:
+            process.kill()
+
+
+def _take_turns(
+    figures: Mapping[str, Figures],
+    running: Mapping[str, _Process],
+    rounds: int,
+    seconds: float,
+    gaps: Sequence[float],
+) -> None:
+    for _ in range(rounds):
+        for gap in (0.0, *gaps):
+            for name, process in running.items():
+                time.sleep(SETTLE)
+                each = figures[name]
+                times = each.with_gaps.setdefault(gap, []) if gap else each.seconds
+                times.append(process.turn(seconds, gap / 1e3))
+
+
+def _compare(figures: Mapping[str, Figures], running: Sequence[str], folder: Path) -> None:
+    """Compare what each returned with what the first one did that is not opbuild."""
+    reference = next((name for name in running if name != "opbuild"), running[0])
+    expected = _outputs(folder / reference)
+    for name in running:
+        if name != reference:
+            pairs = zip(_outputs(folder / name), expected, strict=True)
+            figures[name].error = max((relative_error(*pair) for pair in pairs), default=0.0)
+
+
+def _outputs(place: Path) -> list[Array]:
+    with np.load(place / "outputs.npz") as file:
+        return [file[name] for name in file.files]
+
+
+def relative_error(output: Array, reference: Array) -> float:
+    """Return the greatest difference, relative to the greatest value of the reference; infinite for other shapes."""
+    if output.shape != reference.shape:
+        return float("inf")
+    if reference.dtype.kind not in "biuf":
+        return 0.0 if np.array_equal(output, reference) else float("inf")
+    reference = reference.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(output.astype(np.float64) - reference)
+    difference[(np.isnan(output) & np.isnan(reference)) | (output == reference)] = 0
+    greatest = np.max(np.abs(reference[np.isfinite(reference)]), initial=0.0)
+    return float(np.max(difference, initial=0.0) / (greatest or 1.0))

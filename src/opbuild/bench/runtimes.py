@@ -1,0 +1,106 @@
+"""The runtimes that can be compared: how each opens an ONNX model, with what settings.
+
+All compute float32 models in float32: OpenVINO would take bfloat16 by itself where the processor has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Call = Callable[[], "list[Array]"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a runtime is to run.
+
+    Attributes:
+        model: The path of an ONNX model.
+        data: Its inputs by name; their shapes are the ones to build for.
+        threads: Threads that run the network.
+        cache: A folder for what the runtime keeps for its next start.
+    """
+
+    model: str
+    data: Mapping[str, Array]
+    threads: int
+    cache: str
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime.
+
+    Attributes:
+        title: Its name for people.
+        package: The package to import, and the one whose version counts.
+        load: Makes a job ready to be called; the result is a function without arguments.
+    """
+
+    title: str
+    package: str
+    load: Callable[[Job], Call]
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the package can be imported."""
+        return find_spec(self.package) is not None
+
+
+def _opbuild(job: Job) -> Call:
+    from opbuild import api
+
+    shapes = {name: array.shape for name, array in job.data.items()}
+    network = api.compile(job.model, input_shapes=shapes, cache_path=job.cache, num_threads=job.threads)
+    return lambda: list(network.run(dict(job.data)).values())
+
+
+def _onnxruntime(job: Job) -> Call:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = job.threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(job.model, options, providers=["CPUExecutionProvider"])
+    data = dict(job.data)
+    return lambda: list(map(np.asarray, session.run(None, data)))
+
+
+def _openvino(job: Job) -> Call:
+    import openvino
+
+    core = openvino.Core()
+    model = core.read_model(job.model)
+    if model.is_dynamic():
+        model.reshape({name: list(array.shape) for name, array in job.data.items()})
+    settings = {
+        "CACHE_DIR": job.cache,
+        "INFERENCE_NUM_THREADS": job.threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    request = core.compile_model(model, "CPU", settings).create_infer_request()
+    outputs = request.model_outputs
+    data = dict(job.data)
+
+    def call() -> list[Array]:
+        results = request.infer(data, share_inputs=True)
+        return [np.asarray(results[output]) for output in outputs]
+
+    return call
+
+
+RUNTIMES = {
+    "opbuild": Runtime("opbuild", "opbuild", _opbuild),
+    "onnxruntime": Runtime("ONNX Runtime", "onnxruntime", _onnxruntime),
+    "openvino": Runtime("OpenVINO", "openvino", _openvino),
+}
+"""Those that can be compared, by the name that options and results have."""

@@ -1,0 +1,176 @@
+"""``opbuild bench``: a model in opbuild and in other runtimes that are installed, side by side."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from opbuild.bench.runtimes import RUNTIMES, Array
+from opbuild.cli.option_values import Choice, OnePath, Whole, new_file
+from opbuild.cli.options import model_arguments, model_of, option_group, shapes_option
+from opbuild.errors import OptionError
+from opbuild.version import __version__
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from opbuild.bench.measure import Figures
+
+bench_options = option_group(
+    click.option("--runtime", "runtimes", type=Choice(tuple(RUNTIMES)), multiple=True, metavar="NAME",
+                 help=f"Measure {', '.join(RUNTIMES)}.  [repeatable; default: those that are installed]"),
+    click.option("--num_threads", "threads", type=Whole(1, 1024), multiple=True, metavar="N",
+                 help="Threads that run the network.  [repeatable; default: 1, and the cores]"),
+    click.option("--gap", "gaps", type=Whole(1, 60000), multiple=True, metavar="MS",
+                 help="Measure calls with this time between them too, as a server sees them.  [repeatable]"),
+    click.option("--rounds", type=Whole(1), default=7, show_default=True, metavar="N",
+                 help="Turns of each runtime; medians count."),
+    click.option("--seconds", type=Whole(1, 3600), default=1, show_default=True, metavar="N",
+                 help="Length of a turn."),
+    click.option("--input", "inputs", metavar="NAME=FILE.npy", multiple=True,
+                 help="Data of one input; the others get random numbers.  [repeatable]"),
+    click.option("--seed", metavar="N", type=Whole(0), default=0, show_default=True,
+                 help="Seed of the random inputs."),
+    click.option("--json", "results", metavar="FILE.json", type=OnePath("the file to write"),
+                 help="Write all figures, with the machine and the versions."),
+)  # fmt: skip
+
+
+@click.command()
+@model_arguments()
+@bench_options
+@shapes_option
+def bench(
+    path: Path | None,
+    model: Path | None,
+    *,
+    runtimes: tuple[str, ...],
+    threads: tuple[int, ...],
+    gaps: tuple[int, ...],
+    rounds: int,
+    seconds: int,
+    inputs: tuple[str, ...],
+    input_shapes: dict[str, tuple[int, ...]],
+    seed: int,
+    results: Path | None,
+) -> None:
+    """Measure a model in opbuild, ONNX Runtime and OpenVINO, side by side.
+
+    Each runs in a process of its own, started with an empty cache and then once more, and takes turns with the others:
+    a machine that slows down slows all. The store of the user is neither read nor written.
+    """
+    from opbuild.bench.measure import measure
+    from opbuild.cli.tables import output_console, say
+
+    if results is not None:
+        new_file("json", str(results), "the file to write")
+    chosen = _installed(runtimes)
+    model = model_of(path, model)
+    data = _data(model, inputs, input_shapes, seed)
+    figures: list[Figures] = []
+    with Console(stderr=True).status("") as status:
+        for count in dict.fromkeys(threads or (1, os.cpu_count() or 1)):
+            status.update(f"{model.name}: {', '.join(RUNTIMES[name].title for name in chosen)}, {_threads(count)} ...")
+            figures += measure(model, data, chosen, count, rounds=rounds, seconds=seconds, gaps=gaps)
+    output_console().print(_table(figures, gaps))
+    for line in _verdicts(figures):
+        say(line)
+    if results is not None:
+        _write(results, model, data, figures)
+
+
+def _installed(wanted: Sequence[str]) -> list[str]:
+    """Return the runtimes to measure: opbuild first, and those named, or all that are there.
+
+    Raises:
+        OptionError: If one that is named is not there.
+    """
+    for name in wanted:
+        if not RUNTIMES[name].is_installed:
+            package = RUNTIMES[name].package
+            raise OptionError(f"--runtime is {name!r}, and it is not installed", f"install it: pip install {package}")
+    return [name for name in RUNTIMES if (name in wanted if wanted else RUNTIMES[name].is_installed)]
+
+
+def _data(model: Path, inputs: tuple[str, ...], shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, Array]:
+    """Return data for all inputs of a model, as its declaration and the options ask for it."""
+    from opbuild.cli.run_model import check_inputs, complete_inputs, read_inputs
+    from opbuild.config import Config
+    from opbuild.models.endpoints import inputs_of
+    from opbuild.models.source import open_model
+    from opbuild.pipeline.setup import set_up
+    from opbuild.pipeline.stores import Stores
+
+    given = read_inputs(inputs)
+    stores = Stores(set_up(Config.from_environment(op_compiler_cache_mode="disable"), None, None))
+    ports, _ = inputs_of(open_model(model, stores.models).declaration, shapes)
+    check_inputs(ports, given, shapes)
+    return complete_inputs(ports, given, seed, shapes)
+
+
+def _table(figures: Sequence[Figures], gaps: Sequence[int]) -> Table:
+    from rich.text import Text
+
+    from opbuild.cli.tables import plain_table
+
+    table = plain_table("runtime")
+    after = [f"ms after {gap} ms" for gap in gaps]
+    for name in ("threads", "first outputs s", "again s", "ms", "spread", *after, "MB", "error"):
+        table.add_column(name, justify="right")
+    for each in figures:
+        title = Text(f"{RUNTIMES[each.runtime].title} {each.version}".strip())
+        if each.failure:
+            title.append(f"\n{each.failure}", style="red")
+            table.add_row(title, str(each.threads))
+            continue
+        table.add_row(
+            title, str(each.threads), f"{each.first:.2f}", f"{each.again:.2f}", f"{1e3 * each.median:.3f}",
+            f"{100 * each.spread:.0f}%", *(f"{1e3 * each.median_after(gap):.3f}" for gap in gaps),
+            f"{each.memory / 1e6:.0f}", "reference" if each.error is None else f"{each.error:.0e}",
+        )  # fmt: skip
+    return table
+
+
+def _verdicts(figures: Sequence[Figures]) -> list[str]:
+    """Return a line for each number of threads: opbuild's time relative to that of the best other runtime."""
+    lines = []
+    for count in dict.fromkeys(each.threads for each in figures):
+        measured = [each for each in figures if each.threads == count and not each.failure]
+        own = next((each for each in measured if each.runtime == "opbuild"), None)
+        best = min((each for each in measured if each is not own), key=lambda each: each.median, default=None)
+        if own is not None and best is not None:
+            ratio, title = own.median / best.median, RUNTIMES[best.runtime].title
+            lines.append(f"{_threads(count)}: opbuild takes {ratio:.2f} of the time of {title}")
+    return lines
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' * (count != 1)}"
+
+
+def _write(path: Path, model: Path, data: Mapping[str, Array], figures: Sequence[Figures]) -> None:
+    from opbuild.platform.processor import processor_name
+
+    record: dict[str, Any] = {
+        "model": model.name,
+        "inputs": {name: f"{array.dtype}[{','.join(map(str, array.shape))}]" for name, array in data.items()},
+        "machine": processor_name(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "opbuild": __version__,
+        "date": time.strftime("%Y-%m-%d"),
+        "figures": [
+            vars(each) | {"error": None if each.error is None or math.isinf(each.error) else each.error}
+            for each in figures
+        ],
+    }
+    path.write_text(json.dumps(record, indent=1) + "\n")

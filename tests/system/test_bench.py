@@ -1,0 +1,86 @@
+"""``opbuild bench``: a model in real runtimes, and what is said where one of them can not run it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from opbuild.cli.main import main
+from small_network import SmallNetwork
+
+QUICK = ["--rounds", "2", "--seconds", "1", "--num_threads", "1", "--json", "figures.json"]
+BOTH = ["--runtime", "onnxruntime", "--runtime", "opbuild"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPBUILD_PACK", "1")
+    return tmp_path
+
+
+def test_a_model_is_measured_beside_onnx_runtime(
+    folder: Path, small_network: SmallNetwork, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Starts, latency with and without gaps, memory and the difference of the outputs; the store is left alone."""
+    (folder / "small.onnx").write_bytes(small_network.path.read_bytes())
+    assert main(["bench", "small.onnx", "--input_shape", "x:8,256", *BOTH, "--gap", "5", *QUICK]) == 0
+    own, other = json.loads((folder / "figures.json").read_text())["figures"]
+    assert (own["runtime"], own["failure"], other["runtime"], other["failure"]) == ("opbuild", "", "onnxruntime", "")
+    for each in (own, other):
+        assert len(each["seconds"]) == len(each["with_gaps"]["5"]) == 2
+        assert min(each["first"], each["again"], each["memory"], *each["seconds"]) > 0
+    assert own["error"] < 1e-5
+    assert other["error"] is None
+    said = capfd.readouterr().out
+    assert "1 thread: opbuild takes" in said
+    assert "reference" in said
+
+
+def saved(path: Path, op_type: str, kind: int, domain: str = "", **attributes: object) -> str:
+    """Write a model of one node with two inputs, and return its path."""
+    node = helper.make_node(op_type, ["x", "w"], ["y"], domain=domain, **attributes)
+    ports = [helper.make_tensor_value_info(name, kind, [1, 1, 4, 4]) for name in "xwy"]
+    opsets = [helper.make_opsetid("", 17), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    model = helper.make_model(helper.make_graph([node], "g", ports[:2], ports[2:]), opset_imports=opsets)
+    model.ir_version = 8
+    onnx.save(model, path)
+    return path.name
+
+
+def test_a_runtime_that_can_not_run_a_model_has_its_reason_in_the_table(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """ONNX Runtime has no convolution of float64; opbuild is measured all the same."""
+    name = saved(folder / "wide.onnx", "Conv", TensorProto.DOUBLE, auto_pad="SAME_UPPER")
+    assert main(["bench", name, *BOTH, *QUICK]) == 0
+    own, other = json.loads((folder / "figures.json").read_text())["figures"]
+    assert "Conv" in other["failure"]
+    assert (own["failure"], own["error"], len(own["seconds"])) == ("", None, 2)
+    assert "Could not find an implementation for Conv" in " ".join(capfd.readouterr().out.split())
+
+
+def test_a_model_that_no_runtime_can_run_is_an_error_with_all_reasons(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An operator of a domain that nobody knows."""
+    name = saved(folder / "unknown.onnx", "Mystery", TensorProto.FLOAT, "mine")
+    assert main(["bench", name, *BOTH, *QUICK]) == 6
+    said = " ".join(capfd.readouterr().err.split())
+    assert "no runtime can run 'unknown.onnx': opbuild: " in said
+    assert "; onnxruntime: " in said
+
+
+def test_a_runtime_that_is_not_installed_is_refused_by_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is measured, with what to install."""
+    monkeypatch.setattr("opbuild.bench.runtimes.find_spec", lambda name: None)
+    (folder / "x.onnx").touch()
+    assert main(["bench", "x.onnx", "--runtime", "openvino"]) == 2
+    assert "install it: pip install openvino" in " ".join(capfd.readouterr().err.split())

@@ -1,0 +1,80 @@
+"""Figures of ``opbuild bench``: medians, spread, differences, and a process that waits for turns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opbuild.bench.child import LEAST_CALLS, turn
+from opbuild.bench.measure import Figures, relative_error
+from opbuild.cli import bench
+from opbuild.platform.processor import processor_name
+
+
+@pytest.mark.parametrize(
+    ("output", "reference", "error"),
+    [
+        ([1.0, 2.0], [1.0, 4.0], 0.5),
+        ([np.nan, np.inf, 1.0], [np.nan, np.inf, 1.0], 0.0),
+        ([np.inf, 1.0], [1.0, 1.0], np.inf),
+        ([1.0], [[1.0]], np.inf),
+        ([], [], 0.0),
+        ([0.0], [0.0], 0.0),
+        ([True], [False], 1.0),
+        (["a"], ["a"], 0.0),
+        (["a"], ["b"], np.inf),
+    ],
+)
+def test_outputs_are_compared_relative_to_the_greatest_value(output: list, reference: list, error: float) -> None:
+    """Equal special values are no difference, and other shapes are all of it."""
+    assert relative_error(np.array(output), np.array(reference)) == error
+
+
+def test_a_difference_of_nan_is_not_lost() -> None:
+    """A runtime that returns NaN where the other does not is wrong, and must not look right."""
+    assert not relative_error(np.array([np.nan, 1.0]), np.array([1.0, 1.0])) < 1
+
+
+def test_figures_have_the_median_and_the_distance_of_the_quarters() -> None:
+    """Of one round there is no spread."""
+    figures = Figures("opbuild", 1, seconds=[3.0, 1.0, 2.0, 5.0, 4.0], with_gaps={20: [1.0, 3.0]})
+    assert (figures.median, figures.spread, figures.median_after(20)) == (3.0, 2 / 3, 2.0)
+    assert Figures("opbuild", 1, seconds=[2.0]).spread == 0
+
+
+def test_a_turn_makes_some_calls_however_long_they_take() -> None:
+    """One more before them brings back caches and threads, unless what sleeps between calls is measured."""
+    calls: list[int] = []
+    assert turn(lambda: calls.append(1) or [], 0.0, 0.0) >= 0
+    assert len(calls) == 1 + LEAST_CALLS
+    turn(lambda: calls.append(1) or [], 0.0, 1e-3)
+    assert len(calls) == 1 + 2 * LEAST_CALLS
+
+
+def test_the_verdict_is_relative_to_the_best_other_runtime_for_each_number_of_threads() -> None:
+    """What failed does not count; without another there is nothing to say."""
+    figures = [
+        Figures("opbuild", 1, seconds=[2.0]),
+        Figures("onnxruntime", 1, seconds=[4.0]),
+        Figures("openvino", 1, failure="it ended"),
+        Figures("opbuild", 2, seconds=[1.0]),
+    ]
+    assert bench._verdicts(figures) == ["1 thread: opbuild takes 0.50 of the time of ONNX Runtime"]
+
+
+def test_a_processor_has_a_name_or_at_least_an_architecture(tmp_path: Path) -> None:
+    """Arm's ``/proc/cpuinfo`` names no model."""
+    (tmp_path / "cpuinfo").write_text("processor : 0\nmodel name\t: Some CPU @ 2 GHz\n")
+    assert processor_name(tmp_path / "cpuinfo") == "Some CPU @ 2 GHz"
+    assert processor_name(tmp_path / "nothing")
+
+
+def test_written_figures_are_json_that_anybody_reads(tmp_path: Path) -> None:
+    """Infinity is no number of JSON."""
+    figures = [Figures("opbuild", 1, seconds=[1.0], error=np.inf)]
+    bench._write(tmp_path / "r.json", Path("m.onnx"), {"x": np.zeros((1, 2), np.float32)}, figures)
+    read = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
+    assert (read["inputs"], read["figures"][0]["error"]) == ({"x": "float32[1,2]"}, None)
