@@ -27,11 +27,12 @@ NARROW_FLOATS = ("bfloat16", "float16")
 """Floating types of 16 bits: computed in float32, and rounded once."""
 
 
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return numpy's type of a name, which is its ``name``."""
-    if name in ADDED:
+def numpy_dtype(name: Any) -> np.dtype[Any]:
+    """Return numpy's type of a name, which is its ``name``, or of what else numpy takes for a type."""
+    if isinstance(name, str) and name in ADDED:
         import ml_dtypes  # noqa: F401 - numpy knows these names once it is imported
-    return np.dtype(name)
+    dtype: np.dtype[Any] = np.dtype(name)
+    return dtype
 
 
 def itemsize(name: str) -> int:
@@ -47,6 +48,16 @@ def stored_bits(name: str) -> int:
 def greatest(name: str) -> float:
     """Return the greatest finite number of a floating type with arithmetic."""
     return float.fromhex("0x1.fep127") if name == "bfloat16" else float(np.finfo(name).max)
+
+
+def float_limits(name: str) -> Any:
+    """Return what numpy's ``finfo`` says of a floating type with arithmetic."""
+    if name not in ADDED:
+        return np.finfo(name)
+    import ml_dtypes
+
+    limits: Any = ml_dtypes.finfo
+    return limits(name)
 
 
 def is_float(name: str) -> bool:

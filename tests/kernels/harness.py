@@ -162,7 +162,7 @@ def run_program(
     check_canaries(*memory)
     for index, buffer in enumerate(program.buffers):
         if buffer.kind in ("input", "constant"):
-            np.testing.assert_array_equal(memory[index].view, before[index], "a kernel changed its input")
+            assert memory[index].view.tobytes() == before[index].tobytes(), "a kernel changed its input"
         if buffer.zeroed is not None:
             _check_halo(memory[index].view, buffer.zeroed)
     return {port.name: memory[port.buffer].view.reshape(port.type.shape) for port in program.outputs}

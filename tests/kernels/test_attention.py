@@ -13,6 +13,7 @@ import pytest
 from kernels.harness import check_canaries, guarded, run_desc, run_program
 from kernels.hostile import Case
 from opbuild.backend.host.evaluate import evaluate
+from opbuild.dtypes import NARROW_FLOATS, numpy_dtype
 from opbuild.families import catalogue
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
@@ -51,6 +52,7 @@ class Attention:
         sizes: Elements of a query and of a value.
         mask: Shape of what is added to the scores, and "hidden" for one of bools that ``Where`` takes.
         joined: Whether heads lie beside each other in what comes before, as in ``(batch, length, heads, size)``.
+        rounds: The type of 16 bits to whose numbers each operator's result is rounded; empty: none is.
     """
 
     batch: tuple[int, ...] = (2, 3)
@@ -59,6 +61,7 @@ class Attention:
     mask: tuple[int, ...] = ()
     hidden: bool = False
     joined: bool = False
+    rounds: str = ""
 
     def values(self, seed: int = 0) -> dict[str, Array]:
         """Return random inputs."""
@@ -83,8 +86,10 @@ class Attention:
 
         def add(op_type: str, inputs: tuple[str, ...], shape: tuple[int, ...], **attrs: Any) -> str:
             output = f"{op_type}{len(nodes)}"
-            types[output] = TensorType("float32", shape)
+            types[output] = TensorType(attrs.get("to", "float32"), shape)
             nodes.append(Node(op_type, inputs, (output,), attrs, f"node {output}"))
+            if self.rounds and op_type not in ("Cast", "Transpose"):
+                return add("Cast", (add("Cast", (output,), shape, to=self.rounds),), shape, to="float32")
             return output
 
         rank, names = len(self.batch) + 2, {}
@@ -190,6 +195,26 @@ def test_special_values_are_those_of_the_operators_one_by_one() -> None:
     found = check(attention, values)
     assert np.isnan(found[:, [0, 1, 2, 63]]).all()
     assert np.isfinite(found[0, 3:63]).all()
+
+
+@pytest.mark.parametrize("rounds", NARROW_FLOATS)
+def test_results_of_16_bits_are_rounded_after_each_operator(rounds: str) -> None:
+    """Weights, too: one kernel has the numbers, and the special values, of products and a softmax one by one."""
+    attention = Attention((2,), mask=(64, 70), rounds=rounds)
+    values = {name: value.astype(numpy_dtype(rounds)).astype(np.float32) for name, value in attention.values().items()}
+    mask, v = values["mask"], values["v"]
+    mask[0, 3], mask[1, 69], mask[2], mask[3, 5] = np.nan, np.inf, -np.inf, -np.inf
+    v[1, 7, 4], v[1, :, 5] = np.inf, 60000
+    program, apart = attention.program(values), attention.program(values, kept="Softmax")
+    assert families(program) == ["attention"]
+    assert "attention" not in families(apart)
+    (found,), (one_by_one, *_) = (run_program(each, values).values() for each in (program, apart))
+    np.testing.assert_array_equal(found, found.astype(numpy_dtype(rounds)).astype(np.float32))
+    np.testing.assert_array_equal(np.isfinite(found), np.isfinite(one_by_one))
+    # Sums are taken in another order, which a rounding shows where they lie between two numbers.
+    assert np.mean((found == one_by_one) | np.isnan(found)) > 0.97
+    unit = 2.0 ** (-10 if rounds == "float16" else -7)
+    np.testing.assert_allclose(found, one_by_one, rtol=4 * unit, atol=4 * unit)
 
 
 def test_large_values_do_not_overflow() -> None:

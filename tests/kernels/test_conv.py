@@ -13,17 +13,22 @@ import numpy as np
 import pytest
 
 from fuzzing import CAMPAIGN, SEED
-from kernels.harness import TASKS, check_canaries, guarded, run_desc
+from kernels.harness import TASKS, check_canaries, guarded, run_desc, run_program
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
 from machines import RUNNABLE, has_own
+from opbuild.backend.host.evaluate import evaluate
+from opbuild.dtypes import numpy_dtype
 from opbuild.families.conv import family as direct
 from opbuild.families.conv_first import family as first_layer
 from opbuild.families.epilogue import Epilogue
-from opbuild.kernel.level import Level
+from opbuild.graph.passes.pipeline import optimize
+from opbuild.graph.types import Graph, Node, TensorType
+from opbuild.kernel.level import LEVELS, Level
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering import conv_weights as packing
-from opbuild.lowering.conv_weights import pack_direct
+from opbuild.lowering.context import Options
+from opbuild.lowering.lower import lower
 from opbuild.operations.expression import ACC, arg
 
 RELU = ("relu", ACC)
@@ -122,6 +127,82 @@ def test_every_tile_writes_its_output_and_nothing_else(level: Level, width: int,
         _check_direct(desc, (columns, rows), 1, count, 1, level)
 
 
+BRAIN = numpy_dtype("bfloat16")
+PAIRS = next(level for level in LEVELS if Machine.of(level).pairs)
+runs_pairs = pytest.mark.skipif(PAIRS not in RUNNABLE, reason="this machine has no dot product of bfloat16")
+
+
+def packed_pairs(weights: np.ndarray) -> np.ndarray:
+    """Return weights as the operand of pairs has them."""
+    packed = packing.pack_pairs(weights)
+    return packed.reshape(*packed.shape[:5], 32)
+
+
+@runs_pairs
+@pytest.mark.parametrize(("width", "blocks"), [tile[:2] for tile in direct.tiles(Machine.of(PAIRS))])
+def test_every_tile_of_pairs_writes_its_output_and_nothing_else(width: int, blocks: int) -> None:
+    """Products of bfloat16 in pairs have the sums of float64, in ranges of rows and of blocks."""
+    kernel, tile = 3 if (width, blocks) in ((14, 2), (1, 1)) else 1, {"width": width, "blocks": blocks}
+    desc = direct.describe(
+        "Conv", (kernel, kernel), (1, 1), (1, 1), Epilogue(RELU), {**tile, "chunked": False}, pairs=True
+    )
+    for columns, rows, count in ((width, 1, blocks), (2 * width - 1, 6, 2 * blocks - 1), (width + 1, 2, 6 * blocks)):
+        _check_direct(desc, (columns, rows), 2, count, kernel, PAIRS)
+
+
+PAIRED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((1, 32, 9, 11), (48, 32, 1, 1), {}),
+    ((2, 20, 9, 11), (37, 20, 3, 3), {"pads": (1, 1, 1, 1), "strides": (2, 2)}),
+    ((1, 41, 8, 8), (42, 41, 1, 1), {"strides": (3, 2)}),
+]
+
+
+def brain_graph(x: np.ndarray, w: np.ndarray, attrs: dict[str, Any], shape: Sequence[int]) -> Graph:
+    """Return a convolution of bfloat16 as models have it."""
+    types = {"x": TensorType("bfloat16", x.shape), "w": TensorType("bfloat16", w.shape)}
+    types["y"] = TensorType("bfloat16", tuple(shape))
+    node = Node("Conv", ("x", "w"), ("y",), attrs, "node")
+    return Graph("brain", (node,), ("x",), ("y",), types, {"w": w}, 22)
+
+
+@runs_pairs
+@pytest.mark.parametrize(("data", "weights", "attrs"), PAIRED)
+@pytest.mark.parametrize("special", [False, True])
+def test_convolutions_of_bfloat16_are_added_up_in_pairs(
+    data: tuple[int, ...], weights: tuple[int, ...], attrs: dict[str, Any], special: bool
+) -> None:
+    """Channels beyond a block, strides and padding; NaN and infinity reach the sums that read them, and no other."""
+    x, w = numbers(*data).astype(BRAIN), numbers(*weights, seed=1).astype(BRAIN)
+    if special:
+        x[0, 3, 0, 0], x[0, 7, 4, 6], x[-1, -1, 6, 3], x[0, 0, 2, 2] = np.nan, np.inf, -np.inf, 3e38
+    expected = convolve(x, w, **attrs)
+    program = lower(optimize(brain_graph(x, w, attrs, expected.shape), evaluate), PAIRS)
+    (desc,) = (desc for desc in program.descriptors() if desc.family == "conv")
+    assert desc.attrs["pairs"]
+    actual = run_program(program, {"x": x}, level=PAIRS)["y"].astype(np.float32)
+    np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
+    with np.errstate(over="ignore"):
+        rounded = expected.astype(np.float32).astype(BRAIN).astype(np.float32)
+    np.testing.assert_allclose(actual, rounded, rtol=2.0**-7, atol=1e-5)
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=str)
+def test_pairs_are_for_levels_with_an_instruction_for_them(level: Level) -> None:
+    """Elsewhere, in high precision, in float16, and for few outputs, weights are float32."""
+    cases = [((1, 1), {}, "bfloat16", "high_performance", True), ((1, 1), {}, "bfloat16", "high_precision", False)]
+    cases += [((1, 1), {}, "float16", "high_performance", False)]
+    cases += [((3, 3), {"strides": (2, 2)}, "bfloat16", "high_performance", True)]
+    cases += [((3, 3), {"dilations": (2, 2)}, "bfloat16", "high_performance", True)]
+    for kernel, attrs, dtype, mode, pairs in cases:
+        x, w = numbers(1, 32, 9, 9), numbers(40, 32, *kernel, seed=1).astype(numpy_dtype(dtype))
+        graph = brain_graph(x, w, attrs, convolve(x, w, **attrs).shape)
+        types = {name: TensorType(dtype, kind.shape) for name, kind in graph.types.items()}
+        program = lower(optimize(graph.with_(types=types), evaluate), level, Options(impl_mode=mode))
+        found = [desc.attrs.get("pairs", False) for desc in program.descriptors() if desc.family == "conv"]
+        assert found == [pairs and Machine.of(level).pairs]
+    assert not direct.worth_pairs(16, Machine.of(level))
+
+
 @pytest.mark.parametrize("level", [level for level in RUNNABLE if CAMPAIGN or has_own(level)], ids=str)
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_chunks_of_input_channels_add_up(kernel: int, level: Level) -> None:
@@ -141,7 +222,7 @@ def test_any_shape_in_any_number_of_tasks_writes_its_output_and_nothing_else(lev
     for _ in range(CAMPAIGN // 10 if CAMPAIGN else 4):
         columns, rows, inputs, count = draw.randint(1, 30), draw.randint(1, 9), draw.randint(1, 3), draw.randint(1, 9)
         kernel, depth = draw.choice((1, 1, 3)), draw.choice((inputs, 100))
-        variant = direct.choose((columns, rows), 16 * depth, 16 * count, kernel * kernel, machine)
+        variant = direct.choose((columns, rows), 16 * depth, 16 * count, kernel * kernel, False, machine)
         desc = direct.describe("Conv", (kernel, kernel), (1, 1), (1, 1), Epilogue(RELU), variant)
         tasks = (1, *(draw.choice((2, 3, 5, 16, 64)) for _ in range(2)))
         _check_direct(desc, (columns, rows), inputs, count, kernel, level, tasks)
@@ -159,12 +240,14 @@ def _check_direct(
     """Run a descriptor on ``inputs`` and ``count`` blocks of channels and ``size`` (x, y) outputs, between canaries."""
     columns, rows = size
     image = numbers(1, 16 * inputs, rows + kernel - 1, columns + kernel - 1)
-    w = numbers(16 * count, 16 * inputs, kernel, kernel, seed=1)
+    w, pack = numbers(16 * count, 16 * inputs, kernel, kernel, seed=1), packing.pack_direct
+    if desc.attrs.get("pairs"):
+        image, w, pack = (*(each.astype(BRAIN).astype(np.float32) for each in (image, w)), packed_pairs)
     out = guarded((count, rows, columns, 16))
     blocked = np.ascontiguousarray(image[0].reshape(inputs, 16, *image.shape[2:]).transpose(0, 2, 3, 1))
     windows = np.lib.stride_tricks.sliding_window_view(blocked, (kernel, kernel), axis=(1, 2))
     x, bias = windows.transpose(0, 4, 5, 1, 2, 3), np.zeros((count, 16), np.float32)
-    run_desc(desc, x, pack_direct(w), bias, out, level=level, tasks=tasks)
+    run_desc(desc, x, pack(w), bias, out, level=level, tasks=tasks)
     check_canaries(out)
     expected = np.maximum(convolve(image, w), 0)[0].reshape(count, 16, rows, columns).transpose(0, 2, 3, 1)
     assert_close(out.view, expected)

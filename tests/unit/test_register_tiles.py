@@ -62,7 +62,7 @@ def chosen(level: Level) -> dict[str, list[tuple[int, int, Variant]]]:
     machine = Machine.of(level)
     pairs = [(row, count) for row in ROWS for count in COUNTS]
     direct_ones = [
-        (row, count, direct.choose((row, 14), inputs, BLOCK * count, taps, machine))
+        (row, count, direct.choose((row, 14), inputs, BLOCK * count, taps, False, machine))
         for row, count in pairs
         for inputs, taps in ((16, 1), (256, 1), (2048, 1), (512, 9))
     ]

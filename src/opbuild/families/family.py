@@ -59,6 +59,12 @@ def _as_it_is(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
 Dims = Sequence[tuple[int, int]]
 """Extents and strides of an operand, innermost first."""
 
+
+def rounded(rounds: str) -> tuple[tuple[str, ...], Variant]:
+    """Return the operator types and the attribute of kernels that round results to a type of 16 bits; none if empty."""
+    return (("Cast",), {"rounds": rounds}) if rounds else ((), {})
+
+
 BYTES = 64
 """Bytes that one core moves in a nanosecond where most lie in its second-level cache (100 to
 200 GB/s there, 40 in memory)."""

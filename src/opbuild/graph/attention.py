@@ -3,10 +3,14 @@
 ``opbuild.Attention`` reads queries ``(..., I, D)``, keys turned ``(..., D, J)``, values ``(..., J, E)`` and what its
 ``epilogue`` reads: the scores' expression over ``("acc",)``, the product of queries and keys, and ``("arg", n)`` at
 input ``attrs["own_inputs"] + n``. ``accumulator``, ``scores`` and ``weights`` name the values that it does not store.
-``apart`` says whether the expression is one that the product could not have as its own epilogue.
+``apart`` says whether the expression is one that the product could not have as its own epilogue. If there is
+``rounds``, weights and results are rounded to the numbers of this type of 16 bits; ``unrounded`` names what they are
+before.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from opbuild.graph.elementwise import split_epilogue
 from opbuild.graph.types import Node
@@ -26,8 +30,17 @@ def split_attention(node: Node) -> tuple[Node, ...] | None:
         parts = (product.with_(attrs={}),)
     elif node.attrs["apart"]:
         parts = split_epilogue(product) or parts
+    rounded = [_rounding(node, place, own) for place, own in enumerate((1, 2))]
     return (
         *parts,
-        Node("Softmax", (scores,), (weights,), {"axis": -1}, node.name),
-        Node("MatMul", (weights, value), node.outputs, {}, node.name),
+        Node("Softmax", (scores,), (weights,), {"axis": -1, **rounded[0]}, node.name),
+        Node("MatMul", (weights, value), node.outputs, rounded[1], node.name),
     )
+
+
+def _rounding(node: Node, place: int, own: int) -> dict[str, Any]:
+    """Return the attributes by which a part of an attention with so many inputs rounds its results."""
+    if "rounds" not in node.attrs:
+        return {}
+    expression = ("cast", "float32", ("cast", node.attrs["rounds"], ACC))
+    return {"epilogue": expression, "own_inputs": own, "accumulator": node.attrs["unrounded"][place]}

@@ -30,12 +30,14 @@ class Deferred:
         recipe: Says, with ``made_of``, exactly what ``make`` returns.
         made_of: The arrays that it is made of.
         make: Works it out.
+        numbers: The type of 16 bits whose numbers it has as float32; empty if it may have others.
     """
 
     type: TensorType
     recipe: str
     made_of: tuple[Array, ...]
     make: Callable[[], Array]
+    numbers: str = ""
 
 
 class Constants(UserDict[str, Array]):
@@ -69,6 +71,12 @@ class Constants(UserDict[str, Array]):
     def keep(self, names: Collection[str]) -> None:
         """Drop all others."""
         self.data = {name: value for name, value in self.data.items() if name in names}
+
+
+def numbers_of(values: Mapping[str, Array], name: str) -> str:
+    """Return the type of 16 bits whose numbers a constant is known to have as float32; empty if it is not."""
+    value = values.data.get(name) if isinstance(values, Constants) else None
+    return value.numbers if isinstance(value, Deferred) else ""
 
 
 _remembered: ContextVar[dict[Any, tuple[Array, str]] | None] = ContextVar("opbuild_digests", default=None)

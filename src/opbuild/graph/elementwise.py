@@ -84,6 +84,15 @@ EPILOGUE_ATTRIBUTES = ("epilogue", "own_inputs", "accumulator")
 """What ``passes.fuse`` adds to a node: the expression, where its operands begin, the value that it replaced."""
 
 
+def rounding_of(expression: Expression) -> str:
+    """Return the type of 16 bits to whose numbers an expression rounds the float32 that it reads; empty otherwise."""
+    match expression:
+        case ("cast", "float32", ("cast", dtype, ("acc",) | ("arg", _))) if dtype in NARROW_FLOATS:
+            return str(dtype)
+        case _:
+            return ""
+
+
 def _operand(name: str, index: int, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> Expression:
     if name and name in constants and types[name].size == 1:
         number = constants[name].reshape(-1).tolist()[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from opbuild.dtypes import numpy_dtype
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.graph.types import Array
 
@@ -43,6 +44,13 @@ def pack_direct(weights: Array) -> Array:
         return np.broadcast_to(np.float32(weights.flat[0]), shape)
     split = _padded(weights, 0, 1).reshape(shape[0], BLOCK, shape[1], BLOCK, kh, kw)
     return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1))
+
+
+def pack_pairs(weights: Array) -> Array:
+    """Return ``(C1 out, C1 in, ky, kx, 8 in, 16 out, 2 in)`` of bfloat16, whose numbers the weights have."""
+    direct = pack_direct(weights)
+    paired = direct.reshape(*direct.shape[:4], BLOCK // 2, 2, BLOCK).swapaxes(-1, -2)
+    return np.ascontiguousarray(paired.astype(numpy_dtype("bfloat16")))
 
 
 def pack_first(weights: Array) -> Array:

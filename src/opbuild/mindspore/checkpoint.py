@@ -16,7 +16,6 @@ from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, o
 from opbuild.mindspore.checkpoint_file import CheckpointError, Content, Record
 from opbuild.mindspore.loading import load_param_into_net
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.notices import warn
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -67,18 +66,14 @@ def load_checkpoint(ckpt_file_name: str, net: Cell | None = None, strict_load: b
 
     loaded: dict[str, Any] = {}
     with _opened(ckpt_file_name, format) as file:
-        converted = 0
         for record in _records(file, format, crc_check):
             if chosen(record.tag):
                 content = record.content()
                 loaded[record.tag] = content if isinstance(content, str) else Parameter(content, name=record.tag)
-                converted += record.label == "BFloat16"
     if not loaded:
         raise ArgumentValueError(
             f"nothing is loaded from {ckpt_file_name}", "see filter_prefix, specify_prefix and choice_func"
         )
-    if converted:
-        warn(f"{ckpt_file_name}: {converted} bfloat16 parameter(s) are loaded as float32")
     if net is not None:
         load_param_into_net(net, loaded, strict_load)
     return loaded

@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from opbuild.dtypes import numpy_dtype
 from opbuild.errors import ModelError
 from opbuild.frontend.wire import BYTES, VARINT, delimited, fields, read_varint, varint
 from opbuild.graph.types import Array
@@ -36,13 +37,12 @@ _CRC_BYTES = 10
 _ENCRYPTED = bytes.fromhex("d85e3a7f")  # what MindSpore begins an encrypted file with
 _TEXT = "str"
 _RANK = 32  # axes of an array, at most
-_BFLOAT16 = "BFloat16"
 _TYPES = {
     "Bool": "bool", "Int8": "int8", "Int16": "int16", "Int32": "int32", "Int64": "int64", "UInt8": "uint8",
     "UInt16": "uint16", "UInt32": "uint32", "UInt64": "uint64", "Float16": "float16", "Float32": "float32",
-    "Float64": "float64", _BFLOAT16: "uint16",
+    "Float64": "float64", "BFloat16": "bfloat16",
 }  # fmt: skip
-_LABELS = {dtype: label for label, dtype in _TYPES.items() if label != _BFLOAT16}
+_LABELS = {dtype: label for label, dtype in _TYPES.items()}
 
 Content = Array | str
 
@@ -68,7 +68,7 @@ class Record:
     pieces: tuple[memoryview, ...]
 
     def content(self) -> Content:
-        """Return the values; bfloat16, which opbuild does not have, as float32 of the same values.
+        """Return the values.
 
         Raises:
             CheckpointError: If type, shape and bytes do not fit together.
@@ -80,7 +80,7 @@ class Record:
             raise CheckpointError(
                 f"{self.tag!r} has the element type {self.label!r:.40}", f"opbuild reads {', '.join(_TYPES)}"
             )
-        dtype = np.dtype(_TYPES[self.label]).newbyteorder("<")
+        dtype = numpy_dtype(_TYPES[self.label]).newbyteorder("<")
         shape = () if self.shape == (0,) and size else self.shape  # older files write a scalar so
         if size != math.prod(shape) * dtype.itemsize:
             raise CheckpointError(
@@ -88,8 +88,6 @@ class Record:
                 "the file is damaged: save it again",
             )
         array = np.frombuffer(b"".join(self.pieces), dtype).reshape(shape)
-        if self.label == _BFLOAT16:
-            return np.left_shift(array.astype(np.uint32), 16).view(np.float32)
         return array.astype(dtype.newbyteorder("="))  # a copy: it can be written to
 
     def _text(self) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from opbuild.dtypes import is_float
 from opbuild.graph.types import Array
 
-_DIGITS = {"float16": 4, "float32": 8, "float64": 8}
+_DIGITS = {"float16": 4, "float32": 8, "float64": 8, "bfloat16": 4}
 _LINE = 208  # MindSpore breaks a row after this many characters
 _ROW_THRESHOLD = 1000
 
@@ -20,7 +21,7 @@ def tensor_repr(array: Array, label: str) -> str:
     if array.size == 0:
         return f"{head} )" if array.ndim == 1 else f"{head}\n)"
     body = np.array2string(
-        array,
+        array.astype(np.float32) if array.dtype.name == "bfloat16" else array,  # it is no float to numpy
         separator=", ",
         max_line_width=_LINE if array.ndim == 1 else 10**6,
         threshold=_ROW_THRESHOLD,
@@ -30,7 +31,7 @@ def tensor_repr(array: Array, label: str) -> str:
 
 
 def _scalar(array: Array) -> str:
-    return f"{float(array):g}" if array.dtype.kind == "f" else str(array.item())
+    return f"{float(array):g}" if is_float(array.dtype.name) else str(array.item())
 
 
 def _formatter(array: Array) -> dict[str, object] | None:

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.dtypes import is_float, numpy_dtype
 from opbuild.mindspore.arguments import ArgumentTypeError
 
 __all__ = [
-    "Type", "bool_", "byte", "double", "dtype_to_nptype", "dtype_to_pytype", "float16", "float32", "float64", "float_",
-    "half", "int8", "int16", "int32", "int64", "int_", "intc", "intp", "long", "pytype_to_dtype", "short", "single",
-    "ubyte", "uint", "uint8", "uint16", "uint32", "uint64", "uintc", "uintp", "ushort",
+    "Type", "bfloat16", "bool_", "byte", "double", "dtype_to_nptype", "dtype_to_pytype", "float16", "float32",
+    "float64", "float_", "half", "int8", "int16", "int32", "int64", "int_", "intc", "intp", "long",
+    "pytype_to_dtype", "short", "single", "ubyte", "uint", "uint8", "uint16", "uint32", "uint64", "uintc", "uintp",
+    "ushort",
 ]  # fmt: skip
 
 
@@ -72,6 +74,7 @@ uint64 = Type("uint64", "UInt64", 13)
 float16 = Type("float16", "Float16", 10)
 float32 = Type("float32", "Float32", 1)
 float64 = Type("float64", "Float64", 11)
+bfloat16 = Type("bfloat16", "BFloat16", 16)
 
 float_, int_, uint = Kind("float_", "Float"), Kind("int_", "Int"), Kind("uint", "UInt")
 
@@ -82,7 +85,7 @@ byte, short, intc, long, intp = int8, int16, int32, int64, int64
 ubyte, ushort, uintc, uintp = uint8, uint16, uint32, uint64
 half, single, double = float16, float32, float64
 
-_ALL = (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64)
+_ALL = (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, bfloat16)
 _BY_NAME = {type_.name: type_ for type_ in _ALL}
 _PYTHON: dict[object, Type] = {builtins.bool: bool_, builtins.int: int64, builtins.float: float32}
 
@@ -95,12 +98,11 @@ def to_type(value: object) -> Type:
     """
     if isinstance(value, Kind):
         value = f"{value.name}32"
-    if isinstance(value, Type):
-        return value
     if isinstance(value, type) and value in _PYTHON:
         return _PYTHON[value]
+    name = value.name if isinstance(value, Type) else value
     try:
-        return _BY_NAME[np.dtype(value).name]  # type: ignore[call-overload]
+        return _BY_NAME[numpy_dtype(name).name]  # of bfloat16 numpy knows from here on
     except (TypeError, KeyError):
         allowed = ", ".join(_BY_NAME)
         raise ArgumentTypeError(
@@ -109,14 +111,15 @@ def to_type(value: object) -> Type:
 
 
 def dtype_to_nptype(type_: Type) -> type[np.generic]:
-    """Return the numpy class of an element type."""
-    return np.dtype(type_.name).type
+    """Return the numpy class of an element type; that of bfloat16 is ``ml_dtypes``'."""
+    return numpy_dtype(type_.name).type
 
 
 def dtype_to_pytype(type_: Type) -> type:
     """Return the Python type that holds one element."""
-    kind = np.dtype(type_.name).kind
-    return {"b": builtins.bool, "f": builtins.float}.get(kind, builtins.int)
+    if is_float(type_.name):
+        return builtins.float
+    return builtins.bool if type_.name == "bool" else builtins.int
 
 
 def pytype_to_dtype(value: object) -> Type:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from opbuild.dtypes import is_float
 from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.frontend.cell import current, location
 from opbuild.graph.types import Array
@@ -47,7 +48,7 @@ def in_floats(function: Function) -> Function:
     def computed(first: Any, *args: Any, **kwargs: Any) -> Any:
         array, rest, named = _arrays((first, args, kwargs), function.__name__)
         array = floats(array)
-        wide = [item.astype(np.float64) if isinstance(item, np.ndarray) and item.dtype.kind == "f" else item
+        wide = [item.astype(np.float64) if isinstance(item, np.ndarray) and is_float(item.dtype.name) else item
                 for item in rest]  # fmt: skip
         with np.errstate(all="ignore"), _mapped(function.__name__):
             result = function(array.astype(np.float64), *wide, **named)
@@ -83,7 +84,7 @@ def not_traced(name: str) -> None:
 def floats(array: Any) -> Array:
     """Return an array of floats; integers become float32."""
     array = np.asarray(array)
-    return np.asarray(array if array.dtype.kind == "f" else array.astype(np.float32))
+    return np.asarray(array if is_float(array.dtype.name) else array.astype(np.float32))
 
 
 def tensors(result: Any) -> Any:

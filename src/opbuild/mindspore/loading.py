@@ -11,7 +11,7 @@ from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.notices import warn
 from opbuild.mindspore.parameter import Parameter
 
-_FAMILIES = (("float16", "float32", "float64"), ("int8", "int16", "int32", "int64"))
+_FAMILIES = (("bfloat16", "float16", "float32", "float64"), ("int8", "int16", "int32", "int64"))
 
 
 class LoadError(ModelError, RuntimeError):

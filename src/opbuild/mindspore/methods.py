@@ -200,8 +200,9 @@ def attach() -> None:
     }  # fmt: skip
     for name, function in own.items():
         setattr(Tensor, name, function)
-    for name, target in {"float": "float32", "half": "float16", "double": "float64", "int": "int32", "long": "int64",
-                         "bool": "bool", "short": "int16", "byte": "uint8"}.items():  # fmt: skip
+    for name, target in {"float": "float32", "half": "float16", "bfloat16": "bfloat16", "double": "float64",
+                         "int": "int32", "long": "int64", "bool": "bool", "short": "int16",
+                         "byte": "uint8"}.items():  # fmt: skip
         setattr(Tensor, name, lambda self, target=target: astype(self, target))
     for name, function in OVERLOADS.items():
         setattr(Tensor, name, _tolerant(function))

@@ -12,7 +12,7 @@ from opbuild.mindspore.arguments import ArgumentTypeError, TensorTypeError
 from opbuild.mindspore.tensor import Tensor
 
 _SIGNED = ("int8", "int16", "int32", "int64")
-_FLOATS = ("float16", "float32", "float64")
+_FLOATS = ("bfloat16", "float16", "float32", "float64")
 _WIDE_UNSIGNED = ("uint16", "uint32", "uint64")
 
 Operand = Tensor | Array
@@ -32,6 +32,8 @@ def promote(first: str, second: str) -> str:
         raise TensorTypeError(
             f"{first} and {second} have no common element type{location()}", "convert one of the tensors with .astype()"
         )
+    if {first, second} == {"bfloat16", "float16"}:
+        return "float32"  # neither holds the other's numbers
     for family in (_FLOATS, _SIGNED):
         ranks = [family.index(name) for name in (first, second) if name in family]
         if len(ranks) == 2:

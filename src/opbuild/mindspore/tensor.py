@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from opbuild.dtypes import itemsize
+from opbuild.dtypes import is_float, itemsize
 from opbuild.errors import InvalidModelError
 from opbuild.frontend.cell import Symbol, location
 from opbuild.graph.types import Array, TensorType
@@ -163,7 +163,7 @@ class Tensor(metaclass=Named):
 
     def is_floating_point(self) -> bool:
         """Return whether the element type is a float."""
-        return self.type.dtype.startswith("float")
+        return is_float(self.type.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         array = self.asnumpy()

@@ -2,11 +2,13 @@
 
 ``score[j, i] = epilogue(sum over d of q[d, i] * k[j, d])``, ``out[e, i] = sum over j of weight[j, i] * v[e, j]``, where
 ``weight[., i]`` is the softmax of ``score[., i]``, as many times as there are batches. The attribute ``epilogue`` is an
-expression over the sum and the operands after ``v``, each of a score's rank ``(j, i, ...)``; a stride of 0 repeats.
+expression over the sum and the operands after ``v``, each of a score's rank ``(j, i, ...)``; a stride of 0 repeats. If
+there is an attribute ``rounds``, weights and results are rounded to the numbers of this type of 16 bits.
 
 Special values come out as those of the two products and the softmax one by one: a row of scores that holds NaN or +inf,
 or -inf only, makes its output NaN. The powers are a power of two smaller than the softmax has them, so that their sum
 is at most 1 and a sum of values overflows no earlier than with weights; dividing by their sum takes it away exactly.
+Weights that are rounded are divided first.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, constrain_output, named, parameters, variables
 from opbuild.backend.halide.exponential import exp_below_zero
 from opbuild.backend.halide.expression import compile_expression
+from opbuild.backend.halide.rounding import round_result
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import from_json
 
@@ -51,8 +54,13 @@ def define(desc: OpDesc) -> Definition:
     total[row] = hl.f32(0)
     total[row] += power[(i, keys.x, *batch)]
     factor[row] = hl.f32(1) / total[row]
+    weight = power
+    if "rounds" in desc.attrs:
+        weight = functions["weight"] = hl.Func("weight")
+        weight[place] = round_result(desc, power[place] * factor[row], place)
     weighted[(e, *row)] = hl.f32(0)
-    weighted[(e, *row)] += power[(i, keys.x, *batch)] * v[(e, keys.x, *batch)]
-    out[(e, *row)] = weighted[(e, *row)] * factor[row]
+    weighted[(e, *row)] += weight[(i, keys.x, *batch)] * v[(e, keys.x, *batch)]
+    result = weighted[(e, *row)] if "rounds" in desc.attrs else weighted[(e, *row)] * factor[row]
+    out[(e, *row)] = round_result(desc, result, (e, *row))
     constrain_output(out, desc.outputs[0])
     return Definition(inputs, [out], named((e, *row)), functions, {"keys": keys, "sizes": sizes})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
+from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes, rounded
 from opbuild.families.matmul.family import RATE
 from opbuild.families.softmax.family import VECTOR_TIME
 from opbuild.families.tiles import round_up
@@ -36,7 +36,7 @@ def choose(rows: int, keys: int, columns: int, machine: Machine) -> Variant | No
     return {"block": block, "keys": together, "rows": tall, "columns": wide}
 
 
-def describe(expression: Expression, epilogue: tuple[Operand, ...], variant: Variant) -> OpDesc:
+def describe(expression: Expression, epilogue: tuple[Operand, ...], rounds: str, variant: Variant) -> OpDesc:
     """Return the descriptor.
 
     Operands, innermost dimension first; three dimensions of batches follow each:
@@ -50,8 +50,9 @@ def describe(expression: Expression, epilogue: tuple[Operand, ...], variant: Var
     k = Operand("k", "float32", (Dim(min=variant["keys"]), Dim(), *batch))
     v = Operand("v", "float32", (Dim(stride=1, min=variant["columns"]), Dim(), *batch))
     out = Operand("out", "float32", (Dim(stride=1), Dim(), *batch))
-    types = ("Attention", *operations(expression))
-    return FAMILY.desc(types, (q, k, v, *epilogue), (out,), {"epilogue": expression}, variant)
+    types, rounding = rounded(rounds)
+    types, attrs = ("Attention", *operations(expression), *types), {"epilogue": expression, **rounding}
+    return FAMILY.desc(types, (q, k, v, *epilogue), (out,), attrs, variant)
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
@@ -70,7 +71,7 @@ def _opened(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
 FAMILY = Family(
     "attention",
     choose,
-    attributes=("epilogue",),
+    attributes=("epilogue", "rounds"),
     variant={"block": Part(), "keys": Part(least=1), "rows": Part(), "columns": Part(least=1)},
     types=("float32",),
     milliseconds=200,

@@ -36,8 +36,8 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     out.vectorize(ei, min(lanes, columns)).unroll(ei).unroll(ir).never_partition_all()
     weighted = functions["weighted"].compute_at(out, ii)
     _tile(weighted, definition.domains["keys"].x, (rows, columns), min(lanes, columns))
-    for name in ("query", "score", "power", "greatest", "total", "factor"):
-        function = functions[name].compute_at(out, at)
+    for function in (function for name, function in functions.items() if name not in ("dot", "weighted")):
+        function.compute_at(out, at)
         lane = function.args()[0]
         function.bound_extent(lane, block).vectorize(lane, lanes).unroll(lane).never_partition_all()
         if function.has_update_definition():

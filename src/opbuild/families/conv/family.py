@@ -44,6 +44,9 @@ SLOW = 10
 """Bytes of weights that a core gets from its second-level cache in a cycle without waiting for them, roughly: 1 x 1 in
 tiles of 14 x 2 (9 bytes) gains nothing by chunks, in tiles of 7 x 2 (18 bytes) it gains 15%."""
 
+LEAST_PAIRED = 32
+"""Outputs from which on products are added up in pairs: each input is converted once for all of them."""
+
 WAITING = 1.05
 """Time of a tile that waits for its weights, relative to one that takes input channels in chunks."""
 
@@ -53,7 +56,7 @@ def tiles(machine: Machine) -> Tiles:
     return fitting(TILES, machine)
 
 
-def choose(out: Pair, inputs: int, outputs: int, taps: int, machine: Machine) -> Variant:
+def choose(out: Pair, inputs: int, outputs: int, taps: int, pairs: bool, machine: Machine) -> Variant:
     """Return the variant for an output.
 
     ``width`` and ``blocks`` are the register tile. ``chunked``: whether input channels are taken one block at a time.
@@ -63,11 +66,12 @@ def choose(out: Pair, inputs: int, outputs: int, taps: int, machine: Machine) ->
         inputs: Input channels.
         outputs: Output channels.
         taps: Taps of the kernel.
+        pairs: Whether its products are those of bfloat16, added up in pairs: with weights of half the size.
         machine: What runs it.
     """
 
     def waits(tile: Tile) -> bool:
-        return _waits(tile, blocks(inputs), taps, machine)
+        return not pairs and _waits(tile, blocks(inputs), taps, machine)
 
     row, shallow = out[0], inputs * taps <= SHALLOW
     legal = [tile for tile in tiles(machine) if tile[0] <= NARROW or not shallow]
@@ -87,8 +91,20 @@ def _waits(tile: Tile, inputs: int, taps: int, machine: Machine) -> bool:
     return weights > machine.l1 and (taps > 1 or 2 * 4 * machine.lanes > SLOW * tile[0])
 
 
+def worth_pairs(outputs: int, machine: Machine) -> bool:
+    """Return whether products of bfloat16 are added up in pairs for so many output channels."""
+    return machine.pairs and outputs >= LEAST_PAIRED
+
+
 def describe(
-    op_type: str, kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, variant: Variant, step: int = 1
+    op_type: str,
+    kernel: Pair,
+    stride: Pair,
+    dilation: Pair,
+    epilogue: Epilogue,
+    variant: Variant,
+    step: int = 1,
+    pairs: bool = False,
 ) -> OpDesc:
     """Return the descriptor of a dense convolution; operands x, w, bias, the epilogue's, out.
 
@@ -100,17 +116,19 @@ def describe(
         epilogue: What is applied to the result.
         variant: Of those that ``choose`` returns.
         step: Positions of memory between outputs of a row; above 1 for one phase of a transposed convolution.
+        pairs: As in ``choose``.
     """
     kx, ky = kernel
-    taps = BLOCK * BLOCK
-    weights = (LANE, Dim(BLOCK, BLOCK), Dim(kx, taps), Dim(ky, taps * kx), Dim(stride=taps * kx * ky), Dim())
+    taps, lanes, dtype = BLOCK * BLOCK, 2 * BLOCK if pairs else BLOCK, "bfloat16" if pairs else "float32"
+    places = (Dim(kx, taps), Dim(ky, taps * kx), Dim(stride=taps * kx * ky), Dim())
+    weights = (Dim(lanes, 1), Dim(taps // lanes, lanes), *places)
     # Known distances along a row save registers for addresses: 0.96 of the time (Sapphire Rapids, 46 layers).
     along = BLOCK * dilation[0] if kx > 1 else FREE
     read = (LANE, Dim(stride=BLOCK * stride[0]), Dim(), Dim(stride=along), Dim(), Dim())
-    x, w = Operand("x", "float32", read, "NC1HWC0"), Operand("w", "float32", weights, "FRACTAL_Z")
+    x, w = Operand("x", "float32", read, "NC1HWC0"), Operand("w", dtype, weights, "FRACTAL_Z")
     out = result(variant["width"], variant["blocks"], step, divides=variant["chunked"])
     inputs = (x, w, BIAS, *epilogue.inputs(step))
-    attrs = {"kernel": kernel, **epilogue.attrs}
+    attrs = {"kernel": kernel, **epilogue.attrs, **({"pairs": True} if pairs else {})}
     return FAMILY.desc((op_type, *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
 
 
@@ -123,14 +141,14 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     """Return the nanoseconds that a convolution takes on one core."""
     x, weights, *others = shapes
     read = (*x[:3], *x[5:])  # each element of the input once, not for each tap that reads it
-    products = prod(extent for extent, _ in weights[1:5])
+    products = prod(extent for extent, _ in weights[1:5])  # of pairs, as many as there are instructions
     return accumulating(desc, [read, weights, *others], machine, products)
 
 
 FAMILY = Family(
     "conv",
     choose,
-    attributes=("kernel", "epilogue"),
+    attributes=("kernel", "epilogue", "pairs"),
     variant={"width": Part(least=1), "blocks": Part(least=1), "chunked": Part(least=False, milliseconds=70)},
     types=("float32",),
     milliseconds=120,

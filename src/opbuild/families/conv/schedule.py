@@ -51,7 +51,15 @@ def _whole(definition: Definition, desc: OpDesc) -> None:
     out.vectorize(lane).unroll(bi).unroll(xi)
     divide_outer(definition, desc, (oy, bo))
     acc.compute_at(out, xo).vectorize(lane).unroll(block).unroll(ox).bound_extent(ox, width).bound_extent(block, blocks)
-    acc.update().reorder(lane, block, ox, r[0], r[1], r[2], r[3]).vectorize(lane).unroll(block).unroll(ox)
+    left = definition.functions.get("left")
+    if left is None:
+        acc.update().reorder(lane, block, ox, r[0], r[1], r[2], r[3]).vectorize(lane).unroll(block).unroll(ox)
+    else:
+        acc.update().reorder(r[0], lane, block, ox, r[1], r[2], r[3], r[4])
+        acc.update().atomic().vectorize(r[0]).vectorize(lane).unroll(block).unroll(ox)
+        # Each task converts what it reads: cores that read each other's would wait.
+        left.compute_at(out, hl.Var("task")).bound_extent(left.args()[0], BLOCK).vectorize(left.args()[0])
+        left.never_partition_all()
     for function in (out, acc):
         function.never_partition_all()
 

@@ -3,8 +3,9 @@
 Layer, group and instance normalisation are one: ``x`` is ``(I, J, rows, rows)`` and each row of ``I * J`` elements
 becomes ``(x - mean) / sqrt(variance + epsilon) * scale + bias``. ``scale`` and ``bias`` have the rank of ``x``; strides
 of 0 repeat, so that they vary along the row (layer) or from row to row (instance). Attributes: ``centered``: false
-leaves the mean out (root mean square normalisation); ``bias``: whether there is one. ``epsilon`` is an operand of one
-element. In the mode ``high_precision`` all of it is float64, rounded once.
+leaves the mean out (root mean square normalisation); ``bias``: whether there is one; ``rounds``, if there is one: the
+type of 16 bits to whose numbers results are rounded. ``epsilon`` is an operand of one element. In the mode
+``high_precision`` all of it is float64, rounded once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
 from opbuild.backend.halide.lanes import reduce_lanes
 from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64
+from opbuild.backend.halide.rounding import round_result
 from opbuild.kernel.opdesc import OpDesc
 
 
@@ -50,6 +52,6 @@ def define(desc: OpDesc) -> Definition:
     out = hl.Func("out")
     value = centered(i, j) * (functions["factor"][y, z] * hl.cast(kind, scale[i, j, y, z]))
     value = value + hl.cast(kind, bias[0][i, j, y, z]) if desc.attrs["bias"] else value
-    out[i, j, y, z] = hl.cast(FLOAT32, value)
+    out[i, j, y, z] = round_result(desc, hl.cast(FLOAT32, value), (i, j, y, z))
     constrain_output(out, desc.outputs[0])
     return Definition(inputs, [out], {"i": i, "j": j, "y": y, "z": z}, functions)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.families.dims import free_dims
-from opbuild.families.family import Dims, Family, Variant
+from opbuild.families.family import Dims, Family, Variant, rounded
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
@@ -19,7 +19,9 @@ def choose(machine: Machine) -> Variant:
     return {}
 
 
-def describe(op_type: str, centered: bool, steps: Sequence[int], variant: Variant, impl_mode: str) -> OpDesc:
+def describe(
+    op_type: str, centered: bool, steps: Sequence[int], rounds: str, variant: Variant, impl_mode: str
+) -> OpDesc:
     """Return the descriptor; ``steps`` are the innermost strides of scale and bias.
 
     Operands x, epsilon, scale, perhaps bias, and out.
@@ -30,8 +32,9 @@ def describe(op_type: str, centered: bool, steps: Sequence[int], variant: Varian
         for name, step in zip(("scale", "bias"), steps, strict=False)
     )
     inputs = (Operand("x", "float32", dims), Operand("epsilon", "float32", (Dim(1, 1),)), *vectors)
-    attrs = {"centered": centered, "bias": len(steps) > 1}
-    return FAMILY.desc((op_type,), inputs, (Operand("out", "float32", dims),), attrs, variant, impl_mode)
+    types, rounding = rounded(rounds)
+    attrs = {"centered": centered, "bias": len(steps) > 1, **rounding}
+    return FAMILY.desc((op_type, *types), inputs, (Operand("out", "float32", dims),), attrs, variant, impl_mode)
 
 
 def work(_desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
@@ -43,7 +46,7 @@ def work(_desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
 FAMILY = Family(
     "layer_norm",
     choose,
-    attributes=("centered", "bias"),
+    attributes=("centered", "bias", "rounds"),
     types=("float32",),
     milliseconds=105,
     work=work,

@@ -19,8 +19,9 @@ from opbuild.operations.record import Cost
 STAGED_ROWS, STAGED_COLUMNS = 64, 256
 """From so many rows and columns on, copying a panel together first beats jumping from row to row."""
 
-WIDENED_TILES = 2
-"""Tiles of rows that must pass by a panel of 16 bits for it to be copied as float32 first."""
+WIDENED_TILES = {16: 64, 8: 64, 4: 2}
+"""By a vector's lanes, tiles of rows that must pass by a panel of 16 bits for it to be copied as float32 first. Long
+vectors are converted as they are loaded, by instructions that do not wait for those that multiply."""
 
 _TILES = {
     16: (
@@ -75,7 +76,7 @@ def choose(layout: str, batches: int, m: int, n: int, k: int, dtype: str, machin
     """
     rows, columns = _tile(layout, m, n, dtype, machine)
     staged = layout == "columns" or (layout == "rows" and m >= STAGED_ROWS and n >= STAGED_COLUMNS)
-    staged = staged or (layout == "panels" and dtype in NARROW_FLOATS and m >= WIDENED_TILES * rows)
+    staged = staged or (layout == "panels" and dtype in NARROW_FLOATS and m >= WIDENED_TILES[machine.lanes] * rows)
     return {"rows": rows, "columns": columns, "stage": staged}
 
 

@@ -1,7 +1,8 @@
 """Softmax and its logarithm along one axis: what they compute.
 
 Attributes: ``log``; ``axis``: ``inner`` for operands ``(C, rows, rows)``, reduced along adjacent elements, or ``outer``
-for ``(I, C, rows)``, reduced for ``I`` adjacent columns at once.
+for ``(I, C, rows)``, reduced for ``I`` adjacent columns at once; ``rounds``, if there is one: the type of 16 bits to
+whose numbers results are rounded.
 
 Special values come out as the definition has them: a row that holds NaN or +inf, or -inf only, is NaN throughout; other
 elements of -inf are 0. The maximum may ignore NaN, because ``x - maximum`` is then NaN where ``x`` is, and with it the
@@ -20,6 +21,7 @@ from opbuild.backend.halide.definition import Definition, constrain_output, para
 from opbuild.backend.halide.exponential import exp_below_zero
 from opbuild.backend.halide.lanes import reduce_lanes
 from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64, absolute, bounded
+from opbuild.backend.halide.rounding import round_result
 from opbuild.kernel.opdesc import OpDesc
 
 
@@ -42,10 +44,11 @@ def _inner(desc: OpDesc) -> Definition:
     row, out = hl.Func("row"), hl.Func("out")
     if desc.attrs["log"]:
         row[y, z] = _log_of_sum(total.total[y, z], kind)
-        out[i, y, z] = _logarithm(x[i, y, z], hl.Expr(maximum.total[y, z]), row[y, z], kind)
+        result = _logarithm(x[i, y, z], hl.Expr(maximum.total[y, z]), row[y, z], kind)
     else:
         row[y, z] = hl.cast(kind, 1) / total.total[y, z]
-        out[i, y, z] = hl.cast(FLOAT32, power[i, y, z] * row[y, z])
+        result = hl.cast(FLOAT32, power[i, y, z] * row[y, z])
+    out[i, y, z] = round_result(desc, result, (i, y, z))
     constrain_output(out, desc.outputs[0])
     functions = {"maximum": maximum, "power": power, "sum": total, "row": row}
     return Definition(inputs, [out], {"i": i, "y": y, "z": z}, functions)
@@ -66,10 +69,11 @@ def _outer(desc: OpDesc) -> Definition:
     total[i, z] = hl.strict_float(hl.Expr(total[i, z]) + power[i, domain.x, z])
     if desc.attrs["log"]:
         row[i, z] = _log_of_sum(total[i, z], kind)
-        out[i, c, z] = _logarithm(x[i, c, z], hl.Expr(maximum[i, z]), row[i, z], kind)
+        result = _logarithm(x[i, c, z], hl.Expr(maximum[i, z]), row[i, z], kind)
     else:
         row[i, z] = hl.cast(kind, 1) / total[i, z]
-        out[i, c, z] = hl.cast(FLOAT32, power[i, c, z] * row[i, z])
+        result = hl.cast(FLOAT32, power[i, c, z] * row[i, z])
+    out[i, c, z] = round_result(desc, result, (i, c, z))
     constrain_output(out, desc.outputs[0])
     functions = {"maximum": maximum, "power": power, "sum": total, "row": row}
     return Definition(inputs, [out], {"i": i, "c": c, "z": z}, functions)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opbuild.graph.elementwise import rounding_of
 from opbuild.graph.types import Graph, Node
 from opbuild.operations.expression import ACC, Expression, arg, canonical, from_json, substitute, walk
 
@@ -37,8 +38,11 @@ class _Pattern:
 
     def attention(self, node: Node) -> Node | None:
         """Return the attention whose last product a node is, or None."""
-        softmax = self._producer(node.inputs[0], "Softmax") if _is_plain_product(node) else None
+        softmax = self._producer(node.inputs[0], "Softmax") if _is_product(node) else None
         if softmax is None or not self._along_rows(softmax):
+            return None
+        rounds = _rounding(node)
+        if rounds is None or _rounding(softmax) != rounds:
             return None
         found = self._scores(softmax.inputs[0])
         if found is None:
@@ -57,6 +61,8 @@ class _Pattern:
             "weights": node.inputs[0],
             "apart": product.outputs[0] != softmax.inputs[0],
         }
+        if rounds:
+            attrs |= {"rounds": rounds, "unrounded": (softmax.attrs["accumulator"], node.attrs["accumulator"])}
         result, inputs = node, (query, key, value, *operands)
         for each in dict.fromkeys((product, self.producers[softmax.inputs[0]], softmax)):
             result = result.taking(each)
@@ -105,8 +111,18 @@ class _Pattern:
         return name not in self.constants and type_.dtype == EXACT_TYPE and len(type_.shape) >= 2
 
 
+def _is_product(node: Node) -> bool:
+    return node.op_type == "MatMul" and not node.domain
+
+
 def _is_plain_product(node: Node) -> bool:
-    return node.op_type == "MatMul" and not node.domain and "epilogue" not in node.attrs
+    return _is_product(node) and "epilogue" not in node.attrs
+
+
+def _rounding(node: Node) -> str | None:
+    """Return the type of 16 bits to whose numbers a node rounds; empty if it does not, None if it does more."""
+    stored = node.attrs.get("epilogue")
+    return "" if stored is None else rounding_of(from_json(stored)) or None
 
 
 def _over_product(expression: Expression, place: int) -> Expression:

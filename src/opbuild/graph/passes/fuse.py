@@ -8,7 +8,8 @@ operators one by one do:
    computed twice;
 3. an ``Elementwise`` whose operand is the output of a Conv, ConvTranspose, MatMul or Gemm, and which is that output's
    only reader, becomes its epilogue: ``attrs["epilogue"]`` over ``("acc",)`` and ``("arg", i)``, with operand ``i`` at
-   input ``attrs["own_inputs"] + i``; ``attrs["accumulator"]`` is the name of the value that is computed no more.
+   input ``attrs["own_inputs"] + i``; ``attrs["accumulator"]`` is the name of the value that is computed no more. One
+   that only rounds to the numbers of 16 bits becomes that of a softmax or a normalisation too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from opbuild.graph.elementwise import Elementwise, elementwise_of, simplified
+from opbuild.graph.elementwise import Elementwise, elementwise_of, rounding_of, simplified
 from opbuild.graph.passes.affine import spell_out_batchnorm
 from opbuild.graph.passes.quantization import spell_out_quantization
 from opbuild.graph.types import DTYPES, Graph, Node, broadcast_shapes
@@ -35,6 +36,12 @@ PRODUCTS = {"Conv": 3, "ConvTranspose": 3, "MatMul": 2, "Gemm": 3}
 
 EXACT_TYPE = "float32"
 """The type in which all of them have kernels, and so epilogues."""
+
+ROUNDED = {
+    "Softmax": 1, "LogSoftmax": 1, "LayerNormalization": 3, "RMSNormalization": 2, "InstanceNormalization": 3,
+    "GroupNormalization": 3,
+}  # fmt: skip
+"""Other operators that may have one: nothing but the rounding of their results to the numbers of 16 bits."""
 
 INTEGER_PRODUCTS = {("opbuild", "IntegerMatMul"): 2, ("", "ConvInteger"): 4}
 """Products of bytes, by domain and type, whose sums are int32, and the number of their own inputs."""
@@ -152,6 +159,8 @@ class _Fusion:
             return False
         if any(part[0] == "user" for part in walk(chain.expression)):
             return False
+        if producer.node.op_type in ROUNDED and not rounding_of(chain.expression):
+            return False
         others = [other for other in chain.inputs if other != name]
         residuals = sum(self._is_residual(other, name) for other in others)
         return residuals <= 1 and all(self._is_operand(other, name, producer.node) for other in others)
@@ -210,7 +219,7 @@ class _Fusion:
 
 def _own_inputs(node: Node) -> int | None:
     """Return the number of a product's own inputs; None if a node is none with an epilogue."""
-    own = None if node.domain else PRODUCTS.get(node.op_type)
+    own = None if node.domain else {**PRODUCTS, **ROUNDED}.get(node.op_type)
     return own or INTEGER_PRODUCTS.get((node.domain, node.op_type))
 
 

@@ -213,7 +213,7 @@ class _Widening:
         if kind.size <= SMALL or not any(value.strides):
             return self.to.constant(f"{name}/{FLOAT32}", value.astype(np.float32))
         recipe = f"float32 of {kind.dtype}"
-        wide = Deferred(TensorType(FLOAT32, kind.shape), recipe, (value,), lambda: value.astype(np.float32))
+        wide = Deferred(TensorType(FLOAT32, kind.shape), recipe, (value,), lambda: value.astype(np.float32), kind.dtype)
         return self.to.constant(f"{name}/{FLOAT32}", wide)
 
     def _cast(self, source: str, target: str, dtype: str) -> None:

@@ -44,7 +44,8 @@ def attention(lowering: Lowering, node: Node) -> None:
         Operand(f"e{number}", each.storage.dtype, (Dim(), _rows(each), *(Dim(),) * BATCH_RANK))
         for number, each in enumerate(views[3:])
     )
-    desc, kernels = attentions.describe(from_json(node.attrs["epilogue"]), operands, variant), lowering.options.kernels
+    expression, rounds = from_json(node.attrs["epilogue"]), str(node.attrs.get("rounds", ""))
+    desc, kernels = attentions.describe(expression, operands, rounds, variant), lowering.options.kernels
     if kernels is not None and not kernels.has(desc):
         raise NotServedError("of attention there is no kernel that has no limits")
     for source, target in copies:

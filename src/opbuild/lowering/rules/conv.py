@@ -16,6 +16,7 @@ from opbuild.families.conv_grouped import family as grouped
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Variant
 from opbuild.families.winograd import family as winograd
+from opbuild.graph.constants import numbers_of
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import HIGH_PRECISION, OpDesc
 from opbuild.lowering import conv_weights as packing
@@ -70,17 +71,41 @@ def lower_conv(lowering: Lowering, node: Node) -> None:
         _first(lowering, conv)
         return
     taps = window.kernel[0] * window.kernel[1]
-    variant = lowering.choose(direct.choose, window.out, conv.inputs, conv.outputs, taps)
     by_tiles = window.kernel == winograd.KERNEL and window.stride == (1, 1) and window.dilation == (1, 1)
     if by_tiles and lowering.is_constant(conv.weights):  # no kernel transforms weights
         tiled = _winograd_variant(lowering, conv)
         if tiled is not None:
             _winograd(lowering, conv, tiled)
             return
+    if direct.worth_pairs(conv.outputs, lowering.machine) and _in_pairs(lowering, conv, taps):
+        return
+    variant = lowering.choose(direct.choose, window.out, conv.inputs, conv.outputs, taps, False)
     desc = direct.describe("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, variant)
     shape = (blocks(conv.outputs), blocks(conv.inputs), *window.kernel[::-1], BLOCK, BLOCK)
     weights = _packed(lowering, conv, "direct", packing.pack_direct, shape, run_time_weights.DIRECT)
     _emit(lowering, conv, desc, weights, taps=True)
+
+
+def _in_pairs(lowering: Lowering, conv: Convolution, taps: int) -> bool:
+    """Emit a convolution of bfloat16 by the instruction for pairs; return whether it is one.
+
+    Weights that a pass made float32 are those of an operator whose input has bfloat16's numbers too.
+    """
+    window, kernels = conv.window, lowering.options.kernels
+    if numbers_of(lowering.graph.constants, conv.weights) != "bfloat16":
+        return False
+    variant = lowering.choose(direct.choose, window.out, conv.inputs, conv.outputs, taps, True)
+    desc = direct.describe("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, variant, pairs=True)
+    if lowering.impl_mode(conv.node) == HIGH_PRECISION or (kernels is not None and not kernels.has(desc)):
+        return False
+    shape = (blocks(conv.outputs), blocks(conv.inputs), *window.kernel[::-1], BLOCK // 2, 2 * BLOCK)
+
+    def pack() -> Array:
+        array = packing.four_dimensional(np.asarray(lowering.constant(conv.weights)))
+        return packing.pack_pairs(array).reshape(shape)
+
+    _emit(lowering, conv, desc, lowering.packed((conv.weights,), "pairs", shape, "bfloat16", pack), taps=True)
+    return True
 
 
 def operands_of(lowering: Lowering, node: Node) -> tuple[str, str, str]:

@@ -162,7 +162,7 @@ def _kernel(lowering: Lowering, conv: Transposed, x: Axis, y: Axis, bias: Plain)
     count = blocks(conv.outputs)
     if conv.groups == 1:
         taps = kernel[0] * kernel[1]
-        variant = lowering.choose(direct.choose, (x.count, y.count), conv.inputs, conv.outputs, taps)
+        variant = lowering.choose(direct.choose, (x.count, y.count), conv.inputs, conv.outputs, taps, False)
         desc = direct.describe("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, variant, step)
         shape = (count, blocks(conv.inputs), kernel[1], kernel[0], BLOCK, BLOCK)
         return desc, [_weights(lowering, conv, x.taps, y.taps, shape), bias]

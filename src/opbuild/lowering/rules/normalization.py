@@ -8,9 +8,11 @@ import numpy as np
 
 from opbuild.families.layer_norm import family as layer_norm
 from opbuild.families.softmax import family as softmaxes
+from opbuild.graph.elementwise import rounding_of
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
+from opbuild.lowering.rules.matmul import epilogue_of
 from opbuild.lowering.strided import dense_as, merge, padded, viewed_as, with_inner_stride
 
 
@@ -30,7 +32,7 @@ def softmax(lowering: Lowering, node: Node) -> None:
     out = dense_as(lowering.new_plain(node.outputs[0]), x.shape)
     log = node.op_type == "LogSoftmax"
     variant = lowering.choose(softmaxes.choose, log, inner == 1, inner, type_.shape[axis])
-    desc = softmaxes.describe(log, inner == 1, variant, lowering.impl_mode(node))
+    desc = softmaxes.describe(log, inner == 1, _rounding(node), variant, lowering.impl_mode(node))
     lowering.emit(desc, (with_inner_stride(x, 1), with_inner_stride(out, 1)), node)
 
 
@@ -81,8 +83,13 @@ def _normalize(lowering: Lowering, node: Node, x: Plain, scales: list[Plain], ce
     name = node.op_type if node.op_type == "RMSNormalization" else "LayerNormalization"
     variant = lowering.choose(layer_norm.choose)
     steps = [scale.strides[-1] for scale in scales]
-    desc = layer_norm.describe(name, centered, steps, variant, lowering.impl_mode(node))
+    desc = layer_norm.describe(name, centered, steps, _rounding(node), variant, lowering.impl_mode(node))
     lowering.emit(desc, (with_inner_stride(x, 1), factor, *scales, with_inner_stride(out, 1)), node)
+
+
+def _rounding(node: Node) -> str:
+    """Return the type of 16 bits to whose numbers a node rounds its results; empty if it does not."""
+    return rounding_of(epilogue_of(node)[0])
 
 
 def _rows(lowering: Lowering, name: str, axis: int) -> Plain:

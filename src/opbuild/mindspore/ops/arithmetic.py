@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.dtypes import is_float
 from opbuild.frontend.cell import location
 from opbuild.mindspore import promotion
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
@@ -176,7 +177,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         return trunc(binary("Div", first, second))
     if rounding_mode is not None:
         raise ArgumentValueError(f"rounding_mode is {rounding_mode!r}", "it must be None, 'floor' or 'trunc'")
-    return binary("Div", first, second, dtype=common if common.startswith("float") else "float32")
+    return binary("Div", first, second, dtype=common if is_float(common) else "float32")
 
 
 divide = div
@@ -191,7 +192,7 @@ minimum = pairwise("minimum", "Min", "the smaller of two elements; NaN where eit
 def floor_mod(x: Any, y: Any) -> Tensor:
     """Return the remainder of ``floor_div``; it has the sign of ``y``."""
     common, first, second = promotion.operands(x, y, "FloorMod")
-    return binary("Mod", first, second, OWN if common.startswith("float") else "")
+    return binary("Mod", first, second, OWN if is_float(common) else "")
 
 
 remainder = spelled(floor_mod, "remainder", input="x", other="y")
@@ -216,7 +217,7 @@ def squared_difference(x: Any, y: Any) -> Tensor:
 def atan2(input: Any, other: Any) -> Tensor:
     """Return the angle of the point (``other``, ``input``)."""
     common, first, second = promotion.operands(input, other, "atan2")
-    return binary("Atan2", first, second, OWN, common if common.startswith("float") else "float32")
+    return binary("Atan2", first, second, OWN, common if is_float(common) else "float32")
 
 
 arctan2 = atan2
@@ -269,7 +270,7 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
     for number in numbers:
         dtype = promotion.with_number(dtype, number)
     if len(numbers) == (min is not None) + (max is not None):
-        none = (None, None) if not dtype.startswith("float") else (-np.inf, np.inf)  # ONNX's own are finite
+        none = (None, None) if not is_float(dtype) else (-np.inf, np.inf)  # ONNX's own are finite
         limits = (other if item is None else item for item, other in zip((min, max), none, strict=True))
         low, high = (None if item is None else np.asarray(item, dtype) for item in limits)
         return emit("Clip", cast(tensor, dtype), low, high)

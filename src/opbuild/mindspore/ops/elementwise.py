@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.dtypes import float_limits, is_float
 from opbuild.mindspore import promotion
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.execution import cast
@@ -159,7 +160,7 @@ def mul_no_nan(x: Any, y: Any) -> Tensor:
 def eps(x: Any) -> Tensor:
     """Return the smallest step from 1 of the element type, in every element."""
     tensor = need_tensor(x, "Eps")
-    return full_like(tensor, float(np.finfo(tensor.type.dtype).eps))
+    return full_like(tensor, float(float_limits(tensor.type.dtype).eps))
 
 
 def float_power(input: Any, exponent: Any) -> Tensor:
@@ -174,7 +175,7 @@ def _of_numbers(name: str, function: Callable[[Any, Any], Tensor], which: str) -
     def chosen(input: Any, other: Any) -> Tensor:
         common, first, second = promotion.operands(input, other, name)
         result = function(first, second)
-        if not common.startswith("float"):
+        if not is_float(common):
             return result
         for item, instead in ((first, second), (second, first)):
             if isinstance(item, Tensor):
@@ -236,7 +237,7 @@ def nan_to_num(
     tensor = need_tensor(input, "nan_to_num")
     if not tensor.is_floating_point():
         return tensor
-    limits = np.finfo(tensor.type.dtype)
+    limits = float_limits(tensor.type.dtype)
     tensor = where(isnan(tensor), 0.0 if nan is None else float(nan), tensor)
     tensor = where(isposinf(tensor), float(limits.max) if posinf is None else float(posinf), tensor)
     return where(isneginf(tensor), float(limits.min) if neginf is None else float(neginf), tensor)
@@ -276,7 +277,7 @@ def xlogy(input: Any, other: Any) -> Tensor:
 
 def _zero_where_first_is(first: Any, second: Any, function: Any) -> Tensor:
     common, first, second = promotion.operands(first, second, "xlogy")
-    common = common if common.startswith("float") else "float32"
+    common = common if is_float(common) else "float32"
     left, right = (
         item if isinstance(item, Tensor) else Tensor.of(item)
         for item in (as_operand(first, common), as_operand(second, common))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.dtypes import NARROW_FLOATS
 from opbuild.frontend.cell import location
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, one_of
 from opbuild.mindspore.execution import cast, emit
@@ -46,11 +47,11 @@ LEAST = 1e-12
 
 
 def reduced(losses: Tensor, reduction: str, name: str) -> Tensor:
-    """Return the mean or the sum of losses, or the losses; float16 is summed as float32."""
+    """Return the mean or the sum of losses, or the losses; float16 and bfloat16 are summed as float32."""
     one_of(reduction, REDUCTIONS, f"the reduction of {name}")
     if reduction == "none":
         return losses
-    wide = cast(losses, "float32") if losses.type.dtype == "float16" else losses
+    wide = cast(losses, "float32") if losses.type.dtype in NARROW_FLOATS else losses
     return cast(mean(wide) if reduction == "mean" else sum(wide), losses.type.dtype)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.dtypes import float_limits, is_float
 from opbuild.frontend.cell import current
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, axis_in, one_of
 from opbuild.mindspore.execution import cast, emit
@@ -232,7 +233,7 @@ segment_max, segment_min = segment("segment_max", np.max, 0), segment("segment_m
 
 
 def _limit(dtype: str, greatest: bool) -> Any:
-    kind = np.finfo(dtype) if dtype.startswith("float") else np.iinfo(dtype)
+    kind = float_limits(dtype) if is_float(dtype) else np.iinfo(dtype)
     return kind.max if greatest else kind.min
 
 

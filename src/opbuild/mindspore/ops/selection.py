@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.dtypes import is_float
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.host import on_data
@@ -99,7 +100,7 @@ def unique_consecutive(
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     """Return how often each integer from 0 on appears (float32), or the sums of its weights."""
     result = np.bincount(input, weights, minlength)
-    return result.astype(weights.dtype if weights is not None and weights.dtype.kind == "f" else np.float32)
+    return result.astype(weights.dtype if weights is not None and is_float(weights.dtype.name) else np.float32)
 
 
 @on_data
@@ -107,7 +108,7 @@ def histc(input: Any, bins: int = 100, min: float = 0.0, max: float = 0.0) -> An
     """Return how many elements fall into each of equal parts from ``min`` to ``max``; the data's, if both are equal."""
     low, high = (input.min(), input.max()) if min == max else (min, max)
     counts = np.histogram(input.astype(np.float64), bins, (low - (low == high), high + (low == high)))[0]
-    return counts.astype(np.float32 if input.dtype.kind == "f" else np.int32)
+    return counts.astype(np.float32 if is_float(input.dtype.name) else np.int32)
 
 
 @on_data
