@@ -84,7 +84,7 @@ def _compile(settings: Settings, graph: Graph, flat: list[Flat] | None) -> Calla
     """Return the compiler of graphs that need no gradients, which adds them as data to a list that is given."""
 
     def compiler(gm: fx.GraphModule, _: Sequence[Any]) -> Any:
-        partitioned = Partitioned(gm, _frozen_names(gm))
+        partitioned = Partitioned(gm, _frozen_names(gm), is_stored=flat is not None)
         graph.compiled.update(partitioned.compiled)
         graph.partitioned.update(partitioned.left)
         if flat is not None:
