@@ -18,6 +18,7 @@ from opbuild.frontend.torch.builder import output_sizes
 from opbuild.frontend.torch.program import Input, Program, floats_in_doubles, size_shape
 from opbuild.graph.types import MOST_ELEMENTS, Array
 from opbuild.report import Report
+from opbuild.runtime.binding import Shapes
 from opbuild.runtime.network import Network
 from opbuild.torch.memory import to_array, to_tensor
 from opbuild.torch.report import Graph
@@ -40,7 +41,7 @@ class Part:
         eager: Computes the same with torch.
         settings: How it is built.
         graph: Is told what becomes of it.
-        follows: Whether the same was built for other sizes before.
+        follows: Shapes for which the same was built before, empty if they are not known; None if it was not.
         precedes: Whether the same may be handed over again with open sizes.
         tell: Told what each build did.
     """
@@ -52,7 +53,7 @@ class Part:
         settings: Settings,
         graph: Graph,
         *,
-        follows: bool = False,
+        follows: Shapes | None = None,
         precedes: bool = False,
         tell: Callable[[Report], None] = lambda _: None,
     ) -> None:
