@@ -310,7 +310,7 @@ def compile_source(
     *,
     observer: Observer | None = None,
     image: bool = True,
-    follows: bool = False,
+    follows: Shapes | None = None,
     precedes: bool = False,
 ) -> Network:
     """Return a network for whatever gives graphs for the shapes of its inputs; it is built when it is first called.
@@ -320,7 +320,8 @@ def compile_source(
         config: Settings.
         observer: Told what happens.
         image: Whether to start from a stored network, and to store this one.
-        follows: Whether the same was built for other sizes before: it is bound by numbers then, if it can be.
+        follows: Shapes for which the same was built before, empty if they are not known; None if it was not. It is
+            bound by numbers then, if it can be, to what is lowered at that size.
         precedes: Whether the same may be asked for in other sizes: the kernels that compute those are made behind the
             first call.
 
@@ -359,7 +360,7 @@ def compile_source(
     def binder(signature: Shapes) -> Bound:
         bound: Bound | None = sizes.bind(signature)
         if bound is None:
-            bound = sizes.bind_now(signature) if follows and is_open else None
+            bound = sizes.bind_now(signature, follows or signature) if follows is not None and is_open else None
             bound = bound or bind_with(stores, signature, is_urgent=True)
             sizes.begin(signature, bound)
         return bound

@@ -153,6 +153,25 @@ def touched(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return z, z[1:], x, x.view(-1), y
 
 
+def doubled(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Return a larger image, and elements at places that meet."""
+    larger = nn.functional.interpolate(x, scale_factor=2.0, mode="nearest")
+    return larger.sum() + x[places[:, None], 0, places[None, :]]
+
+
+@torch.no_grad()
+def test_resized_images_and_indices_are_bound_by_numbers(compiled: Any) -> None:
+    """Torch keeps the image whole, whose size is open; nothing is left to torch, and no further size is handed over."""
+    fast = compiled(doubled)
+    for size in (4, 5, 7):
+        x, places = images(size, 2, size, size), torch.arange(size)
+        torch.testing.assert_close(fast(x, places), doubled(x, places), rtol=1e-4, atol=1e-5)
+    found = report(fast)
+    assert not found.partitioned
+    assert [each.compiled["aten.upsample_nearest2d.default"] for each in found.graphs] == [1, 1]
+    assert found.graphs[-1].builds[0].image_reason.startswith("it was bound by numbers")
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int32])
 def test_changed_inputs_views_and_types_are_torchs(compiled: Any, dtype: torch.dtype) -> None:

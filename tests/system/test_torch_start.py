@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ torch = pytest.importorskip("torch", reason="the back end of torch.compile needs
 from torch import nn  # noqa: E402
 
 import opbuild.torch  # noqa: E402
+from opbuild.torch.ahead import Storable  # noqa: E402
 from opbuild.torch.artifacts import OperatorArtifact  # noqa: E402
 from opbuild.torch.saved import read_saved  # noqa: E402
 from torch_started import Plain, Small, options, rows  # noqa: E402
@@ -168,6 +170,25 @@ def test_another_process_runs_what_torch_compiled_ahead_of_time(tmp_path: Path, 
         torch.testing.assert_close(compiled(model, rows(3)), model(rows(3)))
     compiled.save_compiled_function(str(tmp_path / "net"))
     assert in_another_process(AHEAD, tmp_path / "net").strip() == "0"
+
+
+DRAW = random.Random(3)
+
+
+class Draws(nn.Module):
+    """It is here because torch stores classes by their modules' names."""
+
+    def forward(self, x: Any) -> Any:
+        return x * DRAW.uniform(1, 2)
+
+
+def test_a_stored_graph_sees_all_digits_of_a_float_that_is_drawn(shared_store: Path) -> None:
+    """Dynamo declares it as float32 and hands over float64; there is no module that could compute it at the call."""
+    torch.compiler.reset()  # sizes that other tests brought would be open
+    x, number = torch.arange(1, 5, dtype=torch.float64), torch.tensor(0.1, dtype=torch.float64)
+    stored = ahead(Draws(), shared_store, x)._artifacts.compiled_fn
+    again = Storable.deserialize_compile_artifacts(Storable.serialize_compile_artifacts(stored))
+    torch.testing.assert_close(again(number, x), [x * number], rtol=1e-15, atol=0)
 
 
 def test_what_is_done_around_a_graph_is_not_lost_when_it_is_stored(shared_store: Path) -> None:

@@ -180,13 +180,20 @@ class AnySize(Ahead):
         self._process = os.getpid()
         self._lock, self._making = threading.RLock(), threading.Lock()
 
-    def bind_now(self, shapes: Shapes) -> Binding | None:
-        """Bind the first size by a template, which is made for that if none is stored; None if it is to be built."""
+    def bind_now(self, shapes: Shapes, built: Shapes) -> Binding | None:
+        """Bind the first size by a template, which is made for that if none is stored; None if it is to be built.
+
+        Args:
+            shapes: The size.
+            built: Another one, for which the same was built before: the kernels for a template made at it are there.
+                The same, if none is known.
+        """
         self._asked = shapes
         with self._making:
             bound = self._bound(shapes) if self._load_stored() else None
-            if bound is None and self._prepare_more(shapes, is_asked_for=False):
-                bound = self._bound(shapes)
+            for size in dict.fromkeys((built, shapes)):
+                if bound is None and self._prepare_more(size, is_asked_for=False):
+                    bound = self._bound(shapes)
         return bound
 
     # -- binding ------------------------------------------------------------------------------------------------------

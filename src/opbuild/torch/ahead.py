@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch._dynamo.aot_compile_types import SerializableCallable
 from torch._functorch._aot_autograd.schemas import OutputType
 
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
@@ -15,7 +14,15 @@ from opbuild.files.sealed import seal, unseal
 from opbuild.torch.flat import Flat, Runner
 from opbuild.torch.settings import read_settings
 
+try:
+    from torch._dynamo.aot_compile_types import SerializableCallable
+except ImportError:  # torch 2.9 has it elsewhere
+    from torch._dynamo.aot_compile import SerializableCallable  # type: ignore[attr-defined]  # not of this torch
+
 _FORM = "opbuild torch graph 1"
+
+_FORCED = "force_autograd_cache"
+"""A setting of torch 2.10 and newer."""
 
 _PLAIN = {OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view}
 """Outputs that are returned as they were computed."""
@@ -24,7 +31,7 @@ _PLAIN = {OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_
 def is_ahead_of_time() -> bool:
     """Return whether torch asks for a callable that can be stored."""
     config: Any = torch._functorch.config
-    return bool(config.bundled_autograd_cache and config.force_autograd_cache)
+    return bool(config.bundled_autograd_cache and getattr(config, _FORCED, True))
 
 
 class Storable(SerializableCallable):
@@ -106,7 +113,8 @@ def storable(
 def without_own_cache() -> AbstractContextManager[Any]:
     """Return a context in which torch stores nothing of the graph itself: for that it needs what Inductor returns."""
     config: Any = torch._functorch.config
-    found: AbstractContextManager[Any] = config.patch({"force_autograd_cache": False, "bundled_autograd_cache": False})
+    names = [name for name in ("bundled_autograd_cache", _FORCED) if hasattr(config, name)]
+    found: AbstractContextManager[Any] = config.patch(dict.fromkeys(names, False))
     return found
 
 

@@ -13,17 +13,18 @@ import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
-from torch._guards import CompileContext, TracingContext
+from torch._guards import TracingContext
 
 from opbuild.frontend.torch.capture import target_of
 from opbuild.torch.ahead import is_ahead_of_time, require_plain, storable, without_own_cache
 from opbuild.torch.artifacts import Recorder
-from opbuild.torch.decompositions import decompositions
+from opbuild.torch.decompositions import decompositions, kept_whole
 from opbuild.torch.flat import Flat, flat_of
 from opbuild.torch.part import Part
 from opbuild.torch.partition import Partitioned
 from opbuild.torch.report import Graph, add
 from opbuild.torch.settings import Settings, read_settings
+from opbuild.torch.sizes import built_before
 
 GRADIENTS = "gradients are needed: call the model under torch.no_grad() or torch.inference_mode()"
 """Why the graphs of training are left to torch."""
@@ -55,7 +56,7 @@ def opbuild(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappi
         decompositions=decompositions(),
         keep_inference_input_mutations=False,
     )
-    with without_own_cache():
+    with without_own_cache(), kept_whole():
         compiled = compiler(gm, example_inputs)
     add(graph)
     return storable(compiled, flat, example_inputs, options or {}) if is_ahead_of_time() else compiled
@@ -84,16 +85,17 @@ def _compile(settings: Settings, graph: Graph, flat: list[Flat] | None) -> Calla
     """Return the compiler of graphs that need no gradients, which adds them as data to a list that is given."""
 
     def compiler(gm: fx.GraphModule, _: Sequence[Any]) -> Any:
-        partitioned = Partitioned(gm, _frozen_names(gm))
+        partitioned = Partitioned(gm, _frozen_names(gm), is_stored=flat is not None)
         graph.compiled.update(partitioned.compiled)
         graph.partitioned.update(partitioned.left)
         if flat is not None:
             flat.append(flat_of(partitioned.module, partitioned.programs))
             require_plain(_metadata())
-        module, follows, precedes = partitioned.module, _follows(), _may_have_other_sizes()
+        module, precedes, built = partitioned.module, _may_have_other_sizes(), built_before(partitioned.programs)
         tell = Recorder(settings.config)
         for name, program in partitioned.programs.items():
             eager = module.get_submodule(name)
+            follows = None if built is None else built[name]
             delattr(module, name)
             setattr(module, name, Part(program, eager, settings, graph, follows=follows, precedes=precedes, tell=tell))
         return _boxed(module, graph)
@@ -105,12 +107,6 @@ def _boxed(module: fx.GraphModule, graph: Graph) -> Any:
     """Return what runs a module and keeps what is reported of it."""
     module.meta["opbuild"] = graph
     return make_boxed_func(module.forward)
-
-
-def _follows() -> bool:
-    """Return whether Dynamo hands over code again that it handed over before."""
-    compile_id = CompileContext.current_compile_id()
-    return compile_id is not None and bool(compile_id.frame_compile_id)
 
 
 def _may_have_other_sizes() -> bool:

@@ -1,13 +1,16 @@
-"""What torch writes out in simpler operators before the rules see it."""
+"""What torch writes out in simpler operators before the rules see it, and what it does not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
+from torch._C import DispatchKey
 from torch._decomp import core_aten_decompositions
+from torch._decomp.decompositions import upsample_compute_output_size
 
 from opbuild.frontend.torch.registry import RULES
 from opbuild.frontend.torch.rules import load_rules
@@ -22,3 +25,44 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         if isinstance(overload, torch._ops.OpOverload) and str(overload) in RULES:
             del table[overload]
     return table
+
+
+@contextmanager
+def kept_whole() -> Iterator[None]:
+    """Let torch keep images resized to the nearest elements whole while it traces.
+
+    It has them written out before decompositions are asked for, by kernels in Python for every device. Tables of
+    places would come of that, with other operators for open sizes than for fixed ones.
+    """
+    changed = [(overload, dict(overload.py_kernels)) for overload in _nearest()]
+    for overload, kernels in changed:
+        for key in _WRITTEN_OUT & kernels.keys():
+            if overload._overloadname == "vec":
+                overload.py_kernels[key] = partial(_with_sizes, overload.overloadpacket.default)
+            else:
+                del overload.py_kernels[key]
+        overload._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for overload, kernels in changed:
+            overload.py_kernels.update(kernels)
+            overload._dispatch_cache.clear()
+
+
+_WRITTEN_OUT = {DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd}
+"""The keys of kernels that torch calls in the place of operators while it traces."""
+
+
+def _nearest() -> list[Any]:
+    """Return the overloads that are kept."""
+    packets = [getattr(torch.ops.aten, f"upsample_nearest{rank}d") for rank in (1, 2, 3)]
+    return [getattr(packet, name) for packet in packets for name in ("vec", "default")]
+
+
+def _with_sizes(resized: Any, x: torch.Tensor, sizes: Any, factors: Any) -> torch.Tensor:
+    """Resize an image, given its size or factors; torch's own in C++ would fix a size that is open."""
+    compute: Callable[..., Any] = upsample_compute_output_size
+    wanted = compute(x.size(), sizes, factors)
+    found: torch.Tensor = resized(x, wanted, *(factors or (None,) * (x.dim() - 2)))
+    return found

@@ -15,9 +15,10 @@ from opbuild.api import compile_source
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.frontend.torch.builder import output_sizes
-from opbuild.frontend.torch.program import Input, Program, size_shape
+from opbuild.frontend.torch.program import Input, Program, floats_in_doubles, size_shape
 from opbuild.graph.types import MOST_ELEMENTS, Array
 from opbuild.report import Report
+from opbuild.runtime.binding import Shapes
 from opbuild.runtime.network import Network
 from opbuild.torch.memory import to_array, to_tensor
 from opbuild.torch.report import Graph
@@ -40,7 +41,7 @@ class Part:
         eager: Computes the same with torch.
         settings: How it is built.
         graph: Is told what becomes of it.
-        follows: Whether the same was built for other sizes before.
+        follows: Shapes for which the same was built before, empty if they are not known; None if it was not.
         precedes: Whether the same may be handed over again with open sizes.
         tell: Told what each build did.
     """
@@ -52,7 +53,7 @@ class Part:
         settings: Settings,
         graph: Graph,
         *,
-        follows: bool = False,
+        follows: Shapes | None = None,
         precedes: bool = False,
         tell: Callable[[Report], None] = lambda _: None,
     ) -> None:
@@ -71,7 +72,7 @@ class Part:
         self._sizes: dict[Any, list[int]] = {}
         self._failed = False
         self._numbers = [index for index in program.given if program.inputs[index].kind == "size"]
-        self._floats = _floats_of(program) if _computes_float64(program) else []
+        self._floats = floats_in_doubles(program)
         graph.networks.append(self.report)
 
     def __call__(self, *args: Any) -> Any:
@@ -172,16 +173,6 @@ class Part:
         self._failed = True
         self._graph.fallbacks.append(str(error))
         warnings.warn(f"opbuild leaves a part of {self._graph.name} to torch: {error}", stacklevel=2)
-
-
-def _floats_of(program: Program) -> list[int]:
-    """Return the inputs that may be floats of Python's: those torch declares as float32 and hands over as float64."""
-    types = [(index, program.inputs[index].type) for index in program.given if program.inputs[index].kind == "tensor"]
-    return [index for index, each in types if each.dtype == "float32" and not each.shape]
-
-
-def _computes_float64(program: Program) -> bool:
-    return any(each is not None and each.dtype == "float64" for step in program.steps for each in step.types)
 
 
 def _array_of(tensor: torch.Tensor, given: Input) -> Array:

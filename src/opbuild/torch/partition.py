@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import ModelError
 from opbuild.frontend.torch.builder import build_graph
 from opbuild.frontend.torch.capture import capture, target_of, why_not
-from opbuild.frontend.torch.program import Program, size_shape
+from opbuild.frontend.torch.program import Program, floats_in_doubles, size_shape
 
 MOVEMENT = frozenset(
     f"aten.{name}"
@@ -57,6 +58,7 @@ class Partitioned:
     Args:
         module: The graph; it is changed.
         frozen: Names of the placeholders that are constants.
+        is_stored: Whether it runs later without the module: then what may need torch at a call is left to it at once.
 
     Attributes:
         module: The graph, which calls the parts.
@@ -65,20 +67,22 @@ class Partitioned:
         compiled: The operators in parts.
     """
 
-    def __init__(self, module: fx.GraphModule, frozen: Collection[str]) -> None:
+    def __init__(self, module: fx.GraphModule, frozen: AbstractSet[str], *, is_stored: bool = False) -> None:
         self.module = module
         self.programs: dict[str, Program] = {}
         self.left: list[tuple[str, str]] = []
         self.compiled: list[str] = []
         self._frozen = frozen
+        self._is_stored = is_stored
         refused: dict[str, str] = {}
         module.graph.eliminate_dead_code()
         while True:
             support = _Support(refused)
             partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
             found = [part for part in partitioner.propose_partitions() if _computes(part.nodes)]
-            problems = [self._problem([*part.nodes], number) for number, part in enumerate(found)]
-            new = {node: why for node, why in problems if node}
+            new: dict[str, str] = {}
+            for number, part in enumerate(found):
+                new |= self._problems([*part.nodes], number)
             if not new:
                 break
             refused |= new
@@ -86,16 +90,19 @@ class Partitioned:
         self.module = partitioner.fuse_partitions(found, prefix="opbuild_")
         self._read()
 
-    def _problem(self, nodes: Sequence[fx.Node], number: int) -> tuple[str, str]:
-        """Return the first node of a part whose rule refuses it, and why; nothing if there is none."""
+    def _problems(self, nodes: Sequence[fx.Node], number: int) -> dict[str, str]:
+        """Return nodes of a part that are left to torch, and why: the first one whose rule refuses it, or all."""
         program, examples = capture(_copied(nodes), f"part_{number}", ())
+        floats = {program.inputs[index].name for index in floats_in_doubles(program)}
+        if self._is_stored and not floats <= self._frozen:
+            return {node.name: "it may be given a float with more digits than a stored graph tells" for node in nodes}
         try:
             build_graph(program, [_example(program, examples, index) for index in program.given], (), evaluate)
         except ModelError as error:
             if not error.node:
                 raise
-            return error.node, error.message.partition(": ")[2] or error.message
-        return "", ""
+            return {error.node: error.message.partition(": ")[2] or error.message}
+        return {}
 
     def _count(self, support: _Support, inside: Collection[fx.Node]) -> None:
         for node in self.module.graph.nodes:

@@ -141,6 +141,17 @@ def size_shape(size: int) -> tuple[int, int, int]:
     return max(size, 0), max(-size, 0), 0
 
 
+def floats_in_doubles(program: Program) -> list[int]:
+    """Return the inputs whose digits beyond float32 would be seen, if they were floats of Python's.
+
+    Those are declared as float32 and handed over as float64; only a program that computes float64 would tell.
+    """
+    if not any(each is not None and each.dtype == "float64" for step in program.steps for each in step.types):
+        return []
+    types = [(index, program.inputs[index].type) for index in program.given if program.inputs[index].kind == "tensor"]
+    return [index for index, each in types if each.dtype == "float32" and not each.shape]
+
+
 def refs(value: Any) -> Sequence[str]:
     """Return the names that an argument refers to."""
     if isinstance(value, Ref):

@@ -82,6 +82,8 @@ def add(of: Writing, x: Value, other: Any, alpha: Any = 1) -> Value:
     """``x + alpha * other``."""
     if of.dtype == "bool":
         return of("Or", x, of.operand(other, "bool"))
+    if category(of.dtype) == 1 and x.dtype == of.dtype and type(other) is int and not other:
+        return x  # as positions are counted after an empty cache; a float's zero changes a negative one
     return of("Add", of.operand(x, of.dtype), of.operand(scaled(of, other, alpha), of.dtype))
 
 

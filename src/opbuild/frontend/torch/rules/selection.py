@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.scattering import stacked
 from opbuild.frontend.torch.writing import Value, Writing
-from opbuild.graph.extents import is_open
 
 
 @rule("embedding.default")
@@ -42,8 +41,6 @@ def index(of: Writing, x: Value, indices: Sequence[Value | None]) -> Value:
     if len(used) == 1:
         return of("Gather", x, given[0], axis=used[0])
     others = [axis for axis in range(len(x.shape)) if axis not in used]
-    if is_open([extent for each in given for extent in each.shape]):
-        of.refuse("sizes that are open")
     places = stacked(of, given)
     found = of("GatherND", of.transpose(x, (*used, *others)), places)
     if used != list(range(used[0], used[-1] + 1)):
