@@ -184,7 +184,7 @@ def _places(lowering: Lowering, axes: Sequence[Axis], columns_first: bool) -> Pl
 
 def _starts(lowering: Lowering, axes: Sequence[Axis], type_: TensorType) -> Plain:
     """Return the place of each plane's first element."""
-    planes, plane = type_.shape[0] * type_.shape[1], prod(axis.size for axis in axes)
+    planes, plane = int(type_.shape[0] * type_.shape[1]), int(prod(axis.size for axis in axes))
     return lowering.packed((), f"starts {planes} {plane}", (planes,), "int64", lambda: np.arange(planes) * plane)
 
 
