@@ -26,14 +26,7 @@ SIZES = (37, 50, 24, 61)
 
 EACH = {operator.__name__: operator for kind in OPERATORS for operator in kind}
 
-WAITING = {
-    "conv": "the images of a batch are called one by one",
-    "pool": "as conv; and how many elements a window averages is a table for one size",
-    "global_pool": "as conv",
-    "lrn": "as conv",
-    "resize": "places and weights are tables for one size",
-    "indexed_pool": "places are a table for one size",
-}
+WAITING: dict[str, str] = {}
 """Operators of which some networks have a template for each size, with the reason."""
 
 
