@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from opbuild.graph.tables import Table
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
 
@@ -47,6 +48,7 @@ class Buffer:
             packing overlaps with compiling.
         source: For a constant: returns the hashable identity of (values, packing), so that equal constants are stored
             once and none is packed twice; called late too. None if it is unknown.
+        table: For a constant: what it is in another size, if that differs.
     """
 
     kind: BufferKind
@@ -55,6 +57,17 @@ class Buffer:
     zeroed: Hashable | None = None
     pack: Callable[[], Array] | None = None
     source: Callable[[], Hashable] | None = None
+    table: Table | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated:
+    """Calls next to each other that are run in turn ``count`` times, one image of a batch after the other.
+
+    Only where ``count`` is open: what an image is read from and written to then grows by the same from one to the next.
+    """
+
+    count: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +79,14 @@ class KernelCall:
         views: One view for each operand of ``desc``, in argument order.
         nodes: Names of the model's nodes that it computes, for reports and messages.
         work: Nanoseconds that it takes on one core, roughly; whether threads share it depends on that.
+        repeated: What it is a part of, if it is repeated.
     """
 
     desc: OpDesc
     views: tuple[View, ...]
     nodes: tuple[str, ...]
     work: int = 0
+    repeated: Repeated | None = None
 
 
 @dataclass(frozen=True, eq=False)

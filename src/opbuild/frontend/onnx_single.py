@@ -66,7 +66,7 @@ def infer_single(
     for name, each, constant in zip(names, types, constants, strict=True):
         if each is None:
             continue
-        values.append(onnx.helper.make_tensor_value_info(name, _NUMBERS[each.dtype], each.shape))
+        values.append(onnx.helper.make_tensor_value_info(name, _NUMBERS[each.dtype], tuple(map(int, each.shape))))
         if constant is not None and constant.size <= _VALUE_LIMIT:
             initializers.append(numpy_helper.from_array(np.asarray(constant, order="C"), name))
     outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name]

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from opbuild.frontend.open_values import fixed, is_data, is_open_value, table_slice
+from opbuild.frontend.open_values import fixed, is_data, is_open_value
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.infer import type_of
+from opbuild.graph.ranges import table_slice
 from opbuild.graph.types import Array, Node, TensorType
 
 

@@ -26,9 +26,6 @@ _MOVES = frozenset(
 _SHAPES = {"Reshape": (1,), "Expand": (1,), "Pad": (1,), "Slice": (1, 2), "Tile": (1,), "Split": (1,), "Resize": (3,)}
 """Inputs that only say what shape an output has, or where it begins: lowering reads them as they are."""
 
-TABLE, LONGEST = 4096, 2**18
-"""Elements, at least and at most, of the table of consecutive numbers of which a Range of open bounds is a part."""
-
 
 def is_open_value(value: Array | None) -> bool:
     """Return whether a value follows from open extents; text lies in arrays of objects too."""
@@ -55,16 +52,6 @@ def type_at_hand(kind: TensorType) -> TensorType:
 def is_data(node: Node, index: int) -> bool:
     """Return whether an input of a node that runs is more than what says the output's shape or place."""
     return bool(node.domain) or index not in _SHAPES.get(node.op_type, ())
-
-
-def table_slice(bounds: Sequence[Any], dtype: str) -> Array | None:
-    """Return a table of consecutive numbers of which a Range is a Slice by the same numbers; None if it is of none."""
-    start, limit, delta = bounds
-    if not np.issubdtype(np.dtype(dtype), np.integer) or isinstance(delta, Extent) or delta <= 0 or start < 0:
-        return None
-    count = max(TABLE, 1 << (4 * at_hand(limit)).bit_length())
-    fits = count <= min(LONGEST, int(np.iinfo(dtype).max)) and limit <= count
-    return np.arange(count, dtype=dtype) if fits else None
 
 
 def evaluate_open(

@@ -14,43 +14,27 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from math import prod
-from typing import Any, Literal, NamedTuple, SupportsIndex, TypeVar
+from typing import Any, Literal, SupportsIndex, TypeVar
 
 import numpy as np
 
-from opbuild.graph.polynomials import Polynomial, added, constant, divided, multiplied, reduced, scaled
+from opbuild.graph.polynomials import (
+    Condition,
+    Kind,
+    Polynomial,
+    Variable,
+    added,
+    constant,
+    divided,
+    multiplied,
+    reduced,
+    scaled,
+)
 
 T = TypeVar("T")
 
-Kind = Literal["zero", "not zero", "positive"]
-
 MOST_TERMS = 64
 """Terms of a polynomial; an extent that would have more is no longer open."""
-
-
-class Condition(NamedTuple):
-    """What must hold of a polynomial."""
-
-    kind: Kind
-    polynomial: Polynomial
-
-
-class Variable(NamedTuple):
-    """What polynomials are over.
-
-    Attributes:
-        operation: ``input``, or ``//`` or ``%`` of two polynomials, as Python rounds.
-        left: The dividend.
-        right: The divisor.
-        value: Its value in the size at hand.
-        natural: Whether it is surely not negative.
-    """
-
-    operation: Literal["input", "//", "%"]
-    left: Polynomial
-    right: Polynomial
-    value: int
-    natural: bool
 
 
 class ClosedError(Exception):
@@ -71,6 +55,7 @@ class Extents:
         self.conditions: dict[Condition, None] = {}
         self.closed = False
         self._known: dict[tuple[str, Polynomial, Polynomial], int] = {}
+        self._index: int | None = None
         self._bounds: dict[int, int] = {}  # of variables, from below, by the conditions
 
     def input(self, value: int) -> Extent:
@@ -78,14 +63,27 @@ class Extents:
         self.variables.append(Variable("input", (), (), value, True))
         return Extent(self, (((len(self.variables) - 1,), 1),), value)
 
+    def index(self) -> Extent:
+        """Return the number of a repetition, 0 in the first: the same is done in each, so it decides nothing."""
+        if self._index is None:
+            self.variables.append(Variable("index", (), (), 0, True))
+            self._index = len(self.variables) - 1
+        return Extent(self, (((self._index,), 1),), 0)
+
+    def require_sure(self, polynomial: Polynomial) -> None:
+        """Raise ``ClosedError`` for a polynomial that is not the same in each repetition."""
+        if self._index is not None and any(self._index in monomial for monomial, _ in polynomial):
+            raise ClosedError("the number of a repetition decides something")
+
     def require(self, kind: Kind, polynomial: Polynomial) -> None:
         """Keep a condition, unless it holds at any size.
 
         Raises:
-            ClosedError: If the conditions were taken.
+            ClosedError: If the conditions were taken, or the number of a repetition decides.
         """
         if kind == "positive" and self.least(polynomial) > 0:
             return
+        self.require_sure(polynomial)
         condition = Condition(kind, reduced(polynomial, either_sign=kind != "positive"))
         if condition in self.conditions:
             return
@@ -168,6 +166,7 @@ class Extents:
 
     def divided(self, operation: Literal["//", "%"], left: Polynomial, right: Polynomial, value: int) -> int | Extent:
         """Return a quotient or a remainder as a variable of its own."""
+        self.require_sure(left)
         known = self._known.get((operation, left, right))
         if known is None:
             natural = self.least(right) >= 0 and (operation == "%" or self.least(left) >= 0)
@@ -342,10 +341,10 @@ class Extent:
                 return 0
             value = self.value % divisor
             return owner.divided("%", rest, right.polynomial, value)
-        whole = owner.number(quotient, (self.value - _value(rest, owner)) // divisor)
+        whole = owner.number(quotient, (self.value - value_of(rest, owner)) // divisor)
         if not rest:
             return whole
-        return whole + owner.divided("//", rest, right.polynomial, _value(rest, owner) // divisor)
+        return whole + owner.divided("//", rest, right.polynomial, value_of(rest, owner) // divisor)
 
     def _above(self, left: Any, right: Any, slack: int) -> bool:
         """Return whether left + slack > right, and keep the answer."""
@@ -395,5 +394,6 @@ def _is_open_or_integer(value: Any) -> bool:
     return isinstance(value, Extent) or _is_integer(value)
 
 
-def _value(polynomial: Polynomial, owner: Extents) -> int:
+def value_of(polynomial: Polynomial, owner: Extents) -> int:
+    """Return a polynomial's value in the size at hand."""
     return sum(factor * prod(owner.variables[each].value for each in monomial) for monomial, factor in polynomial)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from opbuild.graph.extents import Condition, Extent, Extents, Variable
-from opbuild.graph.polynomials import Monomial, Polynomial
+from opbuild.graph.extents import Extent, Extents
+from opbuild.graph.polynomials import Condition, Monomial, Polynomial, Variable
 
 Number = int | Polynomial
 """A number that is the same at each size, or one that follows from open extents."""
@@ -64,6 +64,9 @@ class Formulas:
             return None
         values = list(extents)
         for operation, left, right in self._worked_out:
+            if operation == "index":  # numbers are those of the first repetition
+                values.append(0)
+                continue
             dividend, divisor = (
                 sum([factor * prod([values[each] for each in self._ordered[index]]) for factor, index in terms])
                 for terms in (left, right)
@@ -91,7 +94,7 @@ class Formulas:
         """
         variables = [Variable(kind, _read(left), _read(right), 0, False) for kind, left, right in parts["variables"]]
         kinds = [each.operation for each in variables]
-        if not set(kinds) <= {"input", "//", "%"} or kinds != sorted(kinds, key=lambda kind: kind != "input"):
+        if not set(kinds) <= {"input", "//", "%", "index"} or kinds != sorted(kinds, key=lambda kind: kind != "input"):
             raise ValueError(f"open extents are made by {kinds}")
         conditions = [Condition(kind, _read(polynomial)) for kind, polynomial in parts["conditions"]]
         if not {kind for kind, _ in conditions} <= set(_KINDS):
@@ -120,7 +123,13 @@ class Numbers:
         self._places: dict[Number, int] = {}
 
     def place(self, number: int | Extent) -> int:
-        """Return the index of a number."""
+        """Return the index of a number.
+
+        Raises:
+            ClosedError: If it is not the same in each repetition.
+        """
+        if isinstance(number, Extent):
+            self._extents.require_sure(number.polynomial)
         found: Number = number.polynomial if isinstance(number, Extent) else int(number)
         return self._places.setdefault(found, len(self._places))
 

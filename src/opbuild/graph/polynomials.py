@@ -1,13 +1,41 @@
-"""Polynomials of integers, over numbered variables."""
+"""Polynomials of integers over numbered variables, what those are, and what may be asked of them."""
 
 from __future__ import annotations
 
 from math import gcd
+from typing import Literal, NamedTuple
 
 Monomial = tuple[int, ...]
 """Variables, in order, each as often as it is a factor; none: the constant term."""
 Polynomial = tuple[tuple[Monomial, int], ...]
 """Monomials in order with their factors, none of which is 0."""
+Kind = Literal["zero", "not zero", "positive"]
+
+
+class Condition(NamedTuple):
+    """What must hold of a polynomial."""
+
+    kind: Kind
+    polynomial: Polynomial
+
+
+class Variable(NamedTuple):
+    """What polynomials are over.
+
+    Attributes:
+        operation: ``input``, or ``//`` or ``%`` of two polynomials, as Python rounds; or ``index``, the number of a
+            repetition.
+        left: The dividend.
+        right: The divisor.
+        value: Its value in the size at hand.
+        natural: Whether it is surely not negative.
+    """
+
+    operation: Literal["input", "//", "%", "index"]
+    left: Polynomial
+    right: Polynomial
+    value: int
+    natural: bool
 
 
 def constant(value: int) -> Polynomial:

@@ -7,28 +7,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from opbuild.graph.extents import at_hand
 from opbuild.graph.types import Array, Node
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
-
-LONG = 1024
-"""Elements, at least, of an axis of which another one is the beginning."""
 
 _COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis to resample: which, from how many elements to how many, and by what factor coordinates are mapped."""
+    """One axis to resample: which, from how many elements to how many, and by what quotient coordinates are mapped."""
 
     index: int
     extent: int
     wanted: int
-    scale: float
+    scale: tuple[float, float]
+
+
+class Way(NamedTuple):
+    """How a node resamples."""
+
+    mode: str
+    coordinates: str
+    rounding: str
+    coefficient: float
+    leaves_outside: bool
+    antialias: bool
+
+
+def way_of(node: Node) -> Way:
+    """Return how a Resize or Upsample node resamples."""
+    return Way(
+        mode_of(node),
+        coordinates(node),
+        node.text("nearest_mode", "floor" if node.op_type == "Upsample" else "round_prefer_floor"),
+        float(node.attrs.get("cubic_coeff_a", -0.75)),
+        bool(node.attrs.get("exclude_outside", 0)),
+        bool(node.attrs.get("antialias", 0)),
+    )
 
 
 def mode_of(node: Node) -> str:
@@ -65,65 +85,59 @@ def axes_of(
     """
     given = node.attrs.get("axes")
     chosen = [int(axis) % len(shape) for axis in given] if given is not None else list(range(len(shape)))
-    if scales is None:
-        scales = [size / shape[axis] for size, axis in zip(sizes or (), chosen, strict=True)]
+    if scales is not None:
+        quotients: list[tuple[float, float]] = [scale.as_integer_ratio() for scale in scales]
+    else:
+        quotients = [(size, shape[axis]) for size, axis in zip(sizes or (), chosen, strict=True)]
         policy = node.text("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
-            one = min(scales) if policy == "not_larger" else max(scales)
-            scales = [one] * len(scales)
-    pairs = zip(chosen, scales, strict=True)
-    return [Axis(a, shape[a], wanted[a], scale) for a, scale in pairs if scale != 1.0 or shape[a] != wanted[a]]
+            known = [above / below for above, below in quotients]
+            one = min(known) if policy == "not_larger" else max(known)
+            quotients = [one.as_integer_ratio()] * len(quotients)
+    pairs = zip(chosen, quotients, strict=True)
+    return [Axis(a, shape[a], wanted[a], scale) for a, scale in pairs if scale[0] != scale[1] or shape[a] != wanted[a]]
 
 
-def table(axis: Axis, node: Node) -> tuple[Array, Array]:
+def places_of(way: Sequence[Any], extent: int, wanted: int, above: float, below: float) -> Array:
+    """Return the neighbours of each position, ``(wanted, taps)`` of int32; see ``neighbours``."""
+    return neighbours(Way(*way), Axis(0, extent, wanted, (above, below)))[0]
+
+
+def weights_of(way: Sequence[Any], extent: int, wanted: int, above: float, below: float) -> Array:
+    """Return the weights of the neighbours of each position, ``(wanted, taps)`` of float32; see ``neighbours``."""
+    return neighbours(Way(*way), Axis(0, extent, wanted, (above, below)))[1]
+
+
+def neighbours(way: Way, axis: Axis) -> tuple[Array, Array]:
     """Return the neighbours (int32) and weights (float32) of each position, ``(wanted, taps)``."""
-    axis = Axis(axis.index, int(axis.extent), int(axis.wanted), axis.scale)
-    x = _positions(axis, coordinates(node))
-    mode = mode_of(node)
-    if mode == "nearest":
-        places = _rounded(x, node.text("nearest_mode", "floor" if node.op_type == "Upsample" else "round_prefer_floor"))
+    scale = axis.scale[0] / axis.scale[1]
+    x = _positions(axis, scale, way.coordinates)
+    if way.mode == "nearest":
+        places = _rounded(x, way.rounding)
         return np.clip(places, 0, axis.extent - 1).astype(np.int32)[:, None], np.ones((axis.wanted, 1), np.float32)
     # Antialiasing stretches the filter over all elements that come together in one.
-    stretch = max(1.0, 1 / axis.scale) if node.attrs.get("antialias", 0) else 1.0
-    reach = int(np.ceil(TAPS[mode] / 2 * stretch))
+    stretch = max(1.0, 1 / scale) if way.antialias else 1.0
+    reach = int(np.ceil(TAPS[way.mode] / 2 * stretch))
     places = (np.ceil(x) - reach)[:, None] + np.arange(2 * reach)
     distance = np.abs(x[:, None] - places) / stretch
-    if mode == "linear":
-        weights = np.maximum(1 - distance, 0)
-    else:
-        weights = cubic(distance, float(node.attrs.get("cubic_coeff_a", -0.75)))
+    weights = np.maximum(1 - distance, 0) if way.mode == "linear" else cubic(distance, way.coefficient)
     if stretch > 1:
         weights = weights / weights.sum(1, keepdims=True)
-    if node.attrs.get("exclude_outside", 0):
+    if way.leaves_outside:
         weights = np.where((places < 0) | (places >= axis.extent), 0.0, weights)
         weights = weights / weights.sum(1, keepdims=True)
     return np.clip(places, 0, axis.extent - 1).astype(np.int32), weights.astype(np.float32)
 
 
-def endless(axis: Axis, node: Node) -> Axis | None:
-    """Return a longer axis the beginning of whose table is an open axis' table, at any size; None if there is none.
-
-    That is so for neighbours that are repeated a whole number of times.
-    """
-    factor = int(axis.scale)
-    if mode_of(node) != "nearest" or factor != axis.scale or coordinates(node) == "align_corners":
-        return None
-    count = max(LONG, 4 * at_hand(axis.extent))
-    longer = Axis(axis.index, count, count * factor, axis.scale)
-    places, _ = table(longer, node)
-    fits = axis.wanted == axis.extent * factor and axis.extent <= count
-    return longer if fits and (places[:, 0] <= np.arange(count * factor) // factor).all() else None
-
-
-def _positions(axis: Axis, mode: str) -> Array:
+def _positions(axis: Axis, scale: float, mode: str) -> Array:
     """Return where each position of the output lies among the input's elements, as ONNX defines each mode."""
     x = np.arange(axis.wanted, dtype=np.float64)
-    length = axis.scale * axis.extent
+    length = scale * axis.extent
     if mode == "align_corners":
         return x * (axis.extent - 1) / (length - 1) if length != 1 else np.zeros_like(x)
     if mode == "asymmetric":
-        return x / axis.scale
-    half = (x + 0.5) / axis.scale - 0.5
+        return x / scale
+    half = (x + 0.5) / scale - 0.5
     if mode == "half_pixel":
         return half
     if mode == "pytorch_half_pixel":

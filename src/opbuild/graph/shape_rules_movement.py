@@ -235,10 +235,8 @@ def resize(call: Call) -> Types:
     shape = list(x)
     if call.has(2) and call.type(2).size:
         scales = [float(item) for item in call.value(2).reshape(-1)]
-        new = [
-            x[axis] * int(scale) if scale.is_integer() else int(x[axis] * scale)
-            for axis, scale in zip(axes, scales, strict=False)
-        ]
+        fractions = [scale.as_integer_ratio() for scale in scales]
+        new = [x[axis] * above // below for axis, (above, below) in zip(axes, fractions, strict=False)]
     elif call.has(3):
         new = list(call.ints(3))
     else:

@@ -100,16 +100,20 @@ def _bias(call: Call, index: int, channels: int) -> None:
         call.fail(f"the bias has shape {list(call.shape(index))}, not [{channels}]")
 
 
+def _require_fitting(call: Call, x: Shape, weights: Shape) -> None:
+    group = int(call.attr("group", 1))
+    if len(x) != len(weights):
+        call.fail(f"input of rank {len(x)} and weights of rank {len(weights)} do not fit")
+    if group < 1 or x[1] != weights[1] * group or weights[0] % group:
+        call.fail(f"{x[1]} input channels do not fit weights {list(weights)} in {group} group(s)")
+
+
 @rule("Conv")
 def conv(call: Call) -> Types:
     """Convolution: NC... by MC..., one spatial dimension or more."""
     dtype = same_dtype(call)
     x, w = call.rank(0, least=3), call.rank(1, least=3)
-    group = int(call.attr("group", 1))
-    if len(x) != len(w):
-        call.fail(f"input of rank {len(x)} and weights of rank {len(w)} do not fit")
-    if group < 1 or x[1] != w[1] * group or w[0] % group:
-        call.fail(f"{x[1]} input channels do not fit weights {list(w)} in {group} group(s)")
+    _require_fitting(call, x, w)
     _bias(call, 2, w[0])
     return (TensorType(dtype, (x[0], w[0], *slide(call, x[2:], _kernel(call, w)))),)
 
@@ -117,7 +121,8 @@ def conv(call: Call) -> Types:
 @rule("ConvInteger", "QLinearConv")
 def quantized_conv(call: Call) -> Types:
     """Convolution of 8-bit integers."""
-    x, w = call.shape(0), call.shape(1 if call.node.op_type == "ConvInteger" else 3)
+    x, w = call.rank(0, least=3), call.rank(1 if call.node.op_type == "ConvInteger" else 3, least=3)
+    _require_fitting(call, x, w)
     dtype = "int32" if call.node.op_type == "ConvInteger" else call.dtype(7)
     return (TensorType(dtype, (x[0], w[0], *slide(call, x[2:], _kernel(call, w)))),)
 

@@ -18,6 +18,7 @@ from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
 from opbuild.lowering.available import Kernels
 from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, dense_strides
+from opbuild.lowering.repetition import Repetitions
 from opbuild.lowering.transfer import channel_table, copy, from_blocked, in_order, to_blocked
 from opbuild.platform.digest import blake3_of
 from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, View
@@ -98,6 +99,8 @@ class Lowering:
         self._blocked: dict[str, Blocked] = {}
         self._ordered: dict[str, tuple[Blocked, Array]] = {}
         self._calls: list[_Pending | _PendingHost] = []
+        self._repetitions = Repetitions(self._calls)
+        self.images = self._repetitions.images
         self._digests: dict[str, str] = {}
         self._known = Constants(self.graph.constants)
         self._constants: dict[Any, Plain] = {}
@@ -277,20 +280,20 @@ class Lowering:
             return owners.setdefault(storage, len(owners))
 
         inputs = [Port(name, self.type(name), index_of(self._plain[name].storage)) for name in self.graph.inputs]
-        calls = tuple(self._resolve(call, index_of) for call in self._calls)
+        calls = tuple(self._resolve(call, index_of, place) for place, call in enumerate(self._calls))
         ports = [
             Port(name, self.type(name), index_of(storage))
             for name, storage in zip(self.graph.outputs, outputs, strict=True)
         ]
         buffers = tuple(
-            Buffer(s.kind, s.dtype, s.size, s.zeroed if s.kind == "temporary" else None, s.pack, s.source)
+            Buffer(s.kind, s.dtype, s.size, s.zeroed if s.kind == "temporary" else None, s.pack, s.source, s.table)
             for s in owners
         )
         return Program(self.graph.name, buffers, calls, tuple(inputs), tuple(ports), self.notes)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _resolve(self, call: _Pending | _PendingHost, index_of: Callable[[Storage], int]) -> Call:
+    def _resolve(self, call: _Pending | _PendingHost, index_of: Callable[[Storage], int], place: int) -> Call:
         if isinstance(call, _PendingHost):
             node = call.node
             return HostCall(
@@ -312,12 +315,10 @@ class Lowering:
         dims = [tuple((at_hand(extent), at_hand(stride)) for extent, stride in view.dims) for view in views]
         problem = desc.problem(dims)
         if problem:
-            raise AssertionError(
-                f"the variant chosen for {', '.join(call.nodes)} is not legal: {desc.family}: {problem}"
-            )
+            raise AssertionError(f"no legal variant was chosen for {', '.join(call.nodes)}: {desc.family}: {problem}")
         names = (part for name in call.nodes for part in (name, *self._merged.get(name, ())))
         work = find(desc.family).work(desc, dims, self.machine)
-        return KernelCall(desc, views, tuple(dict.fromkeys(names)), round(work))
+        return KernelCall(desc, views, tuple(dict.fromkeys(names)), round(work), self._repetitions.of(place))
 
     def _output_storages(self) -> list[Storage]:
         """Return the storage of each graph output; no two are one, and none is an input's or a constant's."""
@@ -358,7 +359,7 @@ class Lowering:
         table = channel_table(order)
         places = self.packed((), f"order {blake3_of(table.tobytes())}", table.shape, "int32", lambda: table)
         make = partial(in_order, dtype=source.storage.dtype, choose=self.choose)
-        for n in range(value.shape[0]):
+        for n in self.images(value.shape[0]):
             self.emit(make, (source.window(n), places, value.window(n)), (name,))
         return value
 
@@ -366,16 +367,16 @@ class Lowering:
         source = self.plain(name)
         value = self._new_blocked_storage(name, 0.0)
         make = partial(to_blocked, dtype=source.storage.dtype, choose=self.choose)
-        for n, image in enumerate(source.images()):
-            self.emit(make, (image, value.window(n)), (name,))
+        for n in self.images(value.shape[0]):
+            self.emit(make, (source.image(n), value.window(n)), (name,))
         return value
 
     def _unblock(self, name: str) -> Plain:
         source = self.blocked(name) if name in self._ordered else self._blocked[name]
         value = self.new_plain(name)
         make = partial(from_blocked, dtype=value.storage.dtype, choose=self.choose)
-        for n, image in enumerate(value.images()):
-            self.emit(make, (source.window(n), image), (name,))
+        for n in self.images(value.shape[0]):
+            self.emit(make, (source.window(n), value.image(n)), (name,))
         return value
 
 

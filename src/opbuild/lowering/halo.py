@@ -45,7 +45,7 @@ def _copied(lowering: Lowering, value: Blocked, name: str) -> Blocked:
     dtype, count = value.storage.dtype, value.shape[0]
     target = Blocked(Storage("temporary", dtype, value.shape, blocked=True), value.channels, value.padding_value)
     make = partial(copy, dtype=dtype, choose=lowering.choose)
-    for image in range(count):
+    for image in lowering.images(count):
         lowering.emit(make, (value.window(image), target.window(image)), (name,))
     return target
 
@@ -60,7 +60,7 @@ def _fill(lowering: Lowering, value: Blocked, sides: Sides, filling: Plain, name
         ((width, 0), (right, height)),
     )
     make = partial(copy, dtype=value.storage.dtype, choose=lowering.choose)
-    for image in range(images):
+    for image in lowering.images(images):
         for start, extents in strips:
             if all(extents):
                 shape = (count, extents[1], extents[0], 16)

@@ -14,11 +14,12 @@ it then shares the other one's halo.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from math import prod
 
 from opbuild.families.blocked import BLOCK
+from opbuild.graph.tables import Table
 from opbuild.graph.types import Array
 from opbuild.program import BufferKind, View
 
@@ -41,6 +42,7 @@ class Storage:
         alias: The storage that contains this one, and the first element (plain) or channel block (blocked) of it.
         pack: For constants, as in ``Buffer``.
         source: For constants, as in ``Buffer``.
+        table: For constants, as in ``Buffer``.
     """
 
     kind: BufferKind
@@ -52,6 +54,7 @@ class Storage:
     alias: tuple[Storage, int] | None = None
     pack: Callable[[], Array] | None = None
     source: Callable[[], Hashable] | None = None
+    table: Table | None = None
 
     def root(self) -> tuple[Storage, int]:
         """Return the storage that owns the memory, and where this one begins in it (elements or channel blocks)."""
@@ -104,13 +107,12 @@ class Plain:
         own = storage.kind == "temporary" and storage.alias is None and not storage.blocked
         return own and self.offset == 0 and self.dense and prod(storage.shape) == prod(self.shape) > 0
 
-    def images(self) -> Iterator[Plain]:
-        """Yield the images ``(C, H, W)`` of a value of rank 3, whose height is 1, or 4."""
-        (count, *rest), (step, *steps) = self.shape, self.strides
+    def image(self, number: int) -> Plain:
+        """Return an image ``(C, H, W)`` of a value of rank 3, whose height is 1, or 4."""
+        (_, *rest), (step, *steps) = self.shape, self.strides
         if len(rest) == 2:
             rest, steps = [rest[0], 1, rest[1]], [steps[0], 0, steps[1]]
-        for number in range(count):
-            yield Plain(self.storage, tuple(rest), tuple(steps), self.offset + number * step)
+        return Plain(self.storage, tuple(rest), tuple(steps), self.offset + number * step)
 
     def resolve(self, index_of: Callable[[Storage], int]) -> View:
         """Return the view, dimensions innermost first."""

@@ -13,7 +13,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.available import meaning
 from opbuild.runtime.library import Library
 from opbuild.runtime.sized import Chosen, Kernel
-from opbuild.runtime.template import NONE, Decided, OpenQuestion, Template
+from opbuild.runtime.template import NONE, Decided, OpenQuestion, Template, argument
 
 Dims = list[tuple[tuple[int, int], ...]]
 """Extents and strides of each operand."""
@@ -87,7 +87,7 @@ class LoadedKernels:
         return Decision(tuple(chosen), frozenset(replaced), suits)
 
     def _answer(self, question: OpenQuestion, numbers: Sequence[int]) -> Any:
-        arguments = [_argument(each, numbers) for each in question.arguments]
+        arguments = [argument(each, numbers) for each in question.arguments]
         return find(question.family).choose(*arguments, self._machine)
 
     def _best(self, each: Decided, wanted: Any, dims: Dims) -> Kernel | None:
@@ -111,13 +111,6 @@ class LoadedKernels:
         if found is None:
             found = self._meanings[desc.canonical()] = meaning(desc)
         return found
-
-
-def _argument(argument: tuple[str, Any], numbers: Sequence[int]) -> Any:
-    kind, value = argument
-    if kind == "tuple":
-        return tuple(_argument(each, numbers) for each in value)
-    return numbers[value] if kind == "place" else value
 
 
 def with_rank(desc: OpDesc, dims: Dims) -> Dims:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from opbuild.families.catalogue import find
 from opbuild.graph.extents import Extent, Extents, at_hand
 from opbuild.graph.formulas import Numbers
+from opbuild.graph.repetition import parts
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import FREE, OpDesc
@@ -16,7 +18,7 @@ from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.recording import Question, Recording
 from opbuild.pipeline.loaded import with_rank
-from opbuild.program import Buffer, Call, HostCall, KernelCall, Port, Program, View
+from opbuild.program import Buffer, Call, HostCall, KernelCall, Port, Program, Repeated, View
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.template import (
     NONE,
@@ -26,6 +28,7 @@ from opbuild.runtime.template import (
     OpenKernel,
     OpenPort,
     OpenQuestion,
+    OpenTable,
     OpenType,
     OpenView,
     Template,
@@ -129,6 +132,8 @@ class _Making:
         self._decided: dict[tuple[Any, ...], int] = {}
         self._classes: list[Decided] = []
         self._questions: dict[OpenQuestion, int] = {}
+        self._repeated: dict[Repeated, int] = {}
+        self._tables: list[OpenTable] = []
 
     def template(self, constants: Constants) -> Template:
         """Return the template of the program."""
@@ -138,10 +143,7 @@ class _Making:
         ports = {port.buffer: index for index, port in enumerate(program.inputs)}
         ports |= {port.buffer: index for index, port in enumerate(program.outputs)}
         places = {**ports, **constants.positions}
-        buffers = tuple(
-            OpenBuffer(each.kind, each.dtype, place(each.size), places.get(index, 0), self._geometry(each.zeroed))
-            for index, each in enumerate(program.buffers)
-        )
+        buffers = tuple(self._buffer(each, places.get(index, 0)) for index, each in enumerate(program.buffers))
         steps = tuple(map(self._step, program.calls))
         inputs, outputs = (
             tuple(OpenPort(port.name, self._type(port.type), port.buffer) for port in side)
@@ -159,6 +161,8 @@ class _Making:
             steps=steps,
             decided=tuple(self._classes),
             questions=tuple(self._questions),
+            repetitions=tuple(self._repeated.values()),
+            tables=tuple(self._tables),
             constants=constants.places,
             notes={str(node): str(note) for node, note in program.notes.items()},
             formulas=self._numbers.formulas(),
@@ -186,11 +190,24 @@ class _Making:
     def _step(self, call: KernelCall | HostCall) -> OpenKernel | OpenHost:
         if isinstance(call, KernelCall):
             views = tuple(map(self._view, call.views))
-            return OpenKernel(self._class(call, views), views, call.nodes)
+            return OpenKernel(self._class(call, views), views, call.nodes, self._repetition(call.repeated))
         sides = (call.inputs, call.outputs), (call.input_types, call.output_types)
         inputs, outputs = (tuple(None if view is None else self._view(view) for view in side) for side in sides[0])
         taken, given = (tuple(None if each is None else self._type(each) for each in side) for side in sides[1])
         return OpenHost(call.node, (inputs, outputs), (taken, given), call.opset)
+
+    def _repetition(self, repeated: Repeated | None) -> int:
+        if repeated is None:
+            return NONE
+        self._repeated.setdefault(repeated, self._numbers.place(repeated.count))
+        return list(self._repeated).index(repeated)
+
+    def _buffer(self, buffer: Buffer, place: int) -> OpenBuffer:
+        size, geometry = self._numbers.place(buffer.size), self._geometry(buffer.zeroed)
+        if buffer.table is None:
+            return OpenBuffer(buffer.kind, buffer.dtype, size, place, geometry)
+        self._tables.append(OpenTable(buffer.table.name, tuple(map(self._argument, buffer.table.arguments))))
+        return OpenBuffer("table", buffer.dtype, size, len(self._tables) - 1, geometry)
 
     def _class(self, call: KernelCall, views: Sequence[OpenView]) -> int:
         question = self._recording.question_of(call.desc)
@@ -203,7 +220,9 @@ class _Making:
 
     def _view(self, view: View) -> OpenView:
         place = self._numbers.place
-        return OpenView(view.buffer, place(view.offset), tuple(place(each) for dim in view.dims for each in dim))
+        first, more = parts(view.offset)
+        dims = tuple(place(each) for dim in view.dims for each in dim)
+        return OpenView(view.buffer, place(first), dims, place(more))
 
     def _type(self, type_: TensorType) -> OpenType:
         return OpenType(type_.dtype, tuple(map(self._numbers.place, type_.shape)))
@@ -218,16 +237,23 @@ def _fixed(program: Program) -> Program:
         tuple(
             Buffer(b.kind, b.dtype, at_hand(b.size), _fixed_value(b.zeroed), b.pack, b.source) for b in program.buffers
         ),
-        tuple(map(_fixed_call, program.calls)),
+        tuple(_fixed_calls(program.calls)),
         tuple(Port(port.name, _fixed_type(port.type), port.buffer) for port in program.inputs),
         tuple(Port(port.name, _fixed_type(port.type), port.buffer) for port in program.outputs),
         program.notes,
     )
 
 
-def _fixed_call(call: Call) -> Call:
+def _fixed_calls(calls: Sequence[Call]) -> Iterator[Call]:
+    for repeated, part in groupby(calls, lambda call: call.repeated if isinstance(call, KernelCall) else None):
+        together = list(part)
+        for number in range(1 if repeated is None else at_hand(repeated.count)):
+            yield from (_fixed_call(call, number) for call in together)
+
+
+def _fixed_call(call: Call, number: int) -> Call:
     if isinstance(call, KernelCall):
-        return KernelCall(call.desc, tuple(map(_fixed_view, call.views)), call.nodes, call.work)
+        return KernelCall(call.desc, tuple(_fixed_view(view, number) for view in call.views), call.nodes, call.work)
     inputs, outputs = (
         tuple(None if v is None else _fixed_view(v) for v in side) for side in (call.inputs, call.outputs)
     )
@@ -238,8 +264,9 @@ def _fixed_call(call: Call) -> Call:
     return HostCall(call.node, inputs, outputs, taken, given, call.opset)
 
 
-def _fixed_view(view: View) -> View:
-    return View(view.buffer, at_hand(view.offset), _fixed_value(view.dims))
+def _fixed_view(view: View, number: int = 0) -> View:
+    first, more = map(at_hand, parts(view.offset))
+    return View(view.buffer, first + number * more, _fixed_value(view.dims))
 
 
 def _fixed_type(type_: TensorType) -> TensorType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from opbuild.dtypes import itemsize
 from opbuild.families.catalogue import find
 from opbuild.families.family import ANY_RANK
+from opbuild.graph.tables import TABLES
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.host import here
 from opbuild.kernel.opdesc import OpDesc
@@ -21,7 +23,18 @@ from opbuild.runtime.executor import Evaluate, Prepared, Runner, Step, evaluate_
 from opbuild.runtime.library import Library
 from opbuild.runtime.memory_plan import Lives
 from opbuild.runtime.record import INT32_MAX
-from opbuild.runtime.template import OpenHost, OpenKernel, OpenType, OpenView, Template, views_of_step
+from opbuild.runtime.template import (
+    NONE,
+    TABLE,
+    OpenHost,
+    OpenKernel,
+    OpenTable,
+    OpenType,
+    OpenView,
+    Template,
+    argument,
+    views_of_step,
+)
 
 if TYPE_CHECKING:
     from opbuild.runtime.calls import Call
@@ -74,6 +87,9 @@ class Layout:
         ]
         rooms = [max(len(view.dims) // 2, ANY_RANK if find(desc.family).any_rank else 0) for view, desc, _ in views]
         self.buffer = np.array([view.buffer for view, _, _ in views], np.int64)
+        self.more = np.array([view.more for view, _, _ in views], np.int64)
+        self.repetition = np.array([step.repetition for step in self.kernels for _ in step.views], np.int64)
+        self.runs = _runs(template.steps)
         self.offset = np.array([view.offset for view, _, _ in views], np.int64)
         self.rank = np.array([len(view.dims) // 2 for view, _, _ in views], np.int32)
         self.first = np.concatenate(([0], np.cumsum(rooms)))[:-1].astype(np.int64)
@@ -99,16 +115,45 @@ class Layout:
             {view.buffer for step in template.steps if isinstance(step, OpenHost) for view in views_of_step(step)}
         )
         padded = {index for index, each in enumerate(buffers) if each.zeroed is not None}
-        touched = [[view.buffer for view in views_of_step(step)] for step in template.steps]
+        touched = [
+            [view.buffer for step in run.steps for view in views_of_step(step)] for run in self.runs for _ in run.steps
+        ]
         self.lives = Lives(np.flatnonzero(self.is_temporary).tolist(), touched, padded)
-        ports = [*template.inputs, *template.outputs]
-        self.ports = [np.flatnonzero(self.buffer == port.buffer) for port in ports]
 
     def _filled(self, view: OpenView, room: int) -> list[tuple[int, int]]:
         """Return a view's places with dimensions of one element behind them."""
         one, zero = self.template.one, self.template.zero
         own = list(zip(view.dims[::2], view.dims[1::2], strict=True))
         return own + [(one, zero)] * (room - len(own))
+
+
+class Run(NamedTuple):
+    """Steps next to each other that are run in turn, and how often: ``NONE``, once.
+
+    Attributes:
+        first: The index of the first one.
+        view: The index of its first view among those of all kernels.
+        steps: The steps.
+        repetition: Which number of repetitions the template has for them.
+    """
+
+    first: int
+    view: int
+    steps: tuple[OpenKernel | OpenHost, ...]
+    repetition: int
+
+    def views(self) -> range:
+        """Return the indices of their views."""
+        count = sum(len(step.views) for step in self.steps if isinstance(step, OpenKernel))
+        return range(self.view, self.view + count)
+
+
+def _runs(steps: Sequence[OpenKernel | OpenHost]) -> list[Run]:
+    found, first, view = [], 0, 0
+    for repetition, together in groupby(steps, lambda step: getattr(step, "repetition", NONE)):
+        found.append(Run(first, view, tuple(together), repetition))
+        first, view = first + len(found[-1].steps), found[-1].views().stop
+    return found
 
 
 class SizedExecutor(Runner):
@@ -131,7 +176,14 @@ class SizedExecutor(Runner):
         self._layout, self._numbers, self._chosen, self._evaluate = layout, numbers, chosen, evaluate
         self._offsets, self._sizes = numbers[layout.offset], numbers[layout.sizes]
         extents, strides = numbers[layout.extents], numbers[layout.strides]
+        self._counts = [*numbers[list(layout.template.repetitions)].tolist(), 1]  # the last is that of ``NONE``
         self._check(extents, strides)
+        self._order_steps()
+        self._tables = {
+            index: self._table(layout.template.tables[each.place], each.dtype, self._sizes[index])
+            for index, each in enumerate(layout.template.buffers)
+            if each.kind == TABLE
+        }
         nbytes = self._sizes * layout.itemsize
         buffers = layout.template.buffers
         geometries = {
@@ -168,11 +220,12 @@ class SizedExecutor(Runner):
         """Describe the call of a step."""
         from opbuild.runtime.calls import host_call, kernel_call
 
-        found = self._layout.template.steps[step]
+        found = self._layout.template.steps[self._steps[step]]
         if isinstance(found, OpenHost):
-            return host_call(self.host_calls[step])
+            return host_call(self.host_calls[self._steps[step]])
         desc, symbol, _, _ = self._chosen[found.decided].kernel
-        views = [self._view(view) for view in found.views]
+        time = self._times[step]
+        views = [self._view(view, time) for view in found.views]
         sizes = [itemsize(operand.dtype) for operand in desc.operands]
         made_as = (desc.family, desc.variant)
         return kernel_call(symbol, found.nodes, made_as, views, sizes, len(desc.outputs))
@@ -180,7 +233,7 @@ class SizedExecutor(Runner):
     @property
     def step_count(self) -> int:
         """How many calls a run makes."""
-        return len(self._layout.template.steps)
+        return len(self._steps)
 
     @property
     def temporaries(self) -> Mapping[int, int]:
@@ -201,9 +254,38 @@ class SizedExecutor(Runner):
         types = [tuple(None if each is None else self._type(each) for each in side) for side in step.types]
         return HostCall(step.node, views[0], views[1], types[0], types[1], step.opset)
 
-    def _view(self, view: OpenView) -> View:
+    def _view(self, view: OpenView, time: int = 0) -> View:
         numbers = self._numbers[list(view.dims)].tolist()
-        return View(view.buffer, int(self._numbers[view.offset]), tuple(zip(numbers[::2], numbers[1::2], strict=True)))
+        offset = int(self._numbers[view.offset] + time * self._numbers[view.more])
+        return View(view.buffer, offset, tuple(zip(numbers[::2], numbers[1::2], strict=True)))
+
+    def _order_steps(self) -> None:
+        """Work out the steps that are run and their views, each as often as it is repeated, and which time it is."""
+        steps: list[range] = []
+        views: list[range] = []
+        step_times: list[int] = []
+        view_times: list[int] = []
+        for run in self._layout.runs:
+            own, own_views = range(run.first, run.first + len(run.steps)), run.views()
+            for time in range(self._counts[run.repetition]):
+                steps.append(own)
+                views.append(own_views)
+                step_times += [time] * len(own)
+                view_times += [time] * len(own_views)
+        self._steps, self._times = list(chain.from_iterable(steps)), step_times
+        self._views = np.fromiter(chain.from_iterable(views), np.int64, len(view_times))
+        own_offsets = self._offsets[self._views] + self._numbers[self._layout.more[self._views]] * view_times
+        buffers = self._layout.buffer[self._views]
+        self._starts = own_offsets.astype(np.int64) * self._layout.itemsize[buffers]
+        template = self._layout.template
+        self._ports = [np.flatnonzero(buffers == port.buffer) for port in (*template.inputs, *template.outputs)]
+
+    def _table(self, open_: OpenTable, dtype: str, size: int) -> Array:
+        numbers = self._numbers.tolist()
+        made = TABLES[open_.name](*(argument(each, numbers) for each in open_.arguments))
+        if made.dtype != dtype or made.size != size:
+            raise ValueError(f"the table of {open_.name} is not what its buffer is for")
+        return np.ascontiguousarray(made)
 
     def _check(self, extents: Array, strides: Array) -> None:
         """Refuse what ``record.problem`` refuses: kernels check nothing."""
@@ -213,11 +295,15 @@ class SizedExecutor(Runner):
         if extents.min() < 1 or extents.max() > INT32_MAX or np.abs(strides).max() > INT32_MAX:
             raise ValueError("an extent or a stride is out of range")
         reach = (extents - 1) * strides
-        low = self._offsets + np.add.reduceat(np.minimum(reach, 0), layout.first)
-        high = self._offsets + np.add.reduceat(np.maximum(reach, 0), layout.first)
+        times = np.array(self._counts, np.int64)[layout.repetition]
+        if times.min() < 1:
+            raise ValueError("something is repeated less than once")
+        last = (times - 1) * self._numbers[layout.more]
+        low = self._offsets + np.minimum(last, 0) + np.add.reduceat(np.minimum(reach, 0), layout.first)
+        high = self._offsets + np.maximum(last, 0) + np.add.reduceat(np.maximum(reach, 0), layout.first)
         if low.min() < 0 or (high >= self._sizes[layout.buffer]).any():
             raise ValueError("a view leaves its buffer")
-        elements = np.multiply.reduceat(np.where(strides != 0, extents, 1), layout.first)
+        elements = np.multiply.reduceat(np.where(strides != 0, extents, 1), layout.first) * times
         for step in layout.template.steps:
             if isinstance(step, OpenHost):
                 self._check_host(step)
@@ -242,18 +328,19 @@ class _Sized:
 
     def __init__(self, owner: SizedExecutor, memory: Array) -> None:
         layout = owner._layout
-        self._headers = owner._headers.copy()
+        self._headers = owner._headers[owner._views]
         self._words = self._headers.view(np.uint64)
         bases = layout.addresses + np.where(layout.is_temporary, memory.ctypes.data + owner._places, 0)
-        offsets = owner._offsets * layout.itemsize[layout.buffer]
-        self._headers["host"] = (bases[layout.buffer] + offsets).astype(np.uint64)
+        bases[list(owner._tables)] = [each.ctypes.data for each in owner._tables.values()]
+        offsets = owner._starts
+        self._headers["host"] = (bases[layout.buffer[owner._views]] + offsets).astype(np.uint64)
         template = layout.template
         self._arrays: list[Array | None] = [None] * len(template.buffers)
         for index in layout.on_host:
             self._arrays[index] = self._storage(index, owner, memory)
         self._ports = [
             (port.buffer, list(zip((views * HEADER_WORDS + HOST_WORD).tolist(), offsets[views].tolist(), strict=True)))
-            for port, views in zip((*template.inputs, *template.outputs), layout.ports, strict=True)
+            for port, views in zip((*template.inputs, *template.outputs), owner._ports, strict=True)
         ]
         self.steps = self._steps(owner)
 
@@ -276,12 +363,15 @@ class _Sized:
         if buffer.kind == "temporary":
             place = int(owner._places[index])
             return memory[place : place + int(owner._nbytes[index])].view(buffer.dtype)
+        if buffer.kind == TABLE:
+            return owner._tables[index]
         return owner._layout.constants[buffer.place].view(buffer.dtype) if buffer.kind == "constant" else None
 
     def _steps(self, owner: SizedExecutor) -> list[Step]:
         steps: list[Step] = []
         address, machine, chosen = self._headers.ctypes.data, here(), owner._chosen
-        for index, step in enumerate(owner._layout.template.steps):
+        for index in owner._steps:
+            step = owner._layout.template.steps[index]
             if isinstance(step, OpenHost):
                 steps.append((evaluate_step, (owner.host_calls[index], self._arrays, owner._evaluate)))
                 continue

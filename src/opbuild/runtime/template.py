@@ -8,7 +8,7 @@ extents are decided once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, get_args
@@ -17,6 +17,7 @@ import numpy as np
 
 from opbuild.graph.formulas import Formulas
 from opbuild.graph.node_json import node_from_json, node_to_json
+from opbuild.graph.tables import TABLES
 from opbuild.graph.types import DTYPES, Array, Node
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.program import BufferKind
@@ -24,16 +25,23 @@ from opbuild.runtime.record import Constant
 
 Places = tuple[int, ...]
 """Indices of numbers."""
+Argument = tuple[str, Any]
+"""``place`` and an index, ``value`` and a JSON scalar, or ``tuple`` and such pairs."""
 
 NONE = -1
+TABLE = "table"
 
 
 class OpenView(NamedTuple):
-    """A window into a buffer: ``View`` with the places of its numbers, extent and stride one after the other."""
+    """A window into a buffer: ``View`` with the places of its numbers, extent and stride one after the other.
+
+    Where it is repeated, it begins ``more`` elements later each time.
+    """
 
     buffer: int
     offset: int
     dims: Places
+    more: int
 
 
 class OpenType(NamedTuple):
@@ -52,7 +60,10 @@ class OpenPort(NamedTuple):
 
 
 class OpenBuffer(NamedTuple):
-    """One buffer: what ``Storage`` has, the place of its size, and the geometry of its padding, as in ``Buffer``."""
+    """One buffer: what ``Storage`` has, the place of its size, and the geometry of its padding, as in ``Buffer``.
+
+    One of kind ``table`` has contents for each size; it is which of the tables.
+    """
 
     kind: str
     dtype: str
@@ -62,11 +73,15 @@ class OpenBuffer(NamedTuple):
 
 
 class OpenKernel(NamedTuple):
-    """A call of a kernel: the class of calls that it is decided with, its views, and its nodes."""
+    """A call of a kernel: the class of calls that it is decided with, its views, its nodes, and its repetition if any.
+
+    Calls of one repetition lie next to each other, and are run in turn.
+    """
 
     decided: int
     views: tuple[OpenView, ...]
     nodes: tuple[str, ...]
+    repetition: int = NONE
 
 
 class OpenHost(NamedTuple):
@@ -83,13 +98,20 @@ class OpenQuestion(NamedTuple):
 
     Attributes:
         family: Its name.
-        arguments: Pairs: ``place`` and an index, ``value`` and a JSON scalar, or ``tuple`` and such pairs.
+        arguments: What it is asked with.
         answered: Whether it had an answer: the program is right only where it still has, or still has none.
     """
 
     family: str
-    arguments: tuple[Any, ...]
+    arguments: tuple[Argument, ...]
     answered: bool
+
+
+class OpenTable(NamedTuple):
+    """A constant of one size (``graph.tables``): its name and what it is made of."""
+
+    name: str
+    arguments: tuple[Argument, ...]
 
 
 class Decided(NamedTuple):
@@ -123,6 +145,8 @@ class Template:
         steps: Calls in order.
         decided: Classes of kernel calls.
         questions: What families are to be asked.
+        repetitions: The place of each one's number.
+        tables: Constants of one size.
         constants: Where constants are.
         notes: Remarks of lowering, by node.
     """
@@ -138,6 +162,8 @@ class Template:
     steps: tuple[OpenKernel | OpenHost, ...]
     decided: tuple[Decided, ...]
     questions: tuple[OpenQuestion, ...]
+    repetitions: Places
+    tables: tuple[OpenTable, ...]
     constants: tuple[Constant, ...]
     notes: Mapping[str, str]
 
@@ -181,6 +207,8 @@ def to_json(template: Template) -> dict[str, Any]:
         ],
         "decided": [[each.desc.components(), each.question, each.dims] for each in template.decided],
         "questions": template.questions,
+        "repetitions": template.repetitions,
+        "tables": template.tables,
         "constants": template.constants,
         "notes": dict(template.notes),
     }
@@ -210,6 +238,8 @@ def from_json(parts: Any) -> Template:
             OpenQuestion(str(family), tuple(map(_argument, arguments)), bool(answered))
             for family, arguments, answered in parts["questions"]
         ),
+        repetitions=_places(parts["repetitions"]),
+        tables=tuple(OpenTable(str(name), tuple(map(_argument, arguments))) for name, arguments in parts["tables"]),
         constants=tuple(Constant(int(nbytes), str(digest), int(at)) for nbytes, digest, at in parts["constants"]),
         notes={str(node): str(note) for node, note in parts["notes"].items()},
     )
@@ -227,27 +257,51 @@ def _require_sound(template: Template) -> None:
     places += [place for each in template.buffers if each.zeroed for place in each.zeroed[1]]
     places += [place for each in template.decided for dims in each.dims for place in dims]
     views = [view for step in template.steps for view in views_of_step(step)]
-    places += [place for view in views for place in (view.offset, *view.dims)]
+    places += [place for view in views for place in (view.offset, view.more, *view.dims)]
+    places += template.repetitions
+    asked = [each.arguments for each in template.questions] + [each.arguments for each in template.tables]
+    places += [place for arguments in asked for place in _places_in(arguments)]
+    kernels = [step for step in template.steps if isinstance(step, OpenKernel)]
     hosts = [step for step in template.steps if isinstance(step, OpenHost)]
     places += [place for step in hosts for side in step.types for each in side if each for place in each.shape]
     in_range = [
         (places, template.formulas.count),
         ([view.buffer for view in views], len(template.buffers)),
         ([port.buffer for port in (*template.inputs, *template.outputs)], len(template.buffers)),
-        ([step.decided for step in template.steps if isinstance(step, OpenKernel)], len(template.decided)),
+        ([step.decided for step in kernels], len(template.decided)),
+        ([step.repetition for step in kernels if step.repetition != NONE], len(template.repetitions)),
+        ([each.place for each in template.buffers if each.kind == TABLE], len(template.tables)),
         ([each.question for each in template.decided if each.question != NONE], len(template.questions)),
         ([each.place for each in template.buffers if each.kind == "constant"], len(template.constants)),
     ]
     if any(not 0 <= index < count for indices, count in in_range for index in indices):
         raise ValueError("it names what it does not have")
+    if any(each.name not in TABLES for each in template.tables):
+        raise ValueError("it has a table that nobody makes")
     for step in template.steps:
         if isinstance(step, OpenKernel):
             operands = template.decided[step.decided].desc.operands
             if [len(view.dims) // 2 for view in step.views] != [len(operand.dims) for operand in operands]:
                 raise ValueError(f"{', '.join(step.nodes)}: its operands are not those of its kernel")
         written = step.views[-1:] if isinstance(step, OpenKernel) else step.views[1]
-        if any(view and template.buffers[view.buffer].kind in ("input", "constant") for view in written):
+        if any(view and template.buffers[view.buffer].kind in ("input", "constant", TABLE) for view in written):
             raise ValueError("it would write to an input or a constant")
+
+
+def argument(given: Argument, numbers: Sequence[int]) -> Any:
+    """Return an argument in a size."""
+    kind, value = given
+    if kind == "tuple":
+        return tuple(argument(each, numbers) for each in value)
+    return numbers[value] if kind == "place" else value
+
+
+def _places_in(arguments: Sequence[Argument]) -> Iterator[int]:
+    for kind, value in arguments:
+        if kind == "tuple":
+            yield from _places_in(value)
+        elif kind == "place":
+            yield value
 
 
 def views_of_step(step: OpenKernel | OpenHost) -> Sequence[OpenView]:
@@ -261,10 +315,10 @@ def _places(parts: Any) -> Places:
     return tuple(int(place) for place in parts)
 
 
-def _argument(parts: Any) -> tuple[str, Any]:
+def _argument(parts: Any) -> Argument:
     kind, value = parts
     if kind not in ("place", "value", "tuple"):
-        raise ValueError(f"a question has an argument of kind {kind!r}")
+        raise ValueError(f"there is an argument of kind {kind!r}")
     return kind, tuple(map(_argument, value)) if kind == "tuple" else int(value) if kind == "place" else value
 
 
@@ -282,14 +336,14 @@ def _port(parts: Any) -> OpenPort:
 
 def _buffer(parts: Any) -> OpenBuffer:
     kind, dtype, size, place, zeroed = parts
-    if kind not in get_args(BufferKind) or dtype not in DTYPES:
+    if kind not in (*get_args(BufferKind), TABLE) or dtype not in DTYPES:
         raise ValueError(f"a buffer is of kind {kind!r} and type {dtype!r}")
     return OpenBuffer(kind, dtype, int(size), int(place), (str(zeroed[0]), _places(zeroed[1])) if zeroed else None)
 
 
 def _view(parts: Any) -> OpenView:
-    buffer, offset, dims = parts
-    return OpenView(int(buffer), int(offset), _places(dims))
+    buffer, offset, dims, more = parts
+    return OpenView(int(buffer), int(offset), _places(dims), int(more))
 
 
 def _step(parts: Any) -> OpenKernel | OpenHost:
@@ -300,5 +354,5 @@ def _step(parts: Any) -> OpenKernel | OpenHost:
         if [view is None for view in (*inputs, *outputs)] != [each is None for each in (*taken, *given)]:
             raise ValueError("a view of a host call has no type")
         return OpenHost(node_from_json(parts["node"]), (inputs, outputs), (taken, given), int(opset))
-    decided, views, nodes = parts
-    return OpenKernel(int(decided), tuple(map(_view, views)), tuple(map(str, nodes)))
+    decided, views, nodes, repetition = parts
+    return OpenKernel(int(decided), tuple(map(_view, views)), tuple(map(str, nodes)), int(repetition))

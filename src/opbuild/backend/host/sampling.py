@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.backend.host.movement import implements
-from opbuild.graph.resampling import axes_of, cubic, table
+from opbuild.graph.resampling import axes_of, cubic, neighbours, way_of
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_movement import resize
 from opbuild.graph.types import Array, Node, TensorType
@@ -30,7 +30,7 @@ def _resize(node: Node, inputs: Any) -> Sequence[Array]:
     )
     found = x if x.dtype == np.float64 or not np.issubdtype(x.dtype, np.floating) else x.astype(np.float32)
     for axis in axes_of(node, x.shape, kind.shape, factors, extents):
-        places, weights = table(axis, node)
+        places, weights = neighbours(way_of(node), axis)
         taps = [np.take(found, places[:, tap], axis.index) for tap in range(places.shape[1])]
         if len(taps) == 1:
             found = taps[0]

@@ -15,6 +15,7 @@ import numpy as np
 from opbuild.dtypes import greatest as greatest_of
 from opbuild.dtypes import numpy_dtype
 from opbuild.graph.constants import Deferred
+from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.rewriter import Rewriter
@@ -119,7 +120,7 @@ def _step(node: Node, graph: Graph) -> Step | None:
 
 
 def _by_channel(value: Array, shape: tuple[int, ...]) -> Array | None:
-    if len(shape) < 2 or value.ndim > len(shape):
+    if len(shape) < 2 or value.ndim > len(shape) or is_open(shape[1:2]):
         return None
     full = (1,) * (len(shape) - value.ndim) + value.shape
     if any(extent != 1 for axis, extent in enumerate(full) if axis != 1) or full[1] not in (1, shape[1]):

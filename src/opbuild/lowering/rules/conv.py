@@ -196,8 +196,8 @@ def _first(lowering: Lowering, conv: Convolution) -> None:
     if source.strides[-1] != 1 and source.shape[-1] != 1:
         source = lowering.dense(conv.node.inputs[0])
     bias, result = _result(lowering, conv)
-    for number, image in enumerate(source.images()):
-        plain = with_inner_stride(image, 1)
+    for number in lowering.images(conv.images):
+        plain = with_inner_stride(source.image(number), 1)
         extra = references(conv.epilogue, lowering, conv.outputs, number)
         lowering.emit(desc, [plain, weights, bias, *extra, result.window(number)], conv.node)
 
@@ -232,12 +232,12 @@ def _winograd(lowering: Lowering, conv: Convolution, variant: Variant) -> None:
 
     extra = [
         references(conv.epilogue, lowering, conv.outputs, image, partial(rounded, image=image))
-        for image in range(conv.images)
+        for image in lowering.images(conv.images)
     ]
     bias, result = _result(lowering, conv)
-    for image in range(conv.images):
+    for image, more in zip(lowering.images(conv.images), extra, strict=True):
         data = source.window(image, left, top, window.out[0] + 2, window.out[1] + 2)
-        lowering.emit(desc, [data, weights, bias, *extra[image], rounded(result, image)], conv.node)
+        lowering.emit(desc, [data, weights, bias, *more, rounded(result, image)], conv.node)
 
 
 def _emit(
@@ -255,13 +255,13 @@ def _emit(
     left, top = window.before
     source = source or lowering.blocked(conv.node.inputs[0])
     source.storage.grow_halo(*window.halo)
-    extra = [references(conv.epilogue, lowering, conv.outputs, image) for image in range(conv.images)]
+    extra = [references(conv.epilogue, lowering, conv.outputs, image) for image in lowering.images(conv.images)]
     bias, result = _result(lowering, conv, order)
-    for image in range(conv.images):
+    for image, other in zip(lowering.images(conv.images), extra, strict=True):
         data: OperandRef = source.window(image, left, top, *window.span)
         if taps:
             data = BlockedTaps(source, image, (-left, -top), window.out, window.stride, window.kernel, window.dilation)
-        lowering.emit(desc, [data, weights, bias, *more, *extra[image], result.window(image)], conv.node)
+        lowering.emit(desc, [data, weights, bias, *more, *other, result.window(image)], conv.node)
 
 
 def _result(lowering: Lowering, conv: Convolution, order: Array | None = None) -> tuple[Plain, Blocked]:

@@ -166,7 +166,7 @@ def _dense(lowering: Lowering, conv: _Convolution, source: Blocked, padding: flo
         begin, count = part.inputs[0] // BLOCK, blocks(part.inputs[1])
         data = source if len(parts) == 1 else source.part(begin, count)
         place = _Place(part.outputs[0] // BLOCK, blocks(part.outputs[1]), len(parts) == 1)
-        for image in range(source.shape[0]):
+        for image in lowering.images(source.shape[0]):
             left, top = window.before
             taps = BlockedTaps(data, image, (-left, -top), window.out, window.stride, window.kernel, window.dilation)
             operands = (place.of(each, image) for each in (bias, *extra, target))
@@ -184,7 +184,7 @@ def _depthwise(lowering: Lowering, conv: _Convolution, source: Blocked, padding:
     extra, target, bias = _operands(lowering, conv, padding)
     place = _Place(0, 0, True)
     left, top = window.before
-    for image in range(source.shape[0]):
+    for image in lowering.images(source.shape[0]):
         operands = (place.of(each, image) for each in (bias, *extra, target))
         lowering.emit(desc, [source.window(image, left, top, *window.span), weights, *operands], conv.node)
 

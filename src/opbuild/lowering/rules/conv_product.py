@@ -5,11 +5,12 @@ from __future__ import annotations
 from math import prod
 
 from opbuild.graph.types import Node, TensorType
+from opbuild.graph.windows import Axis
 from opbuild.lowering.context import Lowering, NotServedError
 from opbuild.lowering.matrix import Product, emit_product
 from opbuild.lowering.operands import Plain, dense_strides
 from opbuild.lowering.rules.matmul import epilogue_of
-from opbuild.lowering.rules.window import Axis, axes_of, what_is_read
+from opbuild.lowering.rules.window import axes_of, what_is_read
 from opbuild.lowering.strided import broadcast, dense_as, viewed_as
 from opbuild.operations.expression import ACC, arg, substitute
 

@@ -86,21 +86,19 @@ def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
         source.storage.grow_halo(left, top, right, bottom)
     fill, beyond = padding(conv.epilogue, lowering, conv.outputs)
     packed_bias = pack_channels(lowering, bias, conv.outputs, fill)
-    places = [[partial(_place, image=n, x=x, y=y, stride=conv.stride) for n in range(conv.images)] for x, y in phases]
+    places = [
+        [partial(_place, image=n, x=x, y=y, stride=conv.stride) for n in lowering.images(conv.images)]
+        for x, y in phases
+    ]
     residuals = [
         [references(conv.epilogue, lowering, conv.outputs, n, place) for n, place in enumerate(each)] for each in places
     ]
     result = lowering.new_blocked(node.outputs[0], beyond)
     for (x, y), own, extra in zip(phases, places, residuals, strict=True):
         desc, constants = _kernel(lowering, conv, x, y, packed_bias)
-        for image in range(conv.images):
-            operands = [
-                _source(source, image, x, y, taps=conv.groups == 1),
-                *constants,
-                *extra[image],
-                own[image](result),
-            ]
-            lowering.emit(desc, operands, node)
+        for image, place, more in zip(lowering.images(conv.images), own, extra, strict=True):
+            data = _source(source, image, x, y, taps=conv.groups == 1)
+            lowering.emit(desc, [data, *constants, *more, place(result)], node)
 
 
 def _transposed(lowering: Lowering, node: Node) -> Transposed:

@@ -6,9 +6,8 @@ reads the nearest element of its axis. Nothing outside the tensor is ever read.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
-
-import numpy as np
 
 from opbuild.dtypes import itemsize
 from opbuild.families.gather import family as gathers
@@ -68,10 +67,10 @@ def _view(lowering: Lowering, source: str, indices: str, output: str, axis: int)
         return False
     extent = value.shape[axis]
     places = [int(place) + (extent if place < 0 else 0) for place in known.reshape(-1)]
-    steps = set(np.diff(places).tolist()) or {1}
-    if len(steps) > 1 or not all(0 <= place < extent for place in places):
+    step, *others = [later - place for place, later in pairwise(places)] or [1]
+    if any(other != step for other in others) or not all(0 <= place < extent for place in places):
         return False
-    part = narrowed(value, axis, places[0], len(places), steps.pop())
+    part = narrowed(value, axis, places[0], len(places), step)
     lowering.bind(output, part if known.ndim else without(part, axis))
     return True
 

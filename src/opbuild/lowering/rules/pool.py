@@ -114,13 +114,13 @@ def _global(lowering: Lowering, node: Node, kind: str) -> None:
     readers = [reader.op_type for reader in lowering.consumers.get(name, [])]
     if channels % BLOCK or any(reader in BLOCKED_READERS for reader in readers):
         blocked = lowering.new_blocked(name, source.padding_value)
-        for image in range(images):
+        for image in lowering.images(images):
             lowering.emit(_without_extent(desc), [source.window(image), blocked.window(image)], node)
         return
     # One position of whole blocks lies in memory exactly as a plain row of channels.
     plain = lowering.new_plain(name)
     count = blocks(channels)
-    for image in range(images):
+    for image in lowering.images(images):
         row = Plain(plain.storage, (count, BLOCK), (BLOCK, 1), image * channels)
         lowering.emit(desc, [source.window(image), row], node)
 
@@ -140,7 +140,7 @@ def _without_extent(desc: OpDesc) -> Callable[[tuple[View, ...]], tuple[OpDesc, 
 
 
 def _emit(lowering: Lowering, node: Node, desc: OpDesc, source: Blocked, target: Blocked) -> None:
-    for image in range(source.shape[0]):
+    for image in lowering.images(source.shape[0]):
         operands: list[OperandRef] = [source.window(image), target.window(image)]
         lowering.emit(desc, operands, node)
 

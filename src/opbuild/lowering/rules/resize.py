@@ -7,17 +7,16 @@ coordinates, and nearest, linear and cubic alike, are the same kernel with other
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from opbuild.families.resize import family as resizes
-from opbuild.graph.extents import Extent, is_open
-from opbuild.graph.resampling import Axis, axes_of, coordinates, endless, is_plain, mode_of, table
+from opbuild.graph.resampling import TAPS, Axis, axes_of, coordinates, is_plain, mode_of, way_of
 from opbuild.graph.types import Node, TensorType
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.gather import emit_gather
-from opbuild.lowering.rules.movement import known
+from opbuild.lowering.rules.movement import integers, known
 from opbuild.lowering.strided import dense_as, viewed_as
+from opbuild.lowering.tables import table
 
 
 @rule("Resize", "Upsample")
@@ -40,45 +39,36 @@ def resize(lowering: Lowering, node: Node) -> None:
         return
     # Shrinking comes first, so that the other axes have less to do; then the innermost, whose neighbours are gathered.
     value = lowering.dense(source)
-    for number, axis in enumerate(sorted(axes, key=lambda a: (a.scale >= 1, -a.index))):
+    for number, axis in enumerate(sorted(axes, key=lambda a: (a.scale[0] >= a.scale[1], -a.index))):
         value = _resample(lowering, node, value, axis, last=number == len(axes) - 1)
 
 
 def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bool) -> Plain:
     shape = (*value.shape[: axis.index], axis.wanted, *value.shape[axis.index + 1 :])
-    made = endless(axis, node) if is_open((axis.extent, axis.wanted)) else None
-    places, weights = table(made or axis, node)
-    name = node.outputs[0]
+    name, way = node.outputs[0], way_of(node)
     target = lowering.new_plain(name) if last else lowering.temporary(TensorType(value.storage.dtype, shape))
     outer, inner = prod(shape[: axis.index]), prod(shape[axis.index + 1 :])
     x, out = dense_as(value, (outer, axis.extent, inner)), dense_as(target, (outer, axis.wanted, inner))
-    recipe = f"resize {made or axis} {sorted((key, repr(item)) for key, item in node.attrs.items())}"
-    index = lowering.packed((), f"{recipe} places", places.shape, "int32", lambda: places)
-    if places.shape[1] == 1:
+    arguments, taps = (tuple(way), axis.extent, axis.wanted, *axis.scale), TAPS[way.mode]
+    index = table(lowering, "resize places", arguments, (axis.wanted, taps), "int32")
+    if taps == 1:
         rows = viewed_as(index, (axis.wanted,), (1,))
         emit_gather(lowering, node, (x, rows, out), {"kind": "rows"}, "Resize")
         return target
-    factors = lowering.packed((), f"{recipe} weights", weights.shape, "float32", lambda: weights)
+    factors = table(lowering, "resize weights", arguments, (axis.wanted, taps), "float32")
     if inner == 1:
         x, out = dense_as(value, (outer, axis.extent)), dense_as(target, (outer, axis.wanted))
     variant = lowering.choose(resizes.choose, out.shape[-1])
-    desc = resizes.describe(places.shape[1], len(out.shape), variant)
+    desc = resizes.describe(taps, len(out.shape), variant)
     lowering.emit(desc, (x, index, factors, out), node)
     return target
 
 
-def _factors(lowering: Lowering, node: Node, index: int) -> list[float] | None:
-    value = known(lowering, node, index)
-    if value is None:
-        return None
-    items: list[Any] = [item if isinstance(item, Extent) else float(item) for item in value.reshape(-1).tolist()]
-    return items or None
-
-
 def _axes(lowering: Lowering, node: Node) -> list[Axis]:
     shape, wanted = lowering.type(node.inputs[0]).shape, lowering.type(node.outputs[0]).shape
-    scales = _factors(lowering, node, 1 if node.op_type == "Upsample" else 2)
-    sizes = None if node.op_type == "Upsample" else _factors(lowering, node, 3)
-    if scales is None and sizes is None:
+    scales = known(lowering, node, 1 if node.op_type == "Upsample" else 2)
+    factors = None if scales is None or not scales.size else [float(scale) for scale in scales.reshape(-1)]
+    sizes = None if node.op_type == "Upsample" else integers(lowering, node, 3)
+    if factors is None and not sizes:
         raise NotServedError("Resize without scales and sizes")
-    return axes_of(node, shape, wanted, scales, sizes)
+    return axes_of(node, shape, wanted, factors, sizes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -11,46 +10,14 @@ import numpy as np
 from opbuild.families.window import family as windows
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import window_pads
-from opbuild.graph.types import Array, Node, TensorType
+from opbuild.graph.types import Node, TensorType
+from opbuild.graph.windows import Axis
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain, dense_strides
 from opbuild.lowering.strided import broadcast, dense_as, narrowed, viewed_as
+from opbuild.lowering.tables import table
 
 SPATIAL = windows.SPATIAL
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One spatial dimension of a pool.
-
-    Attributes:
-        size: Positions of the input.
-        out: Outputs.
-        taps: Taps.
-        stride: Positions from one output to the next.
-        dilation: Positions from one tap to the next.
-        before: Padding before the first position.
-        after: Padding behind the last one, as the node says.
-    """
-
-    size: int
-    out: int
-    taps: int
-    stride: int
-    dilation: int
-    before: int
-    after: int
-
-    @property
-    def span(self) -> int:
-        """Positions from the first tap of the first output to the last tap of the last output."""
-        return (self.out - 1) * self.stride + (self.taps - 1) * self.dilation + 1
-
-    def counts(self, padded: bool) -> Array:
-        """Return how many taps of each output lie in the input, or in its padding."""
-        start = np.arange(self.out)[:, None] * self.stride + np.arange(self.taps) * self.dilation - self.before
-        low, high = (-self.before, self.size + self.after) if padded else (0, self.size)
-        return np.asarray(((start >= low) & (start < high)).sum(1))
 
 
 @rule("LpPool")
@@ -158,34 +125,22 @@ def _fill(lowering: Lowering, dtype: str, kind: str) -> Plain:
 
 def _counts(lowering: Lowering, axes: Sequence[Axis], padded: bool, dtype: str) -> Plain:
     """Return how many elements each output is the average of, 1 where there are none."""
-
-    def pack() -> Array:
-        depth, height, width = (axis.counts(padded) for axis in axes)
-        return np.asarray(np.maximum(depth[:, None, None] * height[:, None] * width, 1), dtype)
-
-    return lowering.packed((), f"counts {axes} {padded}", tuple(axis.out for axis in axes), dtype, pack)
+    shape = tuple(axis.out for axis in axes)
+    return table(lowering, "window counts", (tuple(map(tuple, axes)), padded, dtype), shape, dtype)
 
 
 def _places(lowering: Lowering, axes: Sequence[Axis], columns_first: bool) -> Plain:
     """Return the place in its plane of what each output reads at each tap, -1 in the padding."""
-    extents = tuple(max(axis.span, axis.before + axis.size) for axis in axes)
-
-    def pack() -> Array:
-        size = tuple(axis.size for axis in axes)
-        own = np.arange(prod(size)).reshape(size, order="F" if columns_first else "C")
-        whole = np.full(extents, -1, np.int64)
-        whole[tuple(slice(axis.before, axis.before + axis.size) for axis in axes)] = own
-        return whole
-
-    table = lowering.packed((), f"places {axes} {columns_first}", extents, "int64", pack)
-    slid = _slid(viewed_as(table, (1, *extents), (0, *dense_strides(extents))), axes)
+    extents = tuple(axis.reach for axis in axes)
+    own = table(lowering, "window places", (tuple(map(tuple, axes)), columns_first), extents, "int64")
+    slid = _slid(viewed_as(own, (1, *extents), (0, *dense_strides(extents))), axes)
     return viewed_as(slid, slid.shape[1:], slid.strides[1:])
 
 
 def _starts(lowering: Lowering, axes: Sequence[Axis], type_: TensorType) -> Plain:
     """Return the place of each plane's first element."""
     planes, plane = type_.shape[0] * type_.shape[1], prod(axis.size for axis in axes)
-    return lowering.packed((), f"starts {planes} {plane}", (planes,), "int64", lambda: np.arange(planes) * plane)
+    return table(lowering, "window starts", (planes, plane), (planes,), "int64")
 
 
 def _emit(lowering: Lowering, node: Node, output: str, kind: str, source: Plain, extra: Sequence[Plain]) -> None:

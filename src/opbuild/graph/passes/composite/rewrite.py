@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from opbuild.graph.extents import is_open
 from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.ranges import table_slice
 from opbuild.graph.types import Array, Node
 
 Rewrite = Callable[[Rewriter, Node], None]
@@ -18,8 +20,24 @@ class KeptError(Exception):
 
 
 def integers(to: Rewriter, node: Node, values: int | Sequence[int] | Sequence[Sequence[int]] | Array) -> str:
-    """Add a constant of int64 and return its name."""
-    return to.constant(f"{node.name}/integers", np.asarray(values, np.int64))
+    """Add a constant of int64 and return its name; a sequence may hold open extents, if only a shape is made of it."""
+    is_shape = isinstance(values, Sequence) and is_open(values)
+    return to.constant(f"{node.name}/integers", np.array(values, object) if is_shape else np.asarray(values, np.int64))
+
+
+def counted(to: Rewriter, node: Node, start: int, stop: int) -> str:
+    """Return the name of the numbers of int64 from ``start`` on, below ``stop``; both may be open extents."""
+    if not is_open((start, stop)):
+        return integers(to, node, np.arange(start, stop))
+    table = table_slice((start, stop, 1), "int64")
+    if table is None:
+        return integers(to, node, np.arange(int(start), int(stop)))
+    return sliced(to, node, integers(to, node, table), 0, start, stop)
+
+
+def number(to: Rewriter, node: Node, value: int) -> str:
+    """Return the name of one number of int64, as a list; it may be an open extent."""
+    return counted(to, node, value, value + 1)
 
 
 def scalar(to: Rewriter, node: Node, value: float, dtype: str) -> str:

@@ -9,9 +9,11 @@ import numpy as np
 from opbuild.graph.passes.composite.rewrite import (
     KeptError,
     Rewrite,
+    counted,
     has_input,
     integers,
     known_integers,
+    number,
     reshaped,
     scalar,
     transposed,
@@ -24,7 +26,7 @@ def _triangle(to: Rewriter, node: Node) -> None:
     """Trilu: an element stays where its column is not below (above) its row by more than k."""
     x, dtype = node.inputs[0], to.types[node.inputs[0]].dtype
     rows, columns = to.types[x].shape[-2:]
-    down, across = integers(to, node, np.arange(rows)[:, None]), integers(to, node, np.arange(columns)[None])
+    down, across = _places(to, node, rows, 2), counted(to, node, 0, columns)
     if has_input(node, 1):
         down = to.add(node, "Add", (down, reshaped(to, node, node.inputs[1], (1, 1))))
     comparison = "GreaterOrEqual" if node.attrs.get("upper", 1) else "LessOrEqual"
@@ -48,7 +50,7 @@ def _one_hot(to: Rewriter, node: Node) -> None:
     if to.types[indices].dtype != "int64":
         indices = to.add(node, "Cast", (indices,), to="int64")
     column = reshaped(to, node, indices, (*shape[:axis], 1, *shape[axis + 1 :]))
-    behind = to.add(node, "Add", (column, integers(to, node, depth)))
+    behind = to.add(node, "Add", (column, number(to, node, depth)))
     is_negative = to.add(node, "Less", (column, integers(to, node, 0)))
     place = to.add(node, "Where", (is_negative, behind, column))
     chosen = to.add(node, "Equal", (place, _places(to, node, depth, len(shape) - axis)))
@@ -68,8 +70,8 @@ def _hardmax(to: Rewriter, node: Node) -> None:
 
 
 def _places(to: Rewriter, node: Node, count: int, rank: int) -> str:
-    """Return the constant 0, 1, ... along the first of ``rank`` dimensions."""
-    return integers(to, node, np.arange(count).reshape(-1, *(1,) * (rank - 1)))
+    """Return the numbers 0, 1, ... along the first of ``rank`` dimensions."""
+    return reshaped(to, node, counted(to, node, 0, count), (count, *(1,) * (rank - 1)))
 
 
 def _reverse_sequence(to: Rewriter, node: Node) -> None:
@@ -80,7 +82,7 @@ def _reverse_sequence(to: Rewriter, node: Node) -> None:
     count, steps = shape[batch], shape[1 - batch]
     if not prod(shape):
         raise KeptError
-    places = integers(to, node, np.arange(steps)[None])
+    places = counted(to, node, 0, steps)
     column = reshaped(to, node, lengths, (count, 1))
     last = to.add(node, "Sub", (column, integers(to, node, 1)))
     from_the_end = to.add(node, "Sub", (last, places))
@@ -105,17 +107,18 @@ def _tensor_scatter(to: Rewriter, node: Node) -> None:
     outer, extent, row = shape[:axis], shape[axis], prod(shape[axis + 1 :])
     if not axis or not prod(shape) or not prod(short):
         raise KeptError
-    steps = integers(to, node, np.arange(short[axis])[None])
+    steps = counted(to, node, 0, short[axis])
     first = reshaped(to, node, node.inputs[2], (-1, 1)) if has_input(node, 2) else integers(to, node, [[0]])
     place = to.add(node, "Add", (first, steps))
-    beyond = integers(to, node, prod(outer) * extent)
+    beyond = number(to, node, prod(outer) * extent)
     if node.text("mode", "linear") == "circular":
-        place = to.add(node, "Mod", (place, integers(to, node, extent)))
+        place = to.add(node, "Mod", (place, number(to, node, extent)))
     else:
-        place = to.add(node, "Where", (to.add(node, "Less", (place, integers(to, node, extent))), place, beyond))
+        place = to.add(node, "Where", (to.add(node, "Less", (place, number(to, node, extent))), place, beyond))
     batches = to.types[place].shape[0]
     place = reshaped(to, node, place, (batches, *(1,) * (axis - 1), short[axis]))
-    starts = integers(to, node, np.arange(prod(outer)).reshape(*outer, 1) * extent)
+    starts = to.add(node, "Mul", (counted(to, node, 0, prod(outer)), number(to, node, extent)))
+    starts = reshaped(to, node, starts, (*outer, 1))
     index = reshaped(to, node, to.add(node, "Add", (place, starts)), (-1, 1))
     whole = reshaped(to, node, cache, (prod(outer) * extent, row))
     rows = reshaped(to, node, update, (prod(outer) * short[axis], row))

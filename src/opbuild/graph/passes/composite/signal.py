@@ -9,6 +9,7 @@ import numpy as np
 from opbuild.graph.passes.composite.rewrite import (
     KeptError,
     Rewrite,
+    counted,
     has_input,
     integers,
     known_integers,
@@ -167,10 +168,12 @@ def _short_time(to: Rewriter, node: Node) -> None:
     weights = matrix(length, length, parts, False, onesided).astype(type_.dtype)
     if weights.size > MOST_MATRIX or weights.shape[1] != count * 2:
         raise KeptError
-    places = step * np.arange(frames)[:, None] + np.arange(length)
+    starts = to.add(node, "Mul", (counted(to, node, 0, frames), integers(to, node, [step])))
+    starts = reshaped(to, node, starts, (frames, 1))
+    places = to.add(node, "Add", (starts, integers(to, node, np.arange(length))))
     if len(type_.shape) == 2:
         signal = reshaped(to, node, signal, (batch, extent, 1))
-    parted = to.add(node, "Gather", (signal, integers(to, node, places)), axis=1)
+    parted = to.add(node, "Gather", (signal, places), axis=1)
     if window:
         parted = to.add(node, "Mul", (parted, reshaped(to, node, window, (length, 1))))
     flat = reshaped(to, node, parted, (batch * frames, length * parts))

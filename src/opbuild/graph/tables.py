@@ -1,0 +1,54 @@
+"""Tables that are constants of one size: worked out for each, from numbers that may be open extents.
+
+A kernel that looks something up (which neighbours a position has, how many elements a window averages) reads a table.
+Where its extents are open, a template holds the table's name and arguments, and each size has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from opbuild.graph import resampling, windows
+from opbuild.graph.extents import Extent, at_hand
+from opbuild.graph.types import Array
+
+TABLES: dict[str, Callable[..., Array]] = {
+    "resize places": resampling.places_of,
+    "resize weights": resampling.weights_of,
+    "window counts": windows.counts,
+    "window places": windows.places,
+    "window starts": windows.starts,
+}
+"""What makes each table, by name."""
+
+
+class Table(NamedTuple):
+    """A table that is to be made.
+
+    Attributes:
+        name: Its name in ``TABLES``.
+        arguments: What it is made of: numbers, text, open extents, and tuples of such.
+    """
+
+    name: str
+    arguments: tuple[Any, ...]
+
+    def at_hand(self) -> Array:
+        """Return it for the size at hand."""
+        return TABLES[self.name](*map(_at_hand, self.arguments))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is another one in other sizes."""
+        return _is_open(self.arguments)
+
+
+def _is_open(values: Sequence[Any]) -> bool:
+    return any(_is_open(each) if isinstance(each, tuple) else isinstance(each, Extent) for each in values)
+
+
+def _at_hand(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_at_hand, value))
+    return at_hand(value) if isinstance(value, Extent) else value

@@ -1,0 +1,44 @@
+"""Calls for each image of a batch: one after the other, or one that is repeated where their number is open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from opbuild.graph.extents import ClosedError, Extent
+from opbuild.program import Repeated
+
+
+class Repetitions:
+    """Which of the calls of a lowering are repeated.
+
+    Args:
+        calls: The calls, which grow.
+    """
+
+    def __init__(self, calls: Sequence[object]) -> None:
+        self._calls = calls
+        self._of: dict[int, Repeated] = {}
+
+    def images(self, count: int) -> Iterator[int]:
+        """Yield the number of each image; one that stands for all if ``count`` is open.
+
+        The calls that are emitted until the next one is asked for are then repeated. What they read of the number is
+        where an image begins.
+
+        Raises:
+            ClosedError: If repetitions are nested.
+        """
+        if not isinstance(count, Extent):
+            yield from range(count)
+            return
+        first = len(self._calls)
+        yield count.owner.index()
+        own = [place for place in range(first, len(self._calls)) if place not in self._of]
+        if own and own != list(range(own[0], len(self._calls))):  # the first of them brought values to another layout
+            raise ClosedError("a repetition lies in another one")
+        repeated = Repeated(count)
+        self._of.update(dict.fromkeys(own, repeated))
+
+    def of(self, place: int) -> Repeated | None:
+        """Return what the call at a place is a part of, if it is repeated."""
+        return self._of.get(place)

@@ -1,0 +1,104 @@
+"""Every operator that has a kernel, at any size: one template serves all, and gives what ONNX Runtime gives.
+
+A rule that does not know open extents makes nothing wrong, only slow: each size is lowered again, or built. So it is
+looked for here. ``OPBUILD_FUZZ=200`` tries so many networks of each operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import opbuild
+from fuzzing import CAMPAIGN
+from generated.opened import Opened, Sizes, opened
+from generated.random_networks import Maker
+from generated.random_operators import OPERATORS
+from generated.test_random_networks import difference, expected_of
+from opbuild.errors import ModelError
+from opbuild.program import HostCall
+
+SEEDS = CAMPAIGN or 12
+SIZES = (37, 50, 24, 61)
+"""Above all that makes other programs: a vector, a block, the extents that networks are made with."""
+
+EACH = {operator.__name__: operator for kind in OPERATORS for operator in kind}
+
+WAITING: dict[str, str] = {}
+"""Operators of which some networks have a template for each size, with the reason."""
+
+
+Case = tuple[Opened, Sizes, list[int]]
+
+
+def sized(operator: Callable[[Maker], None], seed: int) -> Case | None:
+    """Return an opened network and the sizes that it takes; None if these are not at least three."""
+    network = opened(operator, seed)
+    if network is None:
+        return None
+    try:
+        sizes = Sizes.of(network)
+    except ModelError:  # a shape in it that no other size has
+        return None
+    taken = [size for size in SIZES if takes(sizes, network, size)]
+    return (network, sizes, taken) if len(taken) >= 3 else None
+
+
+def takes(sizes: Sizes, network: Opened, size: int) -> bool:
+    """Return whether a network can be lowered at a size."""
+    try:
+        sizes.closed(network.shapes(size))
+    except ModelError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_one_template_serves_all_sizes_of_an_operator(name: str) -> None:
+    """What is lowered at the first size is right for the others, unless the operator is listed with a reason."""
+    found, narrow = 0, []
+    for seed in range(SEEDS):
+        case = sized(EACH[name], seed)
+        if case is None:
+            continue
+        network, sizes, taken = case
+        found += 1
+        made = sizes.templates([network.shapes(size) for size in taken])
+        if len(made) == len(taken):
+            narrow.append((seed, network.inputs))
+    assert found, f"no network of {name} takes other sizes: try more seeds"
+    if name in WAITING:
+        assert narrow, f"{name} is served: take it off the list"
+    else:
+        assert not narrow, f"(seed, inputs): {narrow}"
+
+
+def is_wholly_open(case: Case) -> bool:
+    """Return whether one template serves all sizes, and kernels compute everything."""
+    network, sizes, taken = case
+    shapes = [network.shapes(size) for size in taken]
+    on_host = any(isinstance(each, HostCall) for each in sizes.closed(shapes[0]).calls)
+    return not on_host and len(sizes.templates(shapes)) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in EACH if name not in WAITING])
+def test_a_template_gives_what_onnx_runtime_gives(name: str, shared_store: Path) -> None:
+    """The second size and those behind it are bound by numbers, build nothing, and are right."""
+    cases = (case for seed in range(SEEDS) if (case := sized(EACH[name], seed)) and is_wholly_open(case))
+    case = next(cases, None)
+    assert case is not None, f"all networks of {name} have a node on the host, or several templates: try more seeds"
+    network, _, taken = case
+    called = opbuild.compile(network.model, cache_path=shared_store, workers=2)
+    for number, size in enumerate(taken):
+        feeds = network.feeds(size)
+        wanted = expected_of(network.model, feeds)
+        results = called(*feeds.values())
+        results = results if isinstance(results, tuple) else (results,)
+        if number:
+            assert called.report.built == 0
+            assert "by numbers" in called.report.image_reason
+        for value, got, right in zip(network.model.graph.output, results, wanted, strict=True):
+            noise = network.network.noise.get(value.name, 0.0) * max(1.0, network.growth(size))
+            assert difference(got, right, noise) is None, (network.inputs, size, value.name)
