@@ -1,5 +1,6 @@
 """The machine that tests run on, as families choose for it, and the levels whose code it runs."""
 
+from fuzzing import CAMPAIGN
 from opbuild.families.family import for_machine
 from opbuild.kernel.host import host_level, runs_here
 from opbuild.kernel.level import LEVELS, Level
@@ -16,3 +17,7 @@ def has_own(level: Level) -> bool:
     """Return whether no higher level that this machine runs has the same machine, so that it chooses the same."""
     same = [other for other in RUNNABLE if Machine.of(other) == Machine.of(level)]
     return level == same[-1]
+
+
+TRIED = tuple(level for level in RUNNABLE if CAMPAIGN or has_own(level))
+"""In the suite one level of those that have the same machine; in a campaign all."""

@@ -17,6 +17,7 @@ import pytest
 
 from opbuild import native
 from opbuild.runtime.link import find_linker, link, support_parts
+from until import PATIENCE
 
 TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 SUPPORT = Path(native.__file__).parent / "support"
@@ -98,14 +99,14 @@ class Pool:
 
     def count(self, most: int) -> int:
         """Return how many those are; if more than ``most``, after a while: the system still shows who just ended."""
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE
         while (count := len(self.threads())) > most and time.monotonic() < deadline:
             time.sleep(0.001)
         return count
 
     def wait_for_sleep(self) -> None:
         """Return when all of those sleep; where cores are busy they look for work for longer than 10 ms."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while any(_state(thread) != "S" for thread in self.threads()):
             assert time.monotonic() < deadline, "threads look for work for ever"
             time.sleep(0.01)

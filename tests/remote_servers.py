@@ -21,7 +21,7 @@ from opbuild.kernel.reason import Reason
 from opbuild.store.remote.address import parse_address
 from opbuild.store.remote.service import Service
 
-PATIENT = 20.0
+PATIENT = 60.0
 """Seconds that a sound server on a busy machine may take."""
 
 KINDS = ("file", "redis", "s3", "webdav")

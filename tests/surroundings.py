@@ -23,9 +23,9 @@ from typing import Any
 from forked import in_fork, mount, own_mounts
 from processes import environment
 
-SECONDS = 60
+SECONDS = 120
 """After which a program hangs; the longest takes three."""
-LINGER = 5.0
+LINGER = 60.0
 """Seconds in which what a program started must have ended after it."""
 LONGEST_SAID = 4000
 
@@ -144,7 +144,7 @@ def run_in(surroundings: Surroundings, command: Sequence[str], folder: Path) -> 
     if surroundings.user:
         for path in (folder, *folder.rglob("*")):
             os.chown(path, surroundings.user, surroundings.user)
-    return Ended(**in_fork(lambda: _run_in(surroundings, command, folder), SECONDS + 30))
+    return Ended(**in_fork(lambda: _run_in(surroundings, command, folder), SECONDS + 120))
 
 
 def _run_in(surroundings: Surroundings, command: Sequence[str], folder: Path) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def _run_in(surroundings: Surroundings, command: Sequence[str], folder: Path) ->
             code = None
             program.send_signal(signal.SIGABRT)  # says where it is
             with contextlib.suppress(subprocess.TimeoutExpired):
-                program.wait(5)
+                program.wait(30)
             program.kill()
             program.wait()
         left = _left_behind()

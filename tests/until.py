@@ -9,8 +9,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+PATIENCE = 120.0
+"""Seconds after which a test gives up what it waits for: far more than anything takes on a machine that is busy."""
 
-def until(condition: Callable[[], T], seconds: float = 30.0) -> T:
+
+def until(condition: Callable[[], T], seconds: float = PATIENCE) -> T:
     """Return what a function returns as soon as that is true, and what it returns last when the time is over."""
     end = time.monotonic() + seconds
     while not (found := condition()) and time.monotonic() < end:

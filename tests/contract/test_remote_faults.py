@@ -32,13 +32,13 @@ from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
 from opbuild.store.remote.uploads import Uploads
 from opbuild.store.tiers import TieredStore
-from remote_servers import answering, free_port, redis_server, servers, service
+from remote_servers import PATIENT, answering, free_port, redis_server, servers, service
 from samples import LEVEL, conv, entry_of, needed
 
 __all__ = ["servers"]
 
 SECONDS = 0.25
-"""How long a server that will not answer is waited for here."""
+"""How long a server that will not answer is waited for here, from the moment on: sound ones may take their time."""
 
 COUNT = 12
 """Operators of the network that is built."""
@@ -98,7 +98,7 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
     "truncates": (_truncate, {"refused", "damaged"}),
     "cuts": (_cut, {"damaged"}),
     "trickles": (_trickle, {"slow"}),
-    "never ends": (_endless, {"damaged", "slow"}),
+    "never ends": (_endless, {"damaged"}),
     "forges": (_forged, {"damaged"}),
     "garbage": (_answer(200, os.urandom(5000)), {"damaged"}),
     "a page to log in": (_answer(200, b"<html>" * 100), {"damaged"}),
@@ -158,6 +158,20 @@ def build(remote: Service, config: Config, told: list[str]) -> tuple[int, set[st
     return result.built, {text.removeprefix("the remote store: ").partition(",")[0] for text in said}
 
 
+def from_moment(patch: pytest.MonkeyPatch, moment: int, strike: Callable[[], object] = lambda: None) -> None:
+    """Do something before the read of this number, and wait for the server no longer than ``SECONDS`` from then on."""
+    read, numbers = Service.read, itertools.count()
+
+    def counted(self: Service, path: str, most: int) -> bytes | Reason:
+        if next(numbers) == moment:
+            strike()
+            self._seconds = SECONDS
+            self._operators.clear()
+        return read(self, path, most)
+
+    patch.setattr(Service, "read", counted)
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_build_ends_well_whatever_a_server_does(
@@ -167,8 +181,10 @@ def test_a_build_ends_well_whatever_a_server_does(
     monkeypatch.setattr("opbuild.store.at_once._THREADS", 1)
     misbehave, words = FAULTS[fault]
     told: list[str] = []
+    if words == {"slow"}:
+        from_moment(monkeypatch, moment)
     with faulty(written, misbehave, moment) as (url, asked):
-        remote = service(url, SECONDS)
+        remote = service(url)
         built, said = build(remote, config, told)
         assert built == COUNT - moment
         assert said <= words
@@ -193,7 +209,7 @@ def test_one_fault_that_passes_costs_one_operator(written: Path, config: Config)
         _answer(429 if busy else 200, data)(handler, data)
 
     with faulty(written, once, 3) as (url, _):
-        assert build(service(url, 5.0), config, told) == (0, set())
+        assert build(service(url), config, told) == (0, set())
     assert told == []
 
 
@@ -209,16 +225,13 @@ def test_redis_that_is_killed_or_stops_in_the_middle(
         with Builder(MemoryStore(), FakeCompiler(), LEVEL, config) as builder:
             for entry in builder.build(needed(*(conv(tile) for tile in range(COUNT))), "net").entries.values():
                 assert patient.publish(entry) is None
-        read, numbers = Service.read, itertools.count()
 
-        def strikes(self: Service, path: str, most: int) -> bytes | Reason:
-            if next(numbers) == moment:
-                process.kill() if how == "killed" else process.send_signal(signal.SIGSTOP)
-                process.wait() if how == "killed" else None
-            return read(self, path, most)
+        def strike() -> None:
+            process.kill() if how == "killed" else process.send_signal(signal.SIGSTOP)
+            process.wait() if how == "killed" else None
 
-        monkeypatch.setattr(Service, "read", strikes)
-        built, said = build(service(url, SECONDS), config, told := [])
+        from_moment(monkeypatch, moment, strike)
+        built, said = build(service(url), config, told := [])
     assert built == COUNT - moment
     assert said <= ({"refused"} if how == "killed" else {"slow"})
     assert len(told) == 1
@@ -292,14 +305,14 @@ def test_uploads_are_finished_or_abandoned_at_exit() -> None:
     """What is done in time is done in order; what is left then is dropped, and said once."""
     told: list[str] = []
     done: list[int] = []
-    uploads = Uploads(told.append, 5.0)
+    uploads = Uploads(told.append, PATIENT)
     for number in range(20):
         uploads.add(lambda number=number: done.append(number))  # type: ignore[misc]
     uploads.finish()
     assert done == list(range(20))
     assert told == []
     stuck, hurried = threading.Event(), Uploads(told.append, 0.05)
-    hurried.add(lambda: stuck.wait(0.3))
+    hurried.add(lambda: stuck.wait(PATIENT))
     hurried.add(lambda: done.append(99))
     hurried.finish()
     stuck.set()

@@ -15,7 +15,7 @@ import pytest
 from fuzzing import CAMPAIGN, SEED
 from kernels.harness import TASKS, check_canaries, guarded, run_desc, run_program
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
-from machines import RUNNABLE, has_own
+from machines import RUNNABLE, TRIED
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.dtypes import numpy_dtype
 from opbuild.families.conv import family as direct
@@ -96,17 +96,10 @@ def test_first_layer_reads_a_plain_image(layer: tuple[tuple[int, ...], tuple[int
     assert_close(run_node("Conv", [x], [w, bias], expected.shape, **attrs), expected)
 
 
-TILES = [
-    (level, *tile[:2]) for level in RUNNABLE for tile in direct.tiles(Machine.of(level)) if CAMPAIGN or has_own(level)
-]
-"""Levels with their register tiles; in the suite one level of those that have the same machine."""
+TILES = [(level, *tile[:2]) for level in TRIED for tile in direct.tiles(Machine.of(level))]
+"""Levels with their register tiles."""
 
-FIRST_TILES = [
-    (level, *tile[:2])
-    for level in RUNNABLE
-    for tile in first_layer.tiles(Machine.of(level))
-    if CAMPAIGN or has_own(level)
-]
+FIRST_TILES = [(level, *tile[:2]) for level in TRIED for tile in first_layer.tiles(Machine.of(level))]
 
 
 @pytest.mark.parametrize(("level", "width", "blocks"), TILES)
@@ -203,7 +196,7 @@ def test_pairs_are_for_levels_with_an_instruction_for_them(level: Level) -> None
     assert not direct.worth_pairs(16, Machine.of(level))
 
 
-@pytest.mark.parametrize("level", [level for level in RUNNABLE if CAMPAIGN or has_own(level)], ids=str)
+@pytest.mark.parametrize("level", TRIED, ids=str)
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_chunks_of_input_channels_add_up(kernel: int, level: Level) -> None:
     """Several chunks or one, more rows than pass over a chunk at once, and blocks beyond a tile."""
@@ -215,7 +208,7 @@ def test_chunks_of_input_channels_add_up(kernel: int, level: Level) -> None:
     assert desc.outputs[0].dims[1].problem(width + 1, 16) is not None
 
 
-@pytest.mark.parametrize("level", RUNNABLE, ids=str)
+@pytest.mark.parametrize("level", TRIED, ids=str)
 def test_any_shape_in_any_number_of_tasks_writes_its_output_and_nothing_else(level: Level) -> None:
     """The variant that is chosen for an output at random is right in any number of tasks, more than rows and blocks."""
     draw, machine = Random(f"{SEED} {level}"), Machine.of(level)

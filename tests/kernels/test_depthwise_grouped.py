@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fuzzing import CAMPAIGN
 from kernels.combinations import crossed
 from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
-from machines import RUNNABLE, has_own
+from machines import TRIED
 from opbuild.families.conv_depthwise import family as depthwise
 from opbuild.families.conv_grouped import family as grouped
 from opbuild.families.epilogue import Epilogue
@@ -51,8 +50,7 @@ def test_depthwise_equals_numpy(data: tuple[int, ...], kernel: tuple[int, int], 
 
 
 DEPTHWISE, GROUPED_TILES = (
-    [(level, tile[0]) for level in RUNNABLE for tile in family.tiles(Machine.of(level)) if CAMPAIGN or has_own(level)]
-    for family in (depthwise, grouped)
+    [(level, tile[0]) for level in TRIED for tile in family.tiles(Machine.of(level))] for family in (depthwise, grouped)
 )
 TASKS = (1, 2, 3, 16, 64)
 

@@ -10,6 +10,7 @@ import pytest
 from forked import in_fork
 from opbuild.platform import limits
 from opbuild.platform.background import Background, begin
+from until import PATIENCE
 
 
 def refuse(_: threading.Thread) -> None:
@@ -41,7 +42,7 @@ def test_it_is_done_once_however_many_wait() -> None:
 
     def work() -> int:
         calls.append(1)
-        assert all_ask.wait(30)
+        assert all_ask.wait(PATIENCE)
         return len(calls)
 
     background = Background(work, "test")

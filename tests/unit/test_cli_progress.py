@@ -26,6 +26,7 @@ from opbuild.events import (
     Working,
 )
 from small_network import SHAPE, SmallNetwork
+from until import PATIENCE
 
 
 def test_the_state_follows_the_events() -> None:
@@ -53,7 +54,7 @@ def test_a_silent_compile_still_writes_lines() -> None:
     progress = LineProgress(write, interval=0.01)
     progress(BuildStarted("net", 5, 3))
     progress(CompileStarted("conv_relu_1_0", "not in the store"))
-    assert three.wait(30)
+    assert three.wait(PATIENCE)
     progress.close()
     assert lines[0] == "net: 3 of 5 operators to compile"
     assert lines[-1].startswith("net: 0 of 3 operators compiled, ")
@@ -80,7 +81,7 @@ def test_the_lines_go_on_while_a_network_is_put_together_and_stop_with_the_comma
     progress = LineProgress(write, interval=0.01)
     progress(BuildStarted("net", 2, 1))
     progress(BuildFinished("net", 1, 1, 0.25))
-    assert two.wait(30)
+    assert two.wait(PATIENCE)
     progress.close()
     assert "net: 1 operator built, 1 reused, 0.25 s" in lines
     assert lines[-1] == "net: putting the network together, 0 s"
@@ -165,7 +166,7 @@ def test_the_bar_goes_when_a_build_fails() -> None:
     shown = stream.getvalue()
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
     for thread in set(threading.enumerate()) - before:
-        thread.join(10)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
 
 
@@ -226,7 +227,7 @@ def test_a_model_that_takes_long_to_read_is_not_silent() -> None:
     progress = LineProgress(write, interval=0.01, clock=lambda: now[0])
     now[0] = 20.0
     progress.begin()
-    assert two.wait(30)
+    assert two.wait(PATIENCE)
     progress.close()
     assert lines[:2] == ["reading the model, 20 s"] * 2
 

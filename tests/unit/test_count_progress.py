@@ -19,6 +19,7 @@ from opbuild.cli.count_progress import Count, count_progress
 from opbuild.cli.progress import QUIET_SECONDS
 from processes import environment
 from samples import conv, entry_of
+from until import PATIENCE
 
 
 def test_a_count_says_how_far_it_is_and_how_long_it_goes_on() -> None:
@@ -108,7 +109,7 @@ def test_a_terminal_shows_a_bar_and_ctrl_c_says_how_far_it_got(tmp_path: Path) -
     except OSError:  # the terminal was closed
         pass
     os.close(ours)
-    assert process.wait(30) == 130
+    assert process.wait(PATIENCE) == 130
     text = said.decode()
     assert "removing" in text
     assert " of 100 removed; the rest is whole and can be used" in text

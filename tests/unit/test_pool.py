@@ -20,6 +20,7 @@ from handmade import build, parallel_program
 from opbuild import native
 from pools import Pool, PooledNetwork, new_pool, tasks_of_process
 from together import run_together
+from until import PATIENCE
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ class Running:
 
 def all_take_part(network: PooledNetwork, threads: int) -> bool:
     """Return whether a loop of tasks that wait for each other ends: only if so many threads run it."""
-    together = threading.Barrier(threads, timeout=30)
+    together = threading.Barrier(threads, timeout=PATIENCE)
     return network.run(lambda _: together.wait() and None, 0, threads) == 0
 
 
@@ -98,12 +99,12 @@ def open_loop(network: PooledNetwork, helpers: int) -> Iterator[None]:
 
     def task(_: int) -> None:
         inside.release()
-        assert leave.wait(30)
+        assert leave.wait(PATIENCE)
 
     caller = threading.Thread(target=network.run, args=(task, 0, helpers + 1))
     caller.start()
     for _ in range(helpers + 1):
-        assert inside.acquire(timeout=30)
+        assert inside.acquire(timeout=PATIENCE)
     yield
     leave.set()
     caller.join()
@@ -191,7 +192,7 @@ def test_each_thread_has_the_same_share_in_each_loop(pool: Pool) -> None:
     network = pool.open(4)
     shares: dict[int, set[int]] = {}
     for sleeps in (False, False, True, False):
-        together = threading.Barrier(4, timeout=30)
+        together = threading.Barrier(4, timeout=PATIENCE)
         if sleeps:
             pool.wait_for_sleep()
 
@@ -217,11 +218,11 @@ def test_a_thread_that_becomes_free_joins_the_loop_with_the_fewest_helpers(pool:
     first, helped, alone = pool.open(2), pool.open(3), pool.open(3)
     assert all_take_part(helped, 3)
     inside, begun, leave = threading.Semaphore(0), threading.Event(), threading.Event()
-    together = threading.Barrier(2, timeout=30)
+    together = threading.Barrier(2, timeout=PATIENCE)
 
     def stay(_: int) -> None:
         inside.release()
-        assert leave.wait(30)
+        assert leave.wait(PATIENCE)
 
     def meet(_: int) -> None:
         begun.set()
@@ -231,10 +232,10 @@ def test_a_thread_that_becomes_free_joins_the_loop_with_the_fewest_helpers(pool:
     callers = [threading.Thread(target=network.run, args=(task, 0, size)) for network, task, size in loops]
     with open_loop(first, 1):
         callers[0].start()
-        assert inside.acquire(timeout=30)
-        assert inside.acquire(timeout=30)
+        assert inside.acquire(timeout=PATIENCE)
+        assert inside.acquire(timeout=PATIENCE)
         callers[1].start()
-        assert begun.wait(30)
+        assert begun.wait(PATIENCE)
     callers[1].join()
     leave.set()
     callers[0].join()
@@ -363,9 +364,9 @@ def test_a_fork_in_a_task_ends_in_the_child_with_an_error(forked_pool: Pool) -> 
     def task(_: int) -> None:
         if threading.get_ident() != caller:
             other.set()
-            leave.wait(30)
+            leave.wait(PATIENCE)
         elif os.getpid() == parent and not children:
-            assert other.wait(30)
+            assert other.wait(PATIENCE)
             children.append(os.fork())
             if children[0] == 0:
                 signal.alarm(20)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from pools import PooledNetwork, new_pool, tasks_of_process
+from until import PATIENCE
 
 Make = Callable[[int], PooledNetwork]
 
@@ -74,7 +75,7 @@ def test_each_task_has_a_stack_that_begins_with_a_page(make: Make, tmp_path: Pat
 def test_all_threads_take_part(make: Make) -> None:
     """Tasks that wait for each other end only if as many threads run them."""
     network = make(4)
-    together = threading.Barrier(4, timeout=30)
+    together = threading.Barrier(4, timeout=PATIENCE)
     assert network.run(lambda _: together.wait() and None, 0, 4) == 0
 
 
@@ -86,7 +87,7 @@ def test_a_slow_threads_share_is_taken_by_the_others(make: Make) -> None:
 
     def task(index: int) -> None:
         if index == 0:
-            assert rest.wait(30)
+            assert rest.wait(PATIENCE)
         done.append(index)
         if len(done) == 19:
             rest.set()
@@ -136,12 +137,12 @@ def test_threads_that_sleep_wake_and_threads_that_ended_start_again(make: Make) 
     """After a pause longer than they look for work, and after the last network was closed, all take part again."""
     network = make(3)
     for _ in range(3):
-        together = threading.Barrier(3, timeout=30)
+        together = threading.Barrier(3, timeout=PATIENCE)
         network.pool.wait_for_sleep()
         assert network.run(lambda _, b=together: b.wait() and None, 0, 3) == 0
     network.close()
     network = network.pool.open(3)
-    together = threading.Barrier(3, timeout=30)
+    together = threading.Barrier(3, timeout=PATIENCE)
     assert network.run(lambda _: together.wait() and None, 0, 3) == 0
 
 
@@ -149,7 +150,7 @@ def test_the_threads_take_no_signals(make: Make) -> None:
     """A signal interrupts the caller's threads, Python's main thread first of all."""
     network = make(3)
     before = tasks_of_process()
-    together = threading.Barrier(3, timeout=30)
+    together = threading.Barrier(3, timeout=PATIENCE)
     network.run(lambda _: together.wait() and None, 0, 3)
     ours = tasks_of_process() - before
     masks = [Path(f"/proc/self/task/{task}/status").read_text().split("SigBlk:")[1].split()[0] for task in ours]
