@@ -19,6 +19,7 @@ from opbuild.families.recurrent.family import GATES
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.host import host_level
+from opbuild.lowering.available import Available, Unlimited
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import HostCall, KernelCall, Program
@@ -209,6 +210,40 @@ def test_sequences_of_any_number_and_length(extents: tuple[int, int, int]) -> No
     check(Layer("LSTM", steps, batch, hidden=hidden, given=("B", "initial_h", "initial_c", "sequence_lens")))
 
 
+@pytest.mark.parametrize("kind", GATES)
+def test_many_sequences_are_one_kernel_that_multiplies_their_inputs_too(kind: str) -> None:
+    """No product of all steps comes before, as it does for few sequences, or weights known only at run time."""
+    layer = Layer(kind, batch=11, given=ALL, direction="bidirectional", attrs={"layout": 1})
+    check(layer)
+    assert _families(layer) == {"recurrent"}
+    for other in (replace(layer, batch=7), replace(layer, constant=("R", "B", "P"))):
+        assert _families(other) >= {"matmul", "recurrent"}
+
+
+def test_a_gru_that_resets_products_has_its_inputs_multiplied_before() -> None:
+    """Those of its candidate may not be added to the state's before these are reset."""
+    layer = Layer("GRU", batch=11, attrs={"linear_before_reset": 1})
+    check(layer)
+    assert _families(layer) >= {"matmul", "recurrent"}
+
+
+def _families(layer: Layer) -> set[str]:
+    program = layer.program(layer.values())
+    return {call.desc.family for call in program.calls if isinstance(call, KernelCall)}
+
+
+def test_a_network_without_the_fused_kernel_multiplies_inputs_before() -> None:
+    """Where kernels are given and none can be compiled, the one for any number of sequences serves all of them."""
+    layer, few = Layer("LSTM", batch=9, given=ALL), Layer("LSTM", batch=2, given=ALL)
+    values = layer.values()
+    built = Unlimited()
+    lower(few.graph(few.values()), host_level(), Options(kernels=built))
+    program = lower(layer.graph(values), host_level(), Options(kernels=Available(built.descs)))
+    found = run_program(program, values)
+    assert {call.desc.family for call in program.calls if isinstance(call, KernelCall)} >= {"matmul", "recurrent"}
+    np.testing.assert_allclose(found["Y"], expected(layer, values)[0], rtol=2e-5, atol=2e-6)
+
+
 @pytest.mark.parametrize("wanted", [("Y",), ("Y_h",), ("Y_c",)])
 def test_outputs_that_nobody_asks_for_are_not_kept(wanted: tuple[str, ...]) -> None:
     """Without the sequence of states no memory for it is there."""
@@ -221,7 +256,8 @@ def test_outputs_that_nobody_asks_for_are_not_kept(wanted: tuple[str, ...]) -> N
 
 def test_nan_and_infinity_spoil_their_own_sequence_alone() -> None:
     """From the step on at which they come; what was before and other sequences keep their values."""
-    for layer in (LAYERS["lstm with everything"], LAYERS["gru"], LAYERS["linear gru"], LAYERS["rnn"]):
+    many = Layer("GRU", batch=9, given=ALL, direction="bidirectional")
+    for layer in (LAYERS["lstm with everything"], LAYERS["gru"], LAYERS["linear gru"], LAYERS["rnn"], many):
         values = layer.values()
         x = values["X"] if layer.attrs.get("layout") else values["X"].swapaxes(0, 1)
         x[0, 2, 3], x[1, 4, 0] = np.nan, np.inf

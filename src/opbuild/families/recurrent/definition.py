@@ -13,6 +13,9 @@ and of gated recurrent units::
     h = act(projected + weights * (r * s))                (linear: r * (weights * s + bias))
     new s = (1 - z) * h + z * s
 
+``projected`` is what the inputs and biases add: computed before, or if the kernel is fused by products with
+``input_weights`` that are added up before those with the state; the bias is added to their sum.
+
 A sequence keeps its state at steps beyond its length, where ``every`` is 0; one of no steps ends in zeros. Backwards,
 steps are taken from the last one on, so that a shorter sequence begins at its own end.
 
@@ -53,7 +56,8 @@ class _Recurrence:
         self.place = (self.j, self.b, self.d, self.t)
         previous = self.given["previous"]
         self.hidden, self.batch = (previous.dim(axis).extent() for axis in (0, 1))
-        self.steps = self.given["projected"].dim(4).extent()
+        self.is_fused = "x" in self.given
+        self.steps = self.given["x"].dim(2).extent() if self.is_fused else self.given["projected"].dim(4).extent()
         self.panel = next(operand for operand in desc.inputs if operand.name == "weights").dims[0].extent
         self.functions: dict[str, Any] = {}
         self.domains: dict[str, Any] = {}
@@ -108,20 +112,30 @@ class _Recurrence:
         gate, state = hl.mux(self.g, list(gates)), hl.Expr(states[0][k.x, self.b, self.d, self.t])
         if len(set(states)) > 1:
             state = hl.mux(self.g, [hl.Expr(each[k.x, self.b, self.d, self.t]) for each in states])
-        weight = self.given["weights"][self.j % self.panel, gate, k.x, self.j // self.panel, self.d]
         total = self.functions[name] = hl.Func(name)
         total[place] = hl.cast(kind, 0)
-        total[place] += hl.cast(kind, weight) * hl.cast(kind, state)
+        if self.is_fused:
+            i = self.domains[f"{name} of inputs"] = hl.RDom([(0, self.given["x"].dim(0).extent())], f"{name}_i")
+            b = hl.clamp(self.b, 0, self.batch - 1)
+            x = self.given["x"][i.x, b, self._position(self.t)]
+            total[place] += hl.cast(kind, self._weight("input_weights", gate, i.x)) * hl.cast(kind, x)
+        total[place] += hl.cast(kind, self._weight("weights", gate, k.x)) * hl.cast(kind, state)
         return total
 
-    def _projected(self, gate: int) -> Expr:
+    def _weight(self, name: str, gate: Expr, k: Any) -> Expr:
+        return self.given[name][self.j % self.panel, gate, k, self.j // self.panel, self.d]
+
+    def _added(self, gate: int) -> Expr:
+        """Return what is added to a gate's products: what its inputs give, or where those are products, its bias."""
+        if self.is_fused:
+            return self.given["bias"][self.j, gate, self.d]
         b = hl.clamp(self.b, 0, self.batch - 1)
         return self.given["projected"][self.j, gate, b, self.d, self._position(self.t)]
 
     def _gate(self, gate: int, total: Any, number: int) -> Expr:
         """Return what goes into a gate's activation; its products are the ``number``-th of ``total``."""
         product = total[self.j, number, self.b, self.d, self.t]
-        return hl.cast(FLOAT32, self._projected(gate) + product)
+        return hl.cast(FLOAT32, self._added(gate) + product)
 
     def _activated(self, number: int, x: Expr) -> Expr:
         expression = from_json(self.desc.attrs["activations"][number])
@@ -144,7 +158,7 @@ class _Recurrence:
             total = self._sum("sum", (0, 1, 2), (state,) * 3)
             reset = self._activated(0, self._gate(1, total, 1))
             product = hl.cast(FLOAT32, total[self.j, 2, self.b, self.d, self.t] + self.given["bias"][self.j, self.d])
-            candidate = self._projected(2) + reset * product
+            candidate = self._added(2) + reset * product
         else:
             resets = self._sum("reset_sum", (1,), (state,))
             kept = self._named("reset", self._activated(0, self._gate(1, resets, 0)) * here)

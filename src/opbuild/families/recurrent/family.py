@@ -1,4 +1,4 @@
-"""Recurrences over sequences: RNN, GRU and LSTM, what their inputs add to the gates computed before."""
+"""Recurrences over sequences: RNN, GRU and LSTM, what their inputs add to the gates computed before or at each step."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ RATE = 3
 BYTES = 40
 """Bytes of the weights that a core reads in a nanosecond where they lie in its second-level cache."""
 
+LEAST_FUSED = 8
+"""Sequences from which on a kernel multiplies the inputs of a step as fast as one product of all steps."""
+
+MOST_FUSED = 4 << 20
+"""Bytes of the weights of one direction, at most, that are read at each step for it."""
+
 STEP, UNIT = 400, 3
 """Nanoseconds that a step takes besides, and a vector of hidden units: four to five exponentials."""
 
@@ -43,6 +49,7 @@ class Form:
         linear: Whether a GRU multiplies by its weights before it resets.
         coupled: Whether an LSTM forgets what it does not take in.
         peepholes: Whether an LSTM's gates see its cell.
+        fused: Whether it multiplies the inputs by their weights, too.
         impl_mode: The implementation mode.
     """
 
@@ -52,19 +59,27 @@ class Form:
     linear: bool
     coupled: bool
     peepholes: bool
+    fused: bool
     impl_mode: str
 
 
-def choose(kind: str, linear: bool, batch: int, panels: int, machine: Machine) -> Variant:
-    """Return the variant.
+def choose(
+    kind: str, linear: bool, fused: bool, batch: int, size: int, panels: int, machine: Machine
+) -> Variant | None:
+    """Return the variant, or None where one product of all steps' inputs is faster than the fused kernel asked for.
 
     Args:
         kind: ``RNN``, ``GRU`` or ``LSTM``.
-        linear: Whether a GRU multiplies before it resets.
+        linear: Whether a GRU multiplies before it resets; its candidate's products are then two, so it is not fused.
+        fused: Whether the kernel is to multiply the inputs, too.
         batch: Sequences.
+        size: Extent of an input.
         panels: Panels of ``PANEL`` hidden units.
         machine: What runs it.
     """
+    weights = 4 * GATES[kind] * panels * PANEL * (size + panels * PANEL)
+    if fused and (linear or size == 0 or batch < LEAST_FUSED or weights > MOST_FUSED):
+        return None
     together = summed({"kind": kind, "linear": linear})
 
     def fits(rows: int, side: int, gates: int) -> bool:
@@ -82,9 +97,10 @@ def choose(kind: str, linear: bool, batch: int, panels: int, machine: Machine) -
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     """Return the nanoseconds on one core: to read the weights at each step, or to multiply by them."""
     (hidden, _), (batch, _), (directions, _), (steps, _) = shapes[len(desc.inputs)]
+    size = shapes[0][0][0] if desc.inputs[0].name == "x" else 0
     rows, gates = int(desc.variant["rows"]), GATES[desc.attrs["kind"]]
     passes = -(-batch // rows)
-    weights = hidden * -(-hidden // PANEL) * PANEL * gates
+    weights = (size + hidden) * -(-hidden // PANEL) * PANEL * gates
     product = passes * weights * max(rows / (RATE * machine.lanes), 4 / BYTES)
     units = batch * machine.vectors(hidden) * gates * UNIT
     return float(steps * directions * (product + units + STEP))
@@ -94,9 +110,10 @@ def describe(form: Form, variant: Variant) -> OpDesc:
     """Return the descriptor.
 
     Operands, innermost dimension first; ``H`` hidden units, ``G`` gates, ``B`` sequences, ``D`` directions, ``T``
-    steps:
+    steps, ``I`` elements of an input:
 
-    * ``projected`` ``(H, G, B, D, T)``: what inputs and biases add to the gates;
+    * ``projected`` ``(H, G, B, D, T)``: what inputs and biases add to the gates; if fused in its place ``x``
+      ``(I, B, T)``, ``input_weights`` ``(16, G, I, ceil(H / 16), D)`` and ``bias`` ``(H, G, D)``;
     * ``weights`` ``(16, G, H, ceil(H / 16), D)``: the recurrence weights in panels;
     * ``lengths`` ``(B)``: how many steps of each sequence count;
     * ``initial`` ``(H, B, D)``: the first hidden state; ``previous``: the memory of the output ``hidden``;
@@ -106,19 +123,17 @@ def describe(form: Form, variant: Variant) -> OpDesc:
     """
     gates = GATES[form.kind]
     states = free_dims(3, inner_stride=1)
-    dims = {
-        "projected": free_dims(5, inner_stride=1),
-        "weights": (
-            Dim(PANEL, 1),
-            Dim(gates, PANEL),
-            Dim(stride=PANEL * gates),
-            Dim(multiple=variant["panels"]),
-            Dim(),
-        ),
-        "lengths": (Dim(),),
-        "initial": states,
-        "previous": states,
-    }
+    panels = (
+        Dim(PANEL, 1),
+        Dim(gates, PANEL),
+        Dim(stride=PANEL * gates),
+        Dim(multiple=variant["panels"]),
+        Dim(),
+    )
+    dims = {"projected": free_dims(5, inner_stride=1)}
+    if form.fused:
+        dims = {"x": free_dims(3), "input_weights": panels, "bias": states}
+    dims |= {"weights": panels, "lengths": (Dim(),), "initial": states, "previous": states}
     if form.kind == "LSTM":
         dims |= {"initial_cell": states, "previous_cell": states}
     if form.peepholes:

@@ -129,12 +129,14 @@ class _Schedule:
 
     def _sum(self, name: str, consumer: Any, at: Any) -> None:
         """Keep the sums of some gates of a tile in registers while the state passes."""
-        total, k = self.functions[name], self.definition.domains[name].x
+        total, domains = self.functions[name], self.definition.domains
+        loops = [domains[each].x for each in (f"{name} of inputs", name) if each in domains]
         j, g, b, *_ = total.args()
         count = self.summed[name]
         total.compute_at(consumer, at).bound_extent(j, self.columns).bound_extent(b, self.rows).bound_extent(g, count)
         total.vectorize(j, self.lanes).unroll(j).unroll(g).unroll(b)
         some, gate = variables("some gate")
-        update = total.update().split(g, some, gate, min(self.gates, count)).reorder(j, gate, b, k, some)
-        update.vectorize(j, self.lanes).unroll(j).unroll(gate).unroll(b)
+        for number, k in enumerate(loops):
+            update = total.update(number).split(g, some, gate, min(self.gates, count)).reorder(j, gate, b, k, some)
+            update.vectorize(j, self.lanes).unroll(j).unroll(gate).unroll(b)
         total.never_partition_all()

@@ -1,4 +1,4 @@
-"""Lowering of RNN, GRU and LSTM: one product of all steps' inputs, then one kernel for all steps."""
+"""Lowering of RNN, GRU and LSTM: one kernel for all steps, which may need one product of all inputs before."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from opbuild.families.recurrent import family as recurrences
 from opbuild.families.recurrent.family import GATES, PANEL, Form
 from opbuild.graph.recurrent import Activation, cell_of
 from opbuild.graph.types import Array, Node, TensorType
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.matrix import Product, emit_product
 from opbuild.lowering.operands import Plain
@@ -71,7 +72,10 @@ class _Layer:
             for state in states:
                 self._clear(state)
             return
-        inputs = [self._projected(), self._weights(), self._lengths()]
+        calls = self._calls(fused=True) or self._calls(fused=False)
+        is_fused = calls[0][-1].inputs[0].name == "x"
+        inputs = [self._x(), self._weights(self.w), self._gate_biases()] if is_fused else [self._projected()]
+        inputs += [self._weights(self.r), self._lengths()]
         for name, state in zip((self.h, self.c), states, strict=False):
             inputs += [self._initial(name), state]
         if self.p:
@@ -80,8 +84,26 @@ class _Layer:
             inputs.append(self._linear_bias())
         shape = (self.steps, self.directions, self.batch, self.hidden)
         outputs = [every, *(broadcast(state, shape) for state in states)]
-        for start, count, directions in self._parts():
-            self._call(directions, start, inputs, outputs, count)
+        for start, count, desc in calls:
+            self._call(desc, start, inputs, outputs, count)
+
+    def _calls(self, fused: bool) -> list[tuple[int, int, OpDesc]]:
+        """Return the first direction and the number of those that each kernel computes, and the kernel.
+
+        None where fused ones are slower or are not there, or would read weights at each step that are packed each time.
+        """
+        lowering, kernels = self.lowering, self.lowering.options.kernels
+        if fused and not lowering.is_constant(self.w):
+            return []
+        extents = (self.batch, self.size, -(-self.hidden // PANEL))
+        variant = lowering.choose(recurrences.choose, self.node.op_type, self.linear, fused, *extents)
+        if variant is None:
+            return []
+        calls = [
+            (start, count, recurrences.describe(self._form(directions, start, fused), variant))
+            for start, count, directions in self._parts()
+        ]
+        return [] if fused and kernels is not None and not all(kernels.has(desc) for *_, desc in calls) else calls
 
     def _parts(self) -> list[tuple[int, int, str]]:
         """Return the first direction, the number and the name of those that one kernel computes."""
@@ -90,27 +112,26 @@ class _Layer:
             return [(0, len(each), each[0] if len(each) == 1 else "both")]
         return [(number, 1, name) for number, name in enumerate(each)]
 
-    def _call(self, directions: str, start: int, inputs: list[Plain], outputs: list[Plain], count: int) -> None:
-        lowering, node = self.lowering, self.node
-        form = Form(
-            node.op_type,
+    def _form(self, directions: str, start: int, fused: bool) -> Form:
+        return Form(
+            self.node.op_type,
             directions,
             self.activations[start],
             self.linear,
-            node.op_type == "LSTM" and self.cell.coupled,
+            self.node.op_type == "LSTM" and self.cell.coupled,
             bool(self.p),
-            lowering.impl_mode(node),
+            fused,
+            self.lowering.impl_mode(self.node),
         )
-        panels = -(-self.hidden // PANEL)
-        variant = lowering.choose(recurrences.choose, node.op_type, self.linear, self.batch, panels)
-        desc = recurrences.describe(form, variant)
+
+    def _call(self, desc: OpDesc, start: int, inputs: list[Plain], outputs: list[Plain], count: int) -> None:
         operands = []
         for operand, value in zip(desc.operands, (*inputs, *outputs), strict=True):
             axis = {"projected": 1, "every": 1, "hidden": 1, "cell": 1}.get(operand.name, 0)
-            is_whole = operand.name == "lengths"
+            is_whole = operand.name in ("lengths", "x")
             part = value if is_whole else narrowed(value, axis, start, count)
             operands.append(part if is_whole else with_inner_stride(part, 1))
-        lowering.emit(desc, operands, node)
+        self.lowering.emit(desc, operands, self.node)
 
     # -- operands -----------------------------------------------------------------------------------------------------
 
@@ -162,6 +183,16 @@ class _Layer:
         endless = self.lowering.packed((), f"[{ENDLESS}]", (1,), "int32", lambda: np.array([ENDLESS], np.int32))
         return viewed_as(endless, (self.batch,), (0,))
 
+    def _x(self) -> Plain:
+        """Return the inputs ``(T, B, I)``."""
+        x = self.lowering.plain(self.x)
+        return transposed(x, (1, 0, 2)) if self.cell.batch_first else x
+
+    def _gate_biases(self) -> Plain:
+        """Return what is added to the gates' products ``(D, G, H)``."""
+        bias, shape = self._bias(), (self.directions, self.gates, self.hidden)
+        return broadcast(self._zeros(self.hidden), shape) if bias is None else dense_as(bias, shape)
+
     def _projected(self) -> Plain:
         """Emit the product of all inputs and their weights, biases added; return it as ``(T, D, B, G, H)``."""
         lowering, columns = self.lowering, self.directions * self.gates * self.hidden
@@ -211,32 +242,32 @@ class _Layer:
             return broadcast(self._zeros(self.hidden), (self.directions, self.hidden))
         return narrowed(self.lowering.dense(self.b), 1, 5 * self.hidden, self.hidden)
 
-    def _weights(self) -> Plain:
-        """Return the recurrence weights in panels, ``(D, H / 16, H, G, 16)``; lanes beyond H hold anything."""
-        lowering, hidden, gates = self.lowering, self.hidden, self.gates
+    def _weights(self, name: str) -> Plain:
+        """Return weights in panels, ``(D, H / 16, K, G, 16)`` of K inputs or states; lanes beyond H hold anything."""
+        lowering, hidden, gates, count = self.lowering, self.hidden, self.gates, self.lowering.type(name).shape[-1]
         panels = -(-hidden // PANEL)
-        shape = (self.directions, panels, hidden, gates, PANEL)
-        if lowering.is_constant(self.r):
+        shape = (self.directions, panels, count, gates, PANEL)
+        if lowering.is_constant(name):
 
             def pack() -> Array:
-                matrices = np.asarray(lowering.constant(self.r)).reshape(self.directions, gates, hidden, hidden)
-                full = np.zeros((self.directions, gates, panels * PANEL, hidden), matrices.dtype)
+                matrices = np.asarray(lowering.constant(name)).reshape(self.directions, gates, hidden, count)
+                full = np.zeros((self.directions, gates, panels * PANEL, count), matrices.dtype)
                 full[:, :, :hidden] = matrices
-                parts = full.reshape(self.directions, gates, panels, PANEL, hidden)
+                parts = full.reshape(self.directions, gates, panels, PANEL, count)
                 return np.ascontiguousarray(parts.transpose(0, 2, 4, 1, 3))
 
             recipe = f"gates in panels of {PANEL}"
-            return lowering.packed((self.r,), recipe, shape, "float32", pack)
+            return lowering.packed((name,), recipe, shape, "float32", pack)
         target = lowering.temporary(TensorType("float32", shape))
-        source = lowering.dense(self.r)
-        steps = (gates * hidden * hidden, PANEL * hidden, 1, hidden * hidden, hidden)
+        source = lowering.dense(name)
+        steps = (gates * hidden * count, PANEL * count, 1, hidden * count, count)
         whole, rest = divmod(hidden, PANEL)
         if whole:
-            part = viewed_as(source, (self.directions, whole, hidden, gates, PANEL), steps)
+            part = viewed_as(source, (self.directions, whole, count, gates, PANEL), steps)
             lowering.copy(part, narrowed(target, 1, 0, whole), self.node.name)
         if rest:
-            start = whole * PANEL * hidden
-            part = Plain(source.storage, (self.directions, 1, hidden, gates, rest), steps, source.offset + start)
+            start = whole * PANEL * count
+            part = Plain(source.storage, (self.directions, 1, count, gates, rest), steps, source.offset + start)
             last = narrowed(narrowed(target, 1, whole, 1), 4, 0, rest)
             lowering.copy(part, last, self.node.name)
         return target
