@@ -4,7 +4,8 @@ Lanes are queries where scores are made: a key's elements are read one by one as
 across lanes. Lanes are a value's elements where values are added up. So no operand but the block's queries is moved.
 
 Variant: ``block`` queries; ``keys``: keys whose scores are summed up at once; ``rows`` and ``columns``: the tile of
-the output. Limits: ``keys`` <= J, ``columns`` <= E.
+the output; ``chunk``: elements of keys and values that are looked at at once. Limits: ``keys`` <= J, ``columns`` <= E,
+``chunk`` <= D and E.
 """
 
 from __future__ import annotations
@@ -38,11 +39,14 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     _tile(weighted, definition.domains["keys"].x, (rows, columns), min(lanes, columns))
     for name in ("query", "score", "power", "greatest", "total", "factor"):
         function = functions[name].compute_at(out, at)
-        lane = function.args()[0]
-        function.bound_extent(lane, block).vectorize(lane, lanes).unroll(lane).never_partition_all()
-        if function.has_update_definition():
-            function.update().reorder(lane, definition.domains["keys"].x).vectorize(lane, lanes).unroll(lane)
-    _scores(functions, definition.domains["sizes"].x, (keys, block), lanes)
+        _over_lanes(function, block, lanes)
+        if function.has_update_definition() and name != "score":
+            function.update().reorder(function.args()[0], definition.domains["keys"].x)
+            function.update().vectorize(function.args()[0], lanes).unroll(function.args()[0])
+    _scores(definition, (keys, block), lanes)
+    if "seen" in functions:
+        _over_lanes(functions["seen"].compute_at(out, at), block, lanes)
+        _count(functions, at, out, desc.variant["chunk"])
 
 
 def _divide(definition: Definition, of_block: Any, block: int, batch: list[Any]) -> Any:
@@ -61,16 +65,45 @@ def _divide(definition: Definition, of_block: Any, block: int, batch: list[Any])
     return at
 
 
-def _scores(functions: dict[str, Any], size: Any, tile: tuple[int, int], lanes: int) -> None:
-    score, dot = functions["score"], functions["dot"]
+def _over_lanes(function: Any, block: int, lanes: int) -> None:
+    """Compute a function of a block's rows, its first argument, in vectors of them."""
+    lane = function.args()[0]
+    function.bound_extent(lane, block).vectorize(lane, lanes).unroll(lane).never_partition_all()
+
+
+def _scores(definition: Definition, tile: tuple[int, int], lanes: int) -> None:
+    """Make scores of a tile of keys and all rows of a block at once."""
+    score, dot, size = (*(definition.functions[name] for name in ("score", "dot")), definition.domains["sizes"].x)
     lane, j, *_ = score.args()
-    some = hl.Var("some")
-    score.split(j, some, j, tile[0], SHIFT).reorder(lane, j, some).unroll(j)
-    dot.compute_at(score, some)
+    made = [dot]
+    if "tiles" in definition.domains:
+        key, some = definition.domains["tiles"].x, definition.domains["tiles"].y
+        score.update().reorder(lane, key, some).vectorize(lane, lanes).unroll(lane).unroll(key)
+        # On its own it is computed where the score is; inside the score Halide computes the sums of hidden keys, too.
+        made.append(definition.functions["masked"])
+    else:
+        some = hl.Var("some")
+        score.split(j, some, j, tile[0], SHIFT).reorder(lane, j, some).unroll(j)
+    for function in made:
+        lane, j, *_ = function.args()
+        function.compute_at(score, some).bound_extent(j, tile[0]).unroll(j)
+        _over_lanes(function, tile[1], lanes)
     lane, j, *_ = dot.args()
-    dot.bound_extent(lane, tile[1]).bound_extent(j, tile[0])
-    dot.vectorize(lane, lanes).unroll(lane).unroll(j).never_partition_all()
     dot.update().reorder(lane, j, size).vectorize(lane, lanes).unroll(lane).unroll(j)
+
+
+def _count(functions: dict[str, Any], at: Any, out: Any, chunk: int) -> None:
+    """Count the keys that a block's queries see, and look at keys and values once for all blocks of a batch."""
+    for function in functions.values():
+        for variable in function.args():
+            if variable.name() == "nth":
+                function.bound_extent(variable, 1)
+    functions["count"].compute_at(out, at)
+    largest, partly = functions["largest"].compute_root(), functions["partly"]
+    lane = partly.args()[0]
+    partly.compute_at(largest, largest.args()[0]).bound_extent(lane, chunk).vectorize(lane)
+    for number in range(2):
+        partly.update(number).vectorize(lane)
 
 
 def _tile(function: Any, domain: Any, tile: tuple[int, int], lanes: int) -> None:
