@@ -17,7 +17,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
-from opbuild.backend.halide.division import share
+from opbuild.backend.halide.division import divide, share
 from opbuild.backend.halide.rows import RANGES
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
@@ -46,7 +46,12 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     _scores(definition, (keys, block), lanes)
     if "seen" in functions:
         _over_lanes(functions["seen"].compute_at(out, at), block, lanes)
-        _count(functions, at, out, desc.variant["chunk"])
+        functions["count"].compute_at(out, at)
+        _look_through(definition, desc.variant["chunk"])
+        for function in functions.values():
+            for variable in function.args():
+                if variable.name() == "nth":
+                    function.bound_extent(variable, 1)
 
 
 def _divide(definition: Definition, of_block: Any, block: int, batch: list[Any]) -> Any:
@@ -54,15 +59,21 @@ def _divide(definition: Definition, of_block: Any, block: int, batch: list[Any])
     out, tasks = definition.outputs[0], definition.tasks
     rows, *batches = (out.output_buffer().dim(axis).extent() for axis in range(1, 2 + len(batch)))
     blocks = reduce(mul, batches, (rows + (block - 1)) // block)
-    flat = of_block
-    for number, outer in enumerate(batch):
-        into = hl.Var(f"flat{number}")
-        out.fuse(flat, outer, into)
-        flat = into
+    flat = _fused(out, [of_block, *batch])
     task, at = variables("task at")
     out.split(flat, task, at, share(blocks, hl.select(tasks == 1, 1, RANGES * tasks)), GUARD)
     out.parallel(task)
     return at
+
+
+def _fused(function: Any, loops: list[Any]) -> Any:
+    """Make one loop of several, and return it."""
+    flat, *rest = loops
+    for number, outer in enumerate(rest):
+        into = hl.Var(f"flat{number}")
+        function.fuse(flat, outer, into)
+        flat = into
+    return flat
 
 
 def _over_lanes(function: Any, block: int, lanes: int) -> None:
@@ -92,16 +103,14 @@ def _scores(definition: Definition, tile: tuple[int, int], lanes: int) -> None:
     dot.update().reorder(lane, j, size).vectorize(lane, lanes).unroll(lane).unroll(j)
 
 
-def _count(functions: dict[str, Any], at: Any, out: Any, chunk: int) -> None:
-    """Count the keys that a block's queries see, and look at keys and values once for all blocks of a batch."""
-    for function in functions.values():
-        for variable in function.args():
-            if variable.name() == "nth":
-                function.bound_extent(variable, 1)
-    functions["count"].compute_at(out, at)
-    largest, partly = functions["largest"].compute_root(), functions["partly"]
+def _look_through(definition: Definition, chunk: int) -> None:
+    """Look at the keys and values of each batch once, before all blocks."""
+    largest, partly = definition.functions["largest"].compute_root(), definition.functions["partly"]
+    extents = [definition.outputs[0].output_buffer().dim(axis).extent() for axis in range(2, 2 + len(largest.args()))]
+    flat = _fused(largest, largest.args())
+    divide(largest, flat, reduce(mul, extents), hl.select(definition.tasks == 1, 1, RANGES * definition.tasks))
     lane = partly.args()[0]
-    partly.compute_at(largest, largest.args()[0]).bound_extent(lane, chunk).vectorize(lane)
+    partly.compute_at(largest, flat).bound_extent(lane, chunk).vectorize(lane)
     for number in range(2):
         partly.update(number).vectorize(lane)
 
