@@ -135,6 +135,18 @@ CASES = [
         GQA,
         (True, True, True),
     ),
+    Case(
+        "GroupQueryAttention",
+        (f(2, 1, 32), f(2, 1, 16), f(2, 1, 16), f(2, 2, 9, 8), f(2, 2, 9, 8), i32(8, 8), i32(9)),
+        GQA,
+        (True, True, True),
+    ),
+    Case(
+        "GroupQueryAttention",
+        (f(1, 30, 128), f(1, 30, 64), f(1, 30, 64), f(1, 2, 50, 32), f(1, 2, 50, 32), i32(49), i32(50)),
+        GQA,
+        (True, True, True),
+    ),
     *(
         Case(
             "GroupQueryAttention",

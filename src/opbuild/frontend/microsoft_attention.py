@@ -303,8 +303,15 @@ def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> 
     """
     batch, length, _ = of.shape(0)
     size, groups = of.shape(3)[3], of.shape(3)[1]
-    joined = [of("Concat", of.input(3 + i), each, axis=2) for i, each in enumerate((key, value))]
     total, room = of.at_least(6, past), past + length
+    if total == past:
+        index = of("Min", of("Add", before, of.steps(length)), of.ints(past - 1))
+        index = of("Expand", of.reshape(index, batch, 1, length, 1), of.ints(batch, groups, length, size))
+        key, value = (
+            of("ScatterElements", of.input(3 + i), index, each, axis=2) for i, each in enumerate((key, value))
+        )
+        return total, key, value
+    joined = [of("Concat", of.input(3 + i), each, axis=2) for i, each in enumerate((key, value))]
     steps = of.steps(total)
     moved = of("Add", of("Sub", steps, before), of.ints(past))
     moved = of("Min", moved, of.ints(room - 1))
